@@ -1,0 +1,58 @@
+"""vrt-lite: which of two generated videos is better, judged on this machine.
+
+    >>> from vrt_lite import compare
+    >>> judgement = compare("examples/a.mp4", "examples/b.mp4", prompt="A green square moving up.")
+    >>> judgement.winner
+    1
+
+Public names are loaded when first used: importing this package does no work.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vrt_lite.api import Judge, Settings, compare
+    from vrt_lite.backends.scripted import ScriptedBackend
+    from vrt_lite.errors import (
+        ModelError,
+        NoVerdictError,
+        OutOfMemoryError,
+        UsageError,
+        VideoError,
+        VrtError,
+    )
+    from vrt_lite.judgement import Judgement
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Judge",
+    "Judgement",
+    "ModelError",
+    "NoVerdictError",
+    "OutOfMemoryError",
+    "ScriptedBackend",
+    "Settings",
+    "UsageError",
+    "VideoError",
+    "VrtError",
+    "compare",
+]
+
+_HOMES = {
+    "Judge": "api",
+    "Settings": "api",
+    "compare": "api",
+    "Judgement": "judgement",
+    "ScriptedBackend": "backends.scripted",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415
+
+    return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)

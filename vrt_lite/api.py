@@ -1,0 +1,321 @@
+"""The library's front door: `compare` two clips, or open a `Judge` once and compare many.
+
+Puts the pieces together: model files, back end, clips, loop. Knows the order in which they are opened and what
+runs side by side; refuses to know the command line and the terminal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from vrt_lite import modelfiles
+from vrt_lite.backends import open_backend
+from vrt_lite.errors import UsageError
+from vrt_lite.interfaces import Backend, Loading, Observe, Sampling, ignore
+from vrt_lite.judge import Pair, Round, judge
+from vrt_lite.judgement import JudgedClip, JudgedOrder, Judgement, ModelUsed, round_json
+from vrt_lite.profile import Profile, check, preset
+from vrt_lite.protocol.frames import shown_first
+from vrt_lite.protocol.prompt import Dimension
+from vrt_lite.protocol.verdict import TIE, average, disagreements
+from vrt_lite.sampled import PairFrames, workspace_of
+
+if TYPE_CHECKING:
+    from vrt_lite.video import Clip
+
+LONGEST_PROMPT = 8_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How to judge. None means: the model's profile, or the engine, decides. Counts of frames are per video."""
+
+    preset: str | None = None
+    dimensions: Mapping[str, Dimension] = field(default_factory=dict[str, Dimension])
+    workspace: int | None = None
+    first_frames: int | None = None
+    window: int | None = None
+    rounds: int | None = None
+    max_pixels: int | None = None
+    ctx: int | None = None
+    gpu_layers: int | None = None
+    threads: int | None = None
+    temperature: float = 0.0
+    seed: int = 0
+    both_orders: bool = False
+
+    def applied_to(self, profile: Profile) -> Profile:
+        """The profile with these settings in it; UsageError for a value that cannot be used."""
+        names = ("workspace", "first_frames", "window", "rounds", "max_pixels")
+        given = {name: value for name in names if (value := getattr(self, name)) is not None}
+        if self.max_pixels is not None:
+            given["min_pixels"] = min(profile.min_pixels, self.max_pixels)
+        dimensions = preset(self.preset) if self.preset else profile.dimensions
+        try:
+            return check(replace(profile, **given, dimensions={**dimensions, **self.dimensions}))
+        except ValueError as error:
+            raise UsageError(f"These settings cannot be used: {error}") from error
+
+
+class Judge:
+    """A judge that is loaded once, when first needed, and compares many pairs; a context manager."""
+
+    def __init__(
+        self,
+        model: str | Path | None = None,
+        *,
+        projector: Path | None = None,
+        settings: Settings | None = None,
+        backend: Backend | None = None,
+        verbose: bool = False,
+    ) -> None:
+        """Find the model's files, and check them. A `backend` given takes the place of the model's own."""
+        self.settings = settings or Settings()
+        self.files = modelfiles.find(model, projector=projector)
+        self.profile = self.settings.applied_to(self.files.profile)
+        self._verbose = verbose
+        self._backend = backend
+        self._model: ModelUsed | None = None
+        self._free = contextlib.ExitStack()
+        self._pool = self._free.enter_context(ThreadPoolExecutor(max_workers=2))
+
+    def __enter__(self) -> Judge:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free the model."""
+        self._free.close()
+
+    def compare(
+        self,
+        a: str | Path,
+        b: str | Path,
+        *,
+        prompt: str = "",
+        trace: Path | None = None,
+        sheet: Path | None = None,
+        observe: Observe = ignore,
+    ) -> Judgement:
+        """Judge two clips made from one prompt.
+
+        `trace` gets a JSON line a round, as it happens; `sheet` a PNG of the frames that the judge saw.
+        Raises VideoError, ModelError, OutOfMemoryError, NoVerdictError, and UsageError for a prompt too long.
+        """
+        if len(prompt) > LONGEST_PROMPT:
+            raise UsageError(
+                f"The prompt has {len(prompt)} characters; at most {LONGEST_PROMPT} are allowed. Shorten it."
+            )
+        began = time.perf_counter()
+        with contextlib.ExitStack() as stack:
+            clips = self._open_clips(stack, a, b)
+            spaces = (workspace_of(clips[0], self.profile), workspace_of(clips[1], self.profile))
+            judged = (JudgedClip(clips[0].info, spaces[0], ()), JudgedClip(clips[1].info, spaces[1], ()))
+            frames = PairFrames(clips, spaces)
+            orders: list[JudgedOrder] = []
+            load_seconds = waited = 0.0
+            if clips[0].info.sha256 != clips[1].info.sha256:
+                digests = self._pool.submit(self._digest)
+                ready = time.perf_counter()
+                backend, load_seconds = self._ready(frames, observe)
+                waited = time.perf_counter() - ready
+                lines = stack.enter_context(_line_file(trace)) if trace else None
+                for first in range(2 if self.settings.both_orders else 1):
+                    orders.append(self._judge(first, prompt, judged, frames, backend, lines, observe))
+                self._model = digests.result()
+            judged = (replace(judged[0], warnings=clips[0].warnings), replace(judged[1], warnings=clips[1].warnings))
+            judgement = self._judgement(prompt, judged, tuple(orders))
+            if sheet:
+                from vrt_lite.sheet import draw_sheet  # noqa: PLC0415 - Pillow only when a sheet is asked for
+
+                draw_sheet(judgement, frames, sheet)
+            total = time.perf_counter() - began
+            return replace(
+                judgement, seconds=_stages(judgement, clips, load_seconds, waited, total), total_seconds=total
+            )
+
+    def _open_clips(self, stack: contextlib.ExitStack, a: str | Path, b: str | Path) -> tuple[Clip, Clip]:
+        """Both clips, opened side by side; what was opened is closed by the stack, also if one fails."""
+        from vrt_lite.video import open_clip  # noqa: PLC0415 - the decoder only when there is something to decode
+
+        opening = [self._pool.submit(open_clip, path) for path in (a, b)]
+        for future in opening:
+            future.add_done_callback(lambda done: None if done.exception() else stack.callback(done.result().close))
+        return opening[0].result(), opening[1].result()
+
+    def _ready(self, frames: PairFrames, observe: Observe) -> tuple[Backend, float]:
+        """The back end, loaded while the first frames are decoded, and the seconds its loading took."""
+        if self._backend is not None:
+            return self._backend, 0.0
+        observe(Loading(self.files.name))
+        loading = self._pool.submit(self._load)
+        p = self.profile
+        frames.pixels([frame for clip in (0, 1) for frame in shown_first(p.workspace, p.first_frames, clip)])
+        self._backend, seconds = loading.result()
+        return self._backend, seconds
+
+    def _load(self) -> tuple[Backend, float]:
+        began = time.perf_counter()
+        backend = open_backend(
+            self.files,
+            profile=self.profile,
+            context=self.settings.ctx,
+            gpu_layers=self.settings.gpu_layers,
+            threads=self.settings.threads,
+            verbose=self._verbose,
+        )
+        self._free.enter_context(backend)
+        return backend, time.perf_counter() - began
+
+    def _judge(
+        self,
+        first: int,
+        prompt: str,
+        clips: tuple[JudgedClip, JudgedClip],
+        frames: PairFrames,
+        backend: Backend,
+        lines: TextIO | None,
+        observe: Observe,
+    ) -> JudgedOrder:
+        """One order of the pair: `first` is the clip shown as video 1. The verdict is about the clips as given."""
+        durations = (clips[0].info.duration_seconds, clips[1].info.duration_seconds)
+        order = JudgedOrder(first, (), TIE)
+
+        def write(r: Round) -> None:
+            if lines:
+                lines.write(json.dumps({"first": first + 1, **round_json(r, order, clips)}) + "\n")
+                lines.flush()
+
+        trial = judge(
+            Pair(prompt, durations[::-1] if first else durations),
+            self.profile,
+            backend,
+            frames.swapped() if first else frames,
+            sampling=Sampling(self.profile.max_new_tokens, self.settings.temperature, self.settings.seed),
+            order=first,
+            observe=observe,
+            on_round=write,
+        )
+        return JudgedOrder(first, trial.rounds, trial.verdict.mirrored() if first else trial.verdict)
+
+    def _judgement(
+        self, prompt: str, clips: tuple[JudgedClip, JudgedClip], orders: tuple[JudgedOrder, ...]
+    ) -> Judgement:
+        verdicts = [order.verdict for order in orders]
+        both = len(verdicts) == 2
+        return Judgement(
+            verdict=average(*verdicts) if both else verdicts[0] if verdicts else TIE,
+            orders=orders,
+            disagreements=disagreements(*verdicts) if both else (),
+            clips=clips,
+            prompt=prompt,
+            model=self._model or self._digest(),
+            settings={"dimensions": _dimensions(self.profile), **_settings(self.settings, self.profile)},
+            warnings=tuple(self._warnings(prompt, clips)),
+            seconds={},
+            total_seconds=0.0,
+        )
+
+    def _warnings(self, prompt: str, clips: tuple[JudgedClip, JudgedClip]) -> Iterator[str]:
+        """What a reader of the verdict must know."""
+        if not prompt:
+            yield "No prompt was given: alignment was judged without one."
+        if clips[0].info.sha256 == clips[1].info.sha256:
+            yield "Both clips are the same file: a tie, said without running the model."
+        if clips[0].info.dynamic_range != clips[1].info.dynamic_range:
+            ranges = " and ".join(clip.info.dynamic_range.upper() for clip in clips)
+            yield f"The clips differ in dynamic range ({ranges}): what looks better may be the range."
+        if self.profile.first_frames != self.files.profile.first_frames:
+            yield "The model's prompt names another number of first frames than were shown (--first-frames)."
+        for number, clip in enumerate(clips, start=1):
+            if clip.info.frames < self.profile.first_frames:
+                yield f"Video {number} has {clip.info.frames} frame(s): the last was repeated."
+            yield from (f"Video {number}: {warning}" for warning in clip.warnings)
+
+    def _digest(self) -> ModelUsed:
+        if self._model is not None:
+            return self._model
+        files = self.files
+        return ModelUsed(
+            name=files.name,
+            text=files.text.name,
+            text_sha256=modelfiles.sha256(files.text),
+            projector=files.projector.name,
+            projector_sha256=modelfiles.sha256(files.projector),
+            profile=self.profile.name,
+            profile_sha256=self.profile.sha256,
+        )
+
+
+def compare(
+    a: str | Path,
+    b: str | Path,
+    *,
+    prompt: str = "",
+    model: str | Path | None = None,
+    projector: Path | None = None,
+    settings: Settings | None = None,
+) -> Judgement:
+    """Judge two clips made from one prompt, with the bundled judge if no model is named.
+
+    >>> from vrt_lite import compare
+    >>> judgement = compare("examples/a.mp4", "examples/b.mp4", prompt="A green square moving up.")
+    >>> judgement.winner  # 1 or 2 for the better video, 0 for a tie
+    1
+    >>> judgement.verdict.preferences["VQ"].winner
+    2
+
+    Raises UsageError, VideoError, ModelError, OutOfMemoryError or NoVerdictError: all are VrtError.
+    """
+    with Judge(model, projector=projector, settings=settings) as judge_:
+        return judge_.compare(a, b, prompt=prompt)
+
+
+@contextlib.contextmanager
+def _line_file(path: Path) -> Iterator[TextIO]:
+    try:
+        file = path.open("w", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"The trace {path} cannot be written: {error.strerror}.") from error
+    with file:
+        yield file
+
+
+def _dimensions(profile: Profile) -> dict[str, dict[str, str]]:
+    return {key: {"name": d.name, "explain": d.explain} for key, d in profile.dimensions.items()}
+
+
+def _settings(settings: Settings, profile: Profile) -> dict[str, object]:
+    """Every setting with the value in force."""
+    in_profile = ("workspace", "first_frames", "window", "rounds", "max_pixels")
+    own = {f.name: getattr(settings, f.name) for f in fields(settings) if f.name != "dimensions"}
+    return {**own, **{name: getattr(profile, name) for name in in_profile}}
+
+
+def _stages(
+    judgement: Judgement, clips: tuple[Clip, Clip], load: float, waited: float, total: float
+) -> dict[str, float]:
+    """Seconds by stage. Loading and decoding run side by side, so the stages may add up to more than the total."""
+    usages = [r.reply.usage for order in judgement.orders for r in order.rounds]
+    engine = {
+        "vision": sum(u.vision_seconds for u in usages),
+        "prefill": sum(u.prefill_seconds for u in usages),
+        "generate": sum(u.generate_seconds for u in usages),
+    }
+    stages = {
+        "load": load,
+        "decode": sum(clip.decode_seconds for clip in clips),
+        "resize": sum(clip.resize_seconds for clip in clips),
+        **engine,
+        "other": max(total - waited - sum(engine.values()), 0.0),
+    }
+    return {name: round(seconds, 6) for name, seconds in stages.items()}

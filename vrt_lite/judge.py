@@ -1,0 +1,174 @@
+"""The loop: a pair of sampled clips, a back end and its frames in; rounds and a verdict out.
+
+Each round the judge sees the transcript through its memory window and writes. What it wrote is a final
+answer, a call for frames, or neither; the last two become the next message. Knows no files and no engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from vrt_lite.errors import ContextFullError, NoVerdictError
+from vrt_lite.interfaces import Backend, FrameStore, Observe, RoundBegan, RoundEnded, Sampling, ignore
+from vrt_lite.profile import Profile
+from vrt_lite.protocol import memory, tags, tool
+from vrt_lite.protocol.frames import FrameRef, shown_first
+from vrt_lite.protocol.messages import Conversation, Generated, Image, Message, Part, Reply, Text, Video
+from vrt_lite.protocol.prompt import render_user
+from vrt_lite.protocol.verdict import Verdict, from_marks
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The two clips as the judge is told of them: one caption, and each clip's own duration in seconds."""
+
+    caption: str
+    durations: tuple[float, float]
+
+    def seconds_per_patch(self, clip: int, frames: tuple[FrameRef, ...], workspace: int) -> float:
+        """Seconds between temporal patches of two frames each: 2 / sample_fps, the reference's clock.
+
+        For frames spread over the whole clip, sample_fps = shown frames / total frames · fps. For frames that a
+        call picked, the mean gap between them takes the place of the clip's length.
+        """
+        indices = [frame.index for frame in frames]
+        span = max(indices) - min(indices)
+        if span == workspace - 1 or len(indices) == 1:
+            return 2 * self.durations[clip] / len(indices)
+        return 2 * self.durations[clip] * span / (workspace * (len(indices) - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round: what was newly shown, what was written, how it was read, and what was said of a bad reply."""
+
+    number: int
+    shown: tuple[FrameRef, ...]
+    reply: Reply
+    parsed: tags.Parsed
+    correction: str = ""
+
+    @property
+    def outcome(self) -> str:
+        """ "final", "tool", or "correction"."""
+        if self.correction:
+            return "correction"
+        return "final" if isinstance(self.parsed, tags.Answer) else "tool"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One judgement of one order of a pair."""
+
+    rounds: tuple[Round, ...]
+    verdict: Verdict
+
+
+def judge(
+    pair: Pair,
+    profile: Profile,
+    backend: Backend,
+    frames: FrameStore,
+    *,
+    sampling: Sampling | None = None,
+    order: int = 0,
+    observe: Observe = ignore,
+    on_round: Callable[[Round], None] = lambda _: None,
+) -> Trial:
+    """Judge a pair; NoVerdictError if no round gave an answer that can stand."""
+    sampling = sampling or Sampling(profile.max_new_tokens)
+    transcript: Conversation = opening(pair, profile)
+    rounds: list[Round] = []
+    strikes = 0
+    for number in range(1, profile.rounds + 1):
+        shown = transcript[-1].frames
+        observe(RoundBegan(order, number, shown))
+        visible = memory.visible(transcript, window=profile.window, stand_in=profile.forgotten_text)
+        try:
+            reply = backend.reply(visible, frames, sampling=sampling, observe=observe)
+        except ContextFullError:
+            if not _standing(rounds):
+                raise
+            break
+        parsed = tags.parse(reply.text)
+        following, correction = respond(parsed, pair, profile, last=number == profile.rounds - 1)
+        rounds.append(Round(number, shown, reply, parsed, correction))
+        on_round(rounds[-1])
+        observe(RoundEnded(order, number, rounds[-1].outcome))
+        if isinstance(parsed, tags.Answer):
+            break
+        strikes = strikes + 1 if isinstance(parsed, tags.Malformed) else 0
+        if strikes > profile.retries:
+            break
+        transcript = (*transcript, Message("assistant", (Generated(reply.text, reply.tokens),)), following)
+    return Trial(tuple(rounds), _verdict(rounds))
+
+
+def opening(pair: Pair, profile: Profile) -> Conversation:
+    """The first two turns: the system prompt; both videos and the task."""
+    first = (shown_first(profile.workspace, profile.first_frames, clip) for clip in (0, 1))
+    videos = (_video(frames, pair, profile) for frames in first)
+    task = render_user(
+        profile.user_prompt,
+        caption=pair.caption or profile.no_caption,
+        dimensions=profile.dimensions,
+        workspace=profile.workspace,
+    )
+    return (Message("system", (Text(profile.system_prompt),)), Message("user", (*videos, *task)))
+
+
+def respond(parsed: tags.Parsed, pair: Pair, profile: Profile, *, last: bool) -> tuple[Message, str]:
+    """What the judge is told next, and the correction in it if the reply could not be used."""
+    ending = (Text(profile.final_text),) if last and profile.final_text else ()
+    match parsed:
+        case tags.FrameCall(payload):
+            call = tool.read(payload, workspace=profile.workspace, limit=profile.frames_per_call)
+            if isinstance(call, tool.Granted):
+                return _outcome(call.frames, pair, profile, ending), ""
+            reason = f"the tool call {call.reason}"
+        case tags.Malformed(reason):
+            reason = f"it {reason}"
+        case tags.Answer():
+            reason = ""
+    text = profile.correction_text.format(reason=reason, limit=profile.frames_per_call, n=2 * profile.workspace)
+    separated = tuple(Text(f"\n{part.text}") for part in ending)
+    return Message("user", (Text(text), *separated)), reason
+
+
+def _outcome(asked: tuple[FrameRef, ...], pair: Pair, profile: Profile, ending: tuple[Text, ...]) -> Message:
+    """The turn that brings the frames of a call, in the profile's form and wording."""
+    words = (Text(profile.tool_text),) if profile.tool_text else ()
+    shown: tuple[Part, ...] = tuple(Image(frame) for frame in asked)
+    if profile.tool_form == "video":
+        clips = [tuple(frame for frame in asked if frame.clip == clip) for clip in (0, 1)]
+        shown = tuple(_video(frames, pair, profile) for frames in clips if frames)
+    return Message("user", (*words, *shown, *ending), tool_outcome=True)
+
+
+def _video(frames: tuple[FrameRef, ...], pair: Pair, profile: Profile) -> Video:
+    return Video(frames, pair.seconds_per_patch(frames[0].clip, frames, profile.workspace))
+
+
+def _standing(rounds: list[Round]) -> tuple[Round, tags.Marks] | None:
+    """The last round that recommends an answer, and the answer."""
+    for past in reversed(rounds):
+        marks = past.parsed.marks if isinstance(past.parsed, tags.Answer) else past.parsed.recommendation
+        if marks:
+            return past, marks
+    return None
+
+
+def _verdict(rounds: list[Round]) -> Verdict:
+    standing = _standing(rounds)
+    if standing is None:
+        last = rounds[-1].parsed
+        reason = f" The last reply {last.reason}." if isinstance(last, tags.Malformed) else ""
+        raise NoVerdictError(
+            f"No verdict: {len(rounds)} round(s) gave neither a final nor a recommended answer.{reason} "
+            "Use a full model (--model) or more --rounds."
+        )
+    past, marks = standing
+    source = "final" if isinstance(past.parsed, tags.Answer) else "recommended"
+    return from_marks(marks, past.reply.odds, source)
+

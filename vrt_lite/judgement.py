@@ -1,0 +1,187 @@
+"""The result of a comparison, as typed values, and its JSON form.
+
+Knows the schema (`schema/judgement.schema.json`) and its version. In every field video 1 is the first clip given
+and video 2 the second, whichever order the judge was shown them in. Refuses to know how it is printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vrt_lite.judge import Round
+from vrt_lite.protocol import tags
+from vrt_lite.protocol.frames import FrameRef
+from vrt_lite.protocol.verdict import Preference, Verdict
+from vrt_lite.sampled import Workspace
+
+if TYPE_CHECKING:
+    from vrt_lite.video import ClipInfo
+
+SCHEMA_VERSION = 1
+STAGES = ("load", "decode", "resize", "vision", "prefill", "generate", "other")
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedClip:
+    """One input: what the file is, how it was sampled, and what to know about it."""
+
+    info: ClipInfo
+    workspace: Workspace
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedOrder:
+    """One order of the pair: the rounds in it, and its verdict in terms of the clips as given.
+
+    `first` is the clip (0 or 1) that the judge was shown as video 1.
+    """
+
+    first: int
+    rounds: tuple[Round, ...]
+    verdict: Verdict
+
+    def given(self, frame: FrameRef) -> FrameRef:
+        """A frame of a round in terms of the clips as given."""
+        return FrameRef(frame.clip ^ self.first, frame.index)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelUsed:
+    """Which judge it was: its name, its files' names and digests, and its profile's."""
+
+    name: str
+    text: str
+    text_sha256: str
+    projector: str
+    projector_sha256: str
+    profile: str
+    profile_sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What `compare` returns. `orders` is empty when the two clips are one file: no model ran."""
+
+    verdict: Verdict
+    orders: tuple[JudgedOrder, ...]
+    disagreements: tuple[str, ...]
+    clips: tuple[JudgedClip, JudgedClip]
+    prompt: str
+    model: ModelUsed
+    settings: Mapping[str, Any]
+    warnings: tuple[str, ...]
+    seconds: Mapping[str, float]
+    total_seconds: float
+
+    @property
+    def winner(self) -> int:
+        """1 or 2 for the better video overall, 0 for a tie."""
+        return self.verdict.overall.winner
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """What was computed and what was found computed already, over all rounds."""
+        usages = [r.reply.usage for order in self.orders for r in order.rounds]
+        names = ("frames_encoded", "frames_reused", "tokens_prefilled", "tokens_reused", "tokens_generated")
+        return {name: sum(getattr(usage, name) for usage in usages) for name in names}
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data that follows the schema."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "prompt": self.prompt or None,
+            "model": {
+                "name": self.model.name,
+                "text": {"file": self.model.text, "sha256": self.model.text_sha256},
+                "projector": {"file": self.model.projector, "sha256": self.model.projector_sha256},
+            },
+            "profile": {"name": self.model.profile, "sha256": self.model.profile_sha256},
+            "inputs": [_clip(clip) for clip in self.clips],
+            "settings": dict(self.settings),
+            "verdict": _verdict(self.verdict),
+            "orders": [
+                {
+                    "first": order.first + 1,
+                    "verdict": _verdict(order.verdict),
+                    "rounds": [round_json(r, order, self.clips) for r in order.rounds],
+                }
+                for order in self.orders
+            ],
+            "disagreements": list(self.disagreements),
+            "warnings": list(self.warnings),
+            "timings": {**self.seconds, "total": round(self.total_seconds, 6)},
+            "counters": self.counters,
+        }
+
+
+def round_json(r: Round, order: JudgedOrder, clips: tuple[JudgedClip, JudgedClip]) -> dict[str, Any]:
+    """One round as plain data: also a line of the trace."""
+    notes = r.parsed.notes
+    usage = r.reply.usage
+    recommendation = None if isinstance(r.parsed, tags.Answer) else r.parsed.recommendation
+    return {
+        "number": r.number,
+        "outcome": r.outcome,
+        "frames": [_frame(order.given(frame), clips) for frame in r.shown],
+        "text": r.reply.text,
+        "snapshot": notes.snapshot,
+        "thought": notes.thought,
+        "answer": dict(r.parsed.marks.choices) if isinstance(r.parsed, tags.Answer) else None,
+        "recommendation": recommendation
+        and {"choices": dict(recommendation.choices), "confidence": recommendation.confidence},
+        "call": r.parsed.payload if isinstance(r.parsed, tags.FrameCall) else None,
+        "correction": r.correction or None,
+        "stop": r.reply.stop,
+        "tokens_in": usage.tokens_prefilled + usage.tokens_reused,
+        "tokens_prefilled": usage.tokens_prefilled,
+        "tokens_out": usage.tokens_generated,
+        "frames_encoded": usage.frames_encoded,
+    }
+
+
+def _frame(frame: FrameRef, clips: tuple[JudgedClip, JudgedClip]) -> dict[str, Any]:
+    workspace = clips[frame.clip].workspace
+    return {
+        "video": frame.clip + 1,
+        "index": frame.index,
+        "source_frame": workspace.source[frame.index],
+        "seconds": round(workspace.seconds[frame.index], 6),
+    }
+
+
+def _clip(clip: JudgedClip) -> dict[str, Any]:
+    info = clip.info
+    return {
+        "path": str(info.path),
+        "sha256": info.sha256,
+        "size_bytes": info.size_bytes,
+        "width": info.width,
+        "height": info.height,
+        "fps": round(info.fps, 6),
+        "duration_seconds": round(info.duration_seconds, 6),
+        "frames": info.frames,
+        "variable_rate": info.variable_rate,
+        "dynamic_range": info.dynamic_range,
+        "shown_size": list(clip.workspace.size),
+        "warnings": list(clip.warnings),
+    }
+
+
+def _verdict(verdict: Verdict) -> dict[str, Any]:
+    preferences = {key: _preference(p) for key, p in verdict.preferences.items()}
+    return {
+        "source": verdict.source,
+        "confidence": verdict.confidence,
+        "overall": preferences.pop(tags.OVERALL),
+        "dimensions": preferences,
+    }
+
+
+def _preference(preference: Preference) -> dict[str, Any]:
+    odds = preference.odds
+    names = ("tie", "1", "2")
+    probabilities = None if odds is None else dict(zip(names, (round(p, 9) for p in odds), strict=True))
+    return {"winner": preference.winner, "probabilities": probabilities}

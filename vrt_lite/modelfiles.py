@@ -1,0 +1,192 @@
+"""Finds a judge's files and says what is wrong with them before an engine sees them.
+
+A judge is a text GGUF, a projector GGUF and, if one lies beside them, a profile. Knows GGUF's header (magic,
+metadata, tensor extents) as far as it takes to name a broken or mismatched file; the engine alone reads weights.
+The gguf package is not used here: it builds Python objects of a whole vocabulary and trusts every count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from vrt_lite.errors import ModelError
+from vrt_lite.profile import PROFILE_NAME, Profile, default_profile, load_profile
+
+BUNDLED: Final = "vrt-tiny-0"
+_BUNDLE = Path(__file__).parent / "bundled"
+_MOST_ENTRIES = 2_000_000
+_LONGEST_STRING = 2**26
+_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_STRING, _ARRAY = 8, 9
+Value = str | int | float | bool
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """A judge's files and how it talks."""
+
+    name: str
+    text: Path
+    projector: Path
+    profile: Profile
+
+
+def bundled_names() -> tuple[str, ...]:
+    """Judges that come with the package."""
+    return tuple(sorted(folder.name for folder in _BUNDLE.iterdir() if (folder / PROFILE_NAME).is_file()))
+
+
+def find(model: str | Path | None = None, *, projector: Path | None = None) -> ModelFiles:
+    """The files of a judge: a bundled name, a folder, or a text GGUF (with its projector). ModelError if not whole."""
+    name = str(model or BUNDLED)
+    path = Path(name)
+    if name in bundled_names():
+        path = _BUNDLE / name
+    if path.is_dir():
+        text, beside = _pair_in(path)
+        projector = projector or beside
+    elif path.is_file():
+        text = path
+        projector = projector or _only(path.parent, "mmproj*.gguf", "give --projector")
+    elif projector or path.suffix == ".gguf":
+        raise ModelError(f"Model file {path} does not exist.")
+    else:
+        raise ModelError(
+            f"Model {name!r} is not here. Bundled: {', '.join(bundled_names())}. "
+            "Or give a folder that holds a text GGUF and its mmproj GGUF, or a text GGUF with --projector."
+        )
+    if not projector.is_file():
+        raise ModelError(f"Projector file {projector} does not exist.")
+    beside_text = text.parent / PROFILE_NAME
+    profile = load_profile(beside_text) if beside_text.is_file() else default_profile()
+    files = ModelFiles(path.name if path.is_dir() else text.stem, text, projector, profile)
+    _check(files)
+    return files
+
+
+def sha256(path: Path) -> str:
+    """Digest of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _pair_in(folder: Path) -> tuple[Path, Path]:
+    projector = _only(folder, "mmproj*.gguf", "give --projector")
+    texts = sorted(p for p in folder.glob("*.gguf") if not p.name.startswith("mmproj"))
+    if len(texts) != 1:
+        found = ", ".join(p.name for p in texts) or "none"
+        raise ModelError(f"Folder {folder} must hold one text GGUF; found {found}. Name the file with --model.")
+    return texts[0], projector
+
+
+def _only(folder: Path, pattern: str, advice: str) -> Path:
+    found = sorted(folder.glob(pattern))
+    if len(found) != 1:
+        names = ", ".join(p.name for p in found) or "none"
+        raise ModelError(f"Folder {folder} must hold one projector ({pattern}); found {names}: {advice}.")
+    return found[0]
+
+
+def _check(files: ModelFiles) -> None:
+    """Refuse, by name and reason, what the engine would refuse without one or take wrongly."""
+    text, projector = read_header(files.text), read_header(files.projector)
+    architecture = text.get("general.architecture")
+    if architecture != "qwen2vl":
+        hint = " It looks like a projector." if architecture == "clip" else ""
+        raise ModelError(f"{files.text} is of architecture {architecture!r}; a judge needs 'qwen2vl'.{hint}")
+    kind = projector.get("clip.projector_type", projector.get("clip.vision.projector_type"))
+    if projector.get("general.architecture") != "clip" or kind != "qwen2.5vl_merger":
+        raise ModelError(
+            f"{files.projector} is no Qwen2.5-VL projector (architecture "
+            f"{projector.get('general.architecture')!r}, projector {kind!r}; needed 'clip', 'qwen2.5vl_merger')."
+        )
+    width, gives = text.get("qwen2vl.embedding_length"), projector.get("clip.vision.projection_dim")
+    if width != gives:
+        raise ModelError(
+            f"{files.projector.name} gives vectors of {gives} values, but {files.text.name} takes {width}: "
+            "they belong to different models."
+        )
+
+
+def read_header(path: Path) -> dict[str, Value]:
+    """A GGUF's scalar and string metadata; ModelError if the file is no whole GGUF. Arrays are passed over."""
+    try:
+        with path.open("rb") as file:
+            return _Header(file, path).read()
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise ModelError(f"{path} is not a whole GGUF file: {error}. Copy, download or convert it again.") from error
+
+
+class _Header:
+    """A bounded reader: no count or length in the file is believed beyond the file's own size."""
+
+    def __init__(self, file: BinaryIO, path: Path) -> None:
+        self._file = file
+        self._size = path.stat().st_size
+
+    def read(self) -> dict[str, Value]:
+        if (magic := self._bytes(4)) != b"GGUF":
+            raise ValueError(f"it begins with {magic!r}, not b'GGUF'")
+        if (version := self._scalar("I")) not in (2, 3):
+            raise ValueError(f"its version is {version}; 2 and 3 are readable")
+        tensors, entries = self._count(), self._count()
+        values: dict[str, Value] = {}
+        for _ in range(entries):
+            key = self._string()
+            value = self._value(self._scalar("I"))
+            if value is not None:
+                values[key] = value
+        furthest = 0
+        for _ in range(tensors):
+            self._string()
+            dimensions = self._scalar("I")
+            if dimensions > 4:
+                raise ValueError(f"a tensor has {dimensions} dimensions")
+            self._bytes(8 * dimensions + 4)
+            furthest = max(furthest, self._scalar("Q"))
+        alignment = values.get("general.alignment", 32)
+        step = alignment if isinstance(alignment, int) and alignment > 0 else 32
+        start = -(-self._file.tell() // step) * step
+        if start + furthest >= self._size:
+            raise ValueError(f"it ends at byte {self._size}, before its last tensor begins at {start + furthest}")
+        return values
+
+    def _value(self, kind: int) -> Value | None:
+        if kind == _STRING:
+            return self._string()
+        if kind in _SCALARS:
+            return self._scalar(_SCALARS[kind])
+        if kind != _ARRAY:
+            raise ValueError(f"a metadata value has the unknown type {kind}")
+        item, count = self._scalar("I"), self._count(_LONGEST_STRING)
+        if item == _STRING:
+            for _ in range(count):
+                self._bytes(self._scalar("Q"))
+        elif item in _SCALARS:
+            self._bytes(count * struct.calcsize(_SCALARS[item]))
+        else:
+            raise ValueError(f"a metadata array has the unknown type {item}")
+        return None
+
+    def _count(self, most: int = _MOST_ENTRIES) -> int:
+        count = self._scalar("Q")
+        if count > min(most, self._size):
+            raise ValueError(f"it claims {count} entries in {self._size} bytes")
+        return count
+
+    def _string(self) -> str:
+        return self._bytes(self._scalar("Q")).decode(errors="replace")
+
+    def _scalar(self, code: str) -> int:
+        return struct.unpack(f"<{code}", self._bytes(struct.calcsize(f"<{code}")))[0]
+
+    def _bytes(self, count: int) -> bytes:
+        if count > _LONGEST_STRING or count > self._size - self._file.tell():
+            raise ValueError(f"it ends at byte {self._size}, inside its header")
+        return self._file.read(count)

@@ -1,0 +1,206 @@
+"""How one checkpoint talks: prompt, frame counts, pixels, clock, tool wording, memory window.
+
+Everything that differs from one checkpoint to another is a value here, read from a TOML file that lies
+beside the model; what the file leaves out is VR-Thinker's. Knows no engine and no video.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, TypeVar, cast, get_args
+
+from vrt_lite.errors import ModelError, UsageError
+from vrt_lite.protocol.prompt import Dimension, placeholders
+from vrt_lite.protocol.tags import DIMENSIONS
+
+ClockRule = Literal["truncate", "exact", "fixed"]
+ToolForm = Literal["image", "video"]
+
+PROFILE_NAME = "profile.toml"
+DEFAULT_PRESET = "model-card"
+PIXELS_PER_TOKEN = 28 * 28
+"""One visual token covers a 2x2 block of 14-pixel patches."""
+
+_HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """How video time becomes M-RoPE positions (transformers, `get_rope_index` of Qwen2.5-VL).
+
+    "truncate" casts the seconds of a temporal patch to an integer before multiplying, as transformers 4.57
+    does, which these checkpoints were trained around; "exact" multiplies first; "fixed" ignores the clip's own
+    time and uses `seconds_per_patch`.
+    """
+
+    rule: ClockRule = "truncate"
+    tokens_per_second: float = 2.0
+    seconds_per_patch: float = 1.0
+
+    def steps(self, patches: int, seconds_per_patch: float) -> tuple[int, ...]:
+        """Temporal position of each of `patches` temporal patches, relative to the video's start."""
+        if self.rule == "fixed":
+            seconds_per_patch = self.seconds_per_patch
+        elif self.rule == "truncate":
+            seconds_per_patch = int(seconds_per_patch)
+        return tuple(int(i * self.tokens_per_second * seconds_per_patch) for i in range(patches))
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One checkpoint's way of talking. Counts of frames are per video unless a name says otherwise."""
+
+    name: str = "vr-thinker"
+    system_prompt: str = ""
+    user_prompt: str = ""
+    no_caption: str = "(not given)"
+    workspace: int = 48
+    first_frames: int = 4
+    frames_per_call: int = 8
+    min_pixels: int = 16 * PIXELS_PER_TOKEN
+    max_pixels: int = 256 * PIXELS_PER_TOKEN
+    clock: Clock = Clock()
+    # The wording of a tool result, and what stands in for a forgotten one, are not public; this is our reading.
+    tool_form: ToolForm = "image"
+    tool_text: str = "Here are the selected frames:"
+    forgotten_text: str = "(These frames are no longer shown; see your snapshot of them.)"
+    correction_text: str = (
+        "Your last reply cannot be used: {reason}. Call select_frames with at most {limit} different frame "
+        "indices from 1 to {n}, or give the answer in the required format."
+    )
+    final_text: str = "This is the last round: give the final answer now, in the required format."
+    window: int = 1
+    rounds: int = 5
+    retries: int = 1
+    max_new_tokens: int = 2048
+    dimensions: Mapping[str, Dimension] = field(default_factory=lambda: preset(DEFAULT_PRESET))
+
+    @property
+    def sha256(self) -> str:
+        """Digest of every value: two profiles with one digest talk alike."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+
+
+@cache
+def _presets() -> dict[str, dict[str, Dimension]]:
+    with (_HERE / "presets.toml").open("rb") as file:
+        tables = tomllib.load(file)
+    return {
+        name: {key: Dimension(**words) for key, words in dimensions.items()} for name, dimensions in tables.items()
+    }
+
+
+def preset_names() -> tuple[str, ...]:
+    """The published sets whose dimension wordings are known."""
+    return tuple(_presets())
+
+
+def preset(name: str) -> dict[str, Dimension]:
+    """Dimension wordings of a published set, by key; UsageError for an unknown name."""
+    if name not in _presets():
+        raise UsageError(f"Preset {name!r} is unknown; choose one of {', '.join(_presets())}.")
+    return dict(_presets()[name])
+
+
+def default_profile() -> Profile:
+    """VR-Thinker's own: the model card's prompt byte for byte."""
+    return replace(
+        Profile(),
+        system_prompt=_read(_HERE / "prompts" / "vr-thinker-system.txt"),
+        user_prompt=_read(_HERE / "prompts" / "vr-thinker-user.txt"),
+    )
+
+
+def load_profile(path: Path) -> Profile:
+    """Read a profile; ModelError, naming the key, if a value cannot be used."""
+    try:
+        with path.open("rb") as file:
+            table = tomllib.load(file)
+    except OSError as error:
+        raise ModelError(f"Profile {path} cannot be read: {error.strerror}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ModelError(f"Profile {path} is not valid TOML: {error}.") from error
+    try:
+        return _from_table(table, path.parent)
+    except (TypeError, ValueError, UsageError) as error:
+        raise ModelError(f"Profile {path}: {error}") from error
+
+
+_T = TypeVar("_T", "Profile", Clock)
+
+
+def _from_table(table: dict[str, Any], folder: Path) -> Profile:
+    profile = default_profile()
+    values: dict[str, Any] = dict(table)
+    for prompt in ("system_prompt", "user_prompt"):
+        if file := values.pop(f"{prompt}_file", None):
+            values[prompt] = _read(folder / _plain_name(file))
+    if "clock" in values:
+        values["clock"] = _merged(profile.clock, values["clock"], "clock.")
+    if "preset" in values:
+        values.setdefault("dimensions", {})
+        profile = replace(profile, dimensions=preset(values.pop("preset")))
+    if "dimensions" in values:
+        own = {key: Dimension(**words) for key, words in values["dimensions"].items()}
+        values["dimensions"] = {**profile.dimensions, **own}
+    return check(_merged(profile, values, ""))
+
+
+def _merged(base: _T, values: dict[str, Any], prefix: str) -> _T:
+    """`base` with `values`, each of the type that its field has."""
+    known = {f.name for f in fields(base)}
+    for key, value in values.items():
+        if key not in known:
+            raise ValueError(f"{prefix}{key} is unknown; known are {', '.join(sorted(known))}")
+        was = getattr(base, key)
+        right = isinstance(value, int | float) if isinstance(was, float) else isinstance(value, type(was))
+        if not right or isinstance(value, bool):
+            raise ValueError(f"{prefix}{key} = {value!r} is not a {type(was).__name__}")
+    return replace(base, **values)
+
+
+def check(profile: Profile) -> Profile:
+    """The profile itself, if its values go together; ValueError with the value and what is allowed otherwise."""
+    p = profile
+    limits: tuple[tuple[bool, str], ...] = (
+        (1 <= p.first_frames <= p.workspace, f"first_frames = {p.first_frames} is not within 1 to workspace"),
+        (2 <= p.workspace <= 10_000, f"workspace = {p.workspace} is not within 2 to 10000 frames a video"),
+        (1 <= p.frames_per_call <= 64, f"frames_per_call = {p.frames_per_call} is not within 1 to 64"),
+        (1 <= p.rounds <= 100, f"rounds = {p.rounds} is not within 1 to 100"),
+        (p.window >= 0, f"window = {p.window} is negative"),
+        (p.retries >= 0, f"retries = {p.retries} is negative"),
+        (1 <= p.max_new_tokens <= 65_536, f"max_new_tokens = {p.max_new_tokens} is not within 1 to 65536"),
+        (
+            PIXELS_PER_TOKEN <= p.min_pixels <= p.max_pixels <= 16_384 * PIXELS_PER_TOKEN,
+            f"min_pixels = {p.min_pixels} and max_pixels = {p.max_pixels} are not within 784 <= min <= max <= 12845056",
+        ),
+        (p.clock.rule in get_args(ClockRule), f"clock.rule = {p.clock.rule!r} is not truncate, exact or fixed"),
+        (0 < p.clock.tokens_per_second <= 1000, "clock.tokens_per_second is not within 0 to 1000"),
+        (0 <= p.clock.seconds_per_patch <= 1000, "clock.seconds_per_patch is not within 0 to 1000"),
+        (p.tool_form in get_args(ToolForm), f"tool_form = {p.tool_form!r} is not image or video"),
+        (set(p.dimensions) == set(DIMENSIONS), f"dimensions are {sorted(p.dimensions)}, not TA, VQ, MQ"),
+        ("caption" in placeholders(p.user_prompt), "user_prompt has no {caption}"),
+    )
+    for holds, message in limits:
+        if not holds:
+            raise ValueError(f"{message}.")
+    return profile
+
+
+def _read(path: Path) -> str:
+    """A prompt file byte for byte: no newline is translated."""
+    return path.read_bytes().decode()
+
+
+def _plain_name(name: object) -> str:
+    """A file name that stays inside its folder."""
+    text = cast(str, name) if isinstance(name, str) else ""
+    if not text or Path(text).name != text:
+        raise ValueError(f"prompt file {name!r} is not a plain file name beside the profile")
+    return text
