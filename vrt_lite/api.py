@@ -10,7 +10,7 @@ import contextlib
 import json
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -132,7 +132,10 @@ class Judge:
                 for first in range(2 if self.settings.both_orders else 1):
                     orders.append(self._judge(first, prompt, judged, frames, backend, lines, observe))
                 self._model = digests.result()
-            judged = (replace(judged[0], warnings=clips[0].warnings), replace(judged[1], warnings=clips[1].warnings))
+            judged = (
+                replace(judged[0], warnings=clips[0].warnings),
+                replace(judged[1], warnings=clips[1].warnings),
+            )
             judgement = self._judgement(prompt, judged, tuple(orders))
             if sheet:
                 from vrt_lite.sheet import draw_sheet  # noqa: PLC0415 - Pillow only when a sheet is asked for

@@ -93,8 +93,6 @@ class FrameStore(Protocol):
 class Backend(Protocol):
     """A judge that can answer a conversation."""
 
-    def reply(
-        self, conversation: Conversation, frames: FrameStore, *, sampling: Sampling, observe: Observe
-    ) -> Reply:
+    def reply(self, conversation: Conversation, frames: FrameStore, *, sampling: Sampling, observe: Observe) -> Reply:
         """The judge's next turn. `conversation` is all that it may see; what was seen before is a cache at most."""
         ...

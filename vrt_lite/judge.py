@@ -51,7 +51,7 @@ class Round:
 
     @property
     def outcome(self) -> str:
-        """ "final", "tool", or "correction"."""
+        """How it went: "final", "tool", or "correction"."""
         if self.correction:
             return "correction"
         return "final" if isinstance(self.parsed, tags.Answer) else "tool"
@@ -171,4 +171,3 @@ def _verdict(rounds: list[Round]) -> Verdict:
     past, marks = standing
     source = "final" if isinstance(past.parsed, tags.Answer) else "recommended"
     return from_marks(marks, past.reply.odds, source)
-

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -23,6 +23,7 @@ _LONGEST_STRING = 2**26
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 Value = str | int | float | bool
+Header = dict[str, Value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,8 @@ def find(model: str | Path | None = None, *, projector: Path | None = None) -> M
     if name in bundled_names():
         path = _BUNDLE / name
     if path.is_dir():
-        text, beside = _pair_in(path)
-        projector = projector or beside
+        text, found = _pair_in(path)
+        projector = projector or found
     elif path.is_file():
         text = path
         projector = projector or _only(path.parent, "mmproj*.gguf", "give --projector")
@@ -61,11 +62,10 @@ def find(model: str | Path | None = None, *, projector: Path | None = None) -> M
         )
     if not projector.is_file():
         raise ModelError(f"Projector file {projector} does not exist.")
-    beside_text = text.parent / PROFILE_NAME
-    profile = load_profile(beside_text) if beside_text.is_file() else default_profile()
-    files = ModelFiles(path.name if path.is_dir() else text.stem, text, projector, profile)
-    _check(files)
-    return files
+    header = _check(text, projector)
+    beside = text.parent / PROFILE_NAME
+    profile = load_profile(beside) if beside.is_file() else _default_for(header)
+    return ModelFiles(path.name if path.is_dir() else text.stem, text, projector, profile)
 
 
 def sha256(path: Path) -> str:
@@ -91,52 +91,62 @@ def _only(folder: Path, pattern: str, advice: str) -> Path:
     return found[0]
 
 
-def _check(files: ModelFiles) -> None:
-    """Refuse, by name and reason, what the engine would refuse without one or take wrongly."""
-    text, projector = read_header(files.text), read_header(files.projector)
+def _default_for(header: Header) -> Profile:
+    """VR-Thinker's profile, with the clock's rate that the conversion carried along."""
+    profile = default_profile()
+    rate = header.get("vrt_lite.tokens_per_second")
+    if not isinstance(rate, float) or not 0 < rate <= 1000:
+        return profile
+    return replace(profile, clock=replace(profile.clock, tokens_per_second=rate))
+
+
+def _check(text_file: Path, projector_file: Path) -> Header:
+    """Refuse, by name and reason, what the engine would refuse without one or take wrongly; the text's header."""
+    text, projector = read_header(text_file), read_header(projector_file)
     architecture = text.get("general.architecture")
     if architecture != "qwen2vl":
         hint = " It looks like a projector." if architecture == "clip" else ""
-        raise ModelError(f"{files.text} is of architecture {architecture!r}; a judge needs 'qwen2vl'.{hint}")
+        raise ModelError(f"{text_file} is of architecture {architecture!r}; a judge needs 'qwen2vl'.{hint}")
     kind = projector.get("clip.projector_type", projector.get("clip.vision.projector_type"))
     if projector.get("general.architecture") != "clip" or kind != "qwen2.5vl_merger":
         raise ModelError(
-            f"{files.projector} is no Qwen2.5-VL projector (architecture "
+            f"{projector_file} is no Qwen2.5-VL projector (architecture "
             f"{projector.get('general.architecture')!r}, projector {kind!r}; needed 'clip', 'qwen2.5vl_merger')."
         )
     width, gives = text.get("qwen2vl.embedding_length"), projector.get("clip.vision.projection_dim")
     if width != gives:
         raise ModelError(
-            f"{files.projector.name} gives vectors of {gives} values, but {files.text.name} takes {width}: "
+            f"{projector_file.name} gives vectors of {gives} values, but {text_file.name} takes {width}: "
             "they belong to different models."
         )
+    return text
 
 
-def read_header(path: Path) -> dict[str, Value]:
+def read_header(path: Path) -> Header:
     """A GGUF's scalar and string metadata; ModelError if the file is no whole GGUF. Arrays are passed over."""
     try:
         with path.open("rb") as file:
-            return _Header(file, path).read()
+            return _Reader(file, path).read()
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror}.") from error
     except ValueError as error:
         raise ModelError(f"{path} is not a whole GGUF file: {error}. Copy, download or convert it again.") from error
 
 
-class _Header:
+class _Reader:
     """A bounded reader: no count or length in the file is believed beyond the file's own size."""
 
     def __init__(self, file: BinaryIO, path: Path) -> None:
         self._file = file
         self._size = path.stat().st_size
 
-    def read(self) -> dict[str, Value]:
+    def read(self) -> Header:
         if (magic := self._bytes(4)) != b"GGUF":
             raise ValueError(f"it begins with {magic!r}, not b'GGUF'")
         if (version := self._scalar("I")) not in (2, 3):
             raise ValueError(f"its version is {version}; 2 and 3 are readable")
         tensors, entries = self._count(), self._count()
-        values: dict[str, Value] = {}
+        values: Header = {}
         for _ in range(entries):
             key = self._string()
             value = self._value(self._scalar("I"))

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.protocol.prompt import Dimension, placeholders
@@ -91,9 +91,7 @@ class Profile:
 def _presets() -> dict[str, dict[str, Dimension]]:
     with (_HERE / "presets.toml").open("rb") as file:
         tables = tomllib.load(file)
-    return {
-        name: {key: Dimension(**words) for key, words in dimensions.items()} for name, dimensions in tables.items()
-    }
+    return {name: {key: Dimension(**words) for key, words in dimensions.items()} for name, dimensions in tables.items()}
 
 
 def preset_names() -> tuple[str, ...]:
@@ -180,7 +178,10 @@ def check(profile: Profile) -> Profile:
             PIXELS_PER_TOKEN <= p.min_pixels <= p.max_pixels <= 16_384 * PIXELS_PER_TOKEN,
             f"min_pixels = {p.min_pixels} and max_pixels = {p.max_pixels} are not within 784 <= min <= max <= 12845056",
         ),
-        (p.clock.rule in get_args(ClockRule), f"clock.rule = {p.clock.rule!r} is not truncate, exact or fixed"),
+        (
+            p.clock.rule in get_args(ClockRule),
+            f"clock.rule = {p.clock.rule!r} is not truncate, exact or fixed",
+        ),
         (0 < p.clock.tokens_per_second <= 1000, "clock.tokens_per_second is not within 0 to 1000"),
         (0 <= p.clock.seconds_per_patch <= 1000, "clock.seconds_per_patch is not within 0 to 1000"),
         (p.tool_form in get_args(ToolForm), f"tool_form = {p.tool_form!r} is not image or video"),
@@ -200,7 +201,7 @@ def _read(path: Path) -> str:
 
 def _plain_name(name: object) -> str:
     """A file name that stays inside its folder."""
-    text = cast(str, name) if isinstance(name, str) else ""
+    text = name if isinstance(name, str) else ""
     if not text or Path(text).name != text:
         raise ValueError(f"prompt file {name!r} is not a plain file name beside the profile")
     return text

@@ -28,7 +28,7 @@ _MAX_RATIO = 200
 
 
 def smart_resize(width: int, height: int, *, min_pixels: int, max_pixels: int) -> tuple[int, int]:
-    """(width, height) for the model: multiples of 28 within the pixel range, the aspect ratio kept as far as they allow.
+    """(width, height) for the model: multiples of 28 within the pixel range, aspect kept as far as they allow.
 
     The reference's rule to the letter (transformers, `smart_resize` of Qwen2-VL's image processor); VideoError for
     an aspect ratio beyond 200, which it refuses too.
@@ -59,10 +59,8 @@ class Workspace:
 
 def workspace_of(clip: Clip, profile: Profile) -> Workspace:
     """Sample an open clip by its own clock."""
-    source = sample_workspace(clip.ticks, profile.workspace, profile.first_frames)
-    size = smart_resize(
-        clip.info.width, clip.info.height, min_pixels=profile.min_pixels, max_pixels=profile.max_pixels
-    )
+    source = sample_workspace(clip.ticks.tolist(), profile.workspace, profile.first_frames)
+    size = smart_resize(clip.info.width, clip.info.height, min_pixels=profile.min_pixels, max_pixels=profile.max_pixels)
     return Workspace(source, tuple(clip.seconds(index) for index in source), size)
 
 
@@ -76,7 +74,8 @@ class PairFrames:
 
     def swapped(self) -> PairFrames:
         """The same frames with the clips exchanged."""
-        return PairFrames(self._clips[::-1], self._workspaces[::-1])
+        (a, b), (of_a, of_b) = self._clips, self._workspaces
+        return PairFrames((b, a), (of_b, of_a))
 
     def pixels(self, frames: Sequence[FrameRef]) -> list[NDArray[np.uint8]]:
         """RGB arrays in the order asked. What a clip decoded before it holds; the two clips decode side by side."""

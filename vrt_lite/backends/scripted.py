@@ -21,9 +21,7 @@ class ScriptedBackend:
         self._replies: Iterator[str | Reply] = iter(replies)
         self.conversations: list[Conversation] = []
 
-    def reply(
-        self, conversation: Conversation, frames: FrameStore, *, sampling: Sampling, observe: Observe
-    ) -> Reply:
+    def reply(self, conversation: Conversation, frames: FrameStore, *, sampling: Sampling, observe: Observe) -> Reply:
         """The next text of the script."""
         self.conversations.append(conversation)
         reply = next(self._replies, None)

@@ -66,9 +66,7 @@ class Message:
         return tuple(
             frame
             for part in self.parts
-            for frame in (
-                part.frames if isinstance(part, Video) else (part.frame,) if isinstance(part, Image) else ()
-            )
+            for frame in (part.frames if isinstance(part, Video) else (part.frame,) if isinstance(part, Image) else ())
         )
 
 

@@ -22,6 +22,9 @@ KEYS = (*DIMENSIONS, OVERALL)
 
 _Kind = Literal["snapshot", "think", "recommend", "final", "answer", "call"]
 
+_NOTES: frozenset[_Kind] = frozenset({"snapshot", "think"})
+_ANSWERS: frozenset[_Kind] = frozenset({"recommend", "final", "answer"})
+
 # Bounded repeats only: a pattern that backtracks would let a model's text stall the controller.
 _TAG = re.compile(
     r"<[ \t\n]{0,4}(?P<close>/?)[ \t\n]{0,4}"
@@ -129,7 +132,7 @@ def _answers(blocks: list[_Block]) -> tuple[list[Marks], list[Marks], list[str]]
     recommended: list[Marks] = []
     problems: list[str] = []
     for block in blocks:
-        if block.kind not in ("final", "recommend", "answer"):
+        if block.kind not in _ANSWERS:
             continue
         marks = _marks(block)
         if isinstance(marks, str):
@@ -167,7 +170,9 @@ def _marks(block: _Block) -> Marks | str:
 
 def _blocks(text: str) -> Iterator[_Block]:
     """Top-level blocks in order. An unclosed note ends at the next tag; an unclosed answer or call is kept, marked."""
-    tags = [(cast(_Kind, tag.lastgroup), bool(tag["close"]), tag.start(), tag.end()) for tag in _TAG.finditer(text)]
+    tags: list[tuple[_Kind, bool, int, int]] = [
+        (cast(_Kind, tag.lastgroup), bool(tag["close"]), tag.start(), tag.end()) for tag in _TAG.finditer(text)
+    ]
     last_close = {kind: i for i, (kind, close, _, _) in enumerate(tags) if close}
     i = 0
     while i < len(tags):
@@ -175,12 +180,13 @@ def _blocks(text: str) -> Iterator[_Block]:
         i += 1
         if close:
             continue
-        has_close = last_close.get(kind, -1) >= i
         end = i
-        if has_close and (kind in ("snapshot", "think") or tags[i][:2] == (kind, True)):
-            while tags[end][:2] != (kind, True):
+        if kind in _NOTES:
+            # A note runs to its own closing tag, past whatever it quotes.
+            closed = last_close.get(kind, -1) >= i
+            while closed and tags[end][:2] != (kind, True):
                 end += 1
-            yield _Block(kind, start, text[start : tags[end][2]], closed=True)
-            i = end + 1
         else:
-            yield _Block(kind, start, text[start : tags[i][2] if i < len(tags) else len(text)], closed=False)
+            closed = i < len(tags) and tags[i][1] and (tags[i][0] == kind or {tags[i][0], kind} <= _ANSWERS)
+        yield _Block(kind, start, text[start : tags[end][2] if end < len(tags) else len(text)], closed)
+        i = end + closed

@@ -86,9 +86,7 @@ class LlamaCppBackend:
             self._context.close()
         self._free.close()
 
-    def reply(
-        self, conversation: Conversation, frames: FrameStore, *, sampling: Sampling, observe: Observe
-    ) -> Reply:
+    def reply(self, conversation: Conversation, frames: FrameStore, *, sampling: Sampling, observe: Observe) -> Reply:
         """The judge's next turn."""
         # One request for all frames lets the store decode both clips at once.
         frames.pixels([frame for message in conversation for frame in message.frames])
@@ -259,4 +257,3 @@ def _runs(items: list[Item]) -> Iterator[list[int] | FrameBlock]:
         run = []
     if run:
         yield run
-

@@ -11,17 +11,23 @@ import ctypes
 import functools
 import os
 import sys
+import unicodedata
 from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-import llama_cpp.llama_cpp as _llama
-import llama_cpp.mtmd_cpp as _mtmd
 import numpy as np
 from numpy.typing import NDArray
 
 from vrt_lite.errors import ModelError, OutOfMemoryError
+
+# OpenMP's threads spin while they wait for each other. On a machine that does anything else beside, a spinning thread
+# keeps its partner off the processor: one busy process made a judgement 5 to 10 times as slow. Read once, at loading.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+import llama_cpp.llama_cpp as _llama  # noqa: E402
+import llama_cpp.mtmd_cpp as _mtmd  # noqa: E402
 
 # llama_cpp's ctypes wrappers are only partly typed; at this border they are Any and checked by what they return.
 llama: Any = _llama
@@ -119,8 +125,11 @@ class Model:
         self._free.close()
 
     def tokens(self, text: str, *, special: bool) -> list[int]:
-        """Token ids of a text; with `special` off the text of a control token stays plain."""
-        data = text.encode(errors="replace")
+        """Token ids of a text; with `special` off the text of a control token stays plain.
+
+        Composed first (NFC), as the reference tokenizer does and llama.cpp does not.
+        """
+        data = unicodedata.normalize("NFC", text).encode(errors="replace")
         room = len(data) + 8
         buffer = (llama.llama_token * room)()
         count = llama.llama_tokenize(self._vocab, data, len(data), buffer, room, False, special)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
 from vrt_lite.backends.llamacpp.positions import extent
@@ -50,9 +51,7 @@ class Tokenizer(Protocol):
     def control(self, name: str) -> int: ...  # noqa: D102
 
 
-def lower(
-    conversation: Conversation, tokenizer: Tokenizer, block: Callable[[Video | Image], FrameBlock]
-) -> list[Item]:
+def lower(conversation: Conversation, tokenizer: Tokenizer, block: Callable[[Video | Image], FrameBlock]) -> list[Item]:
     """The whole conversation and the opening of the judge's next turn; `block` turns a part into its block."""
     items: list[Item] = []
     for message in conversation:
@@ -106,11 +105,7 @@ def tokenize(run: Sequence[Text], tokenizer: Tokenizer) -> list[int]:
         if not piece.trusted:
             cuts.update(_touching(text, start, end, tokenizer.added))
     edges = [0, *sorted(cuts), len(text)]
-    return [
-        token
-        for a, b in zip(edges, edges[1:], strict=False)
-        for token in tokenizer.tokens(text[a:b], special=False)
-    ]
+    return [token for a, b in pairwise(edges) for token in tokenizer.tokens(text[a:b], special=False)]
 
 
 def _touching(text: str, start: int, end: int, added: Sequence[str]) -> set[int]:

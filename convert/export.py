@@ -1,0 +1,139 @@
+"""The verb `export`: a checkpoint folder becomes a GGUF pair, both files or none.
+
+Bytes are equal to what llama.cpp's convert_hf_to_gguf.py (as shipped in llama-cpp-python 0.3.36) writes
+with `--outtype` and with `--mmproj`: same tensors, order, shapes, types and data, and the same metadata,
+save these, each on purpose:
+
+- `vrt_lite.tokens_per_second`, `vrt_lite.vision.min_pixels`, `.max_pixels` are added to the text file:
+  the position clock and the pixel bounds are in the checkpoint and have no GGUF key.
+- `general.license` and `general.source.url` may be set from the command line.
+- `tokenizer.ggml.pre` comes from comparing the split pattern, not from hashing a tokenised test text.
+- Only bos, eos and pad ids, and one chat template; the family has no other.
+- `lm_head` of a tied checkpoint is not written: no reader of the checkpoint uses it.
+- `general.sampling.penalty_repeat`: written only from the gguf release on that reads it; vrt-lite does not.
+- Refused here and written there: infinite and NaN weights or such as overflow the type, rope scaling
+  (yarn and so on), a vision tower that differs in what llama.cpp has built in.
+- Accepted here only: vision tensors under `model.visual.`, as newer trainers save them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gguf import GGUFValueType, Metadata, size_label
+
+from convert import text, tokenizer, vision
+from convert.checkpoint import Checkpoint, read_checkpoint
+from convert.write import FILE_TYPES, Field, File, Target, resolve, write_gguf
+from vrt_lite.errors import ModelError, UsageError
+
+SPARE_BYTES = 64 << 20  # metadata, padding, and not filling a disk to its last byte
+
+
+@dataclass(frozen=True)
+class Written:
+    """One finished file."""
+
+    path: Path
+    size: int
+    sha256: str
+
+
+def export_pair(
+    source: Path,
+    out: Path,
+    *,
+    name: str | None = None,
+    text_type: str = "q8_0",
+    projector_type: str = "f16",
+    authorship: dict[str, str] | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Written]:
+    """Write `out`/NAME-TYPE.gguf and `out`/mmproj-NAME-TYPE.gguf, replacing files of those names.
+
+    `authorship` sets fields of gguf.Metadata over the model card's; `progress` is told bytes done and in all.
+    Raises ModelError for a checkpoint that cannot be exported, UsageError for an unfit name or a full disk.
+    """
+    checkpoint = read_checkpoint(source.resolve())
+    stem = name or checkpoint.folder.name
+    if not stem or stem.startswith((".", "-")) or set(stem) & set('/\\:*?"<>|\n\r\t\0'):
+        raise UsageError(f"name is {stem!r}, needs to be a plain file name: give another with --name")
+    given: dict[str, Any] = dict(authorship or {}) | ({"name": name} if name else {})
+    files = [
+        _text_file(checkpoint, out / f"{stem}-{text_type.upper()}.gguf", text_type, given),
+        _vision_file(checkpoint, out / f"mmproj-{stem}-{projector_type.upper()}.gguf", projector_type, given),
+    ]
+    total, done = sum(target.size for file in files for target in file.targets), 0
+    _check_space(out, total + SPARE_BYTES)
+    out.mkdir(parents=True, exist_ok=True)
+
+    def advance(size: int) -> None:
+        nonlocal done
+        done += size
+        progress(done, total)
+
+    with ExitStack() as cleanup:
+        parts = [file.path.with_name(f"{file.path.name}.{os.getpid()}.part") for file in files]
+        for file, part in zip(files, parts, strict=True):
+            cleanup.callback(part.unlink, missing_ok=True)
+            write_gguf(part, file, advance)
+        for file, part in zip(files, parts, strict=True):
+            part.replace(file.path)
+    return [_describe(file.path) for file in files]
+
+
+def _text_file(checkpoint: Checkpoint, path: Path, file_type: str, given: dict[str, Any]) -> File:
+    config, folder, tied = text.config(checkpoint), checkpoint.folder, text.is_tied(checkpoint)
+    elsewhere = (vision.PREFIX, "lm_head.") if tied else vision.PREFIX
+    tensors = {name: stored for name, stored in checkpoint.tensors.items() if not name.startswith(elsewhere)}
+    targets = resolve(text.placements(config, tied=tied), tensors, folder, file_type)
+    before = [*text.fields(config), _type_field(file_type)]
+    after = [*tokenizer.fields(folder, config), *text.own_fields(checkpoint)]
+    metadata = _metadata(folder, targets, given)
+    return File(path, text.ARCHITECTURE, "model", metadata, before, after, targets)
+
+
+def _vision_file(checkpoint: Checkpoint, path: Path, file_type: str, given: dict[str, Any]) -> File:
+    config = vision.config(checkpoint, text_width=text.config(checkpoint).integer("hidden_size"))
+    tensors = {n: stored for n, stored in checkpoint.tensors.items() if n.startswith(vision.PREFIX)}
+    targets = resolve(vision.placements(config), tensors, checkpoint.folder, file_type)
+    before = [_type_field(file_type), *vision.fields(config, checkpoint.preprocessor)]
+    metadata = _metadata(checkpoint.folder, targets, given)
+    return File(path, vision.ARCHITECTURE, "mmproj", metadata, before, (), targets)
+
+
+def _type_field(file_type: str) -> Field:
+    return Field("general.file_type", FILE_TYPES[file_type][1], GGUFValueType.UINT32)
+
+
+def _metadata(folder: Path, targets: Sequence[Target], given: dict[str, Any]) -> Metadata:
+    """Name, licence, authors and so on: gguf's own reading of the model card, as upstream uses it."""
+    count = sum(math.prod(target.shape) for target in targets)
+    try:
+        metadata = Metadata.load(None, folder, None, count)
+    except Exception as error:  # third-party heuristics over text that anyone may have typed
+        raise ModelError(f"{folder}: README.md's header or generation_config.json: {error}") from error
+    metadata.name = metadata.name or folder.name
+    metadata.size_label = metadata.size_label or size_label(count, count, 0, 0)
+    return replace(metadata, **given)
+
+
+def _check_space(out: Path, needed: int) -> None:
+    existing = next(path for path in (out.resolve(), *out.resolve().parents) if path.exists())
+    if not existing.is_dir():
+        raise UsageError(f"{existing} is a file, --out needs a folder")
+    if (free := shutil.disk_usage(existing).free) < needed:
+        raise UsageError(f"{existing} has {free / 1e9:.1f} GB free, the pair needs {needed / 1e9:.1f}")
+
+
+def _describe(path: Path) -> Written:
+    with path.open("rb") as file:
+        return Written(path, path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest())

@@ -1,0 +1,196 @@
+"""The llama.cpp back end with the bundled judge: what is kept is exact, and nothing is computed twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from vrt_lite.backends.llamacpp import EngineSettings, LlamaCppBackend
+from vrt_lite.backends.llamacpp.sampling import Sampler, loops, odds
+from vrt_lite.errors import ContextFullError
+from vrt_lite.interfaces import Encoding, Event, Prefill, Sampling, Wrote, ignore
+from vrt_lite.judge import Pair, opening
+from vrt_lite.modelfiles import find
+from vrt_lite.protocol.frames import FrameRef
+from vrt_lite.protocol.messages import Conversation, Generated, Image, Message, Part, Reply, Text, Video
+
+FILES = find()
+PAIR = Pair("A red circle moving down.", (3.0, 3.0))
+SHORT = Sampling(24)
+
+
+class Drawn:
+    """A store that draws frames: a disc that moves, on noise; each clip its own. Counts what it drew."""
+
+    def __init__(self, size: tuple[int, int] = (252, 140), seed: int = 0) -> None:
+        self.size = size
+        self.seed = seed
+
+    def pixels(self, frames: Sequence[FrameRef]) -> list[NDArray[np.uint8]]:
+        return [self._draw(frame) for frame in frames]
+
+    def _draw(self, frame: FrameRef) -> NDArray[np.uint8]:
+        width, height = self.size
+        noise = np.random.default_rng(self.seed + frame.clip).integers(60, 120, (height, width, 3), dtype=np.uint8)
+        y, x = np.mgrid[:height, :width]
+        disc = (x - width // 2) ** 2 + (y - height * (frame.index + 5) // 60) ** 2 < (height // 6) ** 2
+        noise[disc] = (220, 30, 30) if frame.clip == 0 else (200, 60, 40)
+        return noise
+
+
+def open_backend(**settings: int) -> LlamaCppBackend:
+    return LlamaCppBackend(
+        FILES.text, FILES.projector, profile=FILES.profile, settings=EngineSettings(gpu_layers=0, **settings)
+    )
+
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[LlamaCppBackend]:
+    with open_backend() as opened:
+        yield opened
+
+
+def trial_of(backend: LlamaCppBackend, store: Drawn) -> list[Reply]:
+    """Three replies, with a correction and frames between them."""
+    conversation = opening(PAIR, FILES.profile)
+    replies: list[Reply] = []
+    for parts in ((Text("Again."),), (Image(FrameRef(0, 8)), Image(FrameRef(1, 8))), ()):
+        replies.append(backend.reply(conversation, store, sampling=SHORT, observe=ignore))
+        conversation = grown(conversation, replies[-1], *parts)
+    return replies
+
+
+def grown(conversation: Conversation, reply: Reply, *parts: Part) -> Conversation:
+    """The conversation with the judge's reply and what it is told next."""
+    said = Message("assistant", (Generated(reply.text, reply.tokens),))
+    return (*conversation, said, Message("user", parts, tool_outcome=True))
+
+
+def test_nothing_is_computed_twice_within_a_verdict() -> None:
+    opened = opening(PAIR, FILES.profile)
+    with open_backend() as fresh:
+        first = fresh.reply(opened, Drawn(), sampling=SHORT, observe=ignore)
+        asked = [Image(FrameRef(clip, index)) for clip in (0, 1) for index in (3, 9, 16, 30)]
+        second = fresh.reply(grown(opened, first, *asked), Drawn(), sampling=SHORT, observe=ignore)
+    assert first.usage.frames_encoded == 8
+    assert first.usage.tokens_reused == 0
+    assert second.usage.frames_encoded == 8
+    assert second.usage.tokens_reused == first.usage.tokens_prefilled + first.usage.tokens_generated
+    # The turn's end, the frames (45 tokens each, with their start and end), and the next turn's opening.
+    assert 8 * 47 < second.usage.tokens_prefilled < 8 * 47 + 20
+
+
+def test_what_was_kept_gives_the_same_as_a_fresh_context(backend: LlamaCppBackend) -> None:
+    for seed in range(3):
+        kept = trial_of(backend, Drawn(seed=seed))
+        with open_backend() as fresh:
+            anew = trial_of(fresh, Drawn(seed=seed))
+        assert [(r.tokens, r.odds) for r in kept] == [(r.tokens, r.odds) for r in anew]
+
+
+def test_a_stale_frame_is_never_shown(backend: LlamaCppBackend) -> None:
+    conversation = opening(PAIR, FILES.profile)
+    texts = {}
+    for seed in (1, 2, 3, 4, 1, 2, 3, 4):
+        reply = backend.reply(conversation, Drawn(seed=seed), sampling=SHORT, observe=ignore)
+        assert texts.setdefault(seed, (reply.tokens, reply.odds)) == (reply.tokens, reply.odds)
+
+
+def test_forgetting_cuts_and_stays_exact(backend: LlamaCppBackend) -> None:
+    store = Drawn(seed=7)
+    opened = opening(PAIR, FILES.profile)
+    wrote = backend.reply(opened, store, sampling=SHORT, observe=ignore)
+    said = Message("assistant", (Generated(wrote.text, wrote.tokens),))
+    shown: Conversation = (*opened, said, Message("user", (Image(FrameRef(0, 5)), Image(FrameRef(1, 5)))))
+    forgotten: Conversation = (*opened, said, Message("user", ()), said, Message("user", (Image(FrameRef(0, 9)),)))
+    backend.reply(shown, store, sampling=SHORT, observe=ignore)
+    kept = backend.reply(forgotten, store, sampling=SHORT, observe=ignore)
+    assert kept.usage.tokens_reused > 0
+    with open_backend() as fresh:
+        anew = fresh.reply(forgotten, store, sampling=SHORT, observe=ignore)
+    assert kept.tokens == anew.tokens
+    # A reply's tokens were evaluated one by one here and as a batch there: equal but for rounding.
+    for at, found in kept.odds.items():
+        assert found == pytest.approx(anew.odds[at], abs=0.02)
+
+
+def test_the_same_pixels_are_encoded_once_whatever_asks_for_them(backend: LlamaCppBackend) -> None:
+    store = Drawn(seed=11)
+    opened = opening(PAIR, FILES.profile)
+    assert backend.reply(opened, store, sampling=SHORT, observe=ignore).usage.frames_encoded == 8
+    system, user = opened
+    first, second, *words = user.parts
+    exchanged: Conversation = (system, Message("user", (second, first, *words)))
+    again = backend.reply(exchanged, store, sampling=SHORT, observe=ignore)
+    assert again.usage.frames_encoded == 0
+    assert again.usage.frames_reused == 8
+
+
+def test_odd_sizes_and_an_odd_number_of_frames(backend: LlamaCppBackend) -> None:
+    for size in ((28, 28 * 9), (28 * 7, 28), (28 * 5, 28 * 3)):
+        message = Message("user", (Video(tuple(FrameRef(0, i) for i in range(3)), 1.5), Image(FrameRef(1, 0))))
+        reply = backend.reply((message,), Drawn(size), sampling=Sampling(4), observe=ignore)
+        cells = (size[0] // 28) * (size[1] // 28)
+        assert reply.usage.tokens_prefilled > 3 * cells
+
+
+def test_the_same_seed_draws_the_same_reply(backend: LlamaCppBackend) -> None:
+    def draw(seed: int) -> Reply:
+        sampling = Sampling(60, temperature=1.5, seed=seed)
+        return backend.reply(opening(PAIR, FILES.profile), Drawn(), sampling=sampling, observe=ignore)
+
+    assert draw(1).tokens == draw(1).tokens
+    assert len({draw(seed).tokens for seed in range(6)}) > 1
+
+
+def test_a_context_too_small_says_so() -> None:
+    with open_backend(context=512) as small, pytest.raises(ContextFullError, match=r"holds 512\. Raise --ctx"):
+        trial_of(small, Drawn())
+
+
+def test_the_token_limit_is_a_reason_to_stop(backend: LlamaCppBackend) -> None:
+    reply = backend.reply(opening(PAIR, FILES.profile), Drawn(), sampling=Sampling(5), observe=ignore)
+    assert (reply.stop, len(reply.tokens)) == ("limit", 5)
+
+
+def test_events_tell_what_happens(backend: LlamaCppBackend) -> None:
+    events: list[Event] = []
+    reply = backend.reply(opening(PAIR, FILES.profile), Drawn(seed=23), sampling=SHORT, observe=events.append)
+    assert events[0] == Encoding(0, 4)
+    assert Encoding(4, 4) in events
+    reads = [event for event in events if isinstance(event, Prefill)]
+    assert reads[-1].done == reads[-1].total == reply.usage.tokens_prefilled
+    assert "".join(event.text for event in events if isinstance(event, Wrote)) == reply.text
+
+
+def test_odds_stand_at_the_digits_and_sum_to_one(backend: LlamaCppBackend) -> None:
+    asked = [Message("user", (Text("TA=1, VQ=2, MQ=0, OA="),))]
+    reply = backend.reply((*opening(PAIR, FILES.profile), *asked), Drawn(), sampling=Sampling(80), observe=ignore)
+    assert reply.odds
+    for at, found in reply.odds.items():
+        assert reply.text[at] in "012"
+        assert sum(found) == pytest.approx(1.0)
+        assert int(np.argmax(found)) == int(reply.text[at])
+
+
+def test_sampler() -> None:
+    logits = np.array([0.0, 3.0, 1.0, 2.0], dtype=np.float32)
+    assert Sampler(temperature=0.0, seed=0, banned=[]).pick(logits.copy()) == 1
+    assert Sampler(temperature=0.0, seed=0, banned=[1]).pick(logits.copy()) == 3
+    drawn = Sampler(temperature=1.0, seed=5, banned=[1])
+    counts = np.bincount([drawn.pick(logits.copy()) for _ in range(4000)], minlength=4) / 4000
+    expected = np.exp([0.0, -np.inf, 1.0, 2.0]) / np.exp([0.0, -np.inf, 1.0, 2.0]).sum()
+    assert counts == pytest.approx(expected, abs=0.03)
+    assert odds(logits, [0, 1, 2]) == pytest.approx(tuple(np.exp([0, 3, 1]) / np.exp([0, 3, 1]).sum()))
+
+
+def test_endless_repetition_is_seen() -> None:
+    assert loops([1] * 97)
+    assert loops(list(range(50)) + [7, 8, 9] * 40)
+    assert loops(list(range(64)) * 8)
+    assert not loops([1] * 40)
+    assert not loops(list(range(500)))
+    assert not loops([1, 2, 3] * 20 + list(range(100)))

@@ -1,0 +1,65 @@
+"""Positions and sizes against the reference (golden files, made by tests/golden/make_positions.py)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vrt_lite.backends.llamacpp.lower import FrameBlock
+from vrt_lite.backends.llamacpp.positions import patch_positions
+from vrt_lite.profile import Clock
+from vrt_lite.sampled import smart_resize
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+CASES: list[dict[str, Any]] = json.loads((GOLDEN / "positions.json").read_text())["cases"]
+
+
+def positions(parts: list[list[Any]], clock: Clock) -> list[list[int]]:
+    """Planes t, y, x of a sequence of parts, as the back end gives them to the engine."""
+    found = [np.empty((4, 0), np.int32)]
+    position = 0
+    for kind, *sizes in parts:
+        if kind == "text":
+            found.append(np.tile(np.arange(position, position + sizes[0]), (4, 1)))
+            position += sizes[0]
+            continue
+        patches, rows, columns, seconds = sizes if kind == "video" else (1, *sizes, 0.0)
+        block = FrameBlock(tuple("k" * patches), clock.steps(patches, seconds), rows, columns)
+        found += [patch_positions(position, step, rows, columns) for step in block.steps]
+        position += block.positions
+    return np.concatenate(found, axis=1)[:3].tolist()
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_positions_are_the_references(case: dict[str, Any]) -> None:
+    assert positions(case["parts"], Clock("truncate", tokens_per_second=2)) == case["positions"]
+
+
+def test_a_long_clip_pushes_the_text_by_its_time_not_its_size() -> None:
+    [case] = [case for case in CASES if case["name"].startswith("long clip")]
+    t, y, x = case["positions"]
+    assert max(t[:-3]) > max(max(y[:-3]), max(x[:-3]))
+    assert t[-3] == y[-3] == x[-3] == max(t[:-3]) + 1
+
+
+def test_clock_rules() -> None:
+    assert Clock("truncate").steps(4, 1.7) == (0, 2, 4, 6)
+    assert Clock("truncate").steps(3, 0.99) == (0, 0, 0)
+    assert Clock("exact").steps(4, 1.7) == (0, 3, 6, 10)
+    assert Clock("fixed", seconds_per_patch=1.5).steps(3, 99.0) == (0, 3, 6)
+
+
+def test_sizes_are_the_references() -> None:
+    rows: list[list[int]] = json.loads((GOLDEN / "sizes.json").read_text())["rows"]
+    assert len(rows) > 300
+    for width, height, least, most, *expected in rows:
+        assert list(smart_resize(width, height, min_pixels=least, max_pixels=most)) == expected
+
+
+def test_the_bundled_judge_sees_every_16_9_clip_at_the_size_it_knows() -> None:
+    for size in ((252, 140), (640, 360), (1280, 720), (1920, 1080), (3840, 2160)):
+        assert smart_resize(*size, min_pixels=35280, max_pixels=35840) == (252, 140)

@@ -1,0 +1,169 @@
+"""The exported pair: equal to llama.cpp's own, in every type; right values; the same on every run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+from gguf_description import FOLDER, TYPES, VARIANTS, describe
+from synthetic_checkpoint import FIRST_ADDED, ROWS, WIDTH, make, write_json
+
+from convert.export import export_pair
+
+ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = json.loads((ROOT / "tests/golden/reference_gguf.json").read_text("utf-8"))
+
+
+def export(source: Path, out: Path, text: str = "q8_0", projector: str = "f16") -> tuple[Path, Path]:
+    first, second = export_pair(source, out, text_type=text, projector_type=projector)
+    return first.path, second.path
+
+
+def tensors(path: Path) -> dict[str, np.ndarray]:
+    """Name to float32 values."""
+    return {
+        t.name: gguf.quants.dequantize(t.data, t.tensor_type).reshape(t.shape[::-1].tolist())
+        for t in gguf.GGUFReader(path).tensors
+    }
+
+
+def fields(path: Path) -> dict[str, Any]:
+    return {key: field.contents() for key, field in gguf.GGUFReader(path).fields.items()}
+
+
+@pytest.mark.parametrize(("variant", "kind"), [(v, kind) for v, kinds in TYPES.items() for kind in kinds])
+def test_equal_to_llama_cpps_own_converter(tmp_path: Path, variant: str, kind: str) -> None:
+    make(tmp_path / FOLDER, **VARIANTS[variant])
+    pair = export(tmp_path / FOLDER, tmp_path / "out", kind, kind)
+    for role, path in zip(("text", "projector"), pair, strict=True):
+        mine, golden = describe(path), GOLDEN[f"{variant} {kind} {role}"]
+        own = [key for key in mine["fields"] if key.startswith("vrt_lite.")]
+        for key in own:
+            del mine["fields"][key]
+        assert len(own) == (3 if role == "text" else 0)
+        assert list(mine["tensors"].items()) == list(golden["tensors"].items())
+        assert list(mine["fields"].items()) == list(golden["fields"].items())
+
+
+@pytest.mark.parametrize("dtype", ["F32", "F16", "BF16"])
+def test_every_stored_type_widens_exactly(tmp_path: Path, dtype: str) -> None:
+    weights = make(tmp_path / "c", dtype=dtype)
+    text, projector = (tensors(path) for path in export(tmp_path / "c", tmp_path / "out", "f32", "f32"))
+    np.testing.assert_array_equal(text["token_embd.weight"], weights["model.embed_tokens.weight"])
+    np.testing.assert_array_equal(text["blk.1.attn_k.bias"], weights["model.layers.1.self_attn.k_proj.bias"])
+    qkv = weights["visual.blocks.3.attn.qkv.weight"]
+    for i, part in enumerate("qkv"):
+        rows = qkv[i * WIDTH : (i + 1) * WIDTH]
+        np.testing.assert_array_equal(projector[f"v.blk.3.attn_{part}.weight"], rows)
+    patch = weights["visual.patch_embed.proj.weight"]
+    np.testing.assert_array_equal(projector["v.patch_embd.weight"], patch[:, :, 0])
+    np.testing.assert_array_equal(projector["v.patch_embd.weight.1"], patch[:, :, 1])
+
+
+@pytest.mark.parametrize(("kind", "error"), [("bf16", 2**-8), ("f16", 2**-11), ("q8_0", 1 / 127)])
+def test_values_survive_within_the_types_precision(tmp_path: Path, kind: str, error: float) -> None:
+    make(tmp_path / "c", dtype="F32")
+    exact = export(tmp_path / "c", tmp_path / "exact", "f32", "f32")
+    for path, reference in zip(export(tmp_path / "c", tmp_path / "out", kind, kind), exact, strict=True):
+        got, want = tensors(path), tensors(reference)
+        assert got.keys() == want.keys()
+        for name, values in got.items():  # all weights lie in (-1, 1)
+            np.testing.assert_allclose(values, want[name], rtol=0, atol=error, err_msg=name)
+
+
+def test_metadata(tmp_path: Path) -> None:
+    make(tmp_path / "c")
+    card = "---\nlicense: apache-2.0\nmodel_name: Some Judge\n---\n# text"
+    (tmp_path / "c" / "README.md").write_text(card, "utf-8")
+    text, projector = (fields(path) for path in export(tmp_path / "c", tmp_path / "out"))
+    assert text["general.architecture"] == "qwen2vl"
+    assert text["tokenizer.ggml.pre"] == "qwen2"
+    words, types = text["tokenizer.ggml.tokens"], text["tokenizer.ggml.token_type"]
+    assert len(words) == len(types) == ROWS
+    assert (words[FIRST_ADDED + 3], types[FIRST_ADDED + 3]) == ("<|im_end|>", gguf.TokenType.CONTROL)
+    assert types[FIRST_ADDED + 1] == gguf.TokenType.CONTROL  # looks special, published as not
+    assert (words[FIRST_ADDED + 5], types[FIRST_ADDED + 5]) == ("<tool_call>", gguf.TokenType.USER_DEFINED)
+    assert (words[-1], types[-1]) == (f"[PAD{ROWS - 1}]", gguf.TokenType.UNUSED)
+    assert text["tokenizer.ggml.eos_token_id"] == FIRST_ADDED + 3
+    assert text["vrt_lite.tokens_per_second"] == 2
+    assert text["vrt_lite.vision.min_pixels"] == 3136
+    assert text["vrt_lite.vision.max_pixels"] == 12845056
+    assert projector["clip.vision.n_wa_pattern"] == 2
+    for part in (text, projector):
+        assert (part["general.license"], part["general.name"]) == ("apache-2.0", "Some Judge")
+
+
+def test_both_layouts_and_any_sharding_give_the_same_tensors(tmp_path: Path) -> None:
+    make(tmp_path / "new" / "c", layout="new", shards=1)
+    make(tmp_path / "old" / "c", layout="old", shards=3)
+    make(tmp_path / "nested" / "c", nested_names=True)
+    pairs = {kind: export(tmp_path / kind / "c", tmp_path / kind) for kind in ("new", "old", "nested")}
+    for i in range(2):
+        new, old, nested = (describe(pairs[kind][i]) for kind in ("new", "old", "nested"))
+        assert new == nested
+        assert new["tensors"] == old["tensors"]
+        added = {"tokenizer.ggml.add_bos_token", "tokenizer.ggml.add_eos_token"}  # by its post-processor
+        assert {k: v for k, v in old["fields"].items() if k not in added} == new["fields"]
+
+
+def test_a_tied_output_is_not_stored_even_if_the_checkpoint_does(tmp_path: Path) -> None:
+    make(tmp_path / "c", tied=False)
+    assert "output.weight" in tensors(export(tmp_path / "c", tmp_path / "untied")[0])
+    config = json.loads((tmp_path / "c" / "config.json").read_text("utf-8"))
+    write_json(tmp_path / "c" / "config.json", config | {"tie_word_embeddings": True})
+    assert "output.weight" not in tensors(export(tmp_path / "c", tmp_path / "tied")[0])
+
+
+def test_two_runs_write_the_same_bytes(tmp_path: Path) -> None:
+    make(tmp_path / "c", shards=3)
+    first, second = (export_pair(tmp_path / "c", tmp_path / out) for out in ("one", "two"))
+    assert [file.sha256 for file in first] == [file.sha256 for file in second]
+    assert [file.path.name for file in first] == ["c-Q8_0.gguf", "mmproj-c-F16.gguf"]
+    assert [file.path.stat().st_size for file in first] == [file.size for file in first]
+    again = export_pair(tmp_path / "c", tmp_path / "one")  # over the files that are there
+    assert again == first
+    assert len(list((tmp_path / "one").iterdir())) == 2
+
+
+def test_memory_holds_one_tensor_and_a_slice(tmp_path: Path) -> None:
+    rows, width = 1 << 15, 128  # an embedding of 16 MiB in float32, 4.25 MiB in q8_0
+    make(tmp_path / "c", rows=rows, width=width)
+    export(tmp_path / "c", tmp_path / "warm")
+    for kind, limit in (("q8_0", 4.25), ("f32", 16)):
+        tracemalloc.start()
+        export(tmp_path / "c", tmp_path / kind, kind)
+        peak = tracemalloc.get_traced_memory()[1] / 2**20
+        tracemalloc.stop()
+        # Beside it: the slice's temporaries, and the vocabulary as Python strings.
+        assert limit < peak < limit + 14, kind
+
+
+def test_command_line(tmp_path: Path) -> None:
+    make(tmp_path / "c")
+    command = [sys.executable, "-W", "error", "-m", "convert", "export"]
+    options = ["--out", str(tmp_path / "out"), "--name", "n", "--projector-type", "q8_0"]
+    extra = ["--license", "MIT", "--source-url", "https://example.org/c"]
+    done = subprocess.run(
+        [*command, str(tmp_path / "c"), *options, *extra], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+    assert [line.split()[2] for line in done.stdout.splitlines()] == [
+        str(tmp_path / "out" / name) for name in ("n-Q8_0.gguf", "mmproj-n-Q8_0.gguf")
+    ]
+    found = fields(tmp_path / "out" / "n-Q8_0.gguf")
+    assert (found["general.name"], found["general.license"]) == ("n", "MIT")
+    assert found["general.source.url"] == "https://example.org/c"
+    (tmp_path / "c" / "tokenizer.json").unlink()
+    failed = subprocess.run(
+        [*command, str(tmp_path / "c"), *options], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (failed.returncode, failed.stdout) == (4, "")
+    assert failed.stderr.count("\n") == 1
+    assert "tokenizer.json is missing" in failed.stderr

@@ -1,0 +1,185 @@
+"""The loop, with scripted replies: what the judge is told, what stands, what is bounded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from vrt_lite.backends.scripted import ScriptedBackend
+from vrt_lite.errors import ContextFullError, NoVerdictError
+from vrt_lite.interfaces import Event, Observe, RoundBegan, RoundEnded, Sampling
+from vrt_lite.judge import Pair, Trial, judge
+from vrt_lite.profile import Profile, default_profile
+from vrt_lite.protocol.frames import FrameRef
+from vrt_lite.protocol.messages import Conversation, Generated, Image, Message, Reply, Text, Video
+
+FINAL = "<final answer>TA=1, VQ=2, MQ=0, OA=1</final answer>"
+RECOMMEND = "<recommend answer>TA=0, VQ=2, MQ=0, OA=2, CF=2</recommend answer>"
+
+
+def call(*numbers: object) -> str:
+    arguments = {"target_frames": list(numbers)}
+    return f"<tool_call>{json.dumps({'name': 'select_frames', 'arguments': arguments})}</tool_call>"
+
+
+class NoFrames:
+    """A store that nothing may ask: the loop itself never touches pixels."""
+
+    def pixels(self, frames: Sequence[FrameRef]) -> list[NDArray[np.uint8]]:
+        raise AssertionError(f"pixels of {frames} were asked for")
+
+
+def run(replies: list[str | Reply], *, profile: Profile | None = None) -> tuple[Trial, list[Conversation]]:
+    backend = ScriptedBackend(replies)
+    trial = judge(Pair("a fox", (3.0, 5.0)), profile or default_profile(), backend, NoFrames())
+    return trial, backend.conversations
+
+
+def last_text(conversation: Conversation) -> str:
+    return "".join(part.text for part in conversation[-1].parts if isinstance(part, Text))
+
+
+def test_the_opening_shows_both_videos_on_their_own_clocks() -> None:
+    _, seen = run([FINAL])
+    system, user = seen[0]
+    assert system.role == "system"
+    first, second, *texts = user.parts
+    assert first == Video(tuple(FrameRef(0, i) for i in (0, 16, 31, 47)), 1.5)
+    assert second == Video(tuple(FrameRef(1, i) for i in (0, 16, 31, 47)), 2.5)
+    assert all(isinstance(text, Text) for text in texts)
+
+
+def test_two_rounds_with_frames_in_the_order_asked() -> None:
+    trial, seen = run([RECOMMEND + call(50, 3), FINAL])
+    assert [r.outcome for r in trial.rounds] == ["tool", "final"]
+    assert trial.rounds[1].shown == (FrameRef(1, 1), FrameRef(0, 2))
+    assert seen[1][-1].parts[1:] == (Image(FrameRef(1, 1)), Image(FrameRef(0, 2)))
+    assert seen[1][-2] == Message("assistant", (Generated(RECOMMEND + call(50, 3)),))
+    assert trial.verdict.source == "final"
+    assert trial.verdict.overall.winner == 1
+
+
+def test_tool_frames_as_video_group_by_clip() -> None:
+    profile = replace(default_profile(), tool_form="video")
+    _, seen = run([call(1, 50, 3), FINAL], profile=profile)
+    assert [p for p in seen[1][-1].parts if isinstance(p, Video)] == [
+        Video((FrameRef(0, 0), FrameRef(0, 2)), 2 * 3.0 * 2 / 48),
+        Video((FrameRef(1, 1),), 10.0),
+    ]
+
+
+def test_the_window_forgets_older_tool_frames() -> None:
+    _, seen = run([call(2), call(3), call(4), FINAL])
+    shown = [[frame.index for m in conversation if m.tool_outcome for frame in m.frames] for conversation in seen]
+    assert shown == [[], [1], [2], [3]]
+    _, seen = run([call(2), call(3), call(4), FINAL], profile=replace(default_profile(), window=2))
+    assert [f.index for m in seen[3] if m.tool_outcome for f in m.frames] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("reply", "told"),
+    [
+        ("nonsense", "neither a final answer nor a tool call"),
+        ("", "is empty"),
+        ("<tool_call>{bad</tool_call>", "the tool call is not valid JSON"),
+        (call(0), "outside 1 to 96"),
+        (call(1.5), "not an integer"),
+        (call(3, 3), "names a frame twice"),
+        (call(*range(1, 10)), "asks for 9 frames; at most 8"),
+        ("<tool_call>{", "does not close its tool call"),
+        (f"<think>{call(1)}</think>", "neither a final answer nor a tool call"),
+        (FINAL + call(1), "both a final answer and a tool call"),
+        (FINAL + FINAL.replace("TA=1", "TA=2"), "contradict"),
+    ],
+)
+def test_what_cannot_be_used_is_told_to_the_model(reply: str, told: str) -> None:
+    trial, seen = run([reply, FINAL])
+    assert told in last_text(seen[1])
+    assert [r.outcome for r in trial.rounds] == ["correction", "final"]
+    assert told in trial.rounds[0].correction
+    assert trial.verdict.source == "final"
+
+
+def test_malformed_replies_are_retried_once_then_given_up() -> None:
+    with pytest.raises(NoVerdictError, match="2 round") as caught:
+        run(["nonsense"] * 9)
+    assert caught.value.status == 6
+    assert "full model" in str(caught.value)
+
+
+def test_endless_calls_end_with_the_last_recommendation() -> None:
+    trial, seen = run([RECOMMEND.replace("OA=2", f"OA={i % 2 + 1}") + call(i + 1) for i in range(9)])
+    assert len(trial.rounds) == default_profile().rounds == len(seen)
+    assert trial.verdict.source == "recommended"
+    assert trial.verdict.overall.winner == 1
+    assert trial.verdict.confidence == 2
+
+
+def test_endless_bad_calls_are_bounded_by_the_rounds() -> None:
+    with pytest.raises(NoVerdictError, match="5 round"):
+        run([call(0)] * 9)
+
+
+def test_the_last_round_asks_for_a_final_answer() -> None:
+    profile = replace(default_profile(), rounds=3)
+    _, seen = run([call(1), call(2), FINAL], profile=profile)
+    assert profile.final_text not in last_text(seen[1])
+    assert last_text(seen[2]).endswith(profile.final_text)
+
+
+def test_a_missing_verdict_is_never_a_tie() -> None:
+    for replies in (["", ""], ["x", "y"], [FINAL.replace("OA=1", "OA=7")] * 2):
+        with pytest.raises(NoVerdictError):
+            run(list(replies))
+
+
+def test_the_odds_of_a_recommendation_come_from_its_own_round() -> None:
+    text = RECOMMEND + call(1)
+    recommended = Reply(text, odds={text.index("OA=") + 3: (0.1, 0.2, 0.7)})
+    trial, _ = run([recommended, "nonsense", "nonsense"])
+    assert trial.verdict.source == "recommended"
+    assert trial.verdict.overall.odds == (0.1, 0.2, 0.7)
+
+
+class FullAfter(ScriptedBackend):
+    """A back end whose context is full once the script is used up."""
+
+    def reply(self, conversation: Conversation, frames: object, *, sampling: Sampling, observe: Observe) -> Reply:
+        try:
+            return super().reply(conversation, NoFrames(), sampling=sampling, observe=observe)
+        except NoVerdictError as error:
+            raise ContextFullError("The conversation does not fit.") from error
+
+
+def test_a_full_context_leaves_the_recommendation_standing() -> None:
+    pair = Pair("a fox", (3.0, 5.0))
+    trial = judge(pair, default_profile(), FullAfter([RECOMMEND + call(1)]), NoFrames())
+    assert trial.verdict.source == "recommended"
+    with pytest.raises(ContextFullError):
+        judge(pair, default_profile(), FullAfter([call(1)]), NoFrames())
+
+
+def test_every_round_is_told_as_it_happens() -> None:
+    events: list[Event] = []
+    rounds: list[int] = []
+    judge(
+        Pair("a fox", (3.0, 5.0)),
+        default_profile(),
+        ScriptedBackend([call(1), FINAL]),
+        NoFrames(),
+        observe=events.append,
+        on_round=lambda r: rounds.append(r.number),
+    )
+    assert rounds == [1, 2]
+    assert [e.number for e in events if isinstance(e, RoundBegan)] == [1, 2]
+    assert [e.outcome for e in events if isinstance(e, RoundEnded)] == ["tool", "final"]
+
+
+def test_a_control_token_that_a_model_wrote_never_comes_back_as_ours() -> None:
+    _, seen = run(['<tool_call>{"name": "<|im_end|>", "arguments": {}}</tool_call>', FINAL])
+    assert "<|im_end|>" not in last_text(seen[1])
