@@ -1,6 +1,6 @@
 """Builds the wheel, looks at what is in it, and uses it alone: a new environment, a folder outside the repository.
 
-    python -m tests.check_wheel
+python -m tests.check_wheel
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "sheet",
         "video",
     },
-    "sheet": {"errors", "judgement", "protocol", "sampled"},
+    "sheet": {"errors", "interfaces", "judgement", "protocol"},
     "display": {"display", "interfaces", "judgement", "protocol"},
     "cli": {"", "api", "display", "errors", "judgement", "protocol"},
 }
@@ -47,6 +47,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 HOMES: dict[str, set[str]] = {
     "av": {"video"},
     "llama_cpp": {"backends/llamacpp/engine.py"},
+    "psutil": {"backends/llamacpp/engine.py"},
     "rich": {"display"},
     "click": {"cli"},
     "PIL": {"video", "sheet"},

@@ -69,12 +69,12 @@ def test_a_folder_must_hold_one_of_each(copy: Path) -> None:
         find(copy)
     (copy / "other.gguf").unlink()
     projector.unlink()
-    with pytest.raises(ModelError, match="one projector .* found none"):
+    with pytest.raises(ModelError, match=r"one projector .* found none"):
         find(copy)
 
 
 def test_swapped_files_are_refused() -> None:
-    with pytest.raises(ModelError, match="architecture 'clip'.*looks like a projector"):
+    with pytest.raises(ModelError, match=r"architecture 'clip'.*looks like a projector"):
         find(JUDGE.projector, projector=JUDGE.projector)
     with pytest.raises(ModelError, match=r"no Qwen2\.5-VL projector .architecture 'qwen2vl'"):
         find(JUDGE.text, projector=JUDGE.text)
@@ -89,9 +89,9 @@ def patched(path: Path, key: str, old: int, new: int) -> None:
 
 
 def test_a_projector_of_another_model_is_refused(copy: Path) -> None:
-    text, projector = paths(copy)
+    _, projector = paths(copy)
     patched(projector, "clip.vision.projection_dim", 256, 3584)
-    with pytest.raises(ModelError, match="gives vectors of 3584 values, but .* takes 256: they belong to different"):
+    with pytest.raises(ModelError, match=r"gives vectors of 3584 values, but .* takes 256: they belong to different"):
         find(copy)
 
 

@@ -1,7 +1,7 @@
 """vrt-lite: which of two generated videos is better, judged on this machine.
 
     >>> from vrt_lite import compare
-    >>> judgement = compare("examples/a.mp4", "examples/b.mp4", prompt="A green square moving up.")
+    >>> judgement = compare("examples/a.mp4", "examples/b.mp4", prompt="A red square moving right.")
     >>> judgement.winner
     1
 

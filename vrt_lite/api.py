@@ -9,18 +9,18 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from vrt_lite import modelfiles
 from vrt_lite.backends import open_backend
 from vrt_lite.errors import UsageError
 from vrt_lite.interfaces import Backend, Loading, Observe, Sampling, ignore
 from vrt_lite.judge import Pair, Round, judge
 from vrt_lite.judgement import JudgedClip, JudgedOrder, Judgement, ModelUsed, round_json
+from vrt_lite.modelfiles import find, sha256
 from vrt_lite.profile import Profile, check, preset
 from vrt_lite.protocol.frames import shown_first
 from vrt_lite.protocol.prompt import Dimension
@@ -78,7 +78,7 @@ class Judge:
     ) -> None:
         """Find the model's files, and check them. A `backend` given takes the place of the model's own."""
         self.settings = settings or Settings()
-        self.files = modelfiles.find(model, projector=projector)
+        self.files = find(model, projector=projector)
         self.profile = self.settings.applied_to(self.files.profile)
         self._verbose = verbose
         self._backend = backend
@@ -115,6 +115,9 @@ class Judge:
             raise UsageError(
                 f"The prompt has {len(prompt)} characters; at most {LONGEST_PROMPT} are allowed. Shorten it."
             )
+        if sheet and not sheet.parent.is_dir():
+            # Found now, not when the verdict is there and would be lost.
+            raise UsageError(f"The sheet {sheet} cannot be written: there is no folder {sheet.parent}.")
         began = time.perf_counter()
         with contextlib.ExitStack() as stack:
             clips = self._open_clips(stack, a, b)
@@ -190,7 +193,7 @@ class Judge:
         observe: Observe,
     ) -> JudgedOrder:
         """One order of the pair: `first` is the clip shown as video 1. The verdict is about the clips as given."""
-        durations = (clips[0].info.duration_seconds, clips[1].info.duration_seconds)
+        a, b = clips[0].info.duration_seconds, clips[1].info.duration_seconds
         order = JudgedOrder(first, (), TIE)
 
         def write(r: Round) -> None:
@@ -199,7 +202,7 @@ class Judge:
                 lines.flush()
 
         trial = judge(
-            Pair(prompt, durations[::-1] if first else durations),
+            Pair(prompt, (b, a) if first else (a, b)),
             self.profile,
             backend,
             frames.swapped() if first else frames,
@@ -251,9 +254,9 @@ class Judge:
         return ModelUsed(
             name=files.name,
             text=files.text.name,
-            text_sha256=modelfiles.sha256(files.text),
+            text_sha256=sha256(files.text),
             projector=files.projector.name,
-            projector_sha256=modelfiles.sha256(files.projector),
+            projector_sha256=sha256(files.projector),
             profile=self.profile.name,
             profile_sha256=self.profile.sha256,
         )
@@ -271,11 +274,11 @@ def compare(
     """Judge two clips made from one prompt, with the bundled judge if no model is named.
 
     >>> from vrt_lite import compare
-    >>> judgement = compare("examples/a.mp4", "examples/b.mp4", prompt="A green square moving up.")
+    >>> judgement = compare("examples/a.mp4", "examples/b.mp4", prompt="A red square moving right.")
     >>> judgement.winner  # 1 or 2 for the better video, 0 for a tie
     1
     >>> judgement.verdict.preferences["VQ"].winner
-    2
+    0
 
     Raises UsageError, VideoError, ModelError, OutOfMemoryError or NoVerdictError: all are VrtError.
     """
@@ -284,7 +287,7 @@ def compare(
 
 
 @contextlib.contextmanager
-def _line_file(path: Path) -> Iterator[TextIO]:
+def _line_file(path: Path) -> Generator[TextIO]:
     try:
         file = path.open("w", encoding="utf-8")
     except OSError as error:

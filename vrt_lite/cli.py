@@ -120,7 +120,7 @@ def compare(
 
     with (
         Judge(model, projector=projector, settings=settings, verbose=verbose > 1) as judge,
-        display.view(quiet=quiet or as_json, verbose=verbose > 0) as view,
+        display.view(quiet=quiet or as_json, verbose=verbose > 0, live=verbose < 2) as view,
     ):
         judgement = judge.compare(a, b, prompt=caption, trace=trace, sheet=sheet, observe=view.observe)
     _print(judgement, as_json=as_json)

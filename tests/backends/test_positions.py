@@ -42,7 +42,7 @@ def test_positions_are_the_references(case: dict[str, Any]) -> None:
 def test_a_long_clip_pushes_the_text_by_its_time_not_its_size() -> None:
     [case] = [case for case in CASES if case["name"].startswith("long clip")]
     t, y, x = case["positions"]
-    assert max(t[:-3]) > max(max(y[:-3]), max(x[:-3]))
+    assert max(t[:-3]) > max(*y[:-3], *x[:-3])
     assert t[-3] == y[-3] == x[-3] == max(t[:-3]) + 1
 
 

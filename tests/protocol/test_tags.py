@@ -93,8 +93,10 @@ def test_an_unclosed_note_does_not_swallow_the_answer() -> None:
 
 
 PIECES = st.sampled_from(
-    ["<", ">", "</", "think", "snapshot", "final answer", "recommend answer", "tool_call", "TA=1", "OA=", "\x00", " "]
-    + ["<think>", "</think>", FINAL, RECOMMEND, CALL, "<final answer>", "</final answer>", "\ud800", "\u202e"]
+    [
+        *["<", ">", "</", "think", "snapshot", "final answer", "recommend answer", "tool_call", "TA=1", "OA=", " "],
+        *["<think>", "</think>", FINAL, RECOMMEND, CALL, "<final answer>", "</final answer>", "\x00", "\ud800"],
+    ]
 )
 
 

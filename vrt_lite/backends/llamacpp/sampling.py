@@ -30,8 +30,8 @@ class Sampler:
         logits[self._banned] = -np.inf
         if self._temperature <= 0:
             return int(np.argmax(logits))
-        weights = softmax(logits.astype(np.float64) / self._temperature)
-        return int(np.searchsorted(np.cumsum(weights), self._random.random() * weights.sum(), side="right"))
+        cumulative = np.cumsum(softmax(logits.astype(np.float64) / self._temperature))
+        return int(np.searchsorted(cumulative, self._random.random() * float(cumulative[-1]), side="right"))
 
 
 def softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:

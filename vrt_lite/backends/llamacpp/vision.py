@@ -13,6 +13,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,7 +97,7 @@ class Vision:
 
     def _run(self, frames: Sequence[NDArray[np.uint8]], tokens: int) -> NDArray[np.float32]:
         with contextlib.ExitStack() as stack:
-            parts = (ctypes.POINTER(mtmd.mtmd_input_part) * len(frames))()
+            parts = cast(Any, ctypes.POINTER(mtmd.mtmd_input_part) * len(frames))()
             for i, frame in enumerate(frames):
                 height, width = frame.shape[:2]
                 data = np.ascontiguousarray(frame).ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))

@@ -1,0 +1,103 @@
+"""Judgements made by hand: the loop and a scripted judge, over frames of one colour each. No clip, no model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vrt_lite.backends.scripted import ScriptedBackend
+from vrt_lite.interfaces import Observe, ignore
+from vrt_lite.judge import Pair, judge
+from vrt_lite.judgement import JudgedClip, JudgedOrder, Judgement, ModelUsed
+from vrt_lite.profile import default_profile
+from vrt_lite.protocol.frames import FrameRef
+from vrt_lite.protocol.messages import Odds, Reply
+from vrt_lite.protocol.verdict import TIE, average, disagreements
+from vrt_lite.sampled import Workspace
+from vrt_lite.video import ClipInfo
+
+FINAL = "<snapshot>Sharp.</snapshot>\n<think>Enough.</think>\n<final answer>TA=0, VQ=2, MQ=1, OA=2</final answer>"
+ONE, TWO, TIED = (0.02, 0.91, 0.07), (0.04, 0.03, 0.93), (0.81, 0.12, 0.07)
+
+Size = tuple[int, int]
+
+
+def call(*numbers: int) -> str:
+    """A round that recommends an answer and asks for frames by the judge's numbers."""
+    arguments = {"target_frames": numbers}
+    return (
+        "<snapshot>Sharp.</snapshot>\n<recommend answer>TA=0, VQ=2, MQ=1, OA=2, CF=2</recommend answer>\n"
+        f"<tool_call>{json.dumps({'name': 'select_frames', 'arguments': arguments})}</tool_call>"
+    )
+
+
+def with_odds(text: str, *odds: Odds) -> Reply:
+    """A reply whose answer digits (TA, VQ, MQ, OA) have these probabilities."""
+    digits = [text.rindex(f"{key}=") + 3 for key in ("TA", "VQ", "MQ", "OA")]
+    return Reply(text, odds=dict(zip(digits, odds, strict=True)))
+
+
+def sure() -> Reply:
+    """A final answer with probabilities: TA tie, VQ video 2, MQ video 1, overall video 2."""
+    return with_odds(FINAL, TIED, TWO, ONE, TWO)
+
+
+def colour(frame: FrameRef) -> tuple[int, int, int]:
+    """The colour that all of a frame has, and no other frame."""
+    return (200 if frame.clip else 20, 5 * frame.index, 99)
+
+
+class Colours:
+    """A frame store of frames of one colour each."""
+
+    def __init__(self, sizes: tuple[Size, Size]) -> None:
+        self.sizes = sizes
+
+    def pixels(self, frames: Sequence[FrameRef]) -> list[NDArray[np.uint8]]:
+        """One plain picture a frame."""
+        shapes = [self.sizes[frame.clip][::-1] for frame in frames]
+        return [np.full((*shape, 3), colour(f), np.uint8) for shape, f in zip(shapes, frames, strict=True)]
+
+
+def judgement(
+    *scripts: Sequence[str | Reply],
+    names: tuple[str, str] = ("a.mp4", "b.mp4"),
+    prompt: str = "A fox runs.",
+    dimension: str = "",
+    sizes: tuple[Size, Size] = ((252, 28), (252, 28)),
+    warnings: tuple[str, ...] = (),
+    observe: Observe = ignore,
+) -> Judgement:
+    """What comes of these replies, one script an order; without a script the two clips are one file."""
+    profile = default_profile()
+    orders: list[JudgedOrder] = []
+    for first, script in enumerate(scripts):
+        pair = Pair(prompt, (3.0, 3.0))
+        trial = judge(pair, profile, ScriptedBackend(script), Colours(sizes), order=first, observe=observe)
+        orders.append(JudgedOrder(first, trial.rounds, trial.verdict.mirrored() if first else trial.verdict))
+    verdicts = [order.verdict for order in orders]
+    both = len(verdicts) == 2
+    return Judgement(
+        verdict=average(*verdicts) if both else verdicts[0] if verdicts else TIE,
+        orders=tuple(orders),
+        disagreements=disagreements(*verdicts) if both else (),
+        clips=(_clip(names[0], sizes[0]), _clip(names[1], sizes[1])),
+        prompt=prompt,
+        model=ModelUsed("vrt-tiny-0", "t.gguf", "", "p.gguf", "", "vr-thinker", ""),
+        settings={
+            "workspace": profile.workspace,
+            "dimensions": {key: {"name": dimension or d.name} for key, d in profile.dimensions.items()},
+        },
+        warnings=warnings,
+        seconds={},
+        total_seconds=0.83,
+    )
+
+
+def _clip(name: str, size: Size) -> JudgedClip:
+    info = ClipInfo(Path(name), "0" * 64, 1000, *size, 16.0, 3.0, 48, False, "sdr", ())
+    return JudgedClip(info, Workspace(tuple(range(48)), tuple(i / 16 for i in range(48)), size), ())

@@ -1,0 +1,309 @@
+"""One open container. Knows packets, seeking, decoding and the count of what was damaged; refuses to know
+colour, size and what a frame is for.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from array import array
+from collections.abc import Iterable, Iterator
+from fractions import Fraction
+from itertools import chain, count
+from pathlib import Path
+
+import av
+import numpy as np
+from av.container import InputContainer
+from av.error import EOFError as DecoderDrained
+from av.error import FFmpegError, InvalidDataError
+from av.packet import Packet
+from av.stream import Discard, Disposition
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
+
+from vrt_lite.errors import VideoError
+from vrt_lite.video.extent import Extent
+from vrt_lite.video.timeline import Timeline, build_timeline
+
+MAX_PIXELS = 7680 * 4320
+MAX_FRAMES = 2_000_000
+MAX_DAMAGED_SHARE = 0.5  # of the decoded frames; with more there is no clip left to judge
+AGAIN = "copy, download or export it again"
+_TOO_LONG = f"holds more than {MAX_FRAMES} frames; cut it first, e.g. ffmpeg -i IN -t 600 -c copy OUT.mp4"
+# Containers that hold one video and nothing else: no playlists, no image sequences, no devices.
+_CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts"
+_LOOK_AHEAD = 32  # packets past an undecodable frame among which a neighbour is looked for
+# A pair is decoded by two callers at once, and from one keyframe to a frame there is little to share out;
+# each further thread is 10 MB at 1080p.
+_DECODER_THREADS = 2
+_REFRESH_GROUPS = 3  # where keyframes only begin a gradual refresh: so many of them earlier, all is settled
+
+
+class Reader:
+    """The open container: packets, seeking, decoding, and the count of what was damaged.
+
+    Nothing outside may hold its container or stream: reopening for a seek frees them.
+    """
+
+    timeline: Timeline
+
+    def __init__(self, file: Path, extent: Extent) -> None:
+        self.file = file
+        self.decoded = 0
+        self.damaged = 0
+        self._extent = extent
+        self._replaced: dict[int, str] = {}
+        self._open()
+        self.pixel_aspect = self._stream.sample_aspect_ratio or Fraction(1)
+        self.declared_fps = float(self._stream.average_rate or 0)
+        self.written_seconds = _written_seconds(self._stream)
+
+    def _open(self) -> None:
+        try:
+            # "file:" keeps a name from being read as a protocol, a device or an option.
+            self._container = av.open(
+                f"file:{self.file}",
+                "r",
+                options={"protocol_whitelist": "file", "format_whitelist": _CONTAINERS},
+                metadata_errors="replace",
+            )
+        except FFmpegError as error:
+            raise VideoError(_why_unreadable(self._extent, error)) from None
+        try:
+            self._stream = _video_stream(self._container)
+        except VideoError:
+            self._container.close()
+            raise
+        for stream in self._container.streams:
+            stream.discard = Discard.default if stream.index == self._stream.index else Discard.all
+        self._codec = self._stream.codec_context
+        self._codec.thread_type = "FRAME"
+        self._codec.thread_count = _DECODER_THREADS
+        # A frame's own header may claim more than the container did; alignment adds a little.
+        self._codec.options = {"max_pixels": str(MAX_PIXELS + MAX_PIXELS // 8)}
+
+    def close(self) -> None:
+        """Close the file. Safe to repeat."""
+        self._container.close()
+
+    @property
+    def expected_packets(self) -> int:
+        """How many packets the container lists: an MP4's index (edits applied), a cut AVI's header; else 0."""
+        kind = self._container.format.name
+        if kind.startswith("mov"):
+            return len(self._stream.index_entries)
+        return self._stream.frames if kind == "avi" and self._extent.missing_bytes else 0
+
+    @property
+    def warnings(self) -> list[str]:
+        """What decoding found so far."""
+        found = list(self._replaced.values())
+        if self.damaged:
+            found.append(f"{self.damaged} of {self.decoded} decoded frames are damaged")
+        return found
+
+    def scan(self) -> Timeline:
+        """Demux the whole file once, decoding nothing; eight bytes are kept of each packet."""
+        stamps, keys, hidden = array("q"), array("q"), array("q")
+        alt_refs = self._codec.name == "vp8"
+        undated, corrupt, torn, stopped = 0, 0, False, ""
+        try:
+            for packet in _packets(self._container, self._stream):
+                stamp, position = _stamp(packet), len(stamps)
+                if stamp is None and position == undated:
+                    undated += 1  # Matroska gives no time before zero
+                elif stamp is not None and position == undated > 0:
+                    stamps = array("q", range(stamp - undated, stamp))
+                stamps.append(stamp if stamp is not None else stamps[-1] + 1 if stamps else 0)
+                if packet.is_keyframe:
+                    keys.append(position)
+                if packet.is_discard or (alt_refs and not bytes(packet)[0] & 0x10):
+                    hidden.append(position)  # decoded for others' sake: edit lists, VP8's invisible frames
+                torn = packet.is_corrupt
+                corrupt += torn
+                if position >= MAX_FRAMES:
+                    raise VideoError(_TOO_LONG)
+        except FFmpegError as error:
+            stopped = f"the rest cannot be read ({error.strerror})"
+        self.timeline = build_timeline(
+            stamps,
+            keys,
+            hidden,
+            time_base=self._stream.time_base or Fraction(1),
+            frames_counted=self._container.format.name == "avi" and self._codec.has_b_frames,
+            torn=torn or bool(corrupt and self._extent.missing_bytes),
+            stopped=stopped,
+        )
+        return self.timeline
+
+    def first_frame(self) -> VideoFrame:
+        """The first frame shown, or the nearest that decodes."""
+        return next(frame for _, frame in self.read({0}))
+
+    def read(self, wanted: Iterable[int]) -> Iterator[tuple[int, VideoFrame]]:
+        """Yield (index, frame) for each wanted index; each group of pictures is decoded once.
+
+        A frame that does not decode is replaced by the nearest one that does, with a warning. Raises
+        VideoError when there is none near it or when too much of what was decoded is damaged.
+        """
+        index_at = {int(self.timeline.order[index]): index for index in wanted}
+        groups: dict[int, set[int]] = {}
+        for position in index_at:
+            groups.setdefault(self.timeline.key_slot(position), set()).add(position)
+        for slot, left in sorted(groups.items()):
+            for start in (slot, max(slot - _REFRESH_GROUPS, 0)):
+                if not left:
+                    break
+                key_stamp, whole = self.timeline.stamps[self.timeline.keys[start]], start < slot or slot == 0
+                for position, frame in self._decode(start, max(left), frozenset(left)):
+                    whole = whole or self.timeline.stamps[position] <= key_stamp
+                    if not whole:
+                        break  # the keyframe itself did not come out: it only begins a gradual refresh
+                    if position in left:
+                        left.remove(position)
+                        yield index_at[position], frame
+            for position in sorted(left):
+                yield index_at[position], self._nearest(position, slot)
+        if self.damaged > MAX_DAMAGED_SHARE * self.decoded:
+            raise VideoError(f"is too damaged: {self.damaged} of {self.decoded} decoded frames; {AGAIN}")
+
+    def _decode(self, slot: int, last: int, needed: frozenset[int] | None = None) -> Iterator[tuple[int, VideoFrame]]:
+        """Decode from keyframe `slot` to the packet at `last`, yielding (position, frame).
+
+        Then the decoder is drained, so no packet after `last` is needed to get its frame out. With
+        `needed`, H.264 frames that are neither needed nor a reference for others are skipped: nal_ref_idc
+        0 promises that nothing is predicted from them, so the rest is bit for bit the same. HEVC's
+        "non-reference" promises it only within a temporal layer, so HEVC is decoded in full.
+        """
+        timeline = self.timeline
+        output = count(int(timeline.keys[slot])) if timeline.counted else None
+        if timeline.counted:  # counting takes every frame of the group
+            after = timeline.keys[slot + 1 : slot + 2].tolist() or [len(timeline.stamps)]
+            last, needed = after[0] - 1, None
+        skipping = needed is not None and self._codec.name == "h264"
+        for position, packet in self._packets_from(slot):
+            skip = skipping and needed is not None and position not in needed
+            self._codec.skip_frame = "NONREF" if skip else "DEFAULT"
+            # Decoders hand this through: a frame is known by its packet even where times repeat or lack.
+            packet.pts = position
+            yield from self._feed(packet, output)
+            if position >= last:
+                break
+        yield from self._feed(None, output)
+
+    def _feed(self, packet: Packet[VideoStream] | None, output: count[int] | None) -> list[tuple[int, VideoFrame]]:
+        """One packet, or None for the end, through the decoder; what fails is counted, not raised."""
+        try:
+            frames = self._stream.decode(packet)  # pyright: ignore[reportUnknownMemberType]
+        except DecoderDrained:
+            return []
+        except FFmpegError:
+            self.decoded += 1
+            self.damaged += 1
+            return []
+        self.decoded += len(frames)
+        self.damaged += sum(frame.is_corrupt for frame in frames)
+        known = ((next(output) if output else frame.pts, frame) for frame in frames)
+        packets = len(self.timeline.stamps)  # a packet may hold two frames (DivX); what cannot be placed is left
+        return [(position, frame) for position, frame in known if position is not None and position < packets]
+
+    def _packets_from(self, slot: int) -> Iterator[tuple[int, Packet[VideoStream]]]:
+        """(position, packet) from keyframe `slot` on. Seeking is a hint: where it landed is read off the
+        first keyframe that comes, and one that came too late is asked for again, farther back.
+        """
+        start = int(self.timeline.keys[slot])
+        for target in sorted({slot, max(slot - 1, 0), max(slot - 8, 0)}, reverse=True):
+            landed = self._land(target)
+            if landed and landed[0] <= start:
+                break
+        else:
+            self._container.close()
+            self._open()
+            landed = 0, _packets(self._container, self._stream)
+        for position, packet in enumerate(landed[1], landed[0]):
+            if position >= start:
+                yield position, packet
+
+    def _land(self, slot: int) -> tuple[int, Iterator[Packet[VideoStream]]] | None:
+        """Seek to a keyframe; the position really reached and the packets from there, or None."""
+        key_stamps = self.timeline.stamps[self.timeline.keys]
+        try:
+            self._container.seek(int(key_stamps[slot]), stream=self._stream)
+            packets = _packets(self._container, self._stream)
+            for packet in packets:
+                found = np.flatnonzero(key_stamps == _stamp(packet))
+                if packet.is_keyframe and len(found) == 1:
+                    return int(self.timeline.keys[found[0]]), chain((packet,), packets)
+        except FFmpegError:
+            return None
+        return None
+
+    def _nearest(self, position: int, slot: int) -> VideoFrame:
+        """The decodable frame shown nearest to the one at `position`: of its group, the next, the one before."""
+        timeline = self.timeline
+        index = timeline.index_of(position)
+        best: tuple[int, int, VideoFrame] | None = None
+        for start in (slot, slot + 1, slot - 1):
+            if best or not 0 <= start < len(timeline.keys):
+                continue
+            for found, frame in self._decode(start, max(position, int(timeline.keys[start])) + _LOOK_AHEAD):
+                other = timeline.index_of(found)
+                if best is None or abs(other - index) < best[0]:
+                    best = abs(other - index), other, frame
+        if best is None:
+            raise VideoError(f"has no decodable frame near frame {index} of {len(timeline.order)}; {AGAIN}")
+        self._replaced[index] = f"frame {index} cannot be decoded; frame {best[1]} is shown in its place"
+        return best[2]
+
+
+def _packets(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
+    """The stream's packets; not the empty ones, which repeat a frame (AVI) or mark the end (PyAV)."""
+    try:
+        yield from (packet for packet in container.demux(stream) if packet.size)
+    except IndexError:
+        # PyAV 18.1 trips over a stream that turned up while reading (damaged MPEG-TS) when it flushes
+        # all streams after the last packet; there is nothing left to read by then.
+        return
+
+
+def _stamp(packet: Packet[VideoStream]) -> int | None:
+    """When a packet is shown, else decoded; None if neither is known or believable."""
+    stamp = packet.dts if packet.pts is None else packet.pts
+    return stamp if stamp is not None and abs(stamp) < 1 << 62 else None
+
+
+def _video_stream(container: InputContainer) -> VideoStream:
+    """The main video track. Cover art is no video; what exceeds the limits is refused before decoding."""
+    still = Disposition.attached_pic | Disposition.timed_thumbnails
+    tracks = [stream for stream in container.streams.video if not stream.disposition & still]
+    if not tracks:
+        raise VideoError("holds no video track; give a file with moving pictures")
+    best = container.streams.best("video")
+    stream = next((track for track in tracks if best and track.index == best.index), tracks[0])
+    codec = getattr(stream, "codec_context", None)  # typed as always there; None without a decoder
+    if codec is None:
+        raise VideoError("uses a codec that cannot be decoded here; convert it, e.g. ffmpeg -i IN OUT.mp4")
+    if stream.width * stream.height > MAX_PIXELS:
+        raise VideoError(
+            f"is {stream.width}x{stream.height}; at most {MAX_PIXELS} pixels (7680x4320) are read: "
+            "shrink it first, e.g. ffmpeg -i IN -vf scale=1920:-2 OUT.mp4"
+        )
+    if max(stream.frames, len(stream.index_entries)) > MAX_FRAMES:
+        raise VideoError(_TOO_LONG)
+    return stream
+
+
+def _written_seconds(stream: VideoStream) -> float:
+    """Matroska's per-track DURATION tag ("00:00:03.001000000"), where the last frame ends; else 0."""
+    tag = re.fullmatch(r"(\d+):(\d+):(\d+\.\d+)", stream.metadata.get("DURATION", ""))
+    return int(tag[1]) * 3600 + int(tag[2]) * 60 + float(tag[3]) if tag else 0.0
+
+
+def _why_unreadable(extent: Extent, error: FFmpegError) -> str:
+    """What a refusal to open means, as far as the outermost headers tell."""
+    if extent.cuts_media:
+        return f"is truncated (bytes missing: {extent.missing_bytes}) and cannot be opened; {AGAIN}"
+    if isinstance(error, InvalidDataError) or error.errno == errno.EINVAL:  # EINVAL: not an allowed container
+        return "is no video of a known kind (mp4, mov, mkv, webm, avi, ts) or its header is damaged; convert it"
+    return f"cannot be opened ({error.strerror}); {AGAIN}"
