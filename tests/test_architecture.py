@@ -14,7 +14,7 @@ STANDARD = sys.stdlib_module_names
 
 # Module (or package): what of vrt_lite it may import, at any depth of its code. "*" is everything.
 MAY_IMPORT: dict[str, set[str]] = {
-    "__init__": {"api", "backends", "errors", "judgement"},
+    "__init__": {"api", "backends", "errors", "judgement", "settings"},
     "__main__": {"cli"},
     "errors": set(),
     "protocol": {"protocol"},
@@ -33,15 +33,16 @@ MAY_IMPORT: dict[str, set[str]] = {
         "judge",
         "judgement",
         "modelfiles",
-        "profile",
         "protocol",
         "sampled",
+        "settings",
         "sheet",
         "video",
     },
+    "settings": {"errors", "profile", "protocol"},
     "sheet": {"errors", "interfaces", "judgement", "protocol"},
     "display": {"display", "interfaces", "judgement", "protocol"},
-    "cli": {"", "api", "display", "errors", "judgement", "protocol"},
+    "cli": {"", "api", "display", "errors", "judgement", "protocol", "settings"},
 }
 # Third-party packages: the only places that may name them.
 HOMES: dict[str, set[str]] = {

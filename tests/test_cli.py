@@ -15,9 +15,13 @@ import clips
 import jsonschema
 import pytest
 
-from vrt_lite.api import LONGEST_PROMPT
+from vrt_lite.api import LONGEST_PROMPT, Judge
+from vrt_lite.backends.scripted import ScriptedBackend
 from vrt_lite.cli import run
 from vrt_lite.modelfiles import find
+from vrt_lite.protocol.messages import Text
+from vrt_lite.protocol.prompt import Dimension
+from vrt_lite.settings import Settings
 
 ROOT = Path(__file__).parent.parent
 A, B = (str(ROOT / "examples" / name) for name in ("a.mp4", "b.mp4"))
@@ -129,12 +133,31 @@ def test_trace_and_sheet(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> N
 
 
 def test_settings_reach_the_judge(capfd: pytest.CaptureFixture[str]) -> None:
-    options = ["--workspace", "24", "--window", "2", "--rounds", "3", "--preset", "videogen-reward"]
-    own = ["--dimension", "vq=Sharpness: how crisp the picture is"]
-    settings = judged(capfd, A, B, *PROMPT, *options, *own, "--threads", "1", "--gpu-layers", "0")["settings"]
-    assert (settings["workspace"], settings["window"], settings["rounds"], settings["threads"]) == (24, 2, 3, 1)
-    assert settings["dimensions"]["VQ"] == {"name": "Sharpness", "explain": "how crisp the picture is"}
-    assert settings["dimensions"]["TA"]["name"] == "Text Alignment"
+    options = ["--window", "2", "--rounds", "3", "--threads", "1", "--gpu-layers", "0", "--max-pixels", "35500"]
+    settings = judged(capfd, A, B, *PROMPT, *options)["settings"]
+    assert {key: settings[key] for key in ("window", "rounds", "threads", "gpu_layers", "max_pixels")} == {
+        "window": 2,
+        "rounds": 3,
+        "threads": 1,
+        "gpu_layers": 0,
+        "max_pixels": 35500,
+    }
+
+
+def test_wordings_reach_the_prompt() -> None:
+    own = {"VQ": Dimension("Sharpness", "how crisp the picture is")}
+    settings = Settings(preset="videogen-reward", dimensions=own, workspace=24, first_frames=6)
+    backend = ScriptedBackend(["<final answer>TA=1, VQ=2, MQ=0, OA=1</final answer>"])
+    with Judge(settings=settings, backend=backend) as judge:
+        judgement = judge.compare(A, B, prompt="a fox")
+    jsonschema.validate(judgement.to_json(), SCHEMA)
+    assert judgement.verdict.overall.odds is None
+    text = "".join(part.text for part in backend.conversations[0][1].parts if isinstance(part, Text))
+    assert "1. **Text Alignment**: alignment between video content and prompt" in text
+    assert "2. **Sharpness**: how crisp the picture is" in text
+    assert "evenly downsampled from 48 frames" in text
+    assert len(backend.conversations[0][1].frames) == 12
+    assert any("--first-frames" in warning for warning in judgement.warnings)
 
 
 @pytest.mark.parametrize(
@@ -292,8 +315,9 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are sent otherwise there")
-def test_an_interrupt_is_status_130() -> None:
-    code = "import signal, threading\nthreading.Timer(0.5, lambda: signal.raise_signal(signal.SIGINT)).start()"
+@pytest.mark.parametrize("seconds", [0.3, 0.45, 0.55, 0.65])
+def test_an_interrupt_is_status_130(seconds: float) -> None:
+    code = f"import signal, threading\nthreading.Timer({seconds}, lambda: signal.raise_signal(signal.SIGINT)).start()"
     done = child(["compare", A, B, *PROMPT, "--rounds", "50", "--temperature", "9", "--ctx", "8192", "-q"], code)
     assert done.returncode == 130
     assert done.stderr.strip() == "vrt-lite: Interrupted."

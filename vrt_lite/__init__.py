@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from vrt_lite.api import Judge, Settings, compare
+    from vrt_lite.api import Judge, compare
     from vrt_lite.backends.scripted import ScriptedBackend
     from vrt_lite.errors import (
         ModelError,
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         VrtError,
     )
     from vrt_lite.judgement import Judgement
+    from vrt_lite.settings import Settings
 
 __version__ = "0.1.0"
 
@@ -43,7 +44,7 @@ __all__ = [
 
 _HOMES = {
     "Judge": "api",
-    "Settings": "api",
+    "Settings": "settings",
     "compare": "api",
     "Judgement": "judgement",
     "ScriptedBackend": "backends.scripted",

@@ -9,59 +9,29 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Generator, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, TextIO
 
 from vrt_lite.backends import open_backend
 from vrt_lite.errors import UsageError
 from vrt_lite.interfaces import Backend, Loading, Observe, Sampling, ignore
+from vrt_lite.interfaces import Event as Happening
 from vrt_lite.judge import Pair, Round, judge
 from vrt_lite.judgement import JudgedClip, JudgedOrder, Judgement, ModelUsed, round_json
 from vrt_lite.modelfiles import find, sha256
-from vrt_lite.profile import Profile, check, preset
 from vrt_lite.protocol.frames import shown_first
-from vrt_lite.protocol.prompt import Dimension
 from vrt_lite.protocol.verdict import TIE, average, disagreements
 from vrt_lite.sampled import PairFrames, workspace_of
+from vrt_lite.settings import Settings, in_force
 
 if TYPE_CHECKING:
     from vrt_lite.video import Clip
 
 LONGEST_PROMPT = 8_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """How to judge. None means: the model's profile, or the engine, decides. Counts of frames are per video."""
-
-    preset: str | None = None
-    dimensions: Mapping[str, Dimension] = field(default_factory=dict[str, Dimension])
-    workspace: int | None = None
-    first_frames: int | None = None
-    window: int | None = None
-    rounds: int | None = None
-    max_pixels: int | None = None
-    ctx: int | None = None
-    gpu_layers: int | None = None
-    threads: int | None = None
-    temperature: float = 0.0
-    seed: int = 0
-    both_orders: bool = False
-
-    def applied_to(self, profile: Profile) -> Profile:
-        """The profile with these settings in it; UsageError for a value that cannot be used."""
-        names = ("workspace", "first_frames", "window", "rounds", "max_pixels")
-        given = {name: value for name in names if (value := getattr(self, name)) is not None}
-        if self.max_pixels is not None:
-            given["min_pixels"] = min(profile.min_pixels, self.max_pixels)
-        dimensions = preset(self.preset) if self.preset else profile.dimensions
-        try:
-            return check(replace(profile, **given, dimensions={**dimensions, **self.dimensions}))
-        except ValueError as error:
-            raise UsageError(f"These settings cannot be used: {error}") from error
 
 
 class Judge:
@@ -84,7 +54,8 @@ class Judge:
         self._backend = backend
         self._model: ModelUsed | None = None
         self._free = contextlib.ExitStack()
-        self._pool = self._free.enter_context(ThreadPoolExecutor(max_workers=2))
+        # The comparison itself, and beside it at most two clips, or the weights and the digests.
+        self._pool = ThreadPoolExecutor(max_workers=3)
 
     def __enter__(self) -> Judge:
         return self
@@ -93,7 +64,8 @@ class Judge:
         self.close()
 
     def close(self) -> None:
-        """Free the model."""
+        """Free the model, once nothing uses it any more."""
+        self._pool.shutdown()
         self._free.close()
 
     def compare(
@@ -118,8 +90,31 @@ class Judge:
         if sheet and not sheet.parent.is_dir():
             # Found now, not when the verdict is there and would be lost.
             raise UsageError(f"The sheet {sheet} cannot be written: there is no folder {sheet.parent}.")
+        stop = Event()
+
+        def watched(event: Happening) -> None:
+            if stop.is_set():
+                raise KeyboardInterrupt
+            observe(event)
+
+        work = self._pool.submit(self._compare, a, b, prompt, trace, sheet, watched)
+        try:
+            # An interrupt arrives in the main thread. The engine runs in another, or an interrupt could arrive in the
+            # middle of its log callback and be lost. The short waits are for Windows, where a wait cannot be broken.
+            while not wait([work], timeout=0.2).done:
+                pass
+        except KeyboardInterrupt:
+            stop.set()
+            wait([work])
+            raise
+        return work.result()
+
+    def _compare(
+        self, a: str | Path, b: str | Path, prompt: str, trace: Path | None, sheet: Path | None, observe: Observe
+    ) -> Judgement:
         began = time.perf_counter()
         with contextlib.ExitStack() as stack:
+            lines = stack.enter_context(_line_file(trace)) if trace else None
             clips = self._open_clips(stack, a, b)
             spaces = (workspace_of(clips[0], self.profile), workspace_of(clips[1], self.profile))
             judged = (JudgedClip(clips[0].info, spaces[0], ()), JudgedClip(clips[1].info, spaces[1], ()))
@@ -131,7 +126,6 @@ class Judge:
                 ready = time.perf_counter()
                 backend, load_seconds = self._ready(frames, observe)
                 waited = time.perf_counter() - ready
-                lines = stack.enter_context(_line_file(trace)) if trace else None
                 for first in range(2 if self.settings.both_orders else 1):
                     orders.append(self._judge(first, prompt, judged, frames, backend, lines, observe))
                 self._model = digests.result()
@@ -150,12 +144,13 @@ class Judge:
             )
 
     def _open_clips(self, stack: contextlib.ExitStack, a: str | Path, b: str | Path) -> tuple[Clip, Clip]:
-        """Both clips, opened side by side; what was opened is closed by the stack, also if one fails."""
+        """Both clips, opened side by side; what was opened is closed by the stack, also if the other fails."""
         from vrt_lite.video import open_clip  # noqa: PLC0415 - the decoder only when there is something to decode
 
         opening = [self._pool.submit(open_clip, path) for path in (a, b)]
-        for future in opening:
-            future.add_done_callback(lambda done: None if done.exception() else stack.callback(done.result().close))
+        for future in wait(opening).done:
+            if not future.exception():
+                stack.enter_context(future.result())
         return opening[0].result(), opening[1].result()
 
     def _ready(self, frames: PairFrames, observe: Observe) -> tuple[Backend, float]:
@@ -225,7 +220,7 @@ class Judge:
             clips=clips,
             prompt=prompt,
             model=self._model or self._digest(),
-            settings={"dimensions": _dimensions(self.profile), **_settings(self.settings, self.profile)},
+            settings=in_force(self.settings, self.profile),
             warnings=tuple(self._warnings(prompt, clips)),
             seconds={},
             total_seconds=0.0,
@@ -294,17 +289,6 @@ def _line_file(path: Path) -> Generator[TextIO]:
         raise UsageError(f"The trace {path} cannot be written: {error.strerror}.") from error
     with file:
         yield file
-
-
-def _dimensions(profile: Profile) -> dict[str, dict[str, str]]:
-    return {key: {"name": d.name, "explain": d.explain} for key, d in profile.dimensions.items()}
-
-
-def _settings(settings: Settings, profile: Profile) -> dict[str, object]:
-    """Every setting with the value in force."""
-    in_profile = ("workspace", "first_frames", "window", "rounds", "max_pixels")
-    own = {f.name: getattr(settings, f.name) for f in fields(settings) if f.name != "dimensions"}
-    return {**own, **{name: getattr(profile, name) for name in in_profile}}
 
 
 def _stages(

@@ -17,9 +17,9 @@ from vrt_lite import __version__
 from vrt_lite.errors import OutOfMemoryError, UsageError, VrtError
 
 if TYPE_CHECKING:
-    from vrt_lite.api import Settings
     from vrt_lite.judgement import Judgement
     from vrt_lite.protocol.prompt import Dimension
+    from vrt_lite.settings import Settings
 
 INTERRUPTED = 130
 UNEXPECTED = 1
@@ -168,7 +168,7 @@ def _same_file(a: Path, b: Path) -> bool:
 
 
 def _settings(preset: str | None, dimensions: tuple[str, ...], options: dict[str, Any]) -> Settings:
-    from vrt_lite.api import Settings  # noqa: PLC0415
+    from vrt_lite.settings import Settings  # noqa: PLC0415
 
     return Settings(preset=preset, dimensions=dict(map(_dimension, dimensions)), **options)
 

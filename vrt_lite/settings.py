@@ -1,0 +1,52 @@
+"""What a user may set about a judgement, and how it changes a model's profile.
+
+Knows names and defaults; refuses to know the command line and the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+
+from vrt_lite.errors import UsageError
+from vrt_lite.profile import Profile, check, preset
+from vrt_lite.protocol.prompt import Dimension
+
+_IN_PROFILE = ("workspace", "first_frames", "window", "rounds", "max_pixels")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How to judge. None means: the model's profile, or the engine, decides. Counts of frames are per video."""
+
+    preset: str | None = None
+    dimensions: Mapping[str, Dimension] = field(default_factory=dict[str, Dimension])
+    workspace: int | None = None
+    first_frames: int | None = None
+    window: int | None = None
+    rounds: int | None = None
+    max_pixels: int | None = None
+    ctx: int | None = None
+    gpu_layers: int | None = None
+    threads: int | None = None
+    temperature: float = 0.0
+    seed: int = 0
+    both_orders: bool = False
+
+    def applied_to(self, profile: Profile) -> Profile:
+        """The profile with these settings in it; UsageError for a value that cannot be used."""
+        given = {name: value for name in _IN_PROFILE if (value := getattr(self, name)) is not None}
+        if self.max_pixels is not None:
+            given["min_pixels"] = min(profile.min_pixels, self.max_pixels)
+        dimensions = preset(self.preset) if self.preset else profile.dimensions
+        try:
+            return check(replace(profile, **given, dimensions={**dimensions, **self.dimensions}))
+        except ValueError as error:
+            raise UsageError(f"These settings cannot be used: {error}") from error
+
+
+def in_force(settings: Settings, profile: Profile) -> dict[str, object]:
+    """Every setting by name, with the value in force where the profile decides."""
+    words = {key: {"name": d.name, "explain": d.explain} for key, d in profile.dimensions.items()}
+    own = {f.name: getattr(settings, f.name) for f in fields(settings)}
+    return {**own, "dimensions": words, **{name: getattr(profile, name) for name in _IN_PROFILE}}
