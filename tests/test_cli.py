@@ -19,6 +19,7 @@ from vrt_lite.api import LONGEST_PROMPT, Judge
 from vrt_lite.backends.scripted import ScriptedBackend
 from vrt_lite.cli import run
 from vrt_lite.modelfiles import find
+from vrt_lite.profile import preset_names
 from vrt_lite.protocol.messages import Text
 from vrt_lite.protocol.prompt import Dimension
 from vrt_lite.settings import Settings
@@ -120,8 +121,8 @@ def test_the_same_file_twice_is_a_tie_without_the_model(tmp_path: Path, capfd: p
 
 def test_without_a_prompt_it_says_so(capfd: pytest.CaptureFixture[str]) -> None:
     status, out, _ = compare(capfd, A, B)
-    assert status in (0, 6)
-    assert status == 6 or "judged without one" in out
+    assert status == 0
+    assert "judged without one" in out
 
 
 def test_trace_and_sheet(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -248,6 +249,18 @@ def test_a_short_clip_repeats_its_last_frame_and_says_so(tmp_path: Path, capfd: 
         assert "Video 2 has 1 frame(s): the last was repeated." in json.loads(out)["warnings"]
 
 
+@pytest.mark.parametrize(("a", "b", "first"), [(A, B, 1), (B, A, 2)])
+def test_one_order_without_a_verdict_leaves_the_other(a: str, b: str, first: int) -> None:
+    final = "<final answer>TA=1, VQ=2, MQ=0, OA=1</final answer>"
+    replies = [final, "", ""] if first == 1 else ["", "", final]
+    with Judge(settings=Settings(both_orders=True), backend=ScriptedBackend(replies)) as judge:
+        judgement = judge.compare(a, b, prompt="a fox")
+    jsonschema.validate(judgement.to_json(), SCHEMA)
+    assert [order.first + 1 for order in judgement.orders] == [first]
+    assert judgement.winner == first
+    assert any(f"With video {3 - first} shown first there was no verdict" in w for w in judgement.warnings)
+
+
 def test_a_broken_model_is_status_4(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     broken = tmp_path / "model.gguf"
     broken.write_bytes(b"not a model")
@@ -329,6 +342,8 @@ def test_help_names_every_option_and_status(capfd: pytest.CaptureFixture[str]) -
     for option in ("--prompt-file", "--both-orders", "--gpu-layers", "--sheet", "--trace", "--preset"):
         assert option in text
     assert "130 interrupted" in text
+    assert '\n  vrt-lite compare a.mp4 b.mp4 --prompt "A fox runs through snow."\n' in text
+    assert all(name in text for name in preset_names())
     assert run(["--version"]) == 0
 
 

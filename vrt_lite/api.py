@@ -17,7 +17,7 @@ from threading import Event
 from typing import TYPE_CHECKING, TextIO
 
 from vrt_lite.backends import open_backend
-from vrt_lite.errors import UsageError
+from vrt_lite.errors import NoVerdictError, UsageError
 from vrt_lite.interfaces import Backend, Loading, Observe, Sampling, ignore
 from vrt_lite.interfaces import Event as Happening
 from vrt_lite.judge import Pair, Round, judge
@@ -126,8 +126,14 @@ class Judge:
                 ready = time.perf_counter()
                 backend, load_seconds = self._ready(frames, observe)
                 waited = time.perf_counter() - ready
+                failures: list[NoVerdictError] = []
                 for first in range(2 if self.settings.both_orders else 1):
-                    orders.append(self._judge(first, prompt, judged, frames, backend, lines, observe))
+                    try:
+                        orders.append(self._judge(first, prompt, judged, frames, backend, lines, observe))
+                    except NoVerdictError as error:
+                        failures.append(error)
+                if not orders:
+                    raise failures[0]
                 self._model = digests.result()
             judged = (
                 replace(judged[0], warnings=clips[0].warnings),
@@ -221,12 +227,14 @@ class Judge:
             prompt=prompt,
             model=self._model or self._digest(),
             settings=in_force(self.settings, self.profile),
-            warnings=tuple(self._warnings(prompt, clips)),
+            warnings=tuple(self._warnings(prompt, clips, orders)),
             seconds={},
             total_seconds=0.0,
         )
 
-    def _warnings(self, prompt: str, clips: tuple[JudgedClip, JudgedClip]) -> Iterator[str]:
+    def _warnings(
+        self, prompt: str, clips: tuple[JudgedClip, JudgedClip], orders: tuple[JudgedOrder, ...]
+    ) -> Iterator[str]:
         """What a reader of the verdict must know."""
         if not prompt:
             yield "No prompt was given: alignment was judged without one."
@@ -235,6 +243,8 @@ class Judge:
         if clips[0].info.dynamic_range != clips[1].info.dynamic_range:
             ranges = " and ".join(clip.info.dynamic_range.upper() for clip in clips)
             yield f"The clips differ in dynamic range ({ranges}): what looks better may be the range."
+        if len(orders) == 1 and self.settings.both_orders:
+            yield f"With video {2 - orders[0].first} shown first there was no verdict: only the other order counts."
         if self.profile.first_frames != self.files.profile.first_frames:
             yield "The model's prompt names another number of first frames than were shown (--first-frames)."
         for number, clip in enumerate(clips, start=1):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from vrt_lite.protocol.prompt import Dimension
     from vrt_lite.settings import Settings
 
+PRESETS = "model-card, videogen-reward, text2video-human or mj-bench-video"
 INTERRUPTED = 130
 UNEXPECTED = 1
 
@@ -62,7 +63,7 @@ def cli() -> None:
 @click.option("--prompt-file", metavar="FILE", type=click.Path(path_type=Path), help="Read the prompt from a file.")
 @click.option("-m", "--model", metavar="MODEL", help="A bundled name, a folder, or a text GGUF. [default: vrt-tiny-0]")
 @click.option("--projector", metavar="FILE", type=click.Path(path_type=Path), help="The projector (mmproj) GGUF.")
-@click.option("--preset", metavar="NAME", help="Dimension wordings of a published set; a wrong name lists them.")
+@click.option("--preset", metavar="NAME", help=f"Dimension wordings: {PRESETS}.")
 @click.option("--dimension", "dimensions", metavar="KEY=NAME:TEXT", multiple=True, help="Word TA, VQ or MQ yourself.")
 @click.option("--workspace", metavar="N", type=int, help="Frames a video that the judge may ask for.")
 @click.option("--first-frames", metavar="N", type=int, help="Frames a video shown first.")
@@ -102,14 +103,14 @@ def compare(
     verbose: int,
     **options: Any,
 ) -> None:
-    r"""Judge two clips, A and B, made from one prompt.
+    """Judge two clips, A and B, made from one prompt.
 
     \b
     vrt-lite compare a.mp4 b.mp4 --prompt "A fox runs through snow."
     vrt-lite compare a.mp4 b.mp4 --model ./vr-thinker-7b --both-orders --json
 
     A file name that begins with "-" is given as ./-name.mp4. Nothing is ever fetched from the network.
-    """
+    """  # noqa: D301 - \b is click's mark for "do not wrap"
     caption = _prompt(prompt, prompt_file)
     for output in (trace, sheet):
         _refuse_inputs(output, (a, b))

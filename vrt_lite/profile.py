@@ -59,7 +59,7 @@ class Profile:
     name: str = "vr-thinker"
     system_prompt: str = ""
     user_prompt: str = ""
-    no_caption: str = "(not given)"
+    no_caption: str = "(none)"
     workspace: int = 48
     first_frames: int = 4
     frames_per_call: int = 8

@@ -9,6 +9,7 @@ import io
 import os
 from pathlib import Path
 
+from PIL import Image
 from rich.console import Console
 from rich.text import Text
 
@@ -29,6 +30,10 @@ def main() -> None:
     console.print(Text(command, style="bold", no_wrap=True))
     console.print()
     console.print(VerdictPanel(judgement))
+    with Image.open(HERE / "sheet.png") as drawn:
+        # A README's picture: smaller, and a palette does for it.
+        small = drawn.convert("RGB").resize((drawn.width * 3 // 4, drawn.height * 3 // 4), Image.Resampling.LANCZOS)
+        small.quantize(160).save(HERE / "sheet.png", optimize=True)
     console.save_svg(str(HERE / "compare.svg"), title="vrt-lite")
 
 
