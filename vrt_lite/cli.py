@@ -17,9 +17,12 @@ from vrt_lite import __version__
 from vrt_lite.errors import OutOfMemoryError, UsageError, VrtError
 
 if TYPE_CHECKING:
+    _ParamType = click.ParamType[int | None]  # generic in its stubs; at run time only in new releases
     from vrt_lite.judgement import Judgement
     from vrt_lite.protocol.prompt import Dimension
     from vrt_lite.settings import Settings
+else:
+    _ParamType = click.ParamType
 
 PRESETS = "model-card, videogen-reward, text2video-human or mj-bench-video"
 INTERRUPTED = 130
@@ -30,7 +33,7 @@ Exit status: 0 a verdict, 2 usage, 3 bad video, 4 model missing, corrupt or mism
 5 out of memory, 6 no verdict from the model, 130 interrupted."""
 
 
-class _Auto(click.ParamType[int | None]):
+class _Auto(_ParamType):
     """A whole number, or "auto", which is None."""
 
     name = "auto|n"

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self, cast
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 from av.error import FFmpegError
-from av.sidedata.sidedata import SideDataContainer
 from av.video.frame import VideoFrame
 from av.video.reformatter import ColorPrimaries, ColorTrc, Interpolation, VideoReformatter
 from numpy.typing import NDArray
@@ -137,12 +136,12 @@ def _check_complete(timeline: Timeline, reader: Reader, extent: Extent) -> list[
 
 def _picture(frame: VideoFrame, pixel_aspect: Fraction) -> Picture:
     """Orientation and colour from the first frame. Raises VideoError for colours that cannot be converted."""
-    turn, dolby_vision = Turn(), False
-    for side in cast(SideDataContainer, frame.side_data):  # the stub knows motion vectors only
-        if side.type.name == "DISPLAYMATRIX":
-            a, b, _, c, d = np.frombuffer(bytes(side), np.int32)[:5].tolist()
-            turn = Turn.of_matrix(a, b, c, d)
-        dolby_vision |= side.type.name == "DOVI_METADATA"
+    turn = Turn()
+    side_data = cast(Any, frame.side_data)  # by name: PyAV 18 iterates over the data, PyAV 19 over its types
+    if matrix := side_data.get("DISPLAYMATRIX"):
+        a, b, _, c, d = np.frombuffer(bytes(matrix), np.int32)[:5].tolist()
+        turn = Turn.of_matrix(a, b, c, d)
+    dolby_vision = side_data.get("DOVI_METADATA") is not None
     transfer = _HDR.get(frame.color_trc, "sdr")
     wide_gamut = frame.color_primaries == ColorPrimaries.BT2020.value
     if transfer == "sdr" and dolby_vision:

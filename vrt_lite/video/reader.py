@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from itertools import chain, count
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -33,6 +34,8 @@ AGAIN = "copy, download or export it again"
 _TOO_LONG = f"holds more than {MAX_FRAMES} frames; cut it first, e.g. ffmpeg -i IN -t 600 -c copy OUT.mp4"
 # Containers that hold one video and nothing else: no playlists, no image sequences, no devices.
 _CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts"
+# PyAV 18 raises over a title that is not UTF-8 unless told otherwise; PyAV 19 no longer takes the argument.
+_TOLERANT: dict[str, Any] = {"metadata_errors": "replace"} if av.__version__.startswith("18.") else {}
 _LOOK_AHEAD = 32  # packets past an undecodable frame among which a neighbour is looked for
 # A pair is decoded by two callers at once, and from one keyframe to a frame there is little to share out;
 # each further thread is 10 MB at 1080p.
@@ -66,7 +69,7 @@ class Reader:
                 f"file:{self.file}",
                 "r",
                 options={"protocol_whitelist": "file", "format_whitelist": _CONTAINERS},
-                metadata_errors="replace",
+                **_TOLERANT,
             )
         except FFmpegError as error:
             raise VideoError(_why_unreadable(self._extent, error)) from None
