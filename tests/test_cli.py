@@ -8,9 +8,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import av
 import clips
 import jsonschema
 import pytest
@@ -18,9 +20,12 @@ import pytest
 from vrt_lite.api import LONGEST_PROMPT, Judge
 from vrt_lite.backends.scripted import ScriptedBackend
 from vrt_lite.cli import run
+from vrt_lite.errors import VideoError
+from vrt_lite.interfaces import FrameStore
+from vrt_lite.judgement import Judgement
 from vrt_lite.modelfiles import find
 from vrt_lite.profile import preset_names
-from vrt_lite.protocol.messages import Text
+from vrt_lite.protocol.messages import Conversation, Reply, Text
 from vrt_lite.protocol.prompt import Dimension
 from vrt_lite.settings import Settings
 
@@ -364,3 +369,79 @@ def test_the_library_example_runs() -> None:
 
 def test_the_example_model_is_the_default() -> None:
     assert find().name == "vrt-tiny-0"
+
+
+FINAL = "<final answer>TA=1, VQ=2, MQ=0, OA=1</final answer>"
+
+
+def shown(a: str | Path, b: str | Path) -> Judgement:
+    """A pair judged by a script: what the clips are found to be, and what is said of them."""
+    with Judge(backend=ScriptedBackend([FINAL])) as judge:
+        judgement = judge.compare(a, b, prompt="a fox")
+    jsonschema.validate(judgement.to_json(), SCHEMA)
+    return judgement
+
+
+def test_row_2_bit_rot_is_counted_in_the_verdicts_warnings(tmp_path: Path) -> None:
+    clip = clips.write_clip(tmp_path / "long.mp4", frames=240, gop=240, size=(504, 280))
+    media = clips.top_level_boxes(clip)["mdat"]
+    for seed in range(8):
+        rotten = clips.flip_bits(clip, flips=100, seed=seed, first_byte=media[0] + 64, last_byte=sum(media))
+        with Judge(backend=PixelReader([FINAL])) as judge:
+            try:
+                warnings = judge.compare(A, rotten, prompt="a fox").warnings
+            except VideoError as error:
+                assert "damaged" in str(error)
+                continue
+        if any("Video 2" in warning and "damaged" in warning for warning in warnings):
+            return
+    pytest.fail("no damage was ever reported")
+
+
+class PixelReader(ScriptedBackend):
+    """A script that looks at every frame of the conversation, as a real back end does."""
+
+    def reply(self, conversation: Conversation, frames: FrameStore, **options: Any) -> Reply:
+        frames.pixels([frame for message in conversation for frame in message.frames])
+        return super().reply(conversation, frames, **options)
+
+
+def test_row_5_variable_rate_goes_by_time_and_each_clip_by_its_own(tmp_path: Path) -> None:
+    slow = clips.write_clip(tmp_path / "vfr.mp4", frames=20, pts=[*range(10), *range(10, 110, 10)])
+    judgement = shown(A, slow)
+    one, two = judgement.clips
+    assert (one.info.variable_rate, two.info.variable_rate) == (False, True)
+    steps = [b - a for a, b in pairwise(two.workspace.seconds)]
+    # Half of the frames fill a tenth of the time: by time, most of the workspace lies in the rest.
+    assert sum(index >= 10 for index in two.workspace.source) > 40
+    assert min(steps) >= 0
+    assert one.workspace.seconds[-1] == pytest.approx(47 / 16)
+
+
+def test_row_6_a_turned_clip_gives_the_same_frames_and_size(tmp_path: Path) -> None:
+    for rotation in (90, 180, 270):
+        turned = clips.write_clip(tmp_path / f"{rotation}.mp4", rotation=rotation)
+        info = shown(A, turned).clips[1].info
+        assert (info.width, info.height) == (252, 140)
+
+
+def test_row_7_a_mixed_pair_is_flagged(tmp_path: Path) -> None:
+    hdr = clips.write_clip(
+        tmp_path / "hdr.mp4",
+        size=(128, 64),
+        pix_fmt="yuv420p10le",
+        pictures=clips.grey_frames([0.2, 0.5]),
+        colour={"color_trc": 16, "color_primaries": 9, "colorspace": 9, "color_range": 1},
+    )
+    judgement = shown(A, hdr)
+    assert any("differ in dynamic range (SDR and PQ)" in warning for warning in judgement.warnings)
+    assert any("tone-mapped" in warning for warning in judgement.warnings)
+
+
+def test_row_8_a_picture_too_large_is_refused_before_decoding(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    picture = [av.VideoFrame(8192, 8192, "yuvj420p")]
+    large = tmp_path / "large.avi"
+    clips.write_clip(large, codec="mjpeg", pix_fmt="yuvj420p", size=(8192, 8192), pictures=picture)
+    refused(capfd, 3, "8192x8192", A, str(large))
