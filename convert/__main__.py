@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import click
 
 from convert.export import export_pair
+from convert.place import Written
+from convert.quantize import PROJECTOR_TYPES, TEXT_TYPES, quantize_pair
+from convert.source import locate
 from convert.write import FILE_TYPES
 from vrt_lite.errors import VrtError
 
@@ -19,32 +23,52 @@ TYPES = click.Choice(list(FILE_TYPES))
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 def convert() -> None:
-    """Make the GGUF files that vrt-lite runs, from a published checkpoint folder.
+    """Make the GGUF files that vrt-lite runs, from a published checkpoint.
 
-    Works offline on local files, with NumPy and the gguf package; no torch. Exit status: 0 done,
-    2 a wrong argument or too little disk, 4 a checkpoint that cannot be used, 1 any other failure.
-    """
+    Works with NumPy and the gguf package on the files themselves, without torch; only a checkpoint
+    that is named by its repository is fetched, all else is offline. `python -m convert VERB --help`
+    is each verb's page; convert/README.md shows a whole session.
+
+    \b
+    Exit status:
+      0    done
+      2    a wrong argument, or too little disk
+      4    a checkpoint, adapter or GGUF that cannot be used; the line says why
+      5    the machine's memory is too small
+      1    any other failure
+
+    A file gets its name only when it is whole and on disk. A run that is killed leaves at most
+    *.vrt-part files, which the next run in that folder removes.
+    """  # noqa: D301 - click's mark for "do not wrap" is the control character itself
 
 
 @convert.command()
-@click.argument("source", metavar="SRC", type=FOLDER)
+@click.argument("source", metavar="SRC")
 @click.option("--out", metavar="DIR", required=True, type=FOLDER, help="Folder for the pair, made if missing.")
 @click.option("--type", "text_type", type=TYPES, default="q8_0", show_default=True, help="Of the language model.")
 @click.option("--projector-type", type=TYPES, default="f16", show_default=True, help="Of the vision tower.")
+@click.option("--revision", metavar="REV", help="Branch, tag or commit of a repository; its main branch if not given.")
+@click.option("--lora", "adapter", metavar="ADAPTER", type=FOLDER, help="PEFT folder to merge into the weights.")
 @click.option("--name", show_default="SRC's", help="Name of the files and in them.")
 @click.option("--license", "licence", metavar="SPDX", show_default="the model card's", help="Licence to record.")
 @click.option("--source-url", metavar="URL", show_default="the model card's", help="Origin to record.")
-def export(source: Path, out: Path, licence: str | None, source_url: str | None, **options: Any) -> None:
-    """Turn the Qwen2.5-VL checkpoint folder SRC into a GGUF pair.
+def export(source: str, revision: str | None, licence: str | None, source_url: str | None, **options: Any) -> None:
+    """Turn the Qwen2.5-VL checkpoint SRC into a GGUF pair.
 
     Writes DIR/NAME-TYPE.gguf (the language model) and DIR/mmproj-NAME-TYPE.gguf (the vision tower),
     and prints sha256, bytes and path of each. The tensors are byte for byte those of llama.cpp's own
     converter, and the files the same on every run. Files of these names are replaced, at the very
     end and only if all went well; a failed run leaves no file behind.
 
-    SRC holds config.json, tokenizer.json, preprocessor_config.json and safetensors shards in F32, F16
-    or BF16, as a model hub delivers them. Memory stays at about the largest tensor: 0.6 GB for a 7B
-    as q8_0.
+    SRC is a folder with config.json, tokenizer.json, preprocessor_config.json and safetensors shards
+    in F32, F16 or BF16, as a model hub delivers them; or, where there is no such folder, OWNER/NAME
+    on the hub, which is downloaded to the hub's cache first. Memory stays at about the largest
+    tensor: 0.6 GB for a 7B as q8_0.
+
+    With --lora the adapter is merged in float32 while the weights stream, and its folder's name is
+    part of NAME unless --name is given. Plain LoRA on linear layers only, with or without rank
+    stabilisation: what else PEFT knows (DoRA, trained biases, modules saved whole, rank patterns) is
+    refused by name, as is an adapter of which not every tensor finds its place.
 
     \b
     Types, for either file:
@@ -54,22 +78,119 @@ def export(source: Path, out: Path, licence: str | None, source_url: str | None,
       f32    exact for all, and twice as large
 
     \b
-    Example:
+    Examples:
       python -m convert export ~/models/VR-Thinker --out ~/gguf --projector-type bf16
-    """  # noqa: D301 - click's mark for "do not wrap" is the control character itself
+      python -m convert export qunwang13/vr-thinker --revision main --out ~/gguf --type bf16
+      python -m convert export ~/models/Qwen2.5-VL-7B --lora ~/adapters/judge --out ~/gguf
+
+    Exit status: 0 done, 2 a wrong argument or too little disk, 4 a checkpoint or adapter that cannot
+    be used, 1 any other failure.
+    """  # noqa: D301 - as above
     # gguf logs its guesses about model cards; what matters here is raised.
     logging.basicConfig(level=logging.CRITICAL)
+    found = locate(source, revision=revision, show_progress=sys.stderr.isatty())
     authorship = {k: v for k, v in (("license", licence), ("source_url", source_url)) if v}
-    progress = _progress if sys.stderr.isatty() else lambda done, total: None
-    written = export_pair(source, out, authorship=authorship, progress=progress, **options)
+    options |= {"folder_name": found.name, "progress": _progress("writing", "MB", 10**6)}
+    _print(export_pair(found.folder, authorship=authorship, **options))
+
+
+@convert.command()
+@click.argument("source", metavar="DIR", type=FOLDER)
+@click.option(
+    "--type", "text_type", type=click.Choice(TEXT_TYPES), metavar="TYPE", help="Of the language model, see above."
+)
+@click.option("--projector-type", type=click.Choice(PROJECTOR_TYPES), help="Of the vision tower.")
+@click.option("--imatrix", metavar="FILE", type=FOLDER, help="Importance matrix, the GGUF that llama-imatrix writes.")
+def quantize(source: Path, **options: Any) -> None:
+    """Write smaller files beside a pair that is not quantised yet.
+
+    From the one F16, BF16 or F32 language model in DIR makes DIR/NAME-TYPE.gguf with llama.cpp's own
+    quantiser, and from the one such projector, if --projector-type is given, DIR/mmproj-NAME-TYPE.gguf
+    with the writer of `export`. Prints sha256, bytes and path of each. The sources stay as they are.
+    Where DIR holds several files to start from, give the file itself.
+
+    A file that is quantised already is refused: bits lost once are lost again. A row that is not whole
+    blocks of a type (256 values for those with a k and iq4_xs, 32 for the rest) is stored in a larger
+    type: of the language model as llama.cpp chooses, of the projector as f16.
+
+    An importance matrix weighs each column by what passes through it, which is worth most at 4 bits
+    and below. It must be of the same model.
+
+    \b
+    Types of the language model, with about the bits a weight takes in a 7B:
+      q8_0    8.5    hardly to be told from f16
+      q6_k    6.6
+      q5_k_m  5.7    q5_k_s, q5_0 are close
+      q4_k_m  4.9    the usual choice where memory is short; q4_k_s, iq4_nl, iq4_xs, q4_0 are smaller
+      q3_k_m  3.9    q3_k_l larger, q3_k_s smaller: a clear loss
+      q2_k    3.0    for experiments
+
+    Types of the projector: q8_0, f16, bf16, as `export` describes them.
+
+    \b
+    Examples:
+      python -m convert quantize ~/gguf --type q4_k_m
+      python -m convert quantize ~/gguf --type q5_k_m --projector-type q8_0
+      python -m convert quantize ~/gguf/VR-Thinker-BF16.gguf --type iq4_xs --imatrix ~/vr-thinker.imatrix.gguf
+
+    Exit status: 0 done, 2 a wrong argument or too little disk, 4 a file that cannot be used, 5 too
+    little memory, 1 any other failure.
+    """  # noqa: D301 - as above
+    _print(quantize_pair(source, progress=_progress("quantising", "steps", 1), **options))
+
+
+@convert.command()
+@click.argument("source", metavar="SRC", type=FOLDER)
+@click.argument("folder", metavar="DIR", type=FOLDER)
+@click.option("--clips", metavar="A B", nargs=2, type=FOLDER, help="Two clips to show, instead of drawn ones.")
+@click.option("--caption", help="What the two clips are to show.")
+@click.option("--tokens", default=128, show_default=True, type=click.IntRange(1), help="Greedy tokens to compare.")
+@click.option("--table", "out", metavar="FILE", type=FOLDER, help="Markdown file to put the table in.")
+def verify(source: Path, folder: Path, out: Path | None, caption: str | None, **options: Any) -> None:
+    """Measure every pair in DIR against the checkpoint folder SRC that it came from.
+
+    One conversation of two rounds, with two videos and the frames that a call asked for, goes through
+    transformers in F32 and through each language model in DIR with its projector (that of its own type,
+    or else the largest). Compared are resized pixels (grey levels), positions, embeddings and logits
+    (relative error), predictions (KL divergence, top-1 agreement), greedy tokens (equal until) and
+    verdict. Give --tokens 1024 for a judge to reach its verdict.
+
+    Needs the extra [parity] and the memory for SRC in F32: 4 bytes a weight. --table replaces what
+    stands between the lines <!-- verify:start --> and <!-- verify:end --> of FILE.
+
+    \b
+    Example:
+      python -m convert verify ~/models/VR-Thinker ~/gguf --clips a.mp4 b.mp4 --caption "A cat jumps."
+    """  # noqa: D301 - as above
+    # The engine and the reference are loaded for this verb alone.
+    from convert.verify import CAPTION, table, verify_pairs, write_table  # noqa: PLC0415
+
+    def progress(what: str) -> None:
+        if sys.stderr.isatty():
+            click.echo(f"reading with {what}", err=True)
+
+    rows = verify_pairs(source, folder, caption=caption or CAPTION, progress=progress, **options)
+    if out:
+        write_table(out, rows)
+    click.echo(table(rows), nl=False)
+
+
+def _print(written: Iterable[Written]) -> None:
     for file in written:
         click.echo(f"{file.sha256}  {file.size:>11}  {file.path}")
 
 
-def _progress(done: int, total: int) -> None:
-    end = "\n" if done == total else ""
-    sys.stderr.write(f"\rwriting {done / 1e6:.0f} of {total / 1e6:.0f} MB, {100 * done // total} %{end}")
-    sys.stderr.flush()
+def _progress(verb: str, unit: str, size: int) -> Callable[[int, int], None]:
+    """A line that is written over and over, if somebody can see it."""
+
+    def show(done: int, total: int) -> None:
+        if sys.stderr.isatty():
+            end = "\n" if done == total else ""
+            line = f"\r{verb} {done / size:.0f} of {total / size:.0f} {unit}, {100 * done // total} %{end}"
+            sys.stderr.write(line)
+            sys.stderr.flush()
+
+    return show
 
 
 def main() -> None:

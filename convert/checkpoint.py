@@ -82,12 +82,17 @@ class Stored:
         """The raw words, mapped and not read. Let go of it soon: its pages count as resident."""
         return np.memmap(self.path, WORDS[self.dtype], "r", self.offset, self.shape)
 
+    def values(self, part: tuple[slice | int, ...], rows: slice) -> np.ndarray:
+        """Some rows of a piece of the tensor, as float32 of its own memory."""
+        return np.ascontiguousarray(widen(self.words()[part][rows]))
+
 
 @dataclass(frozen=True)
 class Checkpoint:
     """A folder whose JSON files and shard headers have been read; no weight has been."""
 
     folder: Path
+    name: str
     config: Section
     preprocessor: Section
     tensors: Mapping[str, Stored]
@@ -100,14 +105,17 @@ def widen(words: np.ndarray) -> np.ndarray:
     return words.astype(np.float32)
 
 
-def read_checkpoint(folder: Path) -> Checkpoint:
-    """Read everything but the weights. Raises ModelError on what is missing, broken or of another kind."""
+def read_checkpoint(folder: Path, *, name: str | None = None) -> Checkpoint:
+    """Read everything but the weights; `name` for a folder whose own is none, as in the hub's cache.
+
+    Raises ModelError on what is missing, broken or of another kind.
+    """
     if not folder.is_dir():
         raise ModelError(f"{folder} is not a folder: give the checkpoint's own, with config.json and shards")
     config = read_json(folder / "config.json")
     if config.values.get("model_type") != "qwen2_5_vl":
         raise config.unfit("model_type", "'qwen2_5_vl'; no other can be exported")
-    return Checkpoint(folder, config, _preprocessor(folder), _read_shards(folder))
+    return Checkpoint(folder, name or folder.name, config, _preprocessor(folder), _read_shards(folder))
 
 
 def read_json(path: Path) -> Section:
@@ -151,13 +159,13 @@ def _read_shards(folder: Path) -> dict[str, Stored]:
         raise ModelError(f"{folder} holds no model*.safetensors: download the whole checkpoint folder")
     raw: dict[str, Stored] = {}
     for name in names:
-        shard = _read_header(folder / name)
+        shard = read_shard(folder / name)
         if twice := sorted(raw.keys() & shard.keys()):
             raise ModelError(f"{folder / name} repeats tensor {twice[0]} of an earlier shard")
         raw |= shard
     if listed is not None and (odd := sorted(listed.keys() ^ raw.keys())):
         raise ModelError(f"{index}: {odd[0]} and {len(odd) - 1} more are not in both index and shards")
-    tensors = {_canonical(name): stored for name, stored in raw.items()}
+    tensors = {canonical(name): stored for name, stored in raw.items()}
     if len(tensors) != len(raw):
         raise ModelError(f"{folder} holds one tensor under two spellings of its name: download again")
     return tensors
@@ -170,12 +178,12 @@ def _shard_name(index: Path, name: Any) -> str:
     return name
 
 
-def _canonical(name: str) -> str:
+def canonical(name: str) -> str:
     """The published spelling: newer training code saves `model.language_model.…` and `model.visual.…`."""
     return name.replace("language_model.", "").replace("model.visual.", "visual.")
 
 
-def _read_header(path: Path) -> dict[str, Stored]:
+def read_shard(path: Path) -> dict[str, Stored]:
     """A shard's table, sorted by name. Its data must be whole: no gap, no overlap, nothing past the end."""
     try:
         size = path.stat().st_size

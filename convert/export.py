@@ -18,33 +18,21 @@ save these, each on purpose:
 
 from __future__ import annotations
 
-import hashlib
 import math
-import os
-import shutil
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gguf import GGUFValueType, Metadata, size_label
+from gguf import GGML_QUANT_VERSION, GGUFValueType, Metadata, size_label
 
-from convert import text, tokenizer, vision
+from convert import lora, text, tokenizer, vision
 from convert.checkpoint import Checkpoint, read_checkpoint
+from convert.place import Written, describe, make_room, placing
 from convert.write import FILE_TYPES, Field, File, Target, resolve, write_gguf
 from vrt_lite.errors import ModelError, UsageError
 
-SPARE_BYTES = 64 << 20  # metadata, padding, and not filling a disk to its last byte
-
-
-@dataclass(frozen=True)
-class Written:
-    """One finished file."""
-
-    path: Path
-    size: int
-    sha256: str
+VERSION = Field("general.quantization_version", GGML_QUANT_VERSION, GGUFValueType.UINT32)
 
 
 def export_pair(
@@ -55,24 +43,31 @@ def export_pair(
     text_type: str = "q8_0",
     projector_type: str = "f16",
     authorship: dict[str, str] | None = None,
+    folder_name: str | None = None,
+    adapter: Path | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Written]:
     """Write `out`/NAME-TYPE.gguf and `out`/mmproj-NAME-TYPE.gguf, replacing files of those names.
 
-    `authorship` sets fields of gguf.Metadata over the model card's; `progress` is told bytes done and in all.
+    `authorship` sets fields of gguf.Metadata over the model card's; `folder_name` stands for that
+    of `source`; `adapter` is a PEFT folder to merge, and its name then part of NAME; `progress` is told bytes
+    done and in all.
     Raises ModelError for a checkpoint that cannot be exported, UsageError for an unfit name or a full disk.
     """
-    checkpoint = read_checkpoint(source.resolve())
-    stem = name or checkpoint.folder.name
-    if not stem or stem.startswith((".", "-")) or set(stem) & set('/\\:*?"<>|\n\r\t\0'):
-        raise UsageError(f"name is {stem!r}, needs to be a plain file name: give another with --name")
+    checkpoint = read_checkpoint(source.resolve(), name=folder_name)
+    stem = name or checkpoint.name
+    if adapter:
+        checkpoint = lora.adapt(checkpoint, adapter)
+        stem = name or f"{stem}-{adapter.resolve().name}"
+    check_name(stem)
     given: dict[str, Any] = dict(authorship or {}) | ({"name": name} if name else {})
     files = [
         _text_file(checkpoint, out / f"{stem}-{text_type.upper()}.gguf", text_type, given),
         _vision_file(checkpoint, out / f"mmproj-{stem}-{projector_type.upper()}.gguf", projector_type, given),
     ]
+    lora.check_used(checkpoint, [target.stored for file in files for target in file.targets])
     total, done = sum(target.size for file in files for target in file.targets), 0
-    _check_space(out, total + SPARE_BYTES)
+    make_room(out, total)
     out.mkdir(parents=True, exist_ok=True)
 
     def advance(size: int) -> None:
@@ -80,14 +75,16 @@ def export_pair(
         done += size
         progress(done, total)
 
-    with ExitStack() as cleanup:
-        parts = [file.path.with_name(f"{file.path.name}.{os.getpid()}.part") for file in files]
+    with placing([file.path for file in files]) as parts:
         for file, part in zip(files, parts, strict=True):
-            cleanup.callback(part.unlink, missing_ok=True)
             write_gguf(part, file, advance)
-        for file, part in zip(files, parts, strict=True):
-            part.replace(file.path)
-    return [_describe(file.path) for file in files]
+    return [describe(file.path) for file in files]
+
+
+def check_name(stem: str) -> None:
+    """Raise UsageError for a name that is none for a file."""
+    if not stem or stem.startswith((".", "-")) or set(stem) & set('/\\:*?"<>|\n\r\t\0'):
+        raise UsageError(f"name is {stem!r}, needs to be a plain file name: give another with --name")
 
 
 def _text_file(checkpoint: Checkpoint, path: Path, file_type: str, given: dict[str, Any]) -> File:
@@ -97,8 +94,8 @@ def _text_file(checkpoint: Checkpoint, path: Path, file_type: str, given: dict[s
     targets = resolve(text.placements(config, tied=tied), tensors, folder, file_type)
     before = [*text.fields(config), _type_field(file_type)]
     after = [*tokenizer.fields(folder, config), *text.own_fields(checkpoint)]
-    metadata = _metadata(folder, targets, given)
-    return File(path, text.ARCHITECTURE, "model", metadata, before, after, targets)
+    metadata = _metadata(checkpoint, targets, given)
+    return File(path, text.ARCHITECTURE, ("model", metadata), [*before, VERSION, *after], targets)
 
 
 def _vision_file(checkpoint: Checkpoint, path: Path, file_type: str, given: dict[str, Any]) -> File:
@@ -106,34 +103,23 @@ def _vision_file(checkpoint: Checkpoint, path: Path, file_type: str, given: dict
     tensors = {n: stored for n, stored in checkpoint.tensors.items() if n.startswith(vision.PREFIX)}
     targets = resolve(vision.placements(config), tensors, checkpoint.folder, file_type)
     before = [_type_field(file_type), *vision.fields(config, checkpoint.preprocessor)]
-    metadata = _metadata(checkpoint.folder, targets, given)
-    return File(path, vision.ARCHITECTURE, "mmproj", metadata, before, (), targets)
+    metadata = _metadata(checkpoint, targets, given)
+    return File(path, vision.ARCHITECTURE, ("mmproj", metadata), [*before, VERSION], targets)
 
 
 def _type_field(file_type: str) -> Field:
     return Field("general.file_type", FILE_TYPES[file_type][1], GGUFValueType.UINT32)
 
 
-def _metadata(folder: Path, targets: Sequence[Target], given: dict[str, Any]) -> Metadata:
+def _metadata(checkpoint: Checkpoint, targets: Sequence[Target], given: dict[str, Any]) -> Metadata:
     """Name, licence, authors and so on: gguf's own reading of the model card, as upstream uses it."""
-    count = sum(math.prod(target.shape) for target in targets)
+    count, folder = sum(math.prod(target.shape) for target in targets), checkpoint.folder
     try:
-        metadata = Metadata.load(None, folder, None, count)
+        sampling = {k: v for k, v in vars(Metadata.load(None, folder)).items() if k.startswith("sampling_")}
+        card, config = Metadata.load_model_card(folder), Metadata.load_hf_parameters(folder)
+        metadata = Metadata.apply_metadata_heuristic(Metadata(), card, config, Path(checkpoint.name), count)
     except Exception as error:  # third-party heuristics over text that anyone may have typed
         raise ModelError(f"{folder}: README.md's header or generation_config.json: {error}") from error
-    metadata.name = metadata.name or folder.name
+    metadata.name = metadata.name or checkpoint.name
     metadata.size_label = metadata.size_label or size_label(count, count, 0, 0)
-    return replace(metadata, **given)
-
-
-def _check_space(out: Path, needed: int) -> None:
-    existing = next(path for path in (out.resolve(), *out.resolve().parents) if path.exists())
-    if not existing.is_dir():
-        raise UsageError(f"{existing} is a file, --out needs a folder")
-    if (free := shutil.disk_usage(existing).free) < needed:
-        raise UsageError(f"{existing} has {free / 1e9:.1f} GB free, the pair needs {needed / 1e9:.1f}")
-
-
-def _describe(path: Path) -> Written:
-    with path.open("rb") as file:
-        return Written(path, path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest())
+    return replace(metadata, **sampling, **given)

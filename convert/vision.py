@@ -87,6 +87,6 @@ def _window_pattern(vision: Section) -> int:
     """Every n-th block attends to the whole image: one number in GGUF, so they must be evenly spaced."""
     depth = vision.integer("depth", below=1024)
     match vision.values.get("fullatt_block_indexes"):
-        case [int(first), *_] as full if first >= 0 and full == list(range(first, depth, first + 1)):
+        case [int(first), *_] as full if first >= 1 and full == list(range(first, depth, first + 1)):
             return first + 1
     raise vision.unfit("fullatt_block_indexes", f"every n-th of {depth} blocks")

@@ -12,15 +12,16 @@ import os
 import struct
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import GGML_QUANT_VERSION, GGMLQuantizationType, GGUFValueType, GGUFWriter, LlamaFileType, Metadata
+from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter, LlamaFileType, Metadata
 from gguf.quants import quant_shape_to_byte_shape, quantize
 
-from convert.checkpoint import Stored, widen
+from convert.checkpoint import Stored
 from vrt_lite.errors import ModelError
 
 Type = GGMLQuantizationType
@@ -32,16 +33,18 @@ FILE_TYPES = {
 }
 # The largest magnitude each type holds: past it, infinity would be written without a word.
 LARGEST = {Type.F32: 3.4028e38, Type.F16: 65504.0, Type.BF16: 3.3895e38, Type.Q8_0: 127 * 65504.0}
+MOST_THREADS = 8
 SLICE_ELEMENTS = 1 << 18  # 1 MiB in float32, so that a slice and its temporaries stay small
 
 
 @dataclass(frozen=True)
 class Field:
-    """One metadata entry; an array's element type follows from its first element."""
+    """One metadata entry; an array's element type follows from its first element unless `item` names it."""
 
     key: str
     value: Any
     kind: GGUFValueType
+    item: GGUFValueType | None = None
 
 
 @dataclass(frozen=True)
@@ -77,14 +80,12 @@ class Target:
 
 @dataclass(frozen=True)
 class File:
-    """All of one GGUF file but the weights; `before` and `after` the quantisation version, as upstream."""
+    """All of one GGUF file but the weights. `authored`, the file's kind and authorship, precedes the fields."""
 
     path: Path
     architecture: str
-    kind: str
-    metadata: Metadata
-    before: Sequence[Field]
-    after: Sequence[Field]
+    authored: tuple[str, Metadata] | None
+    fields: Sequence[Field]
     targets: Sequence[Target]
 
 
@@ -122,16 +123,17 @@ def storage_type(name: str, shape: tuple[int, ...], requested: GGMLQuantizationT
 
 
 def write_gguf(path: Path, file: File, advance: Callable[[int], None]) -> None:
-    """Write and sync `file` under another name, its temporary one. `advance` is told bytes as they go."""
+    """Write `file` under another name, its temporary one. `advance` is told bytes as they go."""
     writer = GGUFWriter(path, file.architecture)
     try:
         for t in file.targets:
             writer.add_tensor_info(t.name, t.byte_shape, np.dtype(np.uint8), t.size, raw_dtype=t.type)
-        writer.add_type(file.kind)
-        file.metadata.set_gguf_meta_model(writer)
-        version = Field("general.quantization_version", GGML_QUANT_VERSION, GGUFValueType.UINT32)
-        for field in (*file.before, version, *file.after):
-            writer.add_key_value(field.key, field.value, field.kind)
+        if file.authored:
+            kind, metadata = file.authored
+            writer.add_type(kind)
+            metadata.set_gguf_meta_model(writer)
+        for field in file.fields:
+            writer.add_key_value(field.key, field.value, field.kind, field.item)
         writer.write_header_to_file()
         try:
             writer.write_kv_data_to_file()
@@ -143,8 +145,6 @@ def write_gguf(path: Path, file: File, advance: Callable[[int], None]) -> None:
             writer.write_tensor_data(encode(t))
             advance(t.size)
         writer.flush()
-        for handle in writer.fout or ():
-            os.fsync(handle.fileno())
     finally:
         writer.close()
 
@@ -152,18 +152,28 @@ def write_gguf(path: Path, file: File, advance: Callable[[int], None]) -> None:
 def encode(target: Target) -> np.ndarray:
     """One tensor in its storage type, as bytes. Raises ModelError on a value the type cannot hold."""
     out = np.empty(target.byte_shape, np.uint8)
-    for rows in _row_slices(target.shape):
-        values = np.ascontiguousarray(widen(target.stored.words()[target.part][rows]))
-        largest = float(np.abs(values).max())
-        if not largest <= LARGEST[target.type]:  # written so that NaN fails too
-            raise ModelError(
-                f"{target.stored.path}: a value of {target.name} is {largest}, {target.type.name} holds"
-                f" up to {LARGEST[target.type]:.6g}: choose another type"
-            )
-        # Blocks of almost nothing (unused embedding rows) overflow in 1/scale; they are stored with scale 0.
-        with np.errstate(all="ignore"):
-            out[rows] = np.ascontiguousarray(quantize(values, target.type)).view(np.uint8)
+
+    def convert(rows: slice) -> None:
+        out[rows] = _convert(target, rows)
+
+    # NumPy works outside the interpreter's lock, and every slice has its own place.
+    with ThreadPoolExecutor(min(os.cpu_count() or 1, MOST_THREADS)) as pool:
+        for _ in pool.map(convert, _row_slices(target.shape)):
+            pass
     return out
+
+
+def _convert(target: Target, rows: slice) -> np.ndarray:
+    values = target.stored.values(target.part, rows)
+    largest = float(np.abs(values).max())
+    if not largest <= LARGEST[target.type]:  # written so that NaN fails too
+        raise ModelError(
+            f"{target.stored.path}: a value of {target.name} is {largest}, {target.type.name} holds"
+            f" up to {LARGEST[target.type]:.6g}: choose another type"
+        )
+    # Blocks of almost nothing (unused embedding rows) overflow in 1/scale; they are stored with scale 0.
+    with np.errstate(all="ignore"):
+        return np.ascontiguousarray(quantize(values, target.type)).view(np.uint8)
 
 
 def _row_slices(shape: tuple[int, ...]) -> Iterator[slice]:

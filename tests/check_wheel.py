@@ -14,7 +14,13 @@ import zipfile
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parent.parent
-MUST_HOLD = ("vrt_lite/py.typed", "vrt_lite/presets.toml", "vrt_lite/schema/judgement.schema.json")
+RECIPES = sorted(path.name for path in (REPOSITORY / "models").glob("*.toml"))
+MUST_HOLD = (
+    "vrt_lite/py.typed",
+    "vrt_lite/presets.toml",
+    "vrt_lite/schema/judgement.schema.json",
+    *(f"vrt_lite/recipes/{name}" for name in RECIPES),
+)
 MOST_BYTES = 16 * 2**20
 
 
@@ -41,6 +47,9 @@ def check_use(wheel: Path, folder: Path) -> None:
     compare = ("-m", "vrt_lite", "compare", *clips, "--prompt", "A red square moving right.", "--json")
     judgement = json.loads(run(python, *compare, cwd=folder))
     assert judgement["verdict"]["overall"]["winner"] == 1, judgement["verdict"]
+    listed = json.loads(run(python, "-m", "vrt_lite", "models", "--json", cwd=folder))
+    missing = {name.removesuffix(".toml") for name in RECIPES} - {entry["name"] for entry in listed}
+    assert not missing, f"the wheel does not know {missing}"
     where = run(python, "-c", "import vrt_lite; print(vrt_lite.__file__)", cwd=folder)
     assert str(REPOSITORY) not in where, f"the wheel's own package was not used: {where}"
 

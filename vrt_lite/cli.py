@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vrt_lite import __version__
+from vrt_lite.cli_models import models, pull, rm
 from vrt_lite.errors import OutOfMemoryError, UsageError, VrtError
 
 if TYPE_CHECKING:
@@ -59,12 +60,18 @@ def cli() -> None:
     """Say which of two generated videos is better, on this machine."""
 
 
+for _command in (pull, models, rm):
+    cli.add_command(_command)
+
+
 @cli.command(epilog=EPILOG)
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 @click.option("-p", "--prompt", metavar="TEXT", help="The text both clips were made from.")
 @click.option("--prompt-file", metavar="FILE", type=click.Path(path_type=Path), help="Read the prompt from a file.")
-@click.option("-m", "--model", metavar="MODEL", help="A bundled name, a folder, or a text GGUF. [default: vrt-tiny-0]")
+@click.option(
+    "-m", "--model", metavar="MODEL", help="A bundled or pulled name, a folder, or a text GGUF. [default: vrt-tiny-0]"
+)
 @click.option("--projector", metavar="FILE", type=click.Path(path_type=Path), help="The projector (mmproj) GGUF.")
 @click.option("--preset", metavar="NAME", help=f"Dimension wordings: {PRESETS}.")
 @click.option("--dimension", "dimensions", metavar="KEY=NAME:TEXT", multiple=True, help="Word TA, VQ or MQ yourself.")

@@ -1,7 +1,8 @@
 """Finds a judge's files and says what is wrong with them before an engine sees them.
 
-A judge is a text GGUF, a projector GGUF and, if one lies beside them, a profile. Knows GGUF's header (magic,
-metadata, tensor extents) as far as it takes to name a broken or mismatched file; the engine alone reads weights.
+A judge is a text GGUF, a projector GGUF and, if one lies beside them, a profile; bundled, pulled, or anywhere. Knows
+GGUF's header (magic, metadata, tensor extents) as far as it takes to name a broken or mismatched file; the engine alone
+reads weights.
 The gguf package is not used here: it builds Python objects of a whole vocabulary and trusts every count.
 """
 
@@ -14,14 +15,19 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from vrt_lite.errors import ModelError
-from vrt_lite.profile import PROFILE_NAME, Profile, default_profile, load_profile
+from vrt_lite.profile import PIXELS_PER_TOKEN, PROFILE_NAME, Profile, default_profile, load_profile
+from vrt_lite.recipes import recipes
+from vrt_lite.store import find_stored, stored
 
 BUNDLED: Final = "vrt-tiny-0"
 _BUNDLE = Path(__file__).parent / "bundled"
 _MOST_ENTRIES = 2_000_000
 _LONGEST_STRING = 2**26
+_PROMPT_TOKENS = 1500
+_COMPUTE_BYTES = 300 * 2**20
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
+_SHAPE = ("block_count", "attention.head_count", "attention.head_count_kv", "embedding_length")
 Value = str | int | float | bool
 Header = dict[str, Value]
 
@@ -42,23 +48,34 @@ def bundled_names() -> tuple[str, ...]:
 
 
 def find(model: str | Path | None = None, *, projector: Path | None = None) -> ModelFiles:
-    """The files of a judge: a bundled name, a folder, or a text GGUF (with its projector). ModelError if not whole."""
+    """The files of a judge: a bundled name, a pulled one, a folder, or a text GGUF (with its projector).
+
+    ModelError if they are not whole. A folder that has a pulled model's name is given as ./NAME.
+    """
     name = str(model or BUNDLED)
     path = Path(name)
     if name in bundled_names():
         path = _BUNDLE / name
+    elif not isinstance(model, Path) and (pulled := find_stored(name)):
+        if pulled.damage:
+            raise ModelError(f"Model {name} is damaged: {pulled.damage}. Repair it: vrt-lite pull {name}")
+        projector = projector or pulled.path("projector")
+        return replace(find(pulled.path("text"), projector=projector), name=pulled.manifest.name)
     if path.is_dir():
         text, found = _pair_in(path)
         projector = projector or found
     elif path.is_file():
         text = path
-        projector = projector or _only(path.parent, "mmproj*.gguf", "give --projector")
+        projector = projector or _only(path.parent, "*mmproj*.gguf", "give --projector")
     elif projector or path.suffix == ".gguf":
         raise ModelError(f"Model file {path} does not exist.")
     else:
+        here = ", ".join(model.manifest.name for model in stored())
         raise ModelError(
-            f"Model {name!r} is not here. Bundled: {', '.join(bundled_names())}. "
-            "Or give a folder that holds a text GGUF and its mmproj GGUF, or a text GGUF with --projector."
+            f"Model {name!r} is not here. Bundled: {', '.join(bundled_names())}.{f' Pulled: {here}.' if here else ''} "
+            f"{f'Fetch it: vrt-lite pull {name}. ' if name in recipes() else ''}"
+            "Or give a folder that holds a text GGUF and its mmproj GGUF, or a text GGUF with --projector. "
+            "What can be pulled: vrt-lite models"
         )
     if not projector.is_file():
         raise ModelError(f"Projector file {projector} does not exist.")
@@ -68,6 +85,22 @@ def find(model: str | Path | None = None, *, projector: Path | None = None) -> M
     return ModelFiles(path.name if path.is_dir() else text.stem, text, projector, profile)
 
 
+def memory_needed(files: ModelFiles) -> int:
+    """Bytes that judging with the profile's defaults takes, about: weights, projector, F16 cache, compute buffers.
+
+    The engine makes its context for the conversation at hand; this is for clips that are shown at the full size, with
+    half of the rounds' replies at their longest.
+    """
+    header, profile = read_header(files.text), files.profile
+    numbers = (header.get(f"qwen2vl.{key}") for key in _SHAPE)
+    layers, heads, kv_heads, width = (number if isinstance(number, int) else 0 for number in numbers)
+    per_token = 4 * layers * kv_heads * (width // max(heads, 1))
+    frames = 2 * profile.first_frames + 2 * profile.frames_per_call * min(profile.window + 1, profile.rounds)
+    written = profile.rounds * profile.max_new_tokens // 2
+    tokens = _PROMPT_TOKENS + frames // 2 * (profile.max_pixels // PIXELS_PER_TOKEN) + written
+    return files.text.stat().st_size + files.projector.stat().st_size + per_token * tokens + _COMPUTE_BYTES
+
+
 def sha256(path: Path) -> str:
     """Digest of a file's bytes."""
     with path.open("rb") as file:
@@ -75,8 +108,8 @@ def sha256(path: Path) -> str:
 
 
 def _pair_in(folder: Path) -> tuple[Path, Path]:
-    projector = _only(folder, "mmproj*.gguf", "give --projector")
-    texts = sorted(p for p in folder.glob("*.gguf") if not p.name.startswith("mmproj"))
+    projector = _only(folder, "*mmproj*.gguf", "give --projector")
+    texts = sorted(p for p in folder.glob("*.gguf") if "mmproj" not in p.name)
     if len(texts) != 1:
         found = ", ".join(p.name for p in texts) or "none"
         raise ModelError(f"Folder {folder} must hold one text GGUF; found {found}. Name the file with --model.")

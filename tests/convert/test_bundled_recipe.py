@@ -40,6 +40,8 @@ def test_every_recipe_has_its_row_and_its_checksums() -> None:
         assert recipe["name"] == name
         assert f"[{name}]({name}.toml)" in table
         assert recipe["licence"]
+        if "source" not in recipe:
+            continue  # not converted here: a place to pull from, no checksums of ours
         sums = recipe["source"]["sha256"]
         assert {"config.json", "tokenizer.json"} < sums.keys()
         assert any(shard.endswith(".safetensors") for shard in sums)

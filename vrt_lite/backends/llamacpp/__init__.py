@@ -14,18 +14,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from vrt_lite.backends.llamacpp.engine import Context, Model, engine_log
 from vrt_lite.backends.llamacpp.lower import FrameBlock, Item, lower
 from vrt_lite.backends.llamacpp.positions import patch_positions
+from vrt_lite.backends.llamacpp.reading import FRAME, Reading
 from vrt_lite.backends.llamacpp.sampling import Sampler, loops, odds
 from vrt_lite.backends.llamacpp.vision import CELL, Vision, content_key
 from vrt_lite.errors import ContextFullError
-from vrt_lite.interfaces import Encoding, FrameStore, Observe, Prefill, Sampling, Wrote
+from vrt_lite.interfaces import Encoding, FrameStore, Observe, Prefill, Sampling, Wrote, ignore
 from vrt_lite.profile import PIXELS_PER_TOKEN, Profile
 from vrt_lite.protocol.frames import FrameRef
 from vrt_lite.protocol.messages import Conversation, Image, Odds, Reply, StopReason, Usage, Video
 
-_NEVER_WRITTEN = (
+NEVER_WRITTEN = (
     "<|im_start|>",
     "<|vision_start|>",
     "<|vision_end|>",
@@ -33,6 +37,8 @@ _NEVER_WRITTEN = (
     "<|image_pad|>",
     "<|video_pad|>",
 )
+"""Control tokens that a judge has no use for in its own turn."""
+
 _LOOP_CHECK_EVERY = 32
 _TURN_OVERHEAD = 64
 _CONTEXT_STEP = 256
@@ -42,12 +48,16 @@ Frames = dict[str, tuple[FrameRef, ...]]
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """What a user may set about the engine; None lets it choose."""
+    """What a user may set about the engine; None lets it choose.
+
+    `exact` rounds nothing to F16 on the way (keys, values, attention): for comparing with the reference.
+    """
 
     context: int | None = None
     gpu_layers: int | None = None
     threads: int | None = None
     verbose: bool = False
+    exact: bool = False
 
 
 class LlamaCppBackend:
@@ -64,9 +74,10 @@ class LlamaCppBackend:
         try:
             self._model = self._free.enter_context(Model(text, gpu_layers=settings.gpu_layers))
             use_gpu = settings.gpu_layers != 0
-            vision = Vision(projector, self._model, use_gpu=use_gpu, threads=settings.threads)
-            self._vision = self._free.enter_context(vision)
-            self._banned = [self._model.control(name) for name in _NEVER_WRITTEN]
+            self._vision = self._free.enter_context(
+                Vision(projector, self._model, use_gpu=use_gpu, threads=settings.threads, exact=settings.exact)
+            )
+            self._banned = [self._model.control(name) for name in NEVER_WRITTEN]
             self._digits = [self._model.control(digit) for digit in "012"]
         except BaseException:
             self._free.close()
@@ -114,6 +125,35 @@ class LlamaCppBackend:
         )
         return replace(reply, usage=usage)
 
+    def read(self, conversation: Conversation, frames: FrameStore) -> Reading:
+        """The conversation read from its start, with what every stage gave: for comparisons, not for judging."""
+        patches: Frames = {}
+        items = lower(conversation, self._model, lambda part: self._block(part, frames, patches))
+        context = self._room_for(items)
+        self._encode(patches, frames, ignore)
+        context.cut(0)
+        self._held = []
+        tokens: list[int] = []
+        positions: list[NDArray[np.int32]] = [np.empty((4, 0), np.int32)]
+        embeddings: list[NDArray[np.float32]] = [np.empty((0, self._model.width), np.float32)]
+        logits: list[NDArray[np.float32]] = []
+        position = 0
+        for run in _runs(items):
+            if isinstance(run, FrameBlock):
+                self._feed_block(context, run, position)
+                tokens += [FRAME] * run.tokens
+                positions += [patch_positions(position, step, run.rows, run.columns) for step in run.steps]
+                embeddings += [self._vision.embeddings(key) for key in run.patches]
+                position += run.positions
+            else:
+                logits.append(context.feed_for_logits(run, position))
+                tokens += run
+                positions.append(np.tile(np.arange(position, position + len(run), dtype=np.int32), (4, 1)))
+                position += len(run)
+        self._held = items
+        planes = np.concatenate(positions, axis=1)[:3].astype(np.int64)
+        return Reading(np.array(tokens), planes, np.concatenate(embeddings), np.concatenate(logits))
+
     def _block(self, part: Video | Image, frames: FrameStore, patches: Frames) -> FrameBlock:
         """A part's block, by content; notes in `patches` which frames each of its patches shows."""
         if isinstance(part, Image):
@@ -134,18 +174,19 @@ class LlamaCppBackend:
 
     def _room_for(self, items: list[Item]) -> Context:
         """A context that can hold this conversation to its end, by the profile's bounds."""
-        needed = _tokens(items)
-        if self._context is None or (self._settings.context is None and not self._held):
+        needed = _tokens(items) + 1
+        context = self._context
+        if context is None or (needed > context.size and self._settings.context is None):
+            # A conversation's first round tells its bound; a later one that outgrows it, of larger clips, a new one.
             size = self._settings.context or self._bound(items)
-            if self._context is None or size > self._context.size:
-                self._open_context(size)
-        assert self._context is not None
-        if needed + 1 > self._context.size:
+            if context is None or size > context.size:
+                context = self._open_context(size)
+        if needed > context.size:
             raise ContextFullError(
-                f"The conversation needs {needed} tokens, but the context holds {self._context.size}. "
+                f"The conversation needs {needed} tokens, but the context holds {context.size}. "
                 "Raise --ctx, lower --max-pixels, or shorten the prompt."
             )
-        return self._context
+        return context
 
     def _bound(self, items: list[Item]) -> int:
         """(N_in + p·N_ex)·V_t + text: what all rounds of a conversation that begins with `items` can need."""
@@ -156,12 +197,16 @@ class LlamaCppBackend:
         total = _tokens(items) + tool_frames + text
         return min(-(-total // _CONTEXT_STEP) * _CONTEXT_STEP, self._model.trained_context)
 
-    def _open_context(self, size: int) -> None:
+    def _open_context(self, size: int) -> Context:
         if self._context:
             self._context.close()
         self._held = []
         largest = self._profile.max_pixels // PIXELS_PER_TOKEN
-        self._context = Context(self._model, size=size, largest_block=largest, threads=self._settings.threads)
+        settings = self._settings
+        self._context = Context(
+            self._model, size=size, largest_block=largest, threads=settings.threads, exact=settings.exact
+        )
+        return self._context
 
     def _encode(self, patches: Frames, frames: FrameStore, observe: Observe) -> set[str]:
         """Encode what was never encoded; the keys of those."""

@@ -183,14 +183,17 @@ class Context:
     """The engine's working state: one sequence in the KV cache; a context manager.
 
     `size` is in tokens; `largest_block` is the most tokens that one temporal patch can have, which must fit
-    one batch.
+    one batch. `exact` keeps keys and values in F32 and does without flash attention, which rounds to F16 inside.
     """
 
-    def __init__(self, model: Model, *, size: int, largest_block: int, threads: int | None) -> None:
+    def __init__(
+        self, model: Model, *, size: int, largest_block: int, threads: int | None, exact: bool = False
+    ) -> None:
         log = engine_log()
         log.lines.clear()
         if not model.on_gpu:
-            require_memory(size * model.cache_bytes, f"A context of {size} tokens", "Lower --ctx.")
+            needed = size * model.cache_bytes * (2 if exact else 1)
+            require_memory(needed, f"A context of {size} tokens", "Lower --ctx.")
         self._model = model
         self.size = size
         batch = max(_TEXT_BATCH, largest_block)
@@ -204,6 +207,9 @@ class Context:
             # beside one busy process, two threads wrote 20 times as slowly. Flash attention saves memory that a small
             # model does not need, and made prefill 1.4 times and writing 1.3 times as slow.
             params.n_threads = threads or 1
+            params.flash_attn_type = llama.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        if exact:
+            params.type_k = params.type_v = llama.GGML_TYPE_F32
             params.flash_attn_type = llama.LLAMA_FLASH_ATTN_TYPE_DISABLED
         params.n_seq_max = 1
         params.no_perf = True
@@ -243,16 +249,29 @@ class Context:
         """Evaluate text from `position` on, batch by batch; yields how many tokens are done."""
         for start in range(0, len(tokens), _TEXT_BATCH):
             part = tokens[start : start + _TEXT_BATCH]
-            batch = self._text
-            batch.n_tokens = len(part)
-            for i, token in enumerate(part):
-                batch.token[i] = token
-                batch.pos[i] = position + start + i
-                batch.n_seq_id[i] = 1
-                batch.seq_id[i][0] = 0
-                batch.logits[i] = start + i == len(tokens) - 1
-            self._decode(batch)
+            self._feed(part, position + start, logits_from=len(tokens) - 1 - start)
             yield start + len(part)
+
+    def feed_for_logits(self, tokens: Sequence[int], position: int) -> NDArray[np.float32]:
+        """Evaluate text from `position` on; the logits after each of its tokens, shape (n, vocabulary)."""
+        rows: list[NDArray[np.float32]] = []
+        for start in range(0, len(tokens), _TEXT_BATCH):
+            part = tokens[start : start + _TEXT_BATCH]
+            self._feed(part, position + start, logits_from=0)
+            rows += [self._logits(i) for i in range(len(part))]
+        return np.stack(rows)
+
+    def _feed(self, part: Sequence[int], position: int, *, logits_from: int) -> None:
+        """One batch of text, with logits from its token number `logits_from` on."""
+        batch = self._text
+        batch.n_tokens = len(part)
+        for i, token in enumerate(part):
+            batch.token[i] = token
+            batch.pos[i] = position + i
+            batch.n_seq_id[i] = 1
+            batch.seq_id[i][0] = 0
+            batch.logits[i] = i >= logits_from
+        self._decode(batch)
 
     def feed_patch(self, embeddings: NDArray[np.float32], positions: NDArray[np.int32]) -> None:
         """Evaluate one temporal patch: embeddings (n, width) at positions (4, n)."""
@@ -282,7 +301,10 @@ class Context:
 
     def logits(self) -> NDArray[np.float32]:
         """Logits after the last token fed, shape (vocabulary,), as a copy."""
-        pointer = llama.llama_get_logits_ith(self.pointer, -1)
+        return self._logits(-1)
+
+    def _logits(self, row: int) -> NDArray[np.float32]:
+        pointer = llama.llama_get_logits_ith(self.pointer, row)
         return cast("NDArray[np.float32]", np.ctypeslib.as_array(pointer, (self._model.vocabulary,)).copy())
 
     def _decode(self, batch: Any) -> None:

@@ -18,7 +18,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from vrt_lite.backends.llamacpp.engine import Model, engine_log, failure, mtmd, usable_cpus
+from vrt_lite.backends.llamacpp.engine import Model, engine_log, failure, llama, mtmd, usable_cpus
 from vrt_lite.errors import ModelError, OutOfMemoryError
 
 CELL = 28
@@ -39,7 +39,7 @@ def content_key(frames: Sequence[NDArray[np.uint8]]) -> str:
 class Vision:
     """A loaded projector; a context manager."""
 
-    def __init__(self, path: Path, model: Model, *, use_gpu: bool, threads: int | None) -> None:
+    def __init__(self, path: Path, model: Model, *, use_gpu: bool, threads: int | None, exact: bool = False) -> None:
         log = engine_log()
         log.lines.clear()
         self._model = model
@@ -50,6 +50,8 @@ class Vision:
         params.print_timings = False
         params.warmup = False
         params.n_threads = threads or usable_cpus()
+        if exact:  # flash attention rounds keys and values to F16
+            params.flash_attn_type = llama.LLAMA_FLASH_ATTN_TYPE_DISABLED
         # Frames come resized to the model's range: with these bounds mtmd resizes nothing.
         params.image_min_tokens, params.image_max_tokens = 1, 16_384
         self._free = contextlib.ExitStack()

@@ -1,0 +1,105 @@
+"""A PEFT LoRA folder, merged into the checkpoint's weights while they are read.
+
+Knows adapter_config.json and the names in adapter_model.safetensors. Refuses to know GGUF. What is not
+plain LoRA on linear layers is refused by name: a merge that leaves something out would run, and judge
+otherwise than what was trained. Sums are made in float32 and rounded once, to the type that is written;
+PEFT's own merge rounds to the checkpoint's type first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from convert.checkpoint import Checkpoint, Section, Stored, canonical, read_json, read_shard, widen
+from vrt_lite.errors import ModelError
+
+CONFIG, WEIGHTS, PREFIX = "adapter_config.json", "adapter_model.safetensors", "base_model.model."
+# Each changes what the adapter computes, or holds weights beside A and B; empty means plain LoRA.
+REFUSED = (
+    "use_dora",
+    "use_qalora",
+    "use_bdlora",
+    "lora_bias",
+    "fan_in_fan_out",
+    "modules_to_save",
+    "rank_pattern",
+    "alpha_pattern",
+    "layer_replication",
+    "target_parameters",
+    "trainable_token_indices",
+    "alora_invocation_tokens",
+    "arrow_config",
+)
+# The ways to begin that leave the base as published; pissa, olora and their like train on a changed one.
+PLAIN_STARTS = (True, False, None, "gaussian", "orthogonal", "eva")
+
+
+@dataclass(frozen=True)
+class Adapted(Stored):
+    """A tensor and its correction: the values are W + scale · B A."""
+
+    a: Stored
+    b: Stored
+    scale: float
+
+    def values(self, part: tuple[slice | int, ...], rows: slice) -> np.ndarray:
+        """Only these rows of B A are computed. A piece of a linear weight is a range of its rows, so of B's."""
+        correction = widen(self.b.words()[part][rows]) @ widen(self.a.words())
+        return super().values(part, rows) + np.float32(self.scale) * correction
+
+
+def adapt(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
+    """The checkpoint with the adapter merged. Raises ModelError unless all of the adapter fits in it."""
+    if not folder.is_dir():
+        raise ModelError(f"{folder} is not a folder: give the adapter's own, with {CONFIG}")
+    scale, rank = _scale(read_json(folder / CONFIG))
+    if not (path := folder / WEIGHTS).is_file():
+        raise ModelError(f"{path} is missing: save the adapter as safetensors, no other format is read")
+    halves = read_shard(path)
+    merged: dict[str, Stored] = dict(checkpoint.tensors)
+    while halves:
+        name = next(iter(halves))
+        module, side, kind = name.rpartition(".lora_")
+        a, b = (halves.pop(f"{module}.lora_{half}.weight", None) for half in "AB")
+        if not side or kind not in ("A.weight", "B.weight") or not module.startswith(PREFIX):
+            raise ModelError(f"{path}: tensor {name:.120} is no half of a plain LoRA on a linear layer")
+        if a is None or b is None:
+            raise ModelError(f"{path}: {module:.120} has only one of lora_A and lora_B")
+        target = canonical(module.removeprefix(PREFIX)) + ".weight"
+        stored = merged.get(target)
+        if stored is None or isinstance(stored, Adapted):
+            raise ModelError(f"{path}: {module:.120} adapts {target:.80}, which the checkpoint does not have once")
+        wanted = ((rank, stored.shape[-1]), (stored.shape[0], rank))
+        if len(stored.shape) != 2 or (a.shape, b.shape) != wanted:
+            raise ModelError(f"{path}: {module:.120} is {a.shape}, {b.shape} for {target} of {stored.shape}")
+        merged[target] = Adapted(stored.path, stored.dtype, stored.shape, stored.offset, a, b, scale)
+    if merged == checkpoint.tensors:
+        raise ModelError(f"{path} holds no tensor")
+    return replace(checkpoint, tensors=merged)
+
+
+def check_used(checkpoint: Checkpoint, written: Iterable[Stored]) -> None:
+    """Raise ModelError if an adapted tensor is written nowhere: the output layer of a tied checkpoint."""
+    places = {(stored.path, stored.offset) for stored in written}
+    for name, stored in checkpoint.tensors.items():
+        if isinstance(stored, Adapted) and (stored.path, stored.offset) not in places:
+            raise ModelError(f"{stored.a.path} adapts {name}, which this checkpoint does not use")
+
+
+def _scale(config: Section) -> tuple[float, int]:
+    """The factor of B A and the rank; ModelError for what is not plain LoRA."""
+    if config.values.get("peft_type") != "LORA":
+        raise config.unfit("peft_type", "'LORA'; no other can be merged")
+    for key in REFUSED:
+        if config.values.get(key):
+            raise config.unfit(key, "to be empty: only plain LoRA can be merged")
+    config.demand(bias="none")
+    if config.values.get("init_lora_weights") not in PLAIN_STARTS:
+        raise config.unfit("init_lora_weights", "a start that leaves the base model as it is published")
+    rank, alpha = config.integer("r"), config.real("lora_alpha")
+    return alpha / (math.sqrt(rank) if config.values.get("use_rslora") is True else rank), rank

@@ -1,0 +1,76 @@
+"""Where a checkpoint is: a folder here, or a repository on the hub, which is brought here first.
+
+Knows huggingface_hub, which no other module of `convert` names. Refuses to know what is in the files.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from vrt_lite.errors import ModelError, UsageError
+
+REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+# What export reads. Weights in other formats lie in the same repositories and may be as large again.
+PATTERNS = (
+    "config.json",
+    "generation_config.json",
+    "preprocessor_config.json",
+    "processor_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "README.md",
+    "model.safetensors.index.json",
+    "model*.safetensors",
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A checkpoint folder; `name` if the folder's own is none, as in the hub's cache."""
+
+    folder: Path
+    name: str | None = None
+
+
+def locate(source: str, *, revision: str | None = None, show_progress: bool = False) -> Source:
+    """A folder that exists is taken first; then OWNER/NAME is a repository, downloaded into the hub's cache.
+
+    Raises UsageError for a revision of a folder, ModelError with the reason if there is no such repository.
+    """
+    if Path(source).exists() or not REPOSITORY.fullmatch(source):
+        if revision:
+            raise UsageError(f"--revision is {revision!r}, but {source} is no repository: leave it out")
+        return Source(Path(source))
+    # Heavy, and a folder needs none.
+    from huggingface_hub import snapshot_download, utils  # noqa: PLC0415
+
+    was_off = utils.are_progress_bars_disabled()
+    if not show_progress:
+        utils.disable_progress_bars()
+    try:
+        folder = snapshot_download(source, revision=revision, allow_patterns=list(PATTERNS))
+    except Exception as error:  # its own errors, those of two HTTP clients, and those of the file system
+        raise ModelError(f"{source} is no folder here, and {_reason(error, revision)}") from error
+    finally:
+        if not was_off:
+            utils.enable_progress_bars()
+    return Source(Path(folder), source.partition("/")[2])
+
+
+def _reason(error: Exception, revision: str | None) -> str:
+    from huggingface_hub import errors  # noqa: PLC0415 - as above
+
+    match error:
+        case errors.GatedRepoError():
+            return "the hub's repository is gated: accept its terms there and run `hf auth login`"
+        case errors.RepositoryNotFoundError():
+            return "the hub has no such repository, or none that you may read: check the name, or `hf auth login`"
+        case errors.RevisionNotFoundError():
+            return f"the hub's repository has no revision {revision!r}: check --revision"
+        case errors.OfflineModeIsEnabled() | errors.LocalEntryNotFoundError():
+            return "the hub cannot be reached and its cache does not hold it: go online, or give a folder"
+    return f"it cannot be had from the hub: {error}"

@@ -1,0 +1,296 @@
+"""The verb `verify`: a GGUF pair beside the checkpoint it came from, stage by stage, as a table.
+
+One conversation of two rounds (two videos, a call, the frames it asked for) is read by the reference in F32
+and by every text GGUF of a folder with its projector. Measures the files: the engine runs without its own
+roundings to F16 (`EngineSettings.exact`). Refuses to say which distance is good enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from convert.reference import Reference, Written
+from vrt_lite.backends.llamacpp import NEVER_WRITTEN, EngineSettings, LlamaCppBackend
+from vrt_lite.backends.llamacpp.reading import FRAME, Reading
+from vrt_lite.errors import ModelError, UsageError
+from vrt_lite.interfaces import FrameStore, Sampling, ignore
+from vrt_lite.judge import Pair, opening, respond
+from vrt_lite.modelfiles import find
+from vrt_lite.profile import Profile
+from vrt_lite.protocol import tags
+from vrt_lite.protocol.frames import FrameRef, sample_workspace
+from vrt_lite.protocol.messages import Conversation, Generated, Message, Part, Video
+from vrt_lite.sampled import smart_resize
+from vrt_lite.video import Clip, open_clip
+from vrt_lite.video.picture import Picture, Turn
+
+START, END = "<!-- verify:start -->", "<!-- verify:end -->"
+CAPTION = "A red disc moving from left to right."
+ENDS = ("<|im_end|>", "<|endoftext|>")
+HEAD = (
+    *("text", "projector", "MB", "pixels off by", "positions", "embeddings", "logits"),
+    *("KL mean", "KL max", "top-1", "greedy equal", "verdict"),
+)
+Pixels = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One pair against the reference. Errors are relative norms; `greedy` is how many leading tokens are equal."""
+
+    text: Path
+    projector: Path
+    pixels: int
+    positions: bool
+    embeddings: float
+    logits: float
+    kl_mean: float
+    kl_max: float
+    top1: float
+    greedy: tuple[int, int]
+    verdict: str
+
+    def cells(self) -> tuple[str, ...]:
+        """As the table shows it."""
+        size = (self.text.stat().st_size + self.projector.stat().st_size) / 1e6
+        return (
+            *(self.text.name, self.projector.name, f"{size:.1f}", f"{self.pixels}"),
+            "equal" if self.positions else "DIFFER",
+            *(f"{self.embeddings:.1e}", f"{self.logits:.1e}", f"{self.kl_mean:.1e}", f"{self.kl_max:.1e}"),
+            *(f"{100 * self.top1:.1f} %", f"{self.greedy[0]} of {self.greedy[1]}", self.verdict),
+        )
+
+
+def verify_pairs(
+    source: Path,
+    folder: Path,
+    *,
+    clips: tuple[Path, Path] | None = None,
+    caption: str = CAPTION,
+    tokens: int = 128,
+    progress: Callable[[str], None] = lambda what: None,
+) -> list[Row]:
+    """A row for every text GGUF in `folder`. Raises UsageError without the extra, ModelError for unfit files."""
+    pairs = _pairs(folder)
+    profile = find(pairs[0][0], projector=pairs[0][1]).profile
+    with ExitStack() as stack:
+        displayed, pair = _shown(stack, profile, clips, caption)
+        progress("the reference")
+        bounds = {"min_pixels": profile.min_pixels, "max_pixels": profile.max_pixels}
+        clock = profile.clock
+        rate = clock.tokens_per_second * (clock.seconds_per_patch if clock.rule == "fixed" else 1)
+        reference = Reference(source, tokens_per_second=rate, **bounds)
+        conversation = _conversation(pair, profile)
+        theirs = reference.read(conversation, displayed)
+        written = reference.write(
+            conversation,
+            displayed,
+            tokens=tokens,
+            banned=[reference.token(name) for name in NEVER_WRITTEN],
+            ends=[reference.token(name) for name in ENDS],
+        )
+        fitted = Fitted(displayed, profile)
+        worst = _pixels_off(conversation, displayed, fitted, reference)
+        rows: list[Row] = []
+        for text, projector in pairs:
+            progress(text.name)
+            with LlamaCppBackend(text, projector, profile=profile, settings=EngineSettings(exact=True)) as backend:
+                reply = backend.reply(conversation, fitted, sampling=Sampling(tokens), observe=ignore)
+                mine = backend.read(conversation, fitted)
+            verdict = _agreement(reference.text(written.tokens), reply.text)
+            rows.append(_row(text, projector, worst, mine, theirs, (reply.tokens, written), verdict))
+    return rows
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows as a markdown table."""
+    lines = [HEAD, ("---",) * len(HEAD), *(row.cells() for row in rows)]
+    return "".join("| " + " | ".join(cells) + " |\n" for cells in lines)
+
+
+def write_table(path: Path, rows: Sequence[Row]) -> None:
+    """Put the table between the marks in a file that has them; a file without them becomes the table.
+
+    UsageError for a file with other text and no marks: it is not ours to replace.
+    """
+    old = path.read_text("utf-8") if path.exists() else ""
+    before, start, rest = old.partition(START)
+    _, end, after = rest.partition(END)
+    if start and end:
+        new = f"{before}{START}\n{table(rows)}{END}{after}"
+    elif old.strip():
+        raise UsageError(f"{path} has text and no {START} … {END}: add the two lines where the table belongs.")
+    else:
+        new = f"{START}\n{table(rows)}{END}\n"
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(new, "utf-8")
+    part.replace(path)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Frames drawn here: a disc that crosses a gradient, each clip its own way. Displayed size, unresized."""
+
+    sizes: tuple[tuple[int, int], tuple[int, int]] = ((480, 270), (320, 426))
+
+    def pixels(self, frames: Sequence[FrameRef]) -> list[Pixels]:
+        """RGB arrays in the order asked."""
+        return [self._draw(frame) for frame in frames]
+
+    def _draw(self, frame: FrameRef) -> Pixels:
+        width, height = self.sizes[frame.clip]
+        y, x = np.mgrid[:height, :width]
+        picture = np.stack([x * 150 // width, y * 200 // height, (x * 3 + y * 5 + frame.index) % 256], axis=-1)
+        centre = (width * (frame.index % 48 + 1) // 50, height * (1 + frame.clip) // 3)
+        picture[(x - centre[0]) ** 2 + (y - centre[1]) ** 2 < (min(width, height) // 6) ** 2] = (225, 35, 30)
+        return picture.astype(np.uint8)
+
+
+@dataclass(frozen=True)
+class Played:
+    """Frames of two open clips as displayed; `source` is the frame behind every workspace position."""
+
+    clips: tuple[Clip, Clip]
+    source: tuple[tuple[int, ...], tuple[int, ...]]
+
+    def pixels(self, frames: Sequence[FrameRef]) -> list[Pixels]:
+        """RGB arrays in the order asked."""
+        found: list[Pixels] = []
+        for frame in frames:
+            clip, index = self.clips[frame.clip], self.source[frame.clip][frame.index]
+            found.append(clip.frames([index], size=(clip.info.width, clip.info.height))[index])
+        return found
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Displayed frames at the size for the model, by vrt-lite's own rule and resize."""
+
+    displayed: FrameStore
+    profile: Profile
+
+    def pixels(self, frames: Sequence[FrameRef]) -> list[Pixels]:
+        """RGB arrays in the order asked."""
+        return [self._fit(picture) for picture in self.displayed.pixels(frames)]
+
+    def _fit(self, picture: Pixels) -> Pixels:
+        height, width = picture.shape[:2]
+        bounds = {"min_pixels": self.profile.min_pixels, "max_pixels": self.profile.max_pixels}
+        return Picture(width, height, Turn(), "sdr", False).fit(picture, smart_resize(width, height, **bounds))
+
+
+def distances(mine: NDArray[Any], theirs: NDArray[Any]) -> float:
+    """The difference's norm over the reference's; 0 of nothing."""
+    return float(np.linalg.norm(mine - theirs) / np.linalg.norm(theirs)) if theirs.size else 0.0
+
+
+def divergence(theirs: NDArray[np.float32], mine: NDArray[np.float32]) -> NDArray[np.float64]:
+    """KL of the engine's prediction from the reference's, a row each."""
+    p, q = _log_probabilities(theirs), _log_probabilities(mine)
+    return (np.exp(p) * (p - q)).sum(axis=1)
+
+
+def _log_probabilities(logits: NDArray[np.float32]) -> NDArray[np.float64]:
+    shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+
+
+def _pairs(folder: Path) -> list[tuple[Path, Path]]:
+    """Every text GGUF with the projector of its own type, else the largest, which is the most exact."""
+    projectors = sorted(folder.glob("mmproj*.gguf"), key=lambda path: path.stat().st_size)
+    texts = sorted(path for path in folder.glob("*.gguf") if not path.name.startswith("mmproj"))
+    if not texts or not projectors:
+        raise ModelError(f"{folder} holds {len(texts)} text GGUF and {len(projectors)} mmproj*.gguf; needs both.")
+    return [(text, next((p for p in projectors if p.name == f"mmproj-{text.name}"), projectors[-1])) for text in texts]
+
+
+def _shown(
+    stack: ExitStack, profile: Profile, clips: tuple[Path, Path] | None, caption: str
+) -> tuple[FrameStore, Pair]:
+    if clips is None:
+        return Drawn(), Pair(caption, (3.0, 5.5))
+    opened = [stack.enter_context(open_clip(path)) for path in clips]
+    source = [sample_workspace(clip.ticks.tolist(), profile.workspace, profile.first_frames) for clip in opened]
+    pair = Pair(caption, (opened[0].info.duration_seconds, opened[1].info.duration_seconds))
+    return Played((opened[0], opened[1]), (source[0], source[1])), pair
+
+
+def _conversation(pair: Pair, profile: Profile) -> Conversation:
+    """Two rounds; what the judge says in the first is ours, so that both sides read the same."""
+    count = min(4, profile.frames_per_call, profile.workspace)
+    asked = [i * profile.workspace // 2 + profile.workspace // 4 + 1 for i in range(count)]
+    call = f'{{"name": "select_frames", "arguments": {{"target_frames": {asked}}}}}'
+    said = f"<think>The two differ in motion; look closer.</think><tool_call>{call}</tool_call>"
+    following, reason = respond(tags.parse(said), pair, profile, last=True)
+    if reason:
+        raise ModelError(f"The profile refuses the call that verify makes: {reason}.")
+    found: Conversation = (*opening(pair, profile), Message("assistant", (Generated(said),)), following)
+    if profile.clock.rule != "fixed":
+        return found
+    # The reference knows no fixed clock: it is told of one second a patch, and of a rate that makes up for it.
+    return tuple(replace(message, parts=tuple(_fixed(part) for part in message.parts)) for message in found)
+
+
+def _fixed(part: Part) -> Part:
+    return replace(part, seconds_per_patch=1.0) if isinstance(part, Video) else part
+
+
+def _pixels_off(conversation: Conversation, displayed: FrameStore, fitted: Fitted, reference: Reference) -> int:
+    """The largest difference of any frame shown, in grey levels."""
+    frames = [frame for message in conversation for frame in message.frames]
+    worst = 0
+    for picture, mine in zip(displayed.pixels(frames), fitted.pixels(frames), strict=True):
+        theirs = reference.resized(picture)
+        if theirs.shape != mine.shape:
+            return 255
+        worst = max(worst, int(np.abs(mine.astype(int) - theirs).max()))
+    return worst
+
+
+def _row(
+    text: Path,
+    projector: Path,
+    pixels: int,
+    mine: Reading,
+    theirs: Reading,
+    turns: tuple[tuple[int, ...], Written],
+    verdict: str,
+) -> Row:
+    if not np.array_equal(mine.tokens, theirs.tokens):
+        words = (int((reading.tokens != FRAME).sum()) for reading in (mine, theirs))
+        raise ModelError("{}: the text becomes {} tokens, {} in the reference.".format(text.name, *words))
+    wrote, written = turns
+    kl = divergence(theirs.logits, mine.logits)
+    agreed = next((i for i, (a, b) in enumerate(zip(wrote, written.tokens, strict=False)) if a != b), None)
+    return Row(
+        *(text, projector, pixels, np.array_equal(mine.positions, theirs.positions)),
+        *(distances(mine.embeddings, theirs.embeddings), distances(mine.logits, theirs.logits)),
+        *(float(kl.mean()), float(kl.max())),
+        float((mine.logits.argmax(axis=1) == theirs.logits.argmax(axis=1)).mean()),
+        (min(len(wrote), len(written.tokens)) if agreed is None else agreed, len(written.tokens)),
+        verdict,
+    )
+
+
+def _agreement(theirs: str, mine: str) -> str:
+    """How the verdicts that the two turns give compare."""
+    choices = [_choices(text) for text in (theirs, mine)]
+    if choices[0] is None:
+        return "reference gives none"
+    if choices[1] is None:
+        return "none"
+    same = sum(choices[1].get(key) == value for key, value in choices[0].items())
+    return f"{same} of {len(choices[0])}"
+
+
+def _choices(text: str) -> dict[str, int] | None:
+    parsed = tags.parse(text)
+    marks = parsed.marks if isinstance(parsed, tags.Answer) else parsed.recommendation
+    return dict(marks.choices) if marks else None

@@ -1,0 +1,184 @@
+"""Quantised files: the right values, beside their source, and nothing if it cannot be done."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+from gguf_description import describe
+from synthetic_checkpoint import make
+
+from convert.export import export_pair
+from convert.quantize import TEXT_TYPES, quantize_pair
+from vrt_lite.errors import ModelError, UsageError
+
+ROOT = Path(__file__).resolve().parents[2]
+WIDTH = 256  # one block of the k types
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("quantize")
+    make(folder / "c", width=WIDTH, rows=512, dtype="F32")
+    export_pair(folder / "c", folder / "out", text_type="f32", projector_type="f32")
+    return folder / "out"
+
+
+@pytest.fixture
+def out(tmp_path: Path, pair: Path) -> Path:
+    return Path(shutil.copytree(pair, tmp_path / "out"))
+
+
+def tensors(path: Path) -> dict[str, tuple[str, np.ndarray]]:
+    return {
+        t.name: (t.tensor_type.name, gguf.quants.dequantize(t.data, t.tensor_type))
+        for t in gguf.GGUFReader(path).tensors
+    }
+
+
+def test_types_of_the_text_model(out: Path) -> None:
+    exact, before = tensors(out / "c-F32.gguf"), describe(out / "c-F32.gguf")["fields"]
+    assert all(f"MOSTLY_{kind.upper()}" in gguf.LlamaFileType.__members__ for kind in TEXT_TYPES)
+    sizes, errors = [], []
+    for kind in ("q8_0", "q6_k", "q5_k_m", "q4_k_m", "q3_k_m"):
+        (written,) = quantize_pair(out, text_type=kind)
+        assert written.path == out / f"c-{kind.upper()}.gguf"
+        got, fields = tensors(written.path), describe(written.path)["fields"]
+        assert fields.pop("general.file_type") == f"UINT32 {int(gguf.LlamaFileType[f'MOSTLY_{kind.upper()}'])}"
+        assert fields == {key: value for key, value in before.items() if key != "general.file_type"}
+        assert got.keys() == exact.keys()
+        sizes.append(written.size)
+        errors.append(float(np.linalg.norm(got["blk.1.attn_q.weight"][1] - exact["blk.1.attn_q.weight"][1])))
+    assert sizes == sorted(sizes, reverse=True)
+    assert errors == sorted(errors)
+    assert not list(out.glob("*.vrt-part"))
+
+
+def test_q8_0_is_the_exporters_own_in_both_files(out: Path, pair: Path) -> None:
+    mine = quantize_pair(out, text_type="q8_0", projector_type="q8_0")
+    direct = export_pair(pair.parent / "c", out / "direct", text_type="q8_0", projector_type="q8_0")
+    assert describe(mine[0].path)["tensors"].items() == describe(direct[0].path)["tensors"].items()
+    assert mine[1].sha256 == direct[1].sha256
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_a_projector_of_another_type_is_as_exported_in_it(out: Path, pair: Path, kind: str) -> None:
+    (mine,) = quantize_pair(out, projector_type=kind)
+    direct = export_pair(pair.parent / "c", out / "direct", projector_type=kind)
+    assert mine.sha256 == direct[1].sha256
+
+
+def write_imatrix(path: Path, columns: int, weights: list[str]) -> Path:
+    writer = gguf.GGUFWriter(path, "", endianess=gguf.GGUFEndian.LITTLE)
+    writer.add_type("imatrix")
+    for name in weights:
+        sums = np.linspace(0, 40, columns, dtype=np.float32).reshape(1, columns)
+        writer.add_tensor(f"{name}.in_sum2", sums)
+        writer.add_tensor(f"{name}.counts", np.full((1, 1), 4, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def test_an_importance_matrix_moves_the_error_to_where_little_passes(out: Path) -> None:
+    name = "blk.1.attn_q.weight"
+    exact = tensors(out / "c-F32.gguf")[name][1]
+    imatrix = write_imatrix(out / "imatrix.dat", WIDTH, [name])
+    errors = []
+    for given in (None, imatrix):
+        (written,) = quantize_pair(out, text_type="q4_k_m", imatrix=given)
+        errors.append(np.abs(tensors(written.path)[name][1] - exact)[:, WIDTH // 2 :].mean())
+    assert errors[1] < errors[0]  # the right half weighs more
+    with pytest.raises(ModelError, match="imatrix size 128 is different from tensor size 256"):
+        quantize_pair(out, text_type="q4_0", imatrix=write_imatrix(out / "i", 128, [name]))
+    with pytest.raises(ModelError, match="is no importance matrix"):
+        quantize_pair(out, text_type="q4_0", imatrix=out / "c-F32.gguf")
+    with pytest.raises(UsageError, match="give --type"):
+        quantize_pair(out, projector_type="q8_0", imatrix=imatrix)
+
+
+def test_sources_that_do_not_qualify(out: Path) -> None:
+    with pytest.raises(UsageError, match="nothing to do"):
+        quantize_pair(out)
+    with pytest.raises(ModelError, match="neither a folder nor a file"):
+        quantize_pair(out / "absent", text_type="q8_0")
+    shutil.copy(out / "c-F32.gguf", out / "d-F32.gguf")
+    with pytest.raises(ModelError, match=r"holds c-F32\.gguf, d-F32\.gguf: give one"):
+        quantize_pair(out, text_type="q8_0")
+    (written,) = quantize_pair(out / "d-F32.gguf", text_type="q8_0")
+    assert written.path.name == "d-Q8_0.gguf"
+    for path in out.glob("?-F32.gguf"):
+        path.unlink()
+    with pytest.raises(ModelError, match=r"only as d-Q8_0\.gguf \(Q8_0\).*quantised twice"):
+        quantize_pair(out, text_type="q4_k_m")
+    (out / "d-Q8_0.gguf").unlink()
+    with pytest.raises(ModelError, match=r"holds no text model \(qwen2vl\)"):
+        quantize_pair(out, text_type="q4_k_m")
+    with pytest.raises(ModelError, match="holds no text model"):
+        quantize_pair(out / "mmproj-c-F32.gguf", text_type="q4_k_m")
+
+
+def test_a_header_that_lies_about_its_tensors(out: Path) -> None:
+    for kind, wanted in (("text_type", "requantizing from type q8_0 is disabled"), ("projector_type", "Q8_0 already")):
+        made = quantize_pair(out, **{kind: "q8_0"})[0].path
+        other = out / "lies" / made.name
+        other.parent.mkdir(exist_ok=True)
+        key = b"general.file_type\x04\x00\x00\x00"
+        data = made.read_bytes()
+        assert data.count(key + b"\x07") == 1
+        other.write_bytes(data.replace(key + b"\x07", key + b"\x01"))
+        with pytest.raises(ModelError, match=wanted):
+            quantize_pair(other, **{kind: "q4_0" if kind == "text_type" else "bf16"})
+        assert list(other.parent.iterdir()) == [other]
+        other.unlink()
+
+
+def test_what_the_engine_cannot_read(out: Path) -> None:
+    """A weight table that ends early, and infinite values, found by the engine in its own process."""
+    source = out / "c-F32.gguf"
+    data = source.read_bytes()
+    source.write_bytes(data[:-1000])
+    with pytest.raises(ModelError, match=r"cannot be quantised: .*not within the file bounds"):
+        quantize_pair(out, text_type="q4_k_m")
+    source.write_bytes(data[:-4] + np.float32(np.nan).tobytes())
+    with pytest.raises(ModelError, match="cannot be quantised"):
+        quantize_pair(out, text_type="q4_k_m")
+    assert sorted(path.name for path in out.iterdir()) == ["c-F32.gguf", "mmproj-c-F32.gguf"]
+
+
+def test_a_full_disk(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(out)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=10**6))
+    for kind in ("text_type", "projector_type"):
+        with pytest.raises(UsageError, match=r"0\.0 GB free, the result needs 0\.1"):
+            quantize_pair(out, **{kind: "q8_0"})
+    assert len(list(out.iterdir())) == 2
+
+
+def test_command_line(out: Path) -> None:
+    command = [sys.executable, "-W", "error", "-m", "convert", "quantize", str(out)]
+    options = ["--type", "q4_k_m", "--projector-type", "q8_0"]
+    done = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert [line.split()[2] for line in done.stdout.splitlines()] == [
+        str(out / name) for name in ("c-Q4_K_M.gguf", "mmproj-c-Q8_0.gguf")
+    ]
+    (out / "c-F32.gguf").unlink()
+    failed = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (failed.returncode, failed.stdout, failed.stderr.count("\n")) == (4, "", 1)
+
+
+@pytest.mark.parametrize("verb", [(), ("export",), ("quantize",)])
+def test_every_page_of_help_has_its_parts(verb: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "convert", *verb, "--help"]
+    page = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for part in ("Usage: python -m convert", "Options:", "Exit status:", *(("Examples:", "Types") if verb else ())):
+        assert part in page
+    assert max(len(line) for line in page.splitlines()) <= 110

@@ -1,0 +1,166 @@
+"""A small server that speaks as much of the Hugging Face hub as the client asks of it, and misbehaves on demand.
+
+Endpoints: /api/models/REPO[/revision/REV] with siblings, sizes and LFS digests; /REPO/resolve/REV/PATH for HEAD and
+GET, which redirects to /cdn/… as the hub does; Range. Everything is in memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+CHUNK = 64 * 1024
+
+
+@dataclass
+class Hub:
+    """What the server holds, how it misbehaves, and what it was asked for."""
+
+    files: dict[str, bytes]
+    repository: str = "someone/judge-GGUF"
+    commit: str = "5037fcf163dd95d1e41d1974465f0898ed108ca2"
+    licence: str = "mit"
+    listed: dict[str, Any] = field(default_factory=dict)
+    """Siblings beside `files`, as they stand: hostile names, files without content."""
+    cuts: dict[str, list[int]] = field(default_factory=dict)
+    """By file: the connection is closed at these bytes, each once."""
+    flips: dict[str, int] = field(default_factory=dict)
+    """By file: so many times it is sent with one bit flipped."""
+    short: dict[str, int] = field(default_factory=dict)
+    """By file: it is stored with so many bytes less than is listed."""
+    status: int = 200
+    seconds_per_chunk: float = 0.0
+    ranges: list[tuple[str, int]] = field(default_factory=list)
+    """File and first byte of every download that began."""
+    url: str = ""
+
+    def siblings(self) -> list[dict[str, Any]]:
+        found = [{"rfilename": "README.md", "size": 3, "blobId": "0" * 40}]
+        for name, data in self.files.items():
+            lfs = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 134}
+            found.append({"rfilename": name, "size": len(data), "blobId": "1" * 40, "lfs": lfs})
+        return found + [{"rfilename": name, **rest} for name, rest in self.listed.items()]
+
+    def info(self) -> dict[str, Any]:
+        return {
+            "_id": "1",
+            "id": self.repository,
+            "modelId": self.repository,
+            "sha": self.commit,
+            "private": False,
+            "tags": ["gguf", f"license:{self.licence}"],
+            "siblings": self.siblings(),
+        }
+
+
+@contextmanager
+def serving(hub: Hub) -> Iterator[Hub]:
+    """The hub on a free port of loopback; its address is `hub.url`."""
+
+    class Bound(_Handler):
+        state = hub
+
+    with _Server(("127.0.0.1", 0), Bound) as server:
+        server.daemon_threads = True
+        server.block_on_close = False
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        thread.start()
+        hub.url = f"http://127.0.0.1:{server.server_port}"
+        try:
+            yield hub
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that was killed is no error here."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    state: Hub
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        hub, path = self.state, unquote(urlsplit(self.path).path)
+        if hub.status != 200:
+            self._answer(hub.status, b"{}")
+        elif path in (f"/api/models/{hub.repository}", *(f"{_api(hub)}/{rev}" for rev in ("main", hub.commit))):
+            self._answer(200, json.dumps(hub.info()).encode())
+        elif path.startswith(_api(hub)):
+            self._answer(404, b"{}", {"X-Error-Code": "RevisionNotFound"})
+        elif path.startswith(f"/{hub.repository}/resolve/{hub.commit}/"):
+            self._redirect(path.split("/", 5)[5])
+        elif path.startswith("/cdn/"):
+            self._send(path.removeprefix("/cdn/"))
+        else:
+            self._answer(404, b"{}", {"X-Error-Code": "RepoNotFound"})
+
+    def _redirect(self, name: str) -> None:
+        data = self.state.files[name]
+        digest = hashlib.sha256(data).hexdigest()
+        headers = {
+            "Location": f"{self.state.url}/cdn/{name}",
+            "X-Repo-Commit": self.state.commit,
+            "X-Linked-Size": str(len(data)),
+            "X-Linked-ETag": f'"{digest}"',
+            "ETag": f'"{digest}"',
+        }
+        self._answer(302, b"", headers)
+
+    def _send(self, name: str) -> None:
+        hub, data = self.state, self.state.files[name]
+        begin = re.match(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        start = int(begin[1]) if begin else 0
+        if hub.flips.get(name, 0) > 0:
+            hub.flips[name] -= 1
+            middle = (start + len(data)) // 2
+            data = data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
+        data = data[: len(data) - hub.short.get(name, 0)]
+        if self.command == "GET":
+            hub.ranges.append((name, start))
+        self.send_response(206 if begin else 200)
+        self.send_header("Content-Length", str(len(data) - start))
+        if begin:
+            self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
+        self.end_headers()
+        cuts = hub.cuts.get(name, [])
+        end = cuts.pop(0) if cuts else len(data)
+        for at in range(start, min(end, len(data)), CHUNK):
+            try:
+                self.wfile.write(data[at : min(at + CHUNK, end)])
+            except OSError:  # the client died, which is what some tests are about
+                break
+            time.sleep(hub.seconds_per_chunk)
+        if end < len(data):
+            self.close_connection = True
+
+    def _answer(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for key, value in (headers or {}).items():
+            self.send_header(key, value)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body)
+
+
+def _api(hub: Hub) -> str:
+    return f"/api/models/{hub.repository}/revision"

@@ -1,0 +1,441 @@
+"""Pulling a model with the real huggingface_hub client, from a hub on loopback that misbehaves in each known way."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hub_server import Hub, serving
+
+from vrt_lite import store
+from vrt_lite.choose import CONTEXT_BYTES, choose, quant_of
+from vrt_lite.cli import run
+from vrt_lite.errors import ModelError
+from vrt_lite.hub import HubFile, Listing
+from vrt_lite.modelfiles import BUNDLED, find, memory_needed
+from vrt_lite.pull import wanted
+from vrt_lite.recipes import recipes
+
+KILLS = 12
+ROOT = Path(__file__).parent.parent
+JUDGE = find()
+TEXT, PROJECTOR = JUDGE.text.name, JUDGE.projector.name
+CLIPS = [str(ROOT / "examples" / name) for name in ("a.mp4", "b.mp4")]
+REPO = "someone/judge-GGUF"
+PROFILE = (JUDGE.text.parent / "profile.toml").read_text(encoding="utf-8")
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for key in [key for key in os.environ if key.startswith("HF_") or key.lower().endswith("_proxy")]:
+        monkeypatch.delenv(key)
+    for key in ("HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_IMPLICIT_TOKEN", "HF_HUB_DISABLE_XET"):
+        monkeypatch.setenv(key, "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("VRT_LITE_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    files = {TEXT: JUDGE.text.read_bytes(), PROJECTOR: JUDGE.projector.read_bytes()}
+    with serving(Hub(files)) as running:
+        monkeypatch.setenv("HF_ENDPOINT", running.url)
+        yield running
+
+
+def command(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    status = run(arguments)
+    out, err = capfd.readouterr()
+    assert "Traceback" not in err
+    return status, out, err
+
+
+def pulled(capfd: pytest.CaptureFixture[str], reference: str = REPO) -> str:
+    """Pull, which must succeed; what it said."""
+    status, out, err = command(capfd, "pull", reference)
+    assert status == 0, err
+    assert_whole(Path(out.strip()))
+    return err
+
+
+def refused(capfd: pytest.CaptureFixture[str], says: str, *arguments: str, status: int = 4) -> str:
+    """A command that must fail with one line, and register nothing."""
+    got, out, err = command(capfd, *arguments)
+    assert (got, out) == (status, "")
+    last = err.strip().splitlines()[-1]
+    assert last.startswith("vrt-lite: ")
+    assert re.search(says, last), last
+    assert store.stored() == []
+    return last
+
+
+def assert_whole(folder: Path) -> None:
+    assert (folder / TEXT).read_bytes() == JUDGE.text.read_bytes()
+    assert (folder / PROJECTOR).read_bytes() == JUDGE.projector.read_bytes()
+    assert not [path for path in folder.iterdir() if path.is_symlink()]
+    assert {path.name for path in folder.iterdir()} <= {TEXT, PROJECTOR, "manifest.json", "profile.toml"}
+
+
+def test_a_pulled_model_judges_by_its_name(hub: Hub, home: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    said = pulled(capfd)
+    assert f"{REPO} at {hub.commit[:12]}, Q8_0, 12.8 MB" in said
+    assert "licence: mit" in said
+    assert said.count("sha256 checked") == 2
+    [model] = store.stored()
+    assert (model.manifest.revision, model.manifest.quant, model.damage) == (hub.commit, "Q8_0", "")
+    assert not list(home.glob("partial/*"))
+    (model.folder / "profile.toml").write_text(PROFILE, encoding="utf-8")
+    status, out, _ = command(
+        capfd, "compare", *CLIPS, "--prompt", "A red square moving right.", "-m", REPO, "--json", "--threads", "1"
+    )
+    assert status == 0
+    assert json.loads(out)["verdict"]["overall"]["winner"] == 1
+    assert find(f"{REPO}:q8_0").text == model.folder / TEXT
+
+
+def test_what_is_here_is_checked_and_not_fetched_again(hub: Hub, capfd: pytest.CaptureFixture[str]) -> None:
+    pulled(capfd)
+    asked = len(hub.ranges)
+    assert "here already, sha256 of every file checked" in pulled(capfd)
+    assert len(hub.ranges) == asked
+
+
+def test_models_lists_and_rm_deletes(hub: Hub, home: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pulled(capfd)
+    _, out, _ = command(capfd, "models")
+    rows = {line.split()[0]: line for line in out.splitlines()}
+    assert "bundled" in rows[BUNDLED]
+    assert "yes" in rows[BUNDLED]
+    assert re.search(r"here +Q8_0 +0\.01 GB +~\S+ GB +no +mit", rows[REPO])
+    assert "non-commercial" in rows["qwen2.5-vl-3b"]
+    assert "Apache-2.0" in rows["qwen2.5-vl-7b"]
+    assert re.search("convert.*MIT", rows["vr-thinker-7b"])
+    assert not {"\t", "\x1b"} & set(out)
+    _, out, _ = command(capfd, "models", "--json")
+    entry = next(e for e in json.loads(out) if e["name"] == REPO)
+    assert (
+        entry["memory_bytes"] > entry["disk_bytes"] == len(JUDGE.text.read_bytes()) + len(JUDGE.projector.read_bytes())
+    )
+    assert command(capfd, "rm", REPO)[:2] == (0, f"{REPO} is deleted, 12.8 MB\n")
+    assert store.stored() == []
+    assert not list(home.rglob("*.gguf"))
+    refused(capfd, "is not here", "rm", REPO)
+    refused(capfd, "comes with vrt-lite", "rm", BUNDLED)
+    refused(capfd, "is not here", "rm", "../models")
+
+
+def test_a_cut_connection_is_resumed(hub: Hub, capfd: pytest.CaptureFixture[str]) -> None:
+    """Cut at once, on a chunk's edge, and one byte before the end: it goes on from at most a mebibyte before that."""
+    cuts = [0, 3 * 2**20, len(hub.files[TEXT]) - 1]
+    hub.cuts[TEXT] = list(cuts)
+    pulled(capfd)
+    first, *resumed = [start for name, start in hub.ranges if name == TEXT]
+    assert first == 0
+    assert [cut - start < 2**20 for cut, start in zip(cuts, resumed, strict=True)] == [True] * len(cuts)
+
+
+def test_the_next_pull_goes_on_where_the_last_stopped(
+    hub: Hub, home: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = store.partial_folder(REPO)
+    folder.mkdir(parents=True)
+    [digest] = [s["lfs"]["sha256"] for s in hub.siblings() if s["rfilename"] == TEXT]
+    (folder / f"{digest}.part").write_bytes(hub.files[TEXT][:1_000_000])
+    (folder / "left-by-another-quant.part").write_bytes(b"x")
+    assert store.begun(REPO) == 1_000_001
+    assert f"{REPO}: 1.0 MB have arrived. Go on: vrt-lite pull {REPO}" in command(capfd, "models")[2]
+    said = pulled(capfd)
+    assert f"{TEXT}: going on at 1.0 MB of 5.4 MB" in said
+    assert (TEXT, 1_000_000) in hub.ranges
+    assert not list(home.rglob("*.part"))
+
+
+def test_a_flipped_byte_is_repaired(hub: Hub, capfd: pytest.CaptureFixture[str]) -> None:
+    hub.flips[TEXT] = 1
+    said = pulled(capfd)
+    assert f"{TEXT}: arrived damaged (its sha256 is not " in said
+    assert "sha256 checked, repaired" in said
+
+
+@pytest.mark.parametrize("name", [TEXT, PROJECTOR])
+def test_a_byte_that_stays_flipped_is_refused(
+    hub: Hub, home: Path, name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    hub.flips[name] = 2
+    refused(capfd, f"{name} of {REPO} arrived damaged twice .its sha256", "pull", REPO)
+    assert not list(home.glob(f"partial/*/{name}"))
+    hub.flips[name] = 0
+    pulled(capfd)
+
+
+def test_a_file_that_is_shorter_at_its_source_is_refused(hub: Hub, capfd: pytest.CaptureFixture[str]) -> None:
+    hub.short[TEXT] = 1000
+    size = len(hub.files[TEXT])
+    refused(capfd, f"{TEXT} of .* arrived damaged twice .it has {size - 1000} bytes, not {size}", "pull", REPO)
+    hub.short.clear()
+    pulled(capfd)
+
+
+def test_damage_here_is_named_and_repaired(hub: Hub, capfd: pytest.CaptureFixture[str]) -> None:
+    pulled(capfd)
+    [model] = store.stored()
+    with (model.folder / TEXT).open("r+b") as file:
+        file.truncate(1000)
+    status, out, err = command(capfd, "models")
+    assert status == 0
+    assert re.search(rf"{REPO} +damaged", out)
+    assert f"{TEXT} has 1000 bytes" in err
+    status, _, err = command(capfd, "compare", *CLIPS, "--model", REPO)
+    assert status == 4
+    assert f"Repair it: vrt-lite pull {REPO}" in err
+    hub.ranges.clear()
+    pulled(capfd)
+    assert {name for name, _ in hub.ranges} == {TEXT}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../../evil.gguf",
+        "/etc/evil.gguf",
+        "a/../../evil.gguf",
+        "..\\evil.gguf",
+        "C:evil.gguf",
+        "a//b.gguf",
+        "x\x00.gguf",
+    ],
+)
+def test_a_path_that_leads_out_is_refused(hub: Hub, home: Path, name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    hub.listed[name] = {"size": 1, "lfs": {"sha256": "0" * 64, "size": 1, "pointerSize": 1}}
+    refused(capfd, "lists the unsafe file name", "pull", REPO)
+    assert hub.ranges == []
+    assert not list(home.rglob("*evil*"))
+
+
+def test_links_planted_in_the_store_are_not_followed(
+    hub: Hub, home: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / TEXT).write_bytes(b"precious")
+    model, partial = store.model_folder(REPO), store.partial_folder(REPO)
+    for folder in (model, partial):
+        folder.parent.mkdir(parents=True)
+    model.symlink_to(victim, target_is_directory=True)
+    partial.mkdir()
+    (partial / TEXT).symlink_to(victim / TEXT)
+    assert store.stored() == []
+    pulled(capfd)
+    assert command(capfd, "rm", REPO)[0] == 0
+    assert (victim / TEXT).read_bytes() == b"precious"
+
+
+def test_a_wrong_projector_is_refused_and_leaves_nothing(
+    hub: Hub, home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    key = b"clip.vision.projection_dim\x04\x00\x00\x00"
+    hub.files[PROJECTOR] = hub.files[PROJECTOR].replace(key + b"\x00\x01\x00\x00", key + b"\x00\x0e\x00\x00")
+    refused(capfd, "nothing of it was kept: .* gives vectors of 3584 values, but .* takes 256", "pull", REPO)
+    assert not list(home.rglob("*.gguf"))
+
+
+def test_another_architecture_is_refused_and_leaves_nothing(
+    hub: Hub, home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    hub.files[TEXT] = hub.files[PROJECTOR]
+    refused(capfd, "nothing of it was kept: .* is of architecture 'clip'; a judge needs 'qwen2vl'", "pull", REPO)
+    assert not list(home.rglob("*.gguf"))
+
+
+def test_what_a_repository_lacks_is_named(hub: Hub, capfd: pytest.CaptureFixture[str]) -> None:
+    refused(capfd, "has no quant 'Q4_K_M'; it has Q8_0", "pull", f"{REPO}:Q4_K_M")
+    projector = hub.files.pop(PROJECTOR)
+    refused(capfd, r"publishes no projector .a file named mmproj\*.gguf", "pull", REPO)
+    hub.files.clear()
+    refused(capfd, "publishes no GGUF text model .it lists README.md", "pull", REPO)
+    hub.files["x-Q8_0-00001-of-00002.gguf"] = hub.files["mmproj-x.gguf"] = projector
+    refused(capfd, "only in 1 split parts", "pull", f"{REPO}:Q8_0")
+    refused(capfd, "has split GGUFs alone", "pull", REPO)
+
+
+def test_a_checkpoint_without_gguf_says_how_to_convert(hub: Hub, capfd: pytest.CaptureFixture[str]) -> None:
+    hub.repository = "qunwang13/vr-thinker"
+    files = dict(hub.files)
+    hub.files.clear()
+    refused(capfd, r"publishes no GGUF, .*python -m convert export qunwang13/vr-thinker", "pull", "vr-thinker-7b")
+    hub.files.update(files)
+    said = pulled(capfd, "vr-thinker-7b")
+    assert "licence: MIT (https://huggingface.co/qunwang13/vr-thinker)" in said
+    assert find("vr-thinker-7b").profile.name == "vr-thinker-7b"
+
+
+def test_a_recipe_whose_sums_the_hub_contradicts_is_refused(hub: Hub, capfd: pytest.CaptureFixture[str]) -> None:
+    recipe = recipes()["qwen2.5-vl-3b"]
+    hub.repository = recipe.repository
+    hub.files = {name: hub.files[PROJECTOR if "mmproj" in name else TEXT] for name in recipe.sums}
+    refused(capfd, "but the recipe of qwen2.5-vl-3b says .* vrt-lite pull ggml-org/", "pull", "qwen2.5-vl-3b")
+    assert hub.ranges == []
+
+
+@pytest.mark.parametrize(
+    ("status", "says"),
+    [
+        (401, "is not at|answered 401"),
+        (403, "answered 403"),
+        (404, "is not at|answered 404"),
+        (500, "answered 500"),
+    ],
+)
+def test_what_the_hub_answers_is_one_line(hub: Hub, status: int, says: str, capfd: pytest.CaptureFixture[str]) -> None:
+    hub.status = status
+    refused(capfd, says, "pull", REPO)
+
+
+def test_names_that_cannot_be_pulled(hub: Hub, capfd: pytest.CaptureFixture[str]) -> None:
+    refused(capfd, "Fetch it: vrt-lite pull qwen2.5-vl-7b", "compare", *CLIPS, "--model", "qwen2.5-vl-7b")
+    refused(capfd, "'nobody' is not known. Pull one of .*qwen2.5-vl-7b", "pull", "nobody")
+    refused(capfd, "is no owner/repo", "pull", "a/b/c", status=2)
+    refused(capfd, "is no owner/repo", "pull", "../x", status=2)
+    refused(capfd, "no quant after the colon", "pull", f"{REPO}:../x", status=2)
+    refused(capfd, "is not at http://127", "pull", "someone/else")
+    assert command(capfd, "pull", BUNDLED)[0] == 0
+    assert wanted(f"https://huggingface.co/{REPO}:Q8_0").name == REPO
+    assert hub.ranges == []
+
+
+def child(*arguments: str, **more: str) -> subprocess.Popen[str]:
+    program = [sys.executable, "-m", "vrt_lite", *arguments]
+    environment = {**os.environ, **more}
+    return subprocess.Popen(program, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+
+
+def test_no_network_is_one_line_with_the_next_step(hub: Hub, capfd: pytest.CaptureFixture[str]) -> None:
+    closed = {"HF_ENDPOINT": "http://127.0.0.1:9"}
+    offline = {"HF_HUB_OFFLINE": "1"}
+    children = [child("pull", "-q", REPO, **env) for env in (closed, offline)]
+    messages = [process.communicate(timeout=60)[1] for process in children]
+    assert [process.returncode for process in children] == [4, 4]
+    assert all(len(message.splitlines()) == 1 for message in messages), messages
+    assert "http://127.0.0.1:9 cannot be reached" in messages[0]
+    assert "pull again; it goes on where it stopped" in messages[0]
+    assert "HF_HUB_OFFLINE is set" in messages[1]
+    assert "vrt-lite models" in messages[1]
+    pulled(capfd)
+    with child("pull", REPO, **offline) as process:
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "is here already; the hub was not asked" in err
+    assert_whole(Path(out.strip()))
+
+
+def test_killed_at_any_point_it_is_whole_or_not_here(hub: Hub, capfd: pytest.CaptureFixture[str]) -> None:
+    """Kills spread over a pull's whole length, the store left as it fell; the next runs go on and end whole."""
+    hub.seconds_per_chunk = 0.004
+    dice = random.Random(3)
+    finished = 0
+    for kill in range(KILLS):
+        asked = len(hub.ranges)
+        process = child("pull", REPO)
+        deadline = time.monotonic() + 30
+        while len(hub.ranges) == asked and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.005)
+        time.sleep(dice.uniform(0, 0.25))
+        process.send_signal(getattr(signal, "SIGKILL", signal.SIGTERM))
+        process.communicate(timeout=30)
+        finished += process.returncode == 0
+        for model in store.stored():
+            assert model.damage == "", kill
+            assert_whole(model.folder)
+            assert command(capfd, "rm", REPO)[0] == 0
+    hub.seconds_per_chunk = 0
+    pulled(capfd)
+    assert finished < KILLS
+    assert any(start > 0 for _, start in hub.ranges), hub.ranges
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for another process")
+def test_an_interrupt_is_130_and_loses_little(hub: Hub, capfd: pytest.CaptureFixture[str]) -> None:
+    hub.seconds_per_chunk = 0.01
+    with child("pull", REPO) as process:
+        while store.begun(REPO) < 2**20 and process.poll() is None:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert err.splitlines()[-1] == "vrt-lite: Interrupted."
+    assert store.stored() == []
+    assert store.begun(REPO) >= 2**20
+    hub.seconds_per_chunk = 0
+    assert "going on at" in pulled(capfd)
+
+
+def test_two_at_once_bring_one_whole_model(hub: Hub) -> None:
+    hub.seconds_per_chunk = 0.002
+    both = [child("pull", REPO) for _ in range(2)]
+    said = [process.communicate(timeout=60) for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    assert len(hub.ranges) == 2
+    [model] = store.stored()
+    assert_whole(model.folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "quant"),
+    [
+        ("Qwen2.5-VL-7B-Instruct-Q4_K_M.gguf", "Q4_K_M"),
+        ("qwen2.5-vl-7b-instruct-q8_0.gguf", "Q8_0"),
+        ("model.IQ4_XS.gguf", "IQ4_XS"),
+        ("Qwen2.5-VL-7B-Instruct-UD-Q4_K_XL.gguf", "UD-Q4_K_XL"),
+        ("mmproj-model-f16.gguf", "F16"),
+        ("x-fp16.gguf", "F16"),
+        ("x-BF16-00001-of-00002.gguf", "BF16"),
+        ("ggml-model.gguf", ""),
+    ],
+)
+def test_quants_are_read_from_names(name: str, quant: str) -> None:
+    assert quant_of(name) == quant
+
+
+def test_the_quant_is_the_largest_good_one_that_fits() -> None:
+    sizes = {"Q2_K": 3.0, "Q3_K_M": 3.8, "Q4_K_M": 4.7, "Q6_K": 6.3, "Q8_0": 8.1, "f16": 15.2}
+    files = [HubFile(f"x-{quant}.gguf", int(size * 1e9), "0" * 64) for quant, size in sizes.items()]
+    files += [HubFile(f"{name}.gguf", 10**9, "0" * 64) for name in ("mmproj-x-Q8_0", "x.mmproj-f16", "mmproj-x-bf16")]
+    files += [HubFile("imatrix.gguf", 10**7, "0" * 64)]
+    listed = Listing(REPO, "0" * 40, "", "", tuple(files))
+
+    def chosen(room_gb: float) -> str:
+        choice = choose(listed, quant="", memory_bytes=int(room_gb * 1e9) + 10**9 + CONTEXT_BYTES)
+        assert choice.projector.name == "x.mmproj-f16.gguf"
+        return choice.quant
+
+    assert [chosen(room) for room in (64, 8.2, 7, 4.8, 4, 3.1)] == ["Q8_0", "Q8_0", "Q6_K", "Q4_K_M", "Q3_K_M", "Q2_K"]
+    with pytest.raises(ModelError, match=r"No quant of .* fits: the smallest, Q2_K, needs .* name it: .*:Q2_K"):
+        chosen(2)
+    assert choose(listed, quant="F16", memory_bytes=0).text.name == "x-f16.gguf"
+
+
+def test_every_recipe_names_its_licence_and_row() -> None:
+    table = (ROOT / "models" / "README.md").read_text(encoding="utf-8")
+    assert set(recipes()) == {BUNDLED, "vr-thinker-7b", "qwen2.5-vl-3b", "qwen2.5-vl-7b"}
+    for recipe in recipes().values():
+        assert recipe.licence
+        assert f"[{recipe.name}]({recipe.name}.toml) |" in table
+        assert recipe.name == BUNDLED or (recipe.repository and recipe.size_bytes and recipe.profile)
+    packed = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert all(f'"models/{name}.toml" = "vrt_lite/recipes/{name}.toml"' in packed for name in recipes())
+
+
+def test_the_memory_needed_counts_weights_and_context() -> None:
+    weights = JUDGE.text.stat().st_size + JUDGE.projector.stat().st_size
+    assert weights < memory_needed(JUDGE) < 2**30
