@@ -24,8 +24,9 @@ ToolForm = Literal["image", "video"]
 
 PROFILE_NAME = "profile.toml"
 DEFAULT_PRESET = "model-card"
-PIXELS_PER_TOKEN = 28 * 28
-"""One visual token covers a 2x2 block of 14-pixel patches."""
+CELL = 28
+"""Pixels a side of one visual token: a 2x2 block of 14-pixel patches."""
+PIXELS_PER_TOKEN = CELL * CELL
 
 _HERE = Path(__file__).parent
 

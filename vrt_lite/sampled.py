@@ -7,13 +7,13 @@ decoding (video's) and conversations.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vrt_lite.errors import VideoError
+from vrt_lite.profile import CELL
 from vrt_lite.protocol.frames import FrameRef, sample_workspace
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from vrt_lite.profile import Profile
     from vrt_lite.video import Clip
 
-_FACTOR = 28
 _MAX_RATIO = 200
 
 
@@ -35,16 +34,16 @@ def smart_resize(width: int, height: int, *, min_pixels: int, max_pixels: int) -
     """
     if max(width, height) > _MAX_RATIO * min(width, height):
         raise VideoError(f"A picture of {width}x{height} is too narrow: at most {_MAX_RATIO}:1 is allowed.")
-    w = max(_FACTOR, round(width / _FACTOR) * _FACTOR)
-    h = max(_FACTOR, round(height / _FACTOR) * _FACTOR)
+    w = max(CELL, round(width / CELL) * CELL)
+    h = max(CELL, round(height / CELL) * CELL)
     if w * h > max_pixels:
         shrink = math.sqrt(width * height / max_pixels)
-        w = max(_FACTOR, math.floor(width / shrink / _FACTOR) * _FACTOR)
-        h = max(_FACTOR, math.floor(height / shrink / _FACTOR) * _FACTOR)
+        w = max(CELL, math.floor(width / shrink / CELL) * CELL)
+        h = max(CELL, math.floor(height / shrink / CELL) * CELL)
     elif w * h < min_pixels:
         grow = math.sqrt(min_pixels / (width * height))
-        w = math.ceil(width * grow / _FACTOR) * _FACTOR
-        h = math.ceil(height * grow / _FACTOR) * _FACTOR
+        w = math.ceil(width * grow / CELL) * CELL
+        h = math.ceil(height * grow / CELL) * CELL
     return w, h
 
 
@@ -65,12 +64,11 @@ def workspace_of(clip: Clip, profile: Profile) -> Workspace:
 
 
 class PairFrames:
-    """The frame store of two open clips, in prompt order. `wait_seconds` is what callers spent waiting for frames."""
+    """The frame store of two open clips, in prompt order."""
 
     def __init__(self, clips: tuple[Clip, Clip], workspaces: tuple[Workspace, Workspace]) -> None:
         self._clips = clips
         self._workspaces = workspaces
-        self.wait_seconds = 0.0
 
     def swapped(self) -> PairFrames:
         """The same frames with the clips exchanged."""
@@ -79,7 +77,6 @@ class PairFrames:
 
     def pixels(self, frames: Sequence[FrameRef]) -> list[NDArray[np.uint8]]:
         """RGB arrays in the order asked. What a clip decoded before it holds; the two clips decode side by side."""
-        began = time.perf_counter()
         asked: list[set[int]] = [set(), set()]
         for frame in frames:
             asked[frame.clip].add(self._workspaces[frame.clip].source[frame.index])
@@ -88,7 +85,6 @@ class PairFrames:
                 found = list(pool.map(self._decode, (0, 1), asked))
         else:
             found = [self._decode(clip, asked[clip]) if asked[clip] else {} for clip in (0, 1)]
-        self.wait_seconds += time.perf_counter() - began
         return [found[frame.clip][self._workspaces[frame.clip].source[frame.index]] for frame in frames]
 
     def _decode(self, clip: int, indices: set[int]) -> dict[int, NDArray[np.uint8]]:

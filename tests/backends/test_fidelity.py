@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from convert.verify import distances, divergence
 from vrt_lite.backends.llamacpp import EngineSettings, LlamaCppBackend
 from vrt_lite.backends.llamacpp.reading import Reading
 from vrt_lite.interfaces import Sampling, ignore
@@ -106,31 +107,15 @@ def test_resized_pixels_are_within_one_grey_level(pair: Pair) -> None:
 def test_embeddings_are_within_a_thousandth(pair: Pair) -> None:
     theirs = pair.theirs["embeddings"]
     if len(theirs):
-        assert relative(golden.projected(pair.mine.embeddings), theirs) <= 1e-3
-        assert relative(np.linalg.norm(pair.mine.embeddings, axis=1), pair.theirs["norms"]) <= 1e-3
+        assert distances(golden.projected(pair.mine.embeddings), theirs) <= 1e-3
+        assert distances(np.linalg.norm(pair.mine.embeddings, axis=1), pair.theirs["norms"]) <= 1e-3
 
 
 def test_logits_are_within_a_thousandth(pair: Pair) -> None:
     theirs = pair.theirs["logits"]
-    assert relative(pair.mine.logits, theirs) <= 1e-3
+    assert distances(pair.mine.logits, theirs) <= 1e-3
     assert divergence(theirs, pair.mine.logits).max() <= 1e-6
 
 
 def test_the_greedy_turn_is_equal(pair: Pair) -> None:
     assert pair.wrote == tuple(pair.theirs["greedy"].tolist())
-
-
-def relative(mine: NDArray[Any], theirs: NDArray[Any]) -> float:
-    """The difference's norm over the reference's."""
-    return float(np.linalg.norm(mine - theirs) / np.linalg.norm(theirs))
-
-
-def divergence(theirs: NDArray[np.float32], mine: NDArray[np.float32]) -> NDArray[np.float64]:
-    """KL of the engine's prediction from the reference's, a row each."""
-    p, q = log_probabilities(theirs), log_probabilities(mine)
-    return (np.exp(p) * (p - q)).sum(axis=1)
-
-
-def log_probabilities(logits: NDArray[np.float32]) -> NDArray[np.float64]:
-    shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))

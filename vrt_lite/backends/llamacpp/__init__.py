@@ -22,10 +22,10 @@ from vrt_lite.backends.llamacpp.lower import FrameBlock, Item, lower
 from vrt_lite.backends.llamacpp.positions import patch_positions
 from vrt_lite.backends.llamacpp.reading import FRAME, Reading
 from vrt_lite.backends.llamacpp.sampling import Sampler, loops, odds
-from vrt_lite.backends.llamacpp.vision import CELL, Vision, content_key
+from vrt_lite.backends.llamacpp.vision import Vision, content_key
 from vrt_lite.errors import ContextFullError
 from vrt_lite.interfaces import Encoding, FrameStore, Observe, Prefill, Sampling, Wrote, ignore
-from vrt_lite.profile import PIXELS_PER_TOKEN, Profile
+from vrt_lite.profile import CELL, PIXELS_PER_TOKEN, Profile
 from vrt_lite.protocol.frames import FrameRef
 from vrt_lite.protocol.messages import Conversation, Image, Odds, Reply, StopReason, Usage, Video
 
@@ -73,10 +73,8 @@ class LlamaCppBackend:
         self._free = contextlib.ExitStack()
         try:
             self._model = self._free.enter_context(Model(text, gpu_layers=settings.gpu_layers))
-            use_gpu = settings.gpu_layers != 0
-            self._vision = self._free.enter_context(
-                Vision(projector, self._model, use_gpu=use_gpu, threads=settings.threads, exact=settings.exact)
-            )
+            vision = Vision(projector, self._model, threads=settings.threads, exact=settings.exact)
+            self._vision = self._free.enter_context(vision)
             self._banned = [self._model.control(name) for name in NEVER_WRITTEN]
             self._digits = [self._model.control(digit) for digit in "012"]
         except BaseException:

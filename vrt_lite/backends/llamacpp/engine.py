@@ -113,7 +113,7 @@ class Model:
         if not self.on_gpu:
             require_memory(path.stat().st_size, f"The text model {path.name}", "Use a smaller quantisation.")
         params = llama.llama_model_default_params()
-        params.n_gpu_layers = (-1 if llama.llama_supports_gpu_offload() else 0) if gpu_layers is None else gpu_layers
+        params.n_gpu_layers = gpu_layers if gpu_layers is not None else -1 if self.on_gpu else 0
         # Repacked weights are a second copy and slow prefill down; a judge is mostly prefill.
         params.use_extra_bufts = False
         self._free = contextlib.ExitStack()
@@ -200,8 +200,7 @@ class Context:
         params = llama.llama_context_default_params()
         params.n_ctx = size
         params.n_batch = params.n_ubatch = min(batch, max(size, 32))
-        params.n_threads_batch = threads or usable_cpus()
-        params.n_threads = threads or usable_cpus()
+        params.n_threads = params.n_threads_batch = threads or usable_cpus()
         if model.bytes < _SMALL_MODEL and not model.on_gpu:
             # Measured with the bundled judge. A token is less work than the threads' waiting for each other:
             # beside one busy process, two threads wrote 20 times as slowly. Flash attention saves memory that a small

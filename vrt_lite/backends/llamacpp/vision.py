@@ -20,9 +20,7 @@ from numpy.typing import NDArray
 
 from vrt_lite.backends.llamacpp.engine import Model, engine_log, failure, llama, mtmd, usable_cpus
 from vrt_lite.errors import ModelError, OutOfMemoryError
-
-CELL = 28
-"""Pixels a side of one visual token: two merged 14-pixel patches."""
+from vrt_lite.profile import CELL
 
 _CACHE_BYTES = 512 * 2**20
 
@@ -39,14 +37,14 @@ def content_key(frames: Sequence[NDArray[np.uint8]]) -> str:
 class Vision:
     """A loaded projector; a context manager."""
 
-    def __init__(self, path: Path, model: Model, *, use_gpu: bool, threads: int | None, exact: bool = False) -> None:
+    def __init__(self, path: Path, model: Model, *, threads: int | None, exact: bool = False) -> None:
         log = engine_log()
         log.lines.clear()
         self._model = model
         self._cache: OrderedDict[str, NDArray[np.float32]] = OrderedDict()
         self._cached_bytes = 0
         params = mtmd.mtmd_context_params_default()
-        params.use_gpu = use_gpu
+        params.use_gpu = model.on_gpu
         params.print_timings = False
         params.warmup = False
         params.n_threads = threads or usable_cpus()
