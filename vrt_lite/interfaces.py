@@ -73,13 +73,22 @@ def ignore(event: Event) -> None:
     """An observer that looks away."""
 
 
+def never(text: str) -> bool:
+    """No text is concluded before its writer ends it."""
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How a reply is drawn. Temperature 0 is greedy; the same seed gives the same reply."""
+    """How a reply is drawn. Temperature 0 is greedy; the same seed gives the same reply.
+
+    `concluded` says of a text whether nothing that could follow would matter.
+    """
 
     max_new_tokens: int
     temperature: float = 0.0
     seed: int = 0
+    concluded: Callable[[str], bool] = never
 
 
 class FrameStore(Protocol):

@@ -7,7 +7,7 @@ answer, a call for frames, or neither; the last two become the next message. Kno
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vrt_lite.errors import ContextFullError, NoVerdictError
 from vrt_lite.interfaces import Backend, FrameStore, Observe, RoundBegan, RoundEnded, Sampling, ignore
@@ -77,7 +77,7 @@ def judge(
     on_round: Callable[[Round], None] = lambda _: None,
 ) -> Trial:
     """Judge a pair; NoVerdictError if no round gave an answer that can stand."""
-    sampling = sampling or Sampling(profile.max_new_tokens)
+    sampling = replace(sampling or Sampling(profile.max_new_tokens), concluded=tags.concluded)
     transcript: Conversation = opening(pair, profile)
     rounds: list[Round] = []
     strikes = 0

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from vrt_lite.backends.llamacpp.engine import Model
 from vrt_lite.backends.llamacpp.lower import FrameBlock, Item, lower, tokenize
+from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.judge import Pair, opening
 from vrt_lite.modelfiles import find
 from vrt_lite.protocol.frames import FrameRef
@@ -24,7 +25,7 @@ ADDED = ["<tool_call>", "</tool_call>"]
 
 @pytest.fixture(scope="module")
 def model() -> Iterator[Model]:
-    with Model(FILES.text, gpu_layers=0) as loaded:
+    with Model(FILES.text, settings=EngineSettings(gpu_layers=0)) as loaded:
         yield loaded
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vrt_lite.protocol.tags import KEYS, Answer, FrameCall, Malformed, Marks, parse
+from vrt_lite.protocol.tags import FORMAT, KEYS, Answer, FrameCall, Malformed, Marks, concluded, parse
 
 FINAL = "<final answer>TA=1, VQ=2, MQ=0, OA=1</final answer>"
 RECOMMEND = "<recommend answer>TA=0, VQ=1, MQ=0, OA=1, CF=2</recommend answer>"
@@ -114,3 +114,31 @@ def test_a_megabyte_of_anything_ends(piece: str) -> None:
     # A quadratic path would not come back from this within a test run's patience.
     parsed = parse(piece * (1_000_000 // len(piece)))
     assert not isinstance(parsed, Answer)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("<final answer>TA=1, VQ=1, MQ=0, OA=1</final answer>", True),
+        ("<think>Done.</think><final answer>TA=1, VQ=1, MQ=0, OA=1</final answer>", True),
+        ("<final answer>TA=1, VQ=1, MQ=0, OA=1</final", False),
+        ("<final answer>TA=1, VQ=1, MQ=0</final answer>", False),
+        ("<think>I might say <final answer>TA=1, VQ=1, MQ=0, OA=1</final answer>", False),
+        ("<think>I might say <final answer>TA=1, VQ=1, MQ=0, OA=1</final answer> but no.</think>", False),
+        ("<recommend answer>TA=1, VQ=1, MQ=0, OA=1, CF=2</recommend answer>", False),
+        ('<tool_call>{"name": "select_frames"}</tool_call>', False),
+        ("", False),
+    ],
+)
+def test_a_reply_is_concluded_when_its_answer_closes(text: str, expected: bool) -> None:
+    assert concluded(text) == expected
+
+
+def test_the_format_is_read_as_it_is_written() -> None:
+    text = "".join(FORMAT)
+    assert text.count("<snapshot>") == 1
+    _, _, _, call, final = FORMAT
+    called = parse(f"<think>{call}")
+    assert isinstance(called, FrameCall)
+    assert called.recommendation
+    assert isinstance(parse(f"<think>{final}"), Answer)

@@ -35,6 +35,17 @@ _TAG = re.compile(
 _FIELD = re.compile(r"\b(TA|VQ|MQ|OA|CF)[ \t]{0,8}[=:][ \t]{0,8}([^\s,;<]{0,16})", re.IGNORECASE)
 
 
+FORMAT = (
+    "<snapshot>\nVideo 1:",
+    "</snapshot>\n<think>\n",
+    "</snapshot>\n\n<think>\n",
+    "</think>\n<recommend answer>TA=0, VQ=0, MQ=0, OA=0, CF=1</recommend answer>\n<tool_call>\n"
+    '{"name": "select_frames", "arguments": {"target_frames": [1, 2, 3]}}\n</tool_call>',
+    "</think>\n<final answer>TA=0, VQ=0, MQ=0, OA=0</final answer>",
+)
+"""What a reply holds between its own words, as the prompt asks for it; digits are anything."""
+
+
 @dataclass(frozen=True, slots=True)
 class Marks:
     """One answer: the choice per key (TA, VQ, MQ, OA), where each digit stands in the text, and CF if given."""
@@ -114,6 +125,14 @@ def parse(text: str) -> Parsed:
     if calls:
         return FrameCall(calls[0].body, standing, notes)
     return Malformed(_what_is_missing(text, recommended, problems), standing, notes)
+
+
+def concluded(text: str) -> bool:
+    """Whether a reply, as far as it is written, holds its final answer: what follows would not change the verdict.
+
+    An answer quoted in a note that is still open is none yet.
+    """
+    return all(b.closed for b in _blocks(text) if b.kind in _NOTES) and isinstance(parse(text), Answer)
 
 
 def _what_is_missing(text: str, recommended: list[Marks], problems: list[str]) -> str:

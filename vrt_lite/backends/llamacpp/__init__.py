@@ -10,24 +10,30 @@ from __future__ import annotations
 import codecs
 import contextlib
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vrt_lite.backends.llamacpp.engine import Context, Model, engine_log
+from vrt_lite.backends.llamacpp.context import Context
+from vrt_lite.backends.llamacpp.engine import Model, engine_log
+from vrt_lite.backends.llamacpp.held import Held, Prefixes, runs, tokens_in
+from vrt_lite.backends.llamacpp.lookup import Lookup
 from vrt_lite.backends.llamacpp.lower import FrameBlock, Item, lower
 from vrt_lite.backends.llamacpp.positions import patch_positions
 from vrt_lite.backends.llamacpp.reading import FRAME, Reading
 from vrt_lite.backends.llamacpp.sampling import Sampler, loops, odds
 from vrt_lite.backends.llamacpp.vision import Vision, content_key
+from vrt_lite.backends.llamacpp.writing import MOST_GUESSED, written
+from vrt_lite.backends.settings import EngineSettings
+from vrt_lite.embeddings import EmbeddingCache
 from vrt_lite.errors import ContextFullError
-from vrt_lite.interfaces import Encoding, FrameStore, Observe, Prefill, Sampling, Wrote, ignore
+from vrt_lite.interfaces import Encoding, FrameStore, Observe, Sampling, Wrote, ignore
 from vrt_lite.profile import CELL, PIXELS_PER_TOKEN, Profile
 from vrt_lite.protocol.frames import FrameRef
 from vrt_lite.protocol.messages import Conversation, Image, Odds, Reply, StopReason, Usage, Video
+from vrt_lite.protocol.tags import FORMAT
 
 NEVER_WRITTEN = (
     "<|im_start|>",
@@ -40,31 +46,24 @@ NEVER_WRITTEN = (
 """Control tokens that a judge has no use for in its own turn."""
 
 _LOOP_CHECK_EVERY = 32
-_TURN_OVERHEAD = 64
-_CONTEXT_STEP = 256
 
 Frames = dict[str, tuple[FrameRef, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class EngineSettings:
-    """What a user may set about the engine; None lets it choose.
+class LlamaCppBackend:
+    """A judge from a text GGUF and its projector; a context manager. Raises ModelError, OutOfMemoryError.
 
-    `exact` rounds nothing to F16 on the way (keys, values, attention): for comparing with the reference.
+    The namespace of a `cache` with a disk is the projector's digest; without one, frames are encoded once a back end.
     """
 
-    context: int | None = None
-    gpu_layers: int | None = None
-    threads: int | None = None
-    verbose: bool = False
-    exact: bool = False
-
-
-class LlamaCppBackend:
-    """A judge from a text GGUF and its projector; a context manager. Raises ModelError, OutOfMemoryError."""
-
     def __init__(
-        self, text: Path, projector: Path, *, profile: Profile, settings: EngineSettings | None = None
+        self,
+        text: Path,
+        projector: Path,
+        *,
+        profile: Profile,
+        settings: EngineSettings | None = None,
+        cache: EmbeddingCache | None = None,
     ) -> None:
         settings = settings or EngineSettings()
         engine_log().echo = settings.verbose
@@ -72,16 +71,18 @@ class LlamaCppBackend:
         self._settings = settings
         self._free = contextlib.ExitStack()
         try:
-            self._model = self._free.enter_context(Model(text, gpu_layers=settings.gpu_layers))
-            vision = Vision(projector, self._model, threads=settings.threads, exact=settings.exact)
+            self._model = self._free.enter_context(Model(text, settings=settings))
+            vision = Vision(projector, self._model, settings=settings, cache=cache)
             self._vision = self._free.enter_context(vision)
             self._banned = [self._model.control(name) for name in NEVER_WRITTEN]
             self._digits = [self._model.control(digit) for digit in "012"]
         except BaseException:
             self._free.close()
             raise
-        self._context: Context | None = None
-        self._held: list[Item] = []
+        self._held: Held | None = None
+        self._prefixes = Prefixes(settings.prefixes)
+        self._lookup = self._primed()
+        self.guesses = MOST_GUESSED
 
     def __enter__(self) -> LlamaCppBackend:
         return self
@@ -91,9 +92,17 @@ class LlamaCppBackend:
 
     def close(self) -> None:
         """Free the context, the projector and the model, in this order."""
-        if self._context:
-            self._context.close()
+        if self._held:
+            self._held.context.close()
         self._free.close()
+
+    def reset(self) -> None:
+        """Forget all that was read and seen: the next reply computes everything anew."""
+        self._vision.forget()
+        self._prefixes.clear()
+        self._lookup = self._primed()
+        if self._held:
+            self._held.cut(0)
 
     def reply(self, conversation: Conversation, frames: FrameStore, *, sampling: Sampling, observe: Observe) -> Reply:
         """The judge's next turn."""
@@ -102,18 +111,20 @@ class LlamaCppBackend:
         patches: Frames = {}
         items = lower(conversation, self._model, lambda part: self._block(part, frames, patches))
         began = time.perf_counter()
-        context = self._room_for(items)
+        held = self._room_for(items)
         encoded = self._encode(patches, frames, observe)
         seen = time.perf_counter()
-        kept = self._agreed(items)
-        position = self._evaluate(context, items, kept, observe)
+        kept = held.read(items, observe)
+        for run in runs(items[kept:]):
+            if not isinstance(run, FrameBlock):
+                self._lookup.learn(run)
         read = time.perf_counter()
-        reply = self._generate(context, position, sampling, observe)
+        reply = self._generate(held, sampling, observe)
         wrote = time.perf_counter()
         self._vision.trim(frozenset(patches))
         usage = Usage(
-            tokens_prefilled=_tokens(items[kept:]),
-            tokens_reused=_tokens(items[:kept]),
+            tokens_prefilled=tokens_in(items[kept:]),
+            tokens_reused=tokens_in(items[:kept]),
             tokens_generated=len(reply.tokens),
             frames_encoded=sum(len(patches[key]) for key in encoded),
             frames_reused=sum(len(shown) for key, shown in patches.items() if key not in encoded),
@@ -127,28 +138,24 @@ class LlamaCppBackend:
         """The conversation read from its start, with what every stage gave: for comparisons, not for judging."""
         patches: Frames = {}
         items = lower(conversation, self._model, lambda part: self._block(part, frames, patches))
-        context = self._room_for(items)
+        held = self._room_for(items)
         self._encode(patches, frames, ignore)
-        context.cut(0)
-        self._held = []
+        held.cut(0)
         tokens: list[int] = []
         positions: list[NDArray[np.int32]] = [np.empty((4, 0), np.int32)]
         embeddings: list[NDArray[np.float32]] = [np.empty((0, self._model.width), np.float32)]
         logits: list[NDArray[np.float32]] = []
-        position = 0
-        for run in _runs(items):
+        for run in runs(items):
+            start = held.position
             if isinstance(run, FrameBlock):
-                self._feed_block(context, run, position)
+                held.show(run)
                 tokens += [FRAME] * run.tokens
-                positions += [patch_positions(position, step, run.rows, run.columns) for step in run.steps]
+                positions += [patch_positions(start, step, run.rows, run.columns) for step in run.steps]
                 embeddings += [self._vision.embeddings(key) for key in run.patches]
-                position += run.positions
             else:
-                logits.append(context.feed_for_logits(run, position))
+                logits.append(np.stack(held.write(run)))
                 tokens += run
-                positions.append(np.tile(np.arange(position, position + len(run), dtype=np.int32), (4, 1)))
-                position += len(run)
-        self._held = items
+                positions.append(np.tile(np.arange(start, start + len(run), dtype=np.int32), (4, 1)))
         planes = np.concatenate(positions, axis=1)[:3].astype(np.int64)
         return Reading(np.array(tokens), planes, np.concatenate(embeddings), np.concatenate(logits))
 
@@ -170,41 +177,42 @@ class LlamaCppBackend:
             patches[key] = group
         return FrameBlock(tuple(keys), steps, height // CELL, width // CELL)
 
-    def _room_for(self, items: list[Item]) -> Context:
+    def _primed(self) -> Lookup:
+        """What guesses known text, with the answer's format known for sure."""
+        lookup = Lookup(self._model.control(digit) for digit in "0123456789")
+        for text in FORMAT:
+            lookup.learn(self._model.tokens(text, special=False), times=2)
+        return lookup
+
+    def _room_for(self, items: list[Item]) -> Held:
         """A context that can hold this conversation to its end, by the profile's bounds."""
-        needed = _tokens(items) + 1
-        context = self._context
-        if context is None or (needed > context.size and self._settings.context is None):
+        needed = tokens_in(items) + 2
+        held = self._held
+        if held is None or (needed > held.context.size and self._settings.context is None):
             # A conversation's first round tells its bound; a later one that outgrows it, of larger clips, a new one.
             size = self._settings.context or self._bound(items)
-            if context is None or size > context.size:
-                context = self._open_context(size)
-        if needed > context.size:
+            if held is None or size > held.context.size:
+                held = self._open_context(size)
+        if needed > held.context.size:
             raise ContextFullError(
-                f"The conversation needs {needed} tokens, but the context holds {context.size}. "
+                f"The conversation needs {needed} tokens, but the context holds {held.context.size}. "
                 "Raise --ctx, lower --max-pixels, or shorten the prompt."
             )
-        return context
+        return held
 
     def _bound(self, items: list[Item]) -> int:
-        """(N_in + p·N_ex)·V_t + text: what all rounds of a conversation that begins with `items` can need."""
-        p = self._profile
+        """What all rounds of a conversation that begins with `items` can need."""
         cells = max((b.rows * b.columns for b in items if isinstance(b, FrameBlock)), default=0)
-        tool_frames = p.frames_per_call * min(p.window, p.rounds - 1) * (cells + 2)
-        text = p.rounds * (p.max_new_tokens + _TURN_OVERHEAD)
-        total = _tokens(items) + tool_frames + text
-        return min(-(-total // _CONTEXT_STEP) * _CONTEXT_STEP, self._model.trained_context)
+        return min(self._profile.context_bound(tokens_in(items), cells), self._model.trained_context)
 
-    def _open_context(self, size: int) -> Context:
-        if self._context:
-            self._context.close()
-        self._held = []
+    def _open_context(self, size: int) -> Held:
+        if self._held:
+            self._held.context.close()
+            self._held = None
         largest = self._profile.max_pixels // PIXELS_PER_TOKEN
-        settings = self._settings
-        self._context = Context(
-            self._model, size=size, largest_block=largest, threads=settings.threads, exact=settings.exact
-        )
-        return self._context
+        context = Context(self._model, size=size, largest_block=largest, settings=self._settings)
+        self._held = Held(context, self._vision.embeddings, self._prefixes)
+        return self._held
 
     def _encode(self, patches: Frames, frames: FrameStore, observe: Observe) -> set[str]:
         """Encode what was never encoded; the keys of those."""
@@ -216,87 +224,32 @@ class LlamaCppBackend:
             observe(Encoding(len(new), len(new)))
         return set(new)
 
-    def _agreed(self, items: list[Item]) -> int:
-        """How many leading items the cache holds already. The last is always evaluated: its logits are needed."""
-        kept = 0
-        for held, item in zip(self._held, items[:-1], strict=False):
-            if held != item:
-                break
-            kept += 1
-        return kept
+    def _sampler(self, sampling: Sampling) -> Sampler:
+        return Sampler(temperature=sampling.temperature, seed=sampling.seed, banned=self._banned)
 
-    def _evaluate(self, context: Context, items: list[Item], kept: int, observe: Observe) -> int:
-        """Cut what does not agree, evaluate what is new; the position after the last item."""
-        position = sum(1 if isinstance(item, int) else item.positions for item in items[:kept])
-        context.cut(position)
-        self._held = items[:kept]
-        done, total = 0, _tokens(items[kept:])
-        observe(Prefill(0, total))
-        for run in _runs(items[kept:]):
-            if isinstance(run, FrameBlock):
-                self._feed_block(context, run, position)
-                position += run.positions
-                done += run.tokens
-                self._held.append(run)
-                observe(Prefill(done, total))
-                continue
-            for fed in context.feed(run, position):
-                observe(Prefill(done + fed, total))
-            position += len(run)
-            done += len(run)
-            self._held.extend(run)
-        return position
-
-    def _feed_block(self, context: Context, block: FrameBlock, start: int) -> None:
-        before = -1
-        for key, step in zip(block.patches, block.steps, strict=True):
-            positions = patch_positions(start, step, block.rows, block.columns)
-            feed = context.feed_patch_in_order if step == before else context.feed_patch
-            feed(self._vision.embeddings(key), positions)
-            before = step
-
-    def _generate(self, context: Context, position: int, sampling: Sampling, observe: Observe) -> Reply:
-        sampler = Sampler(temperature=sampling.temperature, seed=sampling.seed, banned=self._banned)
+    def _generate(self, held: Held, sampling: Sampling, observe: Observe) -> Reply:
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         text, tokens, found = "", list[int](), dict[int, Odds]()
+        most = min(sampling.max_new_tokens, held.room)
         stop: StopReason = "limit"
-        room = context.size - _tokens(self._held)
-        for _ in range(min(sampling.max_new_tokens, room)):
-            logits = context.logits()
-            token = sampler.pick(logits)
-            if self._model.ends(token):
-                stop = "end"
-                break
-            tokens.append(token)
-            piece = decoder.decode(self._model.piece(token))
-            text += piece
-            if token in self._digits:
-                found[len(text) - 1] = odds(logits, self._digits)
-            observe(Wrote(piece))
-            if len(tokens) % _LOOP_CHECK_EVERY == 0 and loops(tokens):
-                stop = "loop"
-                break
-            for _ in context.feed([token], position):
-                position += 1
-            self._held.append(token)
+        with contextlib.closing(written(held, self._sampler(sampling), self._lookup, guesses=self.guesses)) as writing:
+            for token, logits in writing if most > 0 else ():
+                if self._model.ends(token):
+                    stop = "end"
+                    break
+                tokens.append(token)
+                piece = decoder.decode(self._model.piece(token))
+                text += piece
+                if token in self._digits:
+                    found[len(text) - 1] = odds(logits, self._digits)
+                observe(Wrote(piece))
+                if ">" in piece and sampling.concluded(text):
+                    stop = "end"
+                    break
+                if len(tokens) % _LOOP_CHECK_EVERY == 0 and loops(tokens):
+                    stop = "loop"
+                    break
+                if len(tokens) == most:
+                    break
         text += decoder.decode(b"", final=True)
         return Reply(text, tuple(tokens), stop, found)
-
-
-def _tokens(items: list[Item]) -> int:
-    return sum(1 if isinstance(item, int) else item.tokens for item in items)
-
-
-def _runs(items: list[Item]) -> Iterator[list[int] | FrameBlock]:
-    """Consecutive tokens as one run, blocks by themselves."""
-    run: list[int] = []
-    for item in items:
-        if isinstance(item, int):
-            run.append(item)
-            continue
-        if run:
-            yield run
-        yield item
-        run = []
-    if run:
-        yield run

@@ -1,7 +1,7 @@
 """llama.cpp's vision tower and projector through mtmd: a frame, or two, in; one temporal patch out.
 
 The one place that touches `llama_cpp.mtmd_cpp`'s image functions. Only embeddings are taken from it: mtmd's own
-text and positions are not what Qwen2.5-VL was trained on. Remembers what it encoded, by content.
+text and positions are not what Qwen2.5-VL was trained on. What it encoded it finds again by content.
 """
 
 from __future__ import annotations
@@ -10,19 +10,23 @@ import contextlib
 import ctypes
 import hashlib
 import os
-from collections import OrderedDict
+import platform
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vrt_lite.backends.llamacpp.engine import Model, engine_log, failure, llama, mtmd, usable_cpus
+from vrt_lite.backends.llamacpp.engine import Model, engine_log, failure, flash_attention, llama, mtmd, usable_cpus
+from vrt_lite.backends.settings import EngineSettings
+from vrt_lite.embeddings import EmbeddingCache
 from vrt_lite.errors import ModelError, OutOfMemoryError
 from vrt_lite.profile import CELL
 
-_CACHE_BYTES = 512 * 2**20
+_METHOD = 1
+"""The way in which `Vision` uses the engine; another number when another way gives other values."""
 
 
 def content_key(frames: Sequence[NDArray[np.uint8]]) -> str:
@@ -34,22 +38,36 @@ def content_key(frames: Sequence[NDArray[np.uint8]]) -> str:
     return digest.hexdigest()
 
 
-class Vision:
-    """A loaded projector; a context manager."""
+def engine_key(*, on_gpu: bool, flash_attention: int) -> str:
+    """What an embedding's last bits depend on beside the pixels and the projector: the engine's build, and its way.
 
-    def __init__(self, path: Path, model: Model, *, threads: int | None, exact: bool = False) -> None:
+    Not the number of threads: each value is computed by one of them. The engine's Python interface does not name the
+    GPU, so the machine's name stands for it.
+    """
+    build = sorted((path.name, path.stat().st_size) for path in llama._base_path.iterdir())
+    features = llama.llama_print_system_info().decode(errors="replace")
+    device = platform.node() if on_gpu else "CPU"
+    engine = version("llama-cpp-python")
+    return hashlib.blake2b(repr((_METHOD, engine, build, features, device, flash_attention)).encode()).hexdigest()[:16]
+
+
+class Vision:
+    """A loaded projector; a context manager. The namespace of a `cache` with a disk is the projector's digest."""
+
+    def __init__(
+        self, path: Path, model: Model, *, settings: EngineSettings, cache: EmbeddingCache | None = None
+    ) -> None:
         log = engine_log()
         log.lines.clear()
         self._model = model
-        self._cache: OrderedDict[str, NDArray[np.float32]] = OrderedDict()
-        self._cached_bytes = 0
+        self._cache = cache or EmbeddingCache()
         params = mtmd.mtmd_context_params_default()
-        params.use_gpu = model.on_gpu
+        params.use_gpu = model.on_gpu if settings.projector_on_gpu is None else settings.projector_on_gpu
         params.print_timings = False
         params.warmup = False
-        params.n_threads = threads or usable_cpus()
-        if exact:  # flash attention rounds keys and values to F16
-            params.flash_attn_type = llama.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        params.n_threads = settings.threads or usable_cpus()
+        params.flash_attn_type = flash_attention(settings)
+        self._engine_key = engine_key(on_gpu=params.use_gpu, flash_attention=params.flash_attn_type)
         # Frames come resized to the model's range: with these bounds mtmd resizes nothing.
         params.image_min_tokens, params.image_max_tokens = 1, 16_384
         self._free = contextlib.ExitStack()
@@ -72,28 +90,34 @@ class Vision:
         self._free.close()
 
     def holds(self, key: str) -> bool:
-        """Whether a patch's embeddings are at hand."""
-        return key in self._cache
+        """Whether a patch's embeddings are at hand: encoded in this run, or in an earlier one."""
+        return self._cache.holds(self._named(key))
 
     def embeddings(self, key: str) -> NDArray[np.float32]:
-        """Embeddings of a patch that `encode` was given, shape (rows·columns, width)."""
-        self._cache.move_to_end(key)
-        return self._cache[key]
+        """Embeddings of a patch that `holds` found or `encode` was given, shape (rows·columns, width)."""
+        found = self._cache.get(self._named(key))
+        if found is None:
+            raise KeyError(key)
+        return found
 
     def encode(self, key: str, frames: Sequence[NDArray[np.uint8]]) -> None:
-        """Encode one temporal patch: one frame, or two consecutive ones of a video, RGB, sides multiples of 28."""
+        """Encode one temporal patch: one frame, or two consecutive ones of a video, RGB, sides multiples of 28.
+
+        One at a time: mtmd has a batch interface, but takes no second patch of this architecture into a batch.
+        """
         height, width = frames[0].shape[:2]
-        found = self._run(frames, (height // CELL) * (width // CELL))
-        self._cache[key] = found
-        self._cached_bytes += found.nbytes
+        self._cache.put(self._named(key), self._run(frames, (height // CELL) * (width // CELL)))
 
     def trim(self, keep: frozenset[str]) -> None:
-        """Drop the least recently used patches beyond the cache's bound, never those in `keep`."""
-        for key in list(self._cache):
-            if self._cached_bytes <= _CACHE_BYTES:
-                return
-            if key not in keep:
-                self._cached_bytes -= self._cache.pop(key).nbytes
+        """Drop the least recently used patches beyond the memory's bound, never those in `keep`."""
+        self._cache.trim(frozenset(map(self._named, keep)))
+
+    def _named(self, key: str) -> str:
+        return f"{key} {self._engine_key}"
+
+    def forget(self) -> None:
+        """Drop what is in memory."""
+        self._cache.forget()
 
     def _run(self, frames: Sequence[NDArray[np.uint8]], tokens: int) -> NDArray[np.float32]:
         with contextlib.ExitStack() as stack:

@@ -1,0 +1,15 @@
+"""What every test gets: a folder of its own for pulled models and cached embeddings, never the user's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    home = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("VRT_LITE_HOME", str(home))
+    monkeypatch.delenv("VRT_LITE_CACHE_MB", raising=False)
+    return home

@@ -1,0 +1,432 @@
+"""Embeddings on disk: bit for bit what was put there or nothing, whatever happens to the folder and its processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from embedding_worker import KEYS, SHARED_BYTES, expected, same, work
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from vrt_lite.api import Judge
+from vrt_lite.backends.llamacpp.engine import Model
+from vrt_lite.backends.llamacpp.vision import Vision, content_key, engine_key
+from vrt_lite.backends.settings import EngineSettings
+from vrt_lite.cli import run
+from vrt_lite.embeddings import Disk, EmbeddingCache, clear, usage, users_disk
+from vrt_lite.errors import UsageError
+from vrt_lite.judgement import Judgement
+from vrt_lite.modelfiles import find
+from vrt_lite.settings import Settings
+
+KILLS = int(os.environ.get("VRT_LITE_KILLS", "30"))
+A, B = (Path(__file__).parent.parent / "examples" / name for name in ("a.mp4", "b.mp4"))
+PROMPT = "A red square moving right."
+FEW = np.array([[0.1, -0.0, np.inf], [np.nan, 1e-45, 3.0]], np.float32)
+
+
+def put(disk: Disk, key: str, array: NDArray[np.float32]) -> None:
+    EmbeddingCache(disk).put(key, array)
+
+
+def got(disk: Disk, key: str) -> NDArray[np.float32] | None:
+    """What a process that starts now finds."""
+    return EmbeddingCache(disk).get(key)
+
+
+def entries(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.embedding"))
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Disk:
+    return Disk(tmp_path / "some" / "embeddings")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 9), st.integers(0, 9), st.randoms(use_true_random=False), st.text())
+def test_what_is_put_is_got_bit_for_bit(
+    tmp_path_factory: pytest.TempPathFactory, rows: int, columns: int, bits: random.Random, key: str
+) -> None:
+    disk = Disk(tmp_path_factory.mktemp("bits"))
+    array = np.frombuffer(bits.randbytes(4 * rows * columns), np.float32).reshape(rows, columns)
+    here = EmbeddingCache(disk)
+    assert here.get(key) is None
+    here.put(key, array)
+    assert same(here.get(key), array)
+    assert same(got(disk, key), array)
+    assert not EmbeddingCache(disk).holds(f"{key}.")
+
+
+def test_a_strided_array_and_its_writable_origin(disk: Disk) -> None:
+    array = np.arange(24, dtype=np.float32).reshape(4, 6)[::2, ::-1]
+    put(disk, "strided", array)
+    assert same(got(disk, "strided"), array)
+    for found in (got(disk, "strided"), EmbeddingCache(disk).get("strided")):
+        assert found is not None
+        with pytest.raises(ValueError, match="read-only"):
+            found[0, 0] = 1
+
+
+def test_one_key_in_two_namespaces_is_two(disk: Disk) -> None:
+    asked: list[str] = []
+
+    def projector(name: str) -> str:
+        asked.append(name)
+        return name
+
+    one, two = (EmbeddingCache(disk, namespace=lambda name=name: projector(name)) for name in ("one", "two"))
+    assert not asked
+    one.put("key", FEW)
+    assert two.get("key") is None
+    two.put("key", FEW + 1)
+    assert same(EmbeddingCache(disk, namespace=lambda: "one").get("key"), FEW)
+    assert asked == ["one", "two"]
+
+
+def test_the_folder_is_the_users_alone(disk: Disk) -> None:
+    put(disk, "key", FEW)
+    if sys.platform != "win32":
+        assert disk.folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_cut_or_grown_file_is_absent_and_dropped(disk: Disk) -> None:
+    put(disk, "key", FEW)
+    [path] = entries(disk.folder)
+    whole = path.read_bytes()
+    for damaged in (*(whole[:length] for length in range(len(whole))), whole + b"\0", whole * 2):
+        path.write_bytes(damaged)
+        assert got(disk, "key") is None
+        assert not path.exists()
+    put(disk, "key", FEW)
+    assert same(got(disk, "key"), FEW)
+
+
+def test_a_flipped_bit_anywhere_is_seen(disk: Disk) -> None:
+    put(disk, "key", FEW)
+    [path] = entries(disk.folder)
+    whole = path.read_bytes()
+    for at in range(len(whole)):
+        for bit in range(8):
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :])
+            assert got(disk, "key") is None, (at, bit)
+
+
+def test_zeros_in_place_of_what_was_not_flushed_are_seen(disk: Disk) -> None:
+    array = np.ones((40, 300), np.float32)
+    put(disk, "key", array)
+    [path] = entries(disk.folder)
+    whole = path.read_bytes()
+    for page in range(0, len(whole), 4096):
+        path.write_bytes(whole[:page] + bytes(len(whole[page : page + 4096])) + whole[page + 4096 :])
+        assert got(disk, "key") is None
+
+
+def test_another_entrys_file_under_its_name_is_seen(disk: Disk) -> None:
+    put(disk, "one", FEW)
+    [one] = entries(disk.folder)
+    put(disk, "two", FEW + 1)
+    [two] = set(entries(disk.folder)) - {one}
+    two.replace(one)
+    assert got(disk, "one") is None
+
+
+def test_the_least_recently_used_go_and_the_bound_holds(tmp_path: Path) -> None:
+    disk = Disk(tmp_path, most_bytes=1_000_000)
+    arrays = {f"{i}": np.full((20, 256), i, np.float32) for i in range(120)}  # 20 KB each: 2.4 MB
+    cache = EmbeddingCache(disk, memory_bytes=0)
+    before, began = set[Path](), time.time() - 1000
+    for i, (key, array) in enumerate(arrays.items()):
+        cache.put(key, array)
+        [path] = set(entries(tmp_path)) - before
+        os.utime(path, (began + i, began + i))  # the system's own times may be equal for some milliseconds
+        cache.trim()
+        assert i < 5 or cache.holds("5"), "what is used stays"
+        cache.trim()
+        before = set(entries(tmp_path))
+        assert usage(tmp_path)[1] <= disk.most_bytes
+    left = [key for key in arrays if got(disk, key) is not None]
+    newest = [key for key in arrays if int(key) >= 120 - len(left) + 1]
+    assert left == ["5", *newest]
+    assert len(left) >= 40
+    assert all(same(got(disk, key), arrays[key]) for key in left)
+
+
+def test_a_lower_bound_later_is_kept_to(tmp_path: Path) -> None:
+    for i in range(40):
+        put(Disk(tmp_path), f"{i}", np.full((20, 256), i, np.float32))
+    put(Disk(tmp_path, most_bytes=200_000), "one more", np.zeros((20, 256), np.float32))
+    assert usage(tmp_path)[1] <= 200_000
+    assert got(Disk(tmp_path), "one more") is not None
+
+
+def test_what_would_push_out_everything_is_kept_in_memory_only(tmp_path: Path) -> None:
+    cache = EmbeddingCache(Disk(tmp_path, most_bytes=100_000))
+    large = np.zeros((256, 256), np.float32)
+    cache.put("large", large)
+    assert same(cache.get("large"), large)
+    assert usage(tmp_path) == (0, 0)
+
+
+def test_memory_is_bounded_but_for_what_is_in_use() -> None:
+    cache = EmbeddingCache(memory_bytes=3 * FEW.nbytes)
+    for key in "abcdef":
+        cache.put(key, FEW)
+    cache.put("a", FEW)
+    assert all(cache.holds(key) for key in "abcdef")
+    cache.get("b")
+    cache.trim(frozenset("c"))
+    assert [key for key in "abcdef" if cache.holds(key)] == ["b", "c", "f"]
+    cache.trim(frozenset("abcdef"))
+    assert cache.holds("c")
+
+
+def test_foreign_files_and_links_are_left_alone(disk: Disk, tmp_path: Path) -> None:
+    put(disk, "link", FEW)
+    [linked] = entries(disk.folder)
+    outside = linked.replace(tmp_path / "outside")
+    put(disk, "folder", FEW)
+    [taken] = entries(disk.folder)
+    taken.unlink()
+    taken.mkdir()
+    try:
+        linked.symlink_to(outside)
+    except OSError:
+        pytest.skip("this system lets nobody make links")
+    names = ("notes.txt", "abc.embedding", f"{'0' * 40}.embedding.txt", f"{'A' * 40}.embedding")
+    foreign = [place / name for place in (disk.folder, disk.folder / "new", taken) for name in names]
+    for path in foreign:
+        path.write_text("mine", encoding="utf-8")
+        os.utime(path, (0, 0))
+    before = outside.read_bytes()
+
+    assert got(disk, "link") is None
+    assert got(disk, "folder") is None
+    for i in range(40):
+        for key in ("link", "folder", f"{i}"):
+            put(Disk(disk.folder, most_bytes=10_000), key, np.full((5, 16), i, np.float32))
+    clear(disk.folder)
+    assert usage(disk.folder) == (0, 0)
+    assert linked.is_symlink()
+    assert outside.read_bytes() == before
+    assert all(path.read_text(encoding="utf-8") == "mine" for path in foreign)
+
+
+def test_what_dead_processes_left_is_cleaned(disk: Disk) -> None:
+    put(disk, "key", FEW)
+    old, young = (disk.folder / "new" / f"{digit * 40}.{digit * 16}" for digit in "01")
+    for path in (old, young):
+        path.write_bytes(b"half")
+    hour_ago = time.time() - 3600
+    os.utime(old, (hour_ago, hour_ago))
+    put(disk, "other", FEW)
+    assert not old.exists()
+    assert young.exists(), "somebody may be writing it"
+    clear(disk.folder)
+    assert not young.exists()
+
+
+def blocked_by_a_file(folder: Path) -> None:
+    folder.parent.mkdir(parents=True)
+    folder.write_text("no folder", encoding="utf-8")
+
+
+def blocked_below(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    (folder / "new").write_text("no folder", encoding="utf-8")
+
+
+def blocked_by_rights(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    folder.chmod(0o500)
+    if os.access(folder, os.W_OK):
+        pytest.skip("this user may write anywhere")
+
+
+@pytest.mark.parametrize("block", [blocked_by_a_file, blocked_below, blocked_by_rights])
+def test_a_folder_that_cannot_be_written_is_a_cache_in_memory(disk: Disk, block: Any) -> None:
+    block(disk.folder)
+    cache = EmbeddingCache(disk)
+    for i in range(3):
+        assert cache.get(f"{i}") is None
+        cache.put(f"{i}", FEW + i)
+    assert all(same(cache.get(f"{i}"), FEW + i) for i in range(3))
+    assert got(disk, "0") is None
+
+
+def test_what_can_only_be_read_is_read(disk: Disk) -> None:
+    put(disk, "key", FEW)
+    (disk.folder / "new").rmdir()
+    (disk.folder / "new").write_text("no folder", encoding="utf-8")
+    cache = EmbeddingCache(disk)
+    cache.put("other", FEW)
+    assert same(cache.get("key"), FEW)
+
+
+def test_a_disk_that_is_full_half_way_is_a_cache_in_memory(disk: Disk) -> None:
+    resource = pytest.importorskip("resource", reason="this system has no such limit")
+    assert resource
+    program = (
+        "import resource, sys, pathlib, numpy as np\n"
+        "from vrt_lite.embeddings import Disk, EmbeddingCache\n"
+        "cache = EmbeddingCache(Disk(pathlib.Path(sys.argv[1])))\n"
+        "cache.put('small', np.zeros((8, 8), np.float32))\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))\n"
+        "cache.put('large', np.ones((99, 99), np.float32))\n"
+        "assert cache.get('large').sum() == 99 * 99\n"
+    )
+    subprocess.run([sys.executable, "-c", program, str(disk.folder)], check=True, timeout=60)
+    assert got(disk, "small") is not None
+    assert got(disk, "large") is None
+    assert list((disk.folder / "new").iterdir()) == []
+
+
+@pytest.fixture
+def processes() -> Iterator[list[BaseProcess]]:
+    started: list[BaseProcess] = []
+    yield started
+    for process in started:
+        process.kill()
+        process.join()
+
+
+def test_killed_processes_leave_nothing_wrong(tmp_path: Path, processes: list[BaseProcess]) -> None:
+    context = multiprocessing.get_context("spawn" if sys.platform == "win32" else "forkserver")
+    if sys.platform != "win32":
+        context.set_forkserver_preload(["vrt_lite.embeddings"])  # what takes long
+    chance = random.Random(7)
+    folder, stop = tmp_path / "embeddings", tmp_path / "stop"
+
+    def start(seed: int) -> tuple[BaseProcess, Any]:
+        began, found = context.Event(), context.Value("q", 0, lock=False)
+        process = context.Process(target=work, args=(folder, seed, stop, began, found))
+        processes.append(process)
+        process.start()
+        assert began.wait(60)
+        return process, found
+
+    survivor, found = start(0)
+    for kill in range(KILLS):
+        victim, _ = start(kill + 1)
+        time.sleep(chance.uniform(0, 0.05))
+        assert victim.exitcode is None, "a wrong embedding was read"
+        victim.kill()
+        victim.join()
+        assert survivor.exitcode is None, "a wrong embedding was read"
+    late, found_late = start(KILLS + 1)
+    time.sleep(0.5)
+    stop.touch()
+    for process in (survivor, late):
+        process.join(60)
+        assert process.exitcode == 0
+    assert min(found.value, found_late.value) > 0, "both went on"
+
+    disk = Disk(folder, most_bytes=SHARED_BYTES)
+    kept = {key: array for key in range(KEYS) if (array := got(disk, f"{key}")) is not None}
+    assert kept
+    assert all(same(array, expected(key)) for key, array in kept.items())
+    # Two processes may each have been about to write one when the other looked.
+    assert usage(folder)[1] <= SHARED_BYTES + 2 * expected(KEYS).nbytes
+    for path in (folder / "new").iterdir():
+        os.utime(path, (0, 0))
+    put(disk, "after", FEW)
+    assert list((folder / "new").iterdir()) == []
+
+
+def judged(a: Path, b: Path, **options: Any) -> Judgement:
+    with Judge(settings=Settings(threads=1, **options)) as judge:
+        return judge.compare(a, b, prompt=PROMPT)
+
+
+def said(judgement: Judgement) -> list[tuple[str, object]]:
+    return [(r.reply.text, r.reply.odds) for order in judgement.orders for r in order.rounds]
+
+
+def test_a_second_run_encodes_nothing_and_says_the_same(own_home: Path) -> None:
+    without = judged(A, B, cache=False)
+    assert not (own_home / "embeddings").exists()
+    first, second = judged(A, B), judged(A, B)
+    exchanged = judged(B, A)
+    shown = sum(len(r.shown) for r in first.orders[0].rounds)
+    assert without.counters["frames_encoded"] == first.counters["frames_encoded"] == shown
+    assert second.counters["frames_encoded"] == 0
+    assert second.counters["frames_reused"] == first.counters["frames_reused"] + shown
+    assert exchanged.orders[0].rounds[0].reply.usage.frames_encoded == 0
+    assert said(without) == said(first) == said(second)
+    assert without.verdict == first.verdict == second.verdict
+
+
+def test_a_damaged_or_unwritable_cache_changes_no_verdict(own_home: Path) -> None:
+    first = judged(A, B)
+    for number, path in enumerate(entries(own_home / "embeddings")):
+        data = bytearray(path.read_bytes())
+        data[number * len(data) // 20] ^= 1
+        path.write_bytes(data)
+    second = judged(A, B)
+    assert second.counters["frames_encoded"] == first.counters["frames_encoded"]
+    assert said(second) == said(first)
+    assert judged(A, B).counters["frames_encoded"] == 0
+    clear(own_home / "embeddings")
+    (own_home / "embeddings" / "written").unlink()
+    (own_home / "embeddings" / "written").mkdir()
+    assert said(judged(A, B)) == said(first)
+    assert usage(own_home / "embeddings") == (0, 0)
+
+
+def test_the_bits_depend_on_the_engine_but_not_on_its_threads() -> None:
+    keys = {engine_key(on_gpu=gpu, flash_attention=flash) for gpu in (False, True) for flash in (-1, 0, 1)}
+    assert len(keys) == 6
+    files = find()
+    frames = np.random.default_rng(1).integers(0, 256, (2, 140, 252, 3), dtype=np.uint8)
+    found: list[NDArray[np.float32]] = []
+    for threads in (1, 2, 3):
+        engine = EngineSettings(gpu_layers=0, threads=threads)
+        with Model(files.text, settings=engine) as model, Vision(files.projector, model, settings=engine) as vision:
+            key = content_key(list(frames))
+            vision.encode(key, list(frames))
+            found.append(vision.embeddings(key))
+    assert same(found[0], found[1])
+    assert same(found[0], found[2])
+
+
+def test_the_command_shows_and_clears(own_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["cache"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        str(own_home / "embeddings"),
+        "0 embeddings, 0.0 MB (at most 2000 MB)",
+    ]
+    put(Disk(own_home / "embeddings"), "key", np.zeros((500, 500), np.float32))
+    assert run(["cache"]) == 0
+    assert "1 embeddings, 1.0 MB" in capsys.readouterr().out
+    assert run(["cache", "--clear"]) == 0
+    assert "1 embeddings are deleted, 1.0 MB" in capsys.readouterr().out
+    assert usage(own_home / "embeddings") == (0, 0)
+
+
+def test_the_size_is_set_by_a_variable(
+    own_home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("VRT_LITE_CACHE_MB", "5")
+    assert users_disk() == Disk(own_home / "embeddings", 5_000_000)
+    monkeypatch.setenv("VRT_LITE_CACHE_MB", "0")
+    assert users_disk() is None
+    assert judged(A, B).counters["frames_encoded"] > 0
+    assert not (own_home / "embeddings").exists()
+    for wrong in ("-1", "2G", "²", "1e3"):
+        monkeypatch.setenv("VRT_LITE_CACHE_MB", wrong)
+        with pytest.raises(UsageError, match="VRT_LITE_CACHE_MB"):
+            users_disk()
+        assert run(["compare", str(A), str(B), "--prompt", PROMPT, "-q"]) == 2
+        assert len(capsys.readouterr().err.splitlines()) == 1
