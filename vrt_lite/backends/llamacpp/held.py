@@ -61,18 +61,15 @@ class Held:
     def __init__(self, context: Context, embeddings: Embeddings, prefixes: Prefixes) -> None:
         self.context = context
         self.items: list[Item] = []
+        self.position = 0
+        self._tokens = 0
         self._embeddings = embeddings
         self._prefixes = prefixes
 
     @property
-    def position(self) -> int:
-        """Where the next item goes."""
-        return sum(1 if isinstance(item, int) else item.positions for item in self.items)
-
-    @property
     def room(self) -> int:
         """Tokens that still fit. One place stays free: a lone token may be evaluated beside another."""
-        return self.context.size - tokens_in(self.items) - 1
+        return self.context.size - self._tokens - 1
 
     def read(self, items: list[Item], observe: Observe) -> int:
         """Make the cache hold `items`; how many of them it held before. The last is evaluated: its logits are asked."""
@@ -81,7 +78,7 @@ class Held:
         if prefix and len(prefix[0]) > kept:
             self.cut(0)
             self.context.restore(prefix[1])
-            self.items = list(prefix[0])
+            self._extend(prefix[0])
             kept = len(self.items)
         self.cut(kept)
         first = _first_video(items)
@@ -98,7 +95,7 @@ class Held:
             for fed in self.context.feed(run, self.position):
                 observe(Prefill(done + fed, total))
             done += len(run)
-            self.items.extend(run)
+            self._extend(run)
         return kept
 
     def show(self, block: FrameBlock) -> None:
@@ -109,23 +106,36 @@ class Held:
             feed = self.context.feed_patch_in_order if step == before else self.context.feed_patch
             feed(self._embeddings(key), positions)
             before = step
-        self.items.append(block)
+        self._extend([block])
 
     def write(self, tokens: list[int]) -> list[NDArray[np.float32]]:
         """Go on with tokens; the logits after each."""
         rows = self.context.feed_for_logits(tokens, self.position)
-        self.items.extend(tokens)
+        self._extend(tokens)
         return list(rows)
 
     def cut(self, count: int) -> None:
         """Keep the first `count` items."""
+        cut = self.items[count:]
         del self.items[count:]
+        self.position -= positions_in(cut)
+        self._tokens -= tokens_in(cut)
         self.context.cut(self.position)
+
+    def _extend(self, items: Sequence[Item]) -> None:
+        self.items.extend(items)
+        self.position += positions_in(items)
+        self._tokens += tokens_in(items)
 
 
 def tokens_in(items: Sequence[Item]) -> int:
     """Places that items take up in the cache."""
     return sum(1 if isinstance(item, int) else item.tokens for item in items)
+
+
+def positions_in(items: Sequence[Item]) -> int:
+    """Positions that items take up."""
+    return sum(1 if isinstance(item, int) else item.positions for item in items)
 
 
 def runs(items: Sequence[Item]) -> Iterator[list[int] | FrameBlock]:

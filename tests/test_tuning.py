@@ -1,0 +1,401 @@
+"""What `tune` finds is kept for one model on one machine, used by compare, and never in a user's way."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pytest
+
+from vrt_lite.backends import this_machine
+from vrt_lite.backends.llamacpp.context import Context
+from vrt_lite.backends.llamacpp.engine import Model
+from vrt_lite.backends.llamacpp.measure import Bench, tune
+from vrt_lite.backends.llamacpp.vision import Vision
+from vrt_lite.backends.settings import EngineSettings
+from vrt_lite.cli import run
+from vrt_lite.errors import ModelError
+from vrt_lite.modelfiles import ModelFiles, find
+from vrt_lite.search import STAGES, Found, Setup, Stage, axes, search
+from vrt_lite.tuning import Machine, Speed, Tuning, applied, forget, load, save, tuned, tuning_file, with_projector
+
+JUDGE = find()
+HERE = Machine("A processor", 8, (), "engine 1: AVX2 = 1")
+SLOW, QUICK = Speed(2.0, 50.0, 8.0), Speed(1.0, 90.0, 9.0)
+FOUND = Tuning(
+    threads=4,
+    repack=True,
+    flash_attention=None,
+    ubatch=1024,
+    kv_type="f16",
+    projector="x.gguf",
+    speed=QUICK,
+    default_speed=SLOW,
+)
+EXAMPLES = [str(Path(__file__).parent.parent / "examples" / name) for name in ("a.mp4", "b.mp4")]
+SCHEMA = Path(__file__).parent.parent / "vrt_lite" / "schema" / "judgement.schema.json"
+
+
+def test_what_is_kept_comes_back() -> None:
+    assert load(JUDGE, HERE) is None
+    path = save(FOUND, JUDGE, HERE)
+    assert load(JUDGE, HERE) == FOUND
+    assert tuned(JUDGE, EngineSettings(), HERE) == (EngineSettings(threads=4, repack=True, ubatch=1024), True)
+    assert path.is_file()
+    assert forget(JUDGE, HERE)
+    assert not forget(JUDGE, HERE)
+    assert tuned(JUDGE, EngineSettings(), HERE) == (EngineSettings(), False)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(HERE, processor="Another"),
+        replace(HERE, cpus=4),
+        replace(HERE, gpus=("A GPU",)),
+        replace(HERE, engine="engine 2: AVX2 = 1"),
+    ],
+)
+def test_another_machine_with_the_same_home_measures_for_itself(other: Machine) -> None:
+    path = save(FOUND, JUDGE, HERE)
+    assert load(JUDGE, other) is None
+    # Nor does a file count that was copied to the other's name.
+    shutil.copy(path, tuning_file(JUDGE, other))
+    assert load(JUDGE, other) is None
+
+
+def test_another_model_of_the_same_name_size_and_time_is_not_taken_for_this_one(tmp_path: Path) -> None:
+    text = tmp_path / JUDGE.text.name
+    shutil.copy2(JUDGE.text, text)
+    there = replace(JUDGE, text=text)
+    save(FOUND, there, HERE)
+    assert load(JUDGE, HERE) == FOUND  # the same file elsewhere is the same model
+    status, data = text.stat(), bytearray(text.read_bytes())
+    data[200] ^= 1
+    text.write_bytes(data)
+    assert text.stat().st_size == status.st_size
+    assert load(there, HERE) is None
+
+
+def changed(**values: object) -> Callable[[dict[str, object]], object]:
+    def change(table: dict[str, object]) -> object:
+        inner = table["tuning"]
+        assert isinstance(inner, dict)
+        return {**table, "tuning": {**inner, **values}}
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda _: [],
+        lambda _: None,
+        lambda table: {**table, "format": 0},
+        lambda table: {**table, "tuning": 3},
+        lambda table: {"format": table["format"]},
+        changed(threads=0),
+        changed(threads=True),
+        changed(threads="8"),
+        changed(repack="yes"),
+        changed(flash_attention=1),
+        changed(ubatch=10**9),
+        changed(kv_type="q4_0"),
+        changed(kv_type="q8_0", flash_attention=False),
+        changed(projector=None),
+        changed(speed={}),
+        changed(speed={"pair_seconds": 1.0, "prefill": 0.0, "decode": 1.0}),
+        changed(unknown=1),
+    ],
+)
+def test_a_file_that_is_not_right_counts_as_absent(change: Callable[[dict[str, object]], object]) -> None:
+    path = save(FOUND, JUDGE, HERE)
+    path.write_text(json.dumps(change(json.loads(path.read_bytes()))), encoding="utf-8")
+    assert load(JUDGE, HERE) is None
+
+
+def test_a_broken_file_counts_as_absent() -> None:
+    path = save(FOUND, JUDGE, HERE)
+    whole = path.read_bytes()
+    for data in (
+        b"",
+        whole[: len(whole) // 2],
+        b"\xff\xfe",
+        b"[" * 60_000,
+        whole.replace(b"1.0", b"NaN"),
+        bytes(10**6),
+    ):
+        path.write_bytes(data)
+        assert load(JUDGE, HERE) is None
+    path.unlink()
+    path.mkdir()
+    assert load(JUDGE, HERE) is None
+
+
+def test_what_the_user_chose_stays() -> None:
+    assert applied(FOUND, EngineSettings(threads=2)) == EngineSettings(threads=2, repack=True, ubatch=1024)
+    assert applied(FOUND, EngineSettings(kv_type="q8_0", ubatch=256)) == EngineSettings(
+        threads=4, repack=True, ubatch=256, kv_type="q8_0"
+    )
+    # Together with what the user chose the engine could not run: nothing is taken.
+    off = replace(FOUND, flash_attention=False)
+    assert applied(off, EngineSettings(kv_type="q8_0")) == EngineSettings(kv_type="q8_0")
+
+
+def test_layers_that_the_user_put_on_a_gpu_were_not_measured() -> None:
+    with_gpu = replace(HERE, gpus=("A GPU",))
+    save(FOUND, JUDGE, with_gpu)
+    save(FOUND, JUDGE, HERE)
+    assert not tuned(JUDGE, EngineSettings(gpu_layers=3), with_gpu)[1]
+    assert tuned(JUDGE, EngineSettings(), with_gpu)[1]
+    assert tuned(JUDGE, EngineSettings(gpu_layers=0), HERE)[1]
+    assert not tuned(JUDGE, EngineSettings(exact=True), HERE)[1]
+
+
+@pytest.fixture
+def several(tmp_path: Path) -> ModelFiles:
+    """A judge with its projector in three types; for these tests all are the same file."""
+    folder = tmp_path / "judge"
+    shutil.copytree(JUDGE.text.parent, folder)
+    f16 = folder / JUDGE.projector.name
+    for kind in ("BF16", "Q8_0"):
+        shutil.copy(f16, f16.with_name(f16.name.replace("F16", kind)))
+    return find(folder)
+
+
+def test_of_several_types_of_projector_the_measured_one_is_taken(several: ModelFiles) -> None:
+    bf16 = replace(HERE, engine="engine: AVX512_BF16 = 1")
+    names = [path.name.removeprefix("mmproj-vrt-tiny-0-") for path in several.projectors]
+    assert names == ["F16.gguf", "Q8_0.gguf", "BF16.gguf"]
+    assert with_projector(several, lambda: HERE).projector.name.endswith("-F16.gguf")
+    assert with_projector(several, lambda: bf16).projector.name.endswith("BF16.gguf")
+    save(replace(FOUND, projector=several.projectors[1].name), several, bf16)
+    assert with_projector(several, lambda: bf16).projector == several.projectors[1]
+    # One that is named stays, and the machine is not even asked.
+    named = find(several.text, projector=several.projectors[0])
+    assert with_projector(named, lambda: pytest.fail("asked")) == named
+
+
+def test_projectors_of_other_names_are_not_exchanged(several: ModelFiles) -> None:
+    shutil.copy(several.projector, several.projector.with_name("mmproj-another-F16.gguf"))
+    with pytest.raises(ModelError, match="must hold one projector"):
+        find(several.text)
+
+
+Table = dict[str, dict[Stage, float]]
+"""By a setup's name: the factor on each stage's seconds."""
+
+
+def searched(factors: Table, *, noise: float = 0.0, budget: float = 1e9, costs: float = 1.0) -> tuple[Found, list[str]]:
+    """A search on a machine whose speed is given by a table; a measurement takes `costs` seconds of its clock."""
+    start = Setup(EngineSettings(), Path("F16.gguf"))
+    usual: dict[Stage, float] = {"vision": 4.0, "prefill": 1 / 60, "decode": 1 / 7}
+    measured: list[str] = []
+    draw = np.random.default_rng(0)
+
+    def named(setup: Setup) -> list[str]:
+        s = setup.settings
+        flash = {None: "", False: "flash off", True: "flash on"}[s.flash_attention]
+        names = [f"threads {s.threads}", "repack" if s.repack else "", flash, f"ubatch {s.ubatch}", s.kv_type]
+        return [*names, setup.projector.name]
+
+    def measure(setup: Setup, stage: Stage) -> float:
+        measured.append(f"{stage} {' '.join(named(setup))}")
+        factor = np.prod([factors.get(name, {}).get(stage, 1.0) for name in named(setup)])
+        return float(usual[stage] * factor * (1 + noise * draw.uniform(-1, 1)))
+
+    found = search(
+        start,
+        axes(
+            [Path("F16.gguf"), Path("BF16.gguf")],
+            physical_cpus=4,
+            usable_cpus=8,
+            repack_fits=lambda: True,
+            long_prefill=lambda: True,
+        ),
+        measure=measure,
+        budget_seconds=budget,
+        clock=lambda: len(measured) * costs,
+    )
+    return found, measured
+
+
+def test_what_wins_clearly_is_taken_and_the_rest_stays() -> None:
+    slower: dict[Stage, float] = {"vision": 1.5, "prefill": 1.6, "decode": 1.6}
+    found, _ = searched(
+        {
+            "threads 4": {"vision": 0.9, "prefill": 0.85, "decode": 0.8},
+            "threads 2": slower,
+            "repack": {"prefill": 1.7, "decode": 0.8},
+            "flash off": {"vision": 1.6},
+            "q8_0": {"prefill": 1.3},
+            "BF16.gguf": {"vision": 0.6},
+        }
+    )
+    assert found.setup == Setup(EngineSettings(threads=4), Path("BF16.gguf"))
+    assert found.speed.verdict_seconds < 0.8 * found.default_speed.verdict_seconds
+    assert [t.outcome for t in found.tried if t.name == "threads"] == ["taken", "not faster"]
+    assert found.speed.pair_seconds == pytest.approx(4.0 * 0.9 * 0.6)
+
+
+def test_noise_takes_nothing() -> None:
+    found, _ = searched({}, noise=0.04)
+    assert found.setup == Setup(EngineSettings(), Path("F16.gguf"))
+    assert "taken" not in {tried.outcome for tried in found.tried}
+
+
+def test_less_accuracy_must_win_twice_as_clearly() -> None:
+    def kv(factor: float) -> str:
+        return searched({"q8_0": {"prefill": factor, "decode": factor}})[0].setup.settings.kv_type
+
+    assert kv(0.88) == "f16"  # 8 % of the whole
+    assert kv(0.7) == "q8_0"
+
+
+def test_quantised_values_are_never_tried_without_flash_attention() -> None:
+    found, measured = searched({"flash off": {"vision": 0.5, "prefill": 0.5, "decode": 0.5}})
+    assert found.setup.settings.flash_attention is False
+    assert not any("q8_0" in name for name in measured)
+
+
+def test_what_is_clearly_worse_is_stopped_early() -> None:
+    _, measured = searched({"flash off": {"vision": 9.0}})
+    assert [name for name in measured if "flash off" in name] == [
+        "vision threads None  flash off ubatch 512 f16 F16.gguf"
+    ]
+
+
+def test_the_budget_is_kept_and_what_it_does_not_reach_stays() -> None:
+    for budget in (1, 5, 9, 14, 30):
+        found, measured = searched({"repack": {"prefill": 0.1, "decode": 0.1}}, budget=budget)
+        assert len(measured) <= max(budget, len(STAGES)) + 3  # the other side of a second look
+        late = [tried for tried in found.tried if tried.outcome == "no time"]
+        assert bool(late) == (budget < 30)
+        assert found.setup.settings.repack == (budget >= 30)
+
+
+def test_a_setting_that_the_engine_refuses_is_left_out() -> None:
+    def measure(setup: Setup, stage: Stage) -> float:
+        if setup.settings.repack:
+            raise ModelError("The engine gives other logits.")
+        return 1.0
+
+    options = axes([], physical_cpus=2, usable_cpus=2, repack_fits=lambda: True, long_prefill=lambda: True)
+    found = search(Setup(EngineSettings(), JUDGE.projector), options, measure=measure, budget_seconds=100)
+    assert [(t.outcome, t.reason) for t in found.tried if t.name == "repack"] == [
+        ("refused", "The engine gives other logits.")
+    ]
+    assert not found.setup.settings.repack
+
+
+def test_all_that_is_tried_the_engine_can_run(several: ModelFiles) -> None:
+    start = Setup(EngineSettings(), several.projector)
+    setups = [start]
+    options = axes(
+        several.projectors, physical_cpus=2, usable_cpus=4, repack_fits=lambda: True, long_prefill=lambda: True
+    )
+    for axis in options:
+        setups += axis.options(start).values()
+    assert len(setups) == 9
+    frame = np.random.default_rng(0).integers(0, 256, (140, 252, 3), dtype=np.uint8)
+    for setup in setups:
+        with (
+            Model(several.text, settings=setup.settings) as model,
+            Context(model, size=256, largest_block=45, settings=setup.settings) as context,
+            Vision(setup.projector, model, settings=setup.settings) as vision,
+        ):
+            list(context.feed(model.tokens("Which is better?", special=False), 0))
+            assert np.isfinite(context.logits()).all()
+            vision.encode("key", [frame, frame])
+            assert np.isfinite(vision.embeddings("key")).all()
+
+
+def test_another_models_projector_is_not_taken_for_a_type_of_this_one(several: ModelFiles) -> None:
+    """Other weights under the name of another type: as quick, and refused for what they compute."""
+    from gguf import GGUFReader
+
+    data = bytearray(several.projectors[2].read_bytes())
+    for tensor in GGUFReader(several.projectors[2]).tensors:
+        if tensor.name.startswith("mm.") and tensor.name.endswith("weight"):
+            start, size = int(tensor.data_offset), int(tensor.n_bytes)
+            values = np.frombuffer(data, np.float16, size // 2, start).copy()
+            np.random.default_rng(1).shuffle(values)
+            data[start : start + size] = values.tobytes()
+    several.projectors[2].write_bytes(data)
+    with Bench(several, profile=several.profile, budget_seconds=2) as bench:
+        bench.measure(Setup(EngineSettings(), several.projectors[0]), "vision")
+        bench.measure(Setup(EngineSettings(), several.projectors[1]), "vision")
+        with pytest.raises(ModelError, match="other embeddings"):
+            bench.measure(Setup(EngineSettings(), several.projectors[2]), "vision")
+
+
+def test_measuring_gives_figures_for_every_stage() -> None:
+    tuning, found = tune(JUDGE, profile=JUDGE.profile, budget_seconds=1)
+    assert found.tried[0].outcome == "default"
+    assert set(found.tried[0].seconds) == set(STAGES)
+    for speed in (tuning.speed, tuning.default_speed):
+        assert min(speed.pair_seconds, speed.prefill, speed.decode, speed.verdict_seconds) > 0
+    assert load(JUDGE, this_machine()) is None  # measuring alone keeps nothing
+
+
+def output(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
+    status = run(arguments)
+    out, err = capfd.readouterr()
+    assert status == 0, err
+    return out
+
+
+def test_compare_uses_what_tune_found(capfd: pytest.CaptureFixture[str], own_home: Path) -> None:
+    def engine(*options: str) -> tuple[dict[str, object], object]:
+        judgement = json.loads(
+            output(capfd, "compare", *EXAMPLES, "--prompt", "A red square moving right.", "--json", *options)
+        )
+        jsonschema.validate(judgement, json.loads(SCHEMA.read_text(encoding="utf-8")))
+        return judgement["settings"]["engine"], judgement["verdict"]
+
+    assert engine()[0]["tuned"] is False
+    told = json.loads(output(capfd, "tune", "--budget", "3", "--json"))
+    assert told["tuning"]["projector"] == JUDGE.projector.name
+    assert Path(told["file"]).is_relative_to(own_home)
+    first, second = engine(), engine()
+    assert first == second  # settings and verdict, to the last bit
+    used = {name: told["tuning"][name] for name in ("threads", "repack", "flash_attention", "ubatch", "kv_type")}
+    assert first[0].items() >= {**used, "tuned": True}.items()
+    # What is found on another day may differ, what the user says does not.
+    found = load(JUDGE, this_machine())
+    assert found
+    save(replace(found, threads=2, ubatch=256), JUDGE, this_machine())
+    mine = {**used, "threads": 1, "ubatch": 256, "tuned": True}
+    assert engine("--threads", "1")[0].items() >= mine.items()
+    assert "deleted" in output(capfd, "tune", "--forget")
+    assert engine()[0]["tuned"] is False
+    assert "nothing was kept" in output(capfd, "tune", "--forget")
+
+
+def test_tune_says_what_it_measured(capfd: pytest.CaptureFixture[str]) -> None:
+    lines = output(capfd, "tune", "--budget", "1").splitlines()
+    assert lines[0].split()[:2] == ["SETTING", "VALUE"]
+    assert lines[1].split()[0] == "default"
+    assert "times as fast as the defaults" in lines[-1]
+
+
+def test_an_interrupt_keeps_nothing(own_home: Path) -> None:
+    code = (
+        "import signal, sys, threading\n"
+        "from vrt_lite.cli import run\n"
+        "threading.Timer(2, lambda: signal.raise_signal(signal.SIGINT)).start()\n"
+        "sys.exit(run(['tune', '--budget', '600']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, encoding="utf-8", check=False)
+    assert done.returncode == 130
+    assert done.stderr.splitlines()[-1] == "vrt-lite: Interrupted."
+    assert not done.stdout
+    assert not list(itertools.chain(own_home.rglob("*.json"), own_home.rglob("*.new")))
