@@ -1,20 +1,21 @@
 """Writes a Qwen2.5-VL checkpoint of a published shape with random weights: for cost, never for answers.
 
-Knows the shapes of the 3B and the 7B. Streams: memory is one block of random numbers, whatever the size. The
-tokenizer is a small one of bytes and the control tokens; the vocabulary's other rows have no text.
+Knows the shapes of the 3B and the 7B, and a tiny one for tests. Streams: memory is one block of random numbers,
+whatever the size. The tokenizer knows bytes, the words of `bench.words` and the control tokens; the vocabulary's
+other rows have no text.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-ROWS = {"3b": 151_936, "7b": 152_064}
-_FIRST_ADDED = 257
+from bench import words
+
 _BLOCK = 2**23
 _SHARD_BYTES = 4 * 2**30
 _SPLIT = (
@@ -29,8 +30,19 @@ _ADDED = ("<tool_call>", "</tool_call>")
 
 
 @dataclass(frozen=True, slots=True)
+class Tower:
+    """The vision tower's shape; every `full_every`-th block attends to the whole picture."""
+
+    depth: int
+    width: int
+    feed_forward: int
+    heads: int
+    full_every: int = 8
+
+
+@dataclass(frozen=True, slots=True)
 class Shape:
-    """The text model's shape; the vision tower's is the same for both but for its output width."""
+    """The text model's shape, and its vision tower's."""
 
     layers: int
     width: int
@@ -39,22 +51,33 @@ class Shape:
     feed_forward: int
     rows: int
     tied: bool
+    tower: Tower = Tower(32, 1280, 3420, 16)
 
 
 SHAPES = {
-    "3b": Shape(36, 2048, 16, 2, 11_008, ROWS["3b"], tied=True),
-    "7b": Shape(28, 3584, 28, 4, 18_944, ROWS["7b"], tied=False),
+    "3b": Shape(36, 2048, 16, 2, 11_008, 151_936, tied=True),
+    "7b": Shape(28, 3584, 28, 4, 18_944, 152_064, tied=False),
+    # Of no published model: all parts are there, a judgement takes seconds.
+    "tiny": Shape(9, 256, 2, 1, 512, 2048, tied=False, tower=Tower(2, 160, 320, 2, full_every=2)),
 }
-_VISION = {"depth": 32, "width": 1280, "feed_forward": 3420, "heads": 16}
 
 
-def write(folder: Path, name: str) -> int:
-    """Write the checkpoint "3b" or "7b" into `folder` (BF16, shards of 4 GB); the bytes of its tensors."""
-    shape = SHAPES[name]
+def cut(shape: Shape, *, layers: int | None = None, vision_layers: int | None = None) -> Shape:
+    """The shape with fewer layers. ValueError for a tower that would have no block of full attention."""
+    tower = shape.tower
+    if vision_layers is not None:
+        if vision_layers % tower.full_every:
+            raise ValueError(f"vision layers are {vision_layers}, needs to be a multiple of {tower.full_every}")
+        tower = replace(tower, depth=vision_layers)
+    return replace(shape, layers=layers or shape.layers, tower=tower)
+
+
+def write(folder: Path, shape: Shape) -> int:
+    """Write a checkpoint of this shape into `folder` (BF16, shards of 4 GB); the bytes of its tensors."""
     folder.mkdir(parents=True, exist_ok=True)
     shards: list[list[tuple[str, tuple[int, ...]]]] = [[]]
     held = total = 0
-    for tensor in _tensors(shape):
+    for tensor in tensors(shape):
         size = 2 * int(np.prod(tensor[1]))
         if held and held + size > _SHARD_BYTES:
             shards.append([])
@@ -63,11 +86,18 @@ def write(folder: Path, name: str) -> int:
         held += size
         total += size
     names = [f"model-{i + 1:05}-of-{len(shards):05}.safetensors" for i in range(len(shards))]
-    for file, tensors in zip(names, shards, strict=True):
-        _write_shard(folder / file, tensors)
-    weight_map = {tensor: file for file, tensors in zip(names, shards, strict=True) for tensor, _ in tensors}
+    for file, held_by in zip(names, shards, strict=True):
+        _write_shard(folder / file, held_by)
+    weight_map = {tensor: file for file, held_by in zip(names, shards, strict=True) for tensor, _ in held_by}
+    index = {"metadata": {"total_size": total}, "weight_map": weight_map}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+    write_documents(folder, shape)
+    return total
+
+
+def write_documents(folder: Path, shape: Shape) -> None:
+    """Write all of a checkpoint's files but the weights."""
     documents = {
-        "model.safetensors.index.json": {"metadata": {"total_size": total}, "weight_map": weight_map},
         "config.json": _config(shape),
         "tokenizer.json": _tokenizer(),
         "tokenizer_config.json": {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "add_bos_token": False},
@@ -83,10 +113,10 @@ def write(folder: Path, name: str) -> int:
     }
     for file, document in documents.items():
         (folder / file).write_text(json.dumps(document), encoding="utf-8")
-    return total
 
 
-def _tensors(shape: Shape) -> Iterator[tuple[str, tuple[int, ...]]]:
+def tensors(shape: Shape) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Name and shape of every tensor of a checkpoint."""
     w, kv = shape.width, shape.width // shape.heads * shape.kv_heads
     yield "model.embed_tokens.weight", (shape.rows, w)
     for i in range(shape.layers):
@@ -103,13 +133,13 @@ def _tensors(shape: Shape) -> Iterator[tuple[str, tuple[int, ...]]]:
     yield "model.norm.weight", (w,)
     if not shape.tied:
         yield "lm_head.weight", (shape.rows, w)
-    yield from _vision_tensors(w)
+    yield from _vision_tensors(shape.tower, w)
 
 
-def _vision_tensors(out: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-    w, feed = _VISION["width"], _VISION["feed_forward"]
+def _vision_tensors(tower: Tower, out: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    w, feed = tower.width, tower.feed_forward
     yield "visual.patch_embed.proj.weight", (w, 3, 2, 14, 14)
-    for i in range(_VISION["depth"]):
+    for i in range(tower.depth):
         block = f"visual.blocks.{i}"
         for norm in ("norm1", "norm2"):
             yield f"{block}.{norm}.weight", (w,)
@@ -143,7 +173,8 @@ def _write_shard(path: Path, tensors: list[tuple[str, tuple[int, ...]]]) -> None
 
 
 def _config(shape: Shape) -> dict[str, object]:
-    ids = {name: _FIRST_ADDED + i for i, name in enumerate((*_CONTROL, *_ADDED))}
+    tower, first = shape.tower, _first_added()
+    ids = {name: first + i for i, name in enumerate((*_CONTROL, *_ADDED))}
     return {
         "architectures": ["Qwen2_5_VLForConditionalGeneration"],
         "model_type": "qwen2_5_vl",
@@ -168,41 +199,47 @@ def _config(shape: Shape) -> dict[str, object]:
         "use_sliding_window": False,
         "vocab_size": shape.rows,
         "vision_config": {
-            "depth": _VISION["depth"],
+            "depth": tower.depth,
             "hidden_act": "silu",
-            "hidden_size": _VISION["width"],
-            "intermediate_size": _VISION["feed_forward"],
-            "num_heads": _VISION["heads"],
+            "hidden_size": tower.width,
+            "intermediate_size": tower.feed_forward,
+            "num_heads": tower.heads,
             "in_chans": 3,
             "out_hidden_size": shape.width,
             "patch_size": 14,
             "spatial_merge_size": 2,
             "spatial_patch_size": 14,
             "window_size": 112,
-            "fullatt_block_indexes": [7, 15, 23, 31],
+            "fullatt_block_indexes": list(range(tower.full_every - 1, tower.depth, tower.full_every)),
             "tokens_per_second": 2,
             "temporal_patch_size": 2,
         },
     }
 
 
+def _first_added() -> int:
+    """The id of the first control token: bytes and learnt words stand before it."""
+    return 256 + len(words.merges())
+
+
 def _tokenizer() -> dict[str, object]:
-    """Bytes as the published tokenizer spells them, one merge, and the control tokens behind them."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in printable]
-    spelling = {byte: chr(byte) for byte in printable} | {byte: chr(256 + i) for i, byte in enumerate(others)}
+    """Bytes as the published tokenizer spells them, the merges that make words, and the control tokens behind them."""
+    first, merges = _first_added(), words.merges()
     added = [
-        {"id": _FIRST_ADDED + i, "content": name, "special": name in _CONTROL, "normalized": False}
+        {"id": first + i, "content": name, "special": name in _CONTROL, "normalized": False}
         | {"single_word": False, "lstrip": False, "rstrip": False}
         for i, name in enumerate((*_CONTROL, *_ADDED))
     ]
     split = {"type": "Split", "pattern": {"Regex": _SPLIT}, "behavior": "Isolated", "invert": False}
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
+    vocabulary = {words.SPELLING[byte]: byte for byte in range(256)}
+    vocabulary |= {left + right: 256 + i for i, (left, right) in enumerate(merges)}
+    model = {"type": "BPE", "vocab": vocabulary, "merges": [f"{left} {right}" for left, right in merges]}
     return {
         "version": "1.0",
         "added_tokens": added,
         "normalizer": {"type": "NFC"},
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, level]},
         "decoder": level,
-        "model": {"type": "BPE", "vocab": {spelling[b]: b for b in range(256)} | {"he": 256}, "merges": ["h e"]},
+        "model": model,
     }

@@ -62,8 +62,8 @@ def export_pair(
     check_name(stem)
     given: dict[str, Any] = dict(authorship or {}) | ({"name": name} if name else {})
     files = [
-        _text_file(checkpoint, out / f"{stem}-{text_type.upper()}.gguf", text_type, given),
-        _vision_file(checkpoint, out / f"mmproj-{stem}-{projector_type.upper()}.gguf", projector_type, given),
+        text_file(checkpoint, out / f"{stem}-{text_type.upper()}.gguf", text_type, given),
+        vision_file(checkpoint, out / f"mmproj-{stem}-{projector_type.upper()}.gguf", projector_type, given),
     ]
     lora.check_used(checkpoint, [target.stored for file in files for target in file.targets])
     total, done = sum(target.size for file in files for target in file.targets), 0
@@ -87,7 +87,8 @@ def check_name(stem: str) -> None:
         raise UsageError(f"name is {stem!r}, needs to be a plain file name: give another with --name")
 
 
-def _text_file(checkpoint: Checkpoint, path: Path, file_type: str, given: dict[str, Any]) -> File:
+def text_file(checkpoint: Checkpoint, path: Path, file_type: str, given: dict[str, Any]) -> File:
+    """The text model's file, its weights still in the checkpoint."""
     config, folder, tied = text.config(checkpoint), checkpoint.folder, text.is_tied(checkpoint)
     elsewhere = (vision.PREFIX, "lm_head.") if tied else vision.PREFIX
     tensors = {name: stored for name, stored in checkpoint.tensors.items() if not name.startswith(elsewhere)}
@@ -98,7 +99,8 @@ def _text_file(checkpoint: Checkpoint, path: Path, file_type: str, given: dict[s
     return File(path, text.ARCHITECTURE, ("model", metadata), [*before, VERSION, *after], targets)
 
 
-def _vision_file(checkpoint: Checkpoint, path: Path, file_type: str, given: dict[str, Any]) -> File:
+def vision_file(checkpoint: Checkpoint, path: Path, file_type: str, given: dict[str, Any]) -> File:
+    """The projector's file, its weights still in the checkpoint."""
     config = vision.config(checkpoint, text_width=text.config(checkpoint).integer("hidden_size"))
     tensors = {n: stored for n, stored in checkpoint.tensors.items() if n.startswith(vision.PREFIX)}
     targets = resolve(vision.placements(config), tensors, checkpoint.folder, file_type)

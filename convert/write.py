@@ -122,8 +122,18 @@ def storage_type(name: str, shape: tuple[int, ...], requested: GGMLQuantizationT
     return requested
 
 
-def write_gguf(path: Path, file: File, advance: Callable[[int], None]) -> None:
-    """Write `file` under another name, its temporary one. `advance` is told bytes as they go."""
+def write_gguf(
+    path: Path,
+    file: File,
+    advance: Callable[[int], None],
+    *,
+    encoded: Callable[[Target], np.ndarray] | None = None,
+) -> None:
+    """Write `file` under another name, its temporary one. `advance` is told bytes as they go.
+
+    `encoded` gives a tensor's bytes in place of the checkpoint.
+    """
+    tensor_bytes = encoded or encode
     writer = GGUFWriter(path, file.architecture)
     try:
         for t in file.targets:
@@ -142,7 +152,7 @@ def write_gguf(path: Path, file: File, advance: Callable[[int], None]) -> None:
             raise ModelError(f"README.md or a JSON file has a value of the wrong type: {error}") from error
         writer.write_ti_data_to_file()
         for t in file.targets:
-            writer.write_tensor_data(encode(t))
+            writer.write_tensor_data(tensor_bytes(t))
             advance(t.size)
         writer.flush()
     finally:

@@ -1,0 +1,154 @@
+"""One side of a comparison in a process of its own: `python -m bench.side`, a job in on stdin, what it cost out.
+
+A process of its own, so that peak memory is that side's alone and nothing one side computed helps the other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import click
+
+from bench import words
+from bench.report import peak_resident_bytes
+from bench.scenes import Scenes
+from vrt_lite.backends.settings import EngineSettings
+from vrt_lite.interfaces import Backend, Sampling
+from vrt_lite.judge import Pair, Trial, judge
+from vrt_lite.profile import Profile, default_profile
+from vrt_lite.sampled import smart_resize
+
+SIDES = ("ours", "stock", "transformers")
+STAGES = ("vision", "prefill", "generate")
+COUNTERS = ("frames_encoded", "frames_reused", "tokens_prefilled", "tokens_reused", "tokens_generated")
+SOURCE_SIZE = (1280, 720)
+CLIP_SECONDS = 6.0
+_ROOT = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What one process does. `plan` lists judgements: the two clips' numbers, and the rounds.
+
+    `engine` are settings of ours by name, where they are not to be the defaults.
+    """
+
+    side: str
+    text: str
+    projector: str
+    plan: tuple[tuple[int, int, int], ...]
+    threads: int
+    max_pixels: int
+    stock_context: int = 8192
+    checkpoint: str = ""
+    dtype: str = "bfloat16"
+    gpu_layers: int | None = 0
+    engine: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Side(Backend, Protocol):
+    """A back end that writes what it was told to."""
+
+    whole_seconds: float
+
+    def say(self, texts: Sequence[str]) -> None: ...  # noqa: D102
+
+
+def profile_for(max_pixels: int) -> Profile:
+    """VR-Thinker's own profile at a pixel budget."""
+    profile = default_profile()
+    return replace(profile, max_pixels=max_pixels, min_pixels=min(profile.min_pixels, max_pixels))
+
+
+def frame_size(max_pixels: int) -> tuple[int, int]:
+    """(width, height) of a 720p frame as shown."""
+    profile = profile_for(max_pixels)
+    return smart_resize(*SOURCE_SIZE, min_pixels=profile.min_pixels, max_pixels=profile.max_pixels)
+
+
+def run(job: Job, *, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Do a job in a process of its own; what it cost. A side that fails ends the whole run with its reason."""
+    child = subprocess.run(
+        [sys.executable, "-m", "bench.side"],
+        input=json.dumps(asdict(job)),
+        cwd=_ROOT,
+        env=os.environ | (environment or {}),
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+    )
+    if child.returncode:
+        lines = [line for line in child.stderr.splitlines() if line.strip()] or ["it gave no reason"]
+        raise click.ClickException(f"The side {job.side!r} ended with status {child.returncode}: {lines[-1]}")
+    return json.loads(child.stdout.splitlines()[-1])
+
+
+def open_side(job: Job) -> AbstractContextManager[Side]:
+    """The side's back end, loaded. Imports no other side's libraries."""
+    text, projector, profile = Path(job.text), Path(job.projector), profile_for(job.max_pixels)
+    if job.side == "ours":
+        from bench.ours import Ours  # noqa: PLC0415
+
+        settings = EngineSettings(**{"threads": job.threads, "gpu_layers": job.gpu_layers, **job.engine})
+        return Ours(text, projector, profile=profile, settings=settings)
+    if job.side == "stock":
+        from bench.stock import Stock  # noqa: PLC0415
+
+        width, height = frame_size(job.max_pixels)
+        image = width * height // 28**2
+        return Stock(text, projector, context=job.stock_context, threads=job.threads, largest_image=image)
+    from bench.transformers_side import Transformers  # noqa: PLC0415
+
+    return Transformers(Path(job.checkpoint), profile=profile, threads=job.threads, dtype=job.dtype)
+
+
+def work(job: Job) -> dict[str, Any]:
+    """Do a job in this process."""
+    profile, size = profile_for(job.max_pixels), frame_size(job.max_pixels)
+    pair = Pair(words.replies()["caption"], (CLIP_SECONDS, CLIP_SECONDS))
+    began = time.perf_counter()
+    judgements: list[dict[str, Any]] = []
+    with open_side(job) as side:
+        loaded = time.perf_counter() - began
+        for number, (first, second, rounds) in enumerate(job.plan):
+            side.say(words.script(rounds, number=number))
+            before = side.whole_seconds
+            trial = judge(pair, profile, side, Scenes((first, second), size), sampling=Sampling(profile.max_new_tokens))
+            judgements.append(_cost(trial, side.whole_seconds - before))
+        peak = peak_resident_bytes()
+    return {"load_seconds": loaded, "peak_resident_bytes": peak, "judgements": judgements}
+
+
+def _cost(trial: Trial, whole_seconds: float) -> dict[str, Any]:
+    usages = [r.reply.usage for r in trial.rounds]
+    return {
+        "rounds": len(trial.rounds),
+        "outcomes": [r.outcome for r in trial.rounds],
+        "choices": {key: preference.winner for key, preference in trial.verdict.preferences.items()},
+        "odds": {key: preference.odds for key, preference in trial.verdict.preferences.items()},
+        "whole": whole_seconds,
+        **{stage: sum(getattr(usage, f"{stage}_seconds") for usage in usages) for stage in STAGES},
+        **{name: sum(getattr(usage, name) for usage in usages) for name in COUNTERS},
+    }
+
+
+def main() -> None:
+    """Read a job, do it, write what it cost."""
+    values = json.load(sys.stdin)
+    job = Job(**{**values, "plan": tuple(tuple(entry) for entry in values["plan"])})
+    result = work(job)
+    print(json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""The reference as a peer: transformers on the CPU, driven through the same rounds, its own inputs each round anew.
+
+Runs a checkpoint folder of the shape that is measured (`python -m bench checkpoint`), for it reads no GGUF.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from convert.reference import Reference
+from vrt_lite.interfaces import FrameStore, Observe, Sampling
+from vrt_lite.profile import Profile
+from vrt_lite.protocol.messages import Conversation, Reply, Usage
+
+
+class Transformers(Reference):
+    """A back end of the same interface as ours. F32 and BF16 are known; attention is torch's own fused one."""
+
+    def __init__(self, folder: Path, *, profile: Profile, threads: int, dtype: str) -> None:
+        super().__init__(folder, min_pixels=profile.min_pixels, max_pixels=profile.max_pixels)
+        self._torch.set_num_threads(threads)
+        self._model = self._model.to(getattr(self._torch, dtype))
+        self._model.set_attn_implementation("sdpa")
+        self.whole_seconds = self._vision_seconds = 0.0
+        self._said: Iterator[str] = iter(())
+        visual = self._model.model.visual
+        visual.register_forward_pre_hook(self._began)
+        visual.register_forward_hook(self._ended)
+        # NumPy has no BF16.
+        self._model.lm_head.register_forward_hook(lambda module, arguments, logits: logits.float())
+
+    def __enter__(self) -> Transformers:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Nothing is held that the process's end does not free."""
+
+    def say(self, texts: Sequence[str]) -> None:
+        """What the next replies will be."""
+        self._said = iter(texts)
+
+    def reply(self, conversation: Conversation, frames: FrameStore, *, sampling: Sampling, observe: Observe) -> Reply:
+        """The next text, at the cost of writing it."""
+        text = next(self._said)
+        tokens = self._tokenizer.encode(text, add_special_tokens=False)
+        self._vision_seconds = 0.0
+        began = time.perf_counter()
+        turn = self._turn(conversation, frames)
+        next(turn)
+        read = time.perf_counter()
+        for token in tokens:
+            turn.send(token)
+        wrote = time.perf_counter()
+        turn.close()
+        self.whole_seconds += wrote - began
+        usage = Usage(
+            tokens_generated=len(tokens),
+            frames_encoded=sum(len(message.frames) for message in conversation),
+            vision_seconds=self._vision_seconds,
+            prefill_seconds=read - began - self._vision_seconds,
+            generate_seconds=wrote - read,
+        )
+        return Reply(text, tuple(tokens), usage=usage)
+
+    def _began(self, *_: Any) -> None:
+        self._at = time.perf_counter()
+
+    def _ended(self, *_: Any) -> None:
+        self._vision_seconds += time.perf_counter() - self._at

@@ -1,0 +1,140 @@
+"""Every verb runs end to end on something small. What it took is nobody's business here; what was counted is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from PIL import Image
+
+from bench import words
+from bench.__main__ import cli
+from bench.checkpoint import SHAPES
+from bench.pair import write_pair
+from bench.report import Figure, Report
+from bench.side import profile_for
+from vrt_lite.protocol import tags, tool
+from vrt_lite.protocol.frames import shown_first
+
+SMALL = ("--max-pixels", "12544", "--threads", "1")
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pair")
+    write_pair(folder, "tiny", SHAPES["tiny"])
+    return folder
+
+
+def run(*arguments: str) -> str:
+    done = CliRunner().invoke(cli, arguments, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.mark.parametrize("number", [0, 7])
+def test_every_text_that_is_written_is_what_its_round_needs(number: int) -> None:
+    profile = profile_for(200_704)
+    *calls, final = [tags.parse(text) for text in words.script(3, number=number)]
+    assert isinstance(final, tags.Answer)
+    assert "Video 1" in final.notes.snapshot or number
+    shown = {frame for clip in (0, 1) for frame in shown_first(profile.workspace, profile.first_frames, clip)}
+    for call in calls:
+        assert isinstance(call, tags.FrameCall)
+        assert call.recommendation
+        granted = tool.read(call.payload, workspace=profile.workspace, limit=profile.frames_per_call)
+        assert isinstance(granted, tool.Granted)
+        assert len(granted.frames) == profile.frames_per_call
+        assert not shown & set(granted.frames), "a frame that was seen already costs nothing"
+        shown |= set(granted.frames)
+
+
+def test_a_later_judgement_says_its_notes_in_other_words_order() -> None:
+    first, later = words.script(1)[0], words.script(1, number=1)[0]
+    assert first != later
+    assert sorted(first.split()) == sorted(later.split())
+
+
+def test_a_verdict_against_the_stock_handler(pair: Path, tmp_path: Path) -> None:
+    file = tmp_path / "verdict.json"
+    output = run("verdict", "--model", str(pair), *SMALL, "--rounds", "2", "--json", str(file))
+    assert "2 rounds, whole" in output
+    assert "transformers: not measured" in output
+    report = json.loads(file.read_text(encoding="utf-8"))
+    found: dict[str, Any] = {side: runs[0]["judgements"][0] for side, runs in report["detail"]["2 rounds"].items()}
+    assert set(found) == {"ours", "stock"}
+    for one in found.values():
+        assert one["outcomes"] == ["tool", "final"]
+        assert one["choices"] == {"TA": 1, "VQ": 1, "MQ": 1, "OA": 1}
+    assert found["ours"]["tokens_generated"] == found["stock"]["tokens_generated"]
+    # 8 first frames and 8 of the call: once here; there the first ones again in the second round.
+    assert (found["ours"]["frames_encoded"], found["stock"]["frames_encoded"]) == (16, 24)
+    assert found["ours"]["frames_reused"] == 8
+    headlines = [figure for figure in report["figures"] if figure["headline"]]
+    assert [set(figure["ratios"]) for figure in headlines] == [{"stock"}]
+    assert report["machine"]["packages"]["llama-cpp-python"]
+
+
+def test_a_ranking_encodes_each_clip_once(pair: Path, tmp_path: Path) -> None:
+    file = tmp_path / "rank.json"
+    output = run("rank", "--model", str(pair), *SMALL, "--clips", "3", "--sample", "1", "--json", str(file))
+    assert "measured on 1 judgements of 6, its figures times 6" in output
+    ours = json.loads(file.read_text(encoding="utf-8"))["detail"]["ours"][0]["judgements"]
+    assert len(ours) == 6
+    assert sum(judgement["frames_encoded"] for judgement in ours) == 3 * 4
+
+
+def test_frames_of_a_long_clip_against_decoding_all(tmp_path: Path) -> None:
+    clip, file = tmp_path / "long.mp4", tmp_path / "video.json"
+    assert "frames" in run("clip", str(clip), "--minutes", "0.4", "--size", "320", "180")
+    output = run("video", str(clip), "--frames", "4", "--json", str(file))
+    assert "pyav, all: the same frames" in output
+    assert "OTHER FRAMES" not in output
+    report = json.loads(file.read_text(encoding="utf-8"))
+    assert report["options"]["frames"] == [0, 240, 479, 719]
+
+
+def test_overhead_is_a_share_of_the_whole(tmp_path: Path) -> None:
+    file = tmp_path / "overhead.json"
+    run("overhead", "--repeat", "1", "--threads", "1", "--json", str(file))
+    assert 0 < json.loads(file.read_text(encoding="utf-8"))["detail"]["share"] < 1
+
+
+def test_a_chart_is_drawn_of_headlines(tmp_path: Path) -> None:
+    figures = [Figure("whole", "s", {"ours": 2.0, "stock": 5.0, "other": 90.0}, "A verdict")]
+    file, chart = tmp_path / "report.json", tmp_path / "chart.png"
+    file.write_text(json.dumps(Report("verdict", "A title", {}, figures).to_json()), encoding="utf-8")
+    run("plot", str(file), "-o", str(chart))
+    with Image.open(chart) as picture:
+        assert picture.width == 1760
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("plot", "{file}", "-o", "{file}.png"), "is no report of this bench"),
+        (("verdict", "--model", "{folder}"), "must hold one text GGUF"),
+        (("verdict", "--model", "{folder}", "--sides", "ours,theirs"), "known are ours, stock, transformers"),
+        (("model", "7b", "{folder}", "--vision-layers", "3"), "multiple of 8"),
+    ],
+)
+def test_what_cannot_be_measured_is_said_in_one_line(tmp_path: Path, arguments: tuple[str, ...], reason: str) -> None:
+    (tmp_path / "file.json").write_text("[]", encoding="utf-8")
+    given = [a.format(file=tmp_path / "file.json", folder=tmp_path) for a in arguments]
+    done = CliRunner().invoke(cli, given)
+    assert done.exit_code != 0
+    assert reason in done.output
+
+
+def test_no_gpu_is_said_in_one_line(pair: Path) -> None:
+    from bench.gpu import has_gpu
+
+    if has_gpu():
+        pytest.skip("there is a GPU")
+    done = CliRunner().invoke(cli, ["gpu", "--model", str(pair)])
+    assert done.exit_code == 1
+    assert done.output.startswith("Error: llama-cpp-python here has no GPU back end")
+    assert len(done.output.splitlines()) == 1
