@@ -21,11 +21,12 @@ from vrt_lite.choose import CONTEXT_BYTES, choose, quant_of
 from vrt_lite.cli import run
 from vrt_lite.errors import ModelError
 from vrt_lite.hub import HubFile, Listing
-from vrt_lite.modelfiles import BUNDLED, find, memory_needed
+from vrt_lite.memory import memory_needed
+from vrt_lite.modelfiles import BUNDLED, find
 from vrt_lite.pull import wanted
 from vrt_lite.recipes import recipes
 
-KILLS = 12
+KILLS = int(os.environ.get("VRT_LITE_KILLS", "30"))
 ROOT = Path(__file__).parent.parent
 JUDGE = find()
 TEXT, PROJECTOR = JUDGE.text.name, JUDGE.projector.name

@@ -23,7 +23,7 @@ from convert.place import SUFFIX, make_room, placing
 from convert.quantize import quantize_pair
 
 ROOT = Path(__file__).resolve().parents[2]
-KILLS = int(os.environ.get("VRT_LITE_KILLS", "15"))  # of each verb
+KILLS = int(os.environ.get("VRT_LITE_KILLS", "30"))  # of each verb
 WIDTH, ROWS = 256, 1 << 12  # an embedding of 4 MiB in float32
 
 
@@ -51,6 +51,13 @@ def wait_until_it_writes(run: BaseProcess, out: Path) -> None:
         time.sleep(0.002)
 
 
+def children_of(run: BaseProcess) -> list[psutil.Process]:
+    try:
+        return psutil.Process(run.pid).children()
+    except psutil.NoSuchProcess:  # it has ended
+        return []
+
+
 def digests(out: Path, pattern: str = "*.gguf") -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in out.glob(pattern)}
 
@@ -64,7 +71,7 @@ def kill_again_and_again(
         run = begin()
         wait_until_it_writes(run, out)
         time.sleep(generator.uniform(0, longest_seconds))
-        children = psutil.Process(run.pid).children() if run.is_alive() else []
+        children = children_of(run)
         run.kill()
         run.join()
         cut += run.exitcode != 0

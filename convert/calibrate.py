@@ -1,0 +1,186 @@
+"""The verb `calibrate`: an importance matrix from what a pair's judge reads and writes over given clips.
+
+Knows which files of a folder judge, which pairs count, and the format of llama-imatrix (tools/imatrix/imatrix.cpp,
+`save_imatrix`). Refuses to know the engine's graph (convert/activations.py) and what a verdict says: that the model
+read and wrote is what counts.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from gguf import GGUFReader, GGUFWriter
+
+from convert import text
+from convert.activations import Inputs, Watch
+from convert.pairs import ClipPair
+from convert.place import Written, describe, make_room, placing
+from convert.quantize import UNQUANTIZED
+from vrt_lite.api import LONGEST_PROMPT, Judge
+from vrt_lite.backends.llamacpp import LlamaCppBackend
+from vrt_lite.backends.settings import EngineSettings
+from vrt_lite.errors import ModelError, NoVerdictError, UsageError, VideoError
+from vrt_lite.modelfiles import ModelFiles, find, read_header
+
+CHUNK_TOKENS = 512
+"""The unit of the file's chunk count: llama.cpp's default context, in which llama-imatrix reads."""
+
+TYPE = "imatrix"
+Sums = dict[str, Inputs]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Told before each pair, by number from 0 and of how many, and of each that is passed over, with the reason."""
+
+    begins: Callable[[int, int], None] = lambda number, total: None
+    skips: Callable[[ClipPair, str], None] = lambda pair, reason: None
+
+
+def calibrate(
+    source: Path,
+    pairs: Sequence[ClipPair],
+    *,
+    out: Path,
+    datasets: Sequence[str],
+    projector: Path | None = None,
+    progress: Progress | None = None,
+) -> Written:
+    """Judge the pairs with the model in `source` and write the importance matrix `out`, which names `datasets`.
+
+    `source` is a folder or a text GGUF, of any type. A pair that cannot be judged is passed over; a judgement without
+    a verdict counts. Each pair counts alike, wherever it stands in the list. Raises ModelError for files that cannot be
+    used and if no pair could be judged, UsageError for `out` and captions, OutOfMemoryError.
+    """
+    if not pairs:
+        raise UsageError("nothing to judge: give --clips A B with --caption, or --pairs FILE")
+    for pair in pairs:
+        if len(pair.caption) > LONGEST_PROMPT:
+            raise UsageError(
+                f"the caption {pair.caption:.40}... is longer than {LONGEST_PROMPT} characters: shorten it"
+            )
+    _check_out(out)
+    files = judge_files(source, projector)
+    sums = _judged(files, pairs, progress or Progress())
+    with placing([out]) as (part,):
+        write_matrix(part, sums, datasets)
+    return describe(out)
+
+
+def judge_files(source: Path, projector: Path | None) -> ModelFiles:
+    """The pair to judge with: of several language models in a folder the one that is not quantised.
+
+    Its projector is the one of its own name, or else the largest beside it, which is the most exact.
+    """
+    path = _text_in(source) if source.is_dir() else source
+    if projector is None:
+        beside = sorted(path.parent.glob("*mmproj*.gguf"), key=lambda file: file.stat().st_size)
+        own = path.with_name(f"mmproj-{path.name}")
+        projector = own if own in beside else beside[-1] if beside else None
+    return find(path, projector=projector)
+
+
+def _text_in(folder: Path) -> Path:
+    headers = {path: read_header(path) for path in sorted(folder.glob("*.gguf")) if "mmproj" not in path.name}
+    texts = {path: h for path, h in headers.items() if h.get("general.architecture") == text.ARCHITECTURE}
+    if not texts:
+        raise ModelError(f"{folder} holds no language model ({text.ARCHITECTURE}) as GGUF: `export` makes one")
+    whole = [path for path, header in texts.items() if header.get("general.file_type") in UNQUANTIZED]
+    found = whole or list(texts)
+    if len(found) != 1:
+        raise ModelError(f"{folder} holds {', '.join(path.name for path in found)}: give one of these files")
+    return found[0]
+
+
+def _check_out(out: Path) -> None:
+    """Before the first pair, not when hours of judging would be lost."""
+    if not out.parent.is_dir():
+        raise UsageError(f"{out} cannot be written: there is no folder {out.parent}")
+    if out.exists() and not (out.is_file() and _is_matrix(out)):
+        raise UsageError(f"{out} is there and is no importance matrix: give another name")
+    make_room(out.parent, 0)
+
+
+def _is_matrix(path: Path) -> bool:
+    try:
+        return read_header(path).get("general.type") == TYPE
+    except ModelError:
+        return False
+
+
+def _judged(files: ModelFiles, pairs: Sequence[ClipPair], progress: Progress) -> Sums:
+    """The sums over all pairs that could be judged."""
+    columns = _columns(files.text)
+    watch = Watch(columns)
+    settings = EngineSettings(on_eval=watch.callback, prefixes=0)
+    sums: Sums = {}
+    with (
+        LlamaCppBackend(files.text, files.projector, profile=files.profile, settings=settings) as backend,
+        Judge(files.text, projector=files.projector, backend=backend) as judge,
+    ):
+        backend.guesses = 0  # what is guessed wrong is evaluated too, and is no text
+        for number, pair in enumerate(pairs):
+            progress.begins(number, len(pairs))
+            backend.reset()  # what a pair begins with is not kept from the one before
+            reason = "both are the same file, of which nothing is judged"
+            try:
+                judge.compare(pair.a, pair.b, prompt=pair.caption)
+            except NoVerdictError as error:
+                reason = str(error)
+            except VideoError as error:
+                watch.take()  # what was read before its clip broke
+                progress.skips(pair, str(error))
+                continue
+            if read := watch.take():
+                sums = {weight: sums[weight] + inputs if sums else inputs for weight, inputs in read.items()}
+            else:
+                progress.skips(pair, reason)
+    progress.begins(len(pairs), len(pairs))
+    _check_sums(sums, columns, files.text)
+    return sums
+
+
+def _columns(path: Path) -> dict[str, int]:
+    """The columns of every weight that is multiplied: every one that a quantiser stores in fewer bits."""
+    found = {tensor.name: int(tensor.shape[0]) for tensor in GGUFReader(path).tensors if len(tensor.shape) > 1}
+    if "output.weight" in found:  # then the embedding is only looked up
+        found.pop("token_embd.weight", None)
+    return found
+
+
+def _check_sums(sums: Sums, columns: Mapping[str, int], path: Path) -> None:
+    if not sums:
+        raise ModelError("no pair could be judged: nothing is written; give clips that play")
+    for weight in columns:
+        if weight not in sums:
+            raise ModelError(f"the engine showed nothing that enters {weight}: this llama-cpp-python is not known here")
+        if not np.isfinite(sums[weight].squares).all():
+            raise ModelError(f"{path}: what enters {weight} is no finite number: the model is broken")
+
+
+def write_matrix(path: Path, sums: Mapping[str, Inputs], datasets: Sequence[str]) -> None:
+    """The GGUF that llama-imatrix writes: by weight the sums of squares and how many rows they are of."""
+    writer = _Writer(os.fspath(path), "")
+    try:
+        writer.add_type(TYPE)
+        writer.add_array("imatrix.datasets", list(datasets))
+        rows = max(inputs.rows for inputs in sums.values())
+        writer.add_uint32("imatrix.chunk_count", -(-rows // CHUNK_TOKENS))
+        writer.add_uint32("imatrix.chunk_size", CHUNK_TOKENS)
+        for weight, inputs in sorted(sums.items()):
+            writer.add_tensor(f"{weight}.in_sum2", inputs.squares.astype(np.float32))
+            writer.add_tensor(f"{weight}.counts", np.array([inputs.rows], np.float32))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+    finally:
+        writer.close()
+
+
+class _Writer(GGUFWriter):
+    def add_architecture(self) -> None:
+        """An importance matrix has none."""
