@@ -1,16 +1,25 @@
 # make demo   sets up .venv and judges the example pair with the bundled judge
 # make test   sets up .venv and runs the tests
-# make check  what CI runs: format, lint, types, wheel, demo, tests
+# make check  format, lint, types, wheel, demo, tests
+# make parity sets up .venv/parity, with torch, and holds the golden files to the reference; CI runs both (.ci/run)
 PYTHON ?= python3
 VENV ?= .venv
+# What the golden files were made with. The public index has torch for Linux with CUDA, some gigabytes; the small build:
+# PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu. TORCH=torch takes the newest.
+TORCH ?= torch==2.13.0
+REFERENCES ?= transformers==4.57.6 transformers==5.23.0
 ifeq ($(OS),Windows_NT)
-BIN := $(VENV)/Scripts
+SCRIPTS := Scripts
 else
-BIN := $(VENV)/bin
+SCRIPTS := bin
 endif
+BIN := $(VENV)/$(SCRIPTS)
 RUN := $(BIN)/python -m
+PARITY := $(VENV)/parity
+PARITY_RUN := $(PARITY)/$(SCRIPTS)/python -m
 
-.PHONY: demo test lint wheel golden check clean
+.PHONY: demo test lint wheel parity check clean
+.NOTPARALLEL:
 
 demo: $(VENV)/run.stamp
 	@$(RUN) vrt_lite compare examples/a.mp4 examples/b.mp4 --prompt "A red square moving right."
@@ -28,6 +37,16 @@ wheel: $(VENV)/lint.stamp
 
 check: lint wheel demo test
 
+# One reference after the other in one environment: torch is what is large. More threads than one contend.
+parity: export OMP_NUM_THREADS := 1
+parity: $(PARITY)/parity.stamp $(REFERENCES)
+
+.PHONY: $(REFERENCES)
+$(REFERENCES): $(PARITY)/parity.stamp
+	@echo "The golden files beside $@"
+	@$(PARITY_RUN) pip install --quiet --disable-pip-version-check --retries 2 "$@"
+	$(PARITY_RUN) pytest tests/parity
+
 # The engine comes as source and is built once, in 3 to 5 minutes on two cores; pip keeps the result.
 $(VENV)/run.stamp: pyproject.toml
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'vrt-lite needs Python 3.11 or newer; this is ' + sys.version + '. Set PYTHON=...')"
@@ -43,6 +62,15 @@ $(VENV)/test.stamp: $(VENV)/run.stamp
 $(VENV)/lint.stamp: $(VENV)/test.stamp
 	@$(RUN) pip install --quiet --disable-pip-version-check --editable ".[lint]"
 	@$(BIN)/python -c "open('$@', 'w').close()"
+
+# Apart from .venv, so that the tests run without torch. A torch that cannot be had ends it here, in a line.
+$(PARITY)/parity.stamp: pyproject.toml
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'vrt-lite needs Python 3.11 or newer; this is ' + sys.version + '. Set PYTHON=...')"
+	@echo "Setting up $(PARITY): $(TORCH), and the engine as above."
+	@$(PYTHON) -m venv $(PARITY)
+	@$(PARITY_RUN) pip install --quiet --disable-pip-version-check --retries 2 "$(TORCH)" || $(PYTHON) -c "import sys; sys.exit('make parity: $(TORCH) cannot be installed, see above. Set TORCH=... to one that can.')"
+	@$(PARITY_RUN) pip install --quiet --disable-pip-version-check --retries 2 --editable ".[test,parity]" $(firstword $(REFERENCES))
+	@$(PARITY)/$(SCRIPTS)/python -c "open('$@', 'w').close()"
 
 clean:
 	$(PYTHON) -c "import shutil; shutil.rmtree('$(VENV)', ignore_errors=True)"

@@ -15,6 +15,8 @@ README.md beside this file shows a whole session.
     projector.py    a projector GGUF in another storage type
     engine.py       llama.cpp's quantiser, in a process of its own
     quantize.py     the verb: smaller files beside a pair
+    activations.py  what enters each weight, read from the engine while it works
+    calibrate.py    the verb: an importance matrix for quantize, from judged clips
     reference.py    the reference implementation, for the next
     verify.py       the verb: a pair against its checkpoint, stage by stage
 """

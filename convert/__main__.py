@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from convert.export import export_pair
+from convert.pairs import given_pairs
 from convert.place import Written
 from convert.quantize import PROJECTOR_TYPES, TEXT_TYPES, quantize_pair
 from convert.source import locate
@@ -140,39 +141,120 @@ def quantize(source: Path, **options: Any) -> None:
 
 
 @convert.command()
-@click.argument("source", metavar="SRC", type=FOLDER)
-@click.argument("folder", metavar="DIR", type=FOLDER)
-@click.option("--clips", metavar="A B", nargs=2, type=FOLDER, help="Two clips to show, instead of drawn ones.")
-@click.option("--caption", help="What the two clips are to show.")
+@click.argument("source", metavar="SRC")
+@click.argument("folders", metavar="DIR...", type=FOLDER, nargs=-1, required=True)
+@click.option("--revision", metavar="REV", help="Branch, tag or commit of a repository; its main branch if not given.")
+@click.option("--clips", metavar="A B", nargs=2, type=FOLDER, multiple=True, help="A pair to judge; repeatable.")
+@click.option("--caption", "captions", multiple=True, help="What the two clips are to show, once for every --clips.")
+@click.option("--pairs", "listed", metavar="FILE", type=FOLDER, help="CSV or JSONL of pairs to judge: a, b, caption.")
 @click.option("--tokens", default=128, show_default=True, type=click.IntRange(1), help="Greedy tokens to compare.")
 @click.option("--table", "out", metavar="FILE", type=FOLDER, help="Markdown file to put the table in.")
-def verify(source: Path, folder: Path, out: Path | None, caption: str | None, **options: Any) -> None:
-    """Measure every pair in DIR against the checkpoint folder SRC that it came from.
+def verify(
+    source: str,
+    folders: tuple[Path, ...],
+    revision: str | None,
+    clips: tuple[tuple[Path, Path], ...],
+    captions: tuple[str, ...],
+    listed: Path | None,
+    tokens: int,
+    out: Path | None,
+) -> None:
+    """Measure every pair in each DIR against the checkpoint SRC that it came from.
+
+    SRC is a folder or OWNER/NAME on the hub, as for `export`.
 
     One conversation of two rounds, with two videos and the frames that a call asked for, goes through
     transformers in F32 and through each language model in DIR with its projector (that of its own type,
     or else the largest). Compared are resized pixels (grey levels), positions, embeddings and logits
-    (relative error), predictions (KL divergence, top-1 agreement), greedy tokens (equal until) and
-    verdict. Give --tokens 1024 for a judge to reach its verdict.
+    (relative error), predictions (KL divergence, top-1 agreement) and greedy tokens (equal until).
 
-    Needs the extra [parity] and the memory for SRC in F32: 4 bytes a weight. --table replaces what
-    stands between the lines <!-- verify:start --> and <!-- verify:end --> of FILE.
+    Then transformers and each language model judge pairs of clips, by the loop of `vrt-lite compare`
+    and greedily. The column verdict counts their equal judgements, four a pair (TA, VQ, MQ, OA): "7 of
+    8 on 2 pairs". Where transformers ended without a verdict there is nothing to count, and it says so.
+
+    The pairs are those of --clips and then those of --pairs: a CSV file with the header a,b,caption, or
+    JSONL with an object of these keys a line; relative paths are meant from that file's folder. Of
+    these the conversation shows the first. Without any, its frames are drawn, and examples/ is judged.
+
+    Needs the extra [parity] and the memory for SRC in F32: 4 bytes a weight. A profile with the clock
+    "exact" needs transformers 5, others are served by 4.57 as well. --table replaces what stands
+    between the lines <!-- verify:start --> and <!-- verify:end --> of FILE.
 
     \b
-    Example:
+    Examples:
       python -m convert verify ~/models/VR-Thinker ~/gguf --clips a.mp4 b.mp4 --caption "A cat jumps."
+      python -m convert verify qunwang13/vr-thinker ~/gguf --revision main --pairs pairs.csv --table README.md
+
+    Exit status: 0 done, 2 a wrong argument or the extra is missing, 3 a clip that cannot be read, 4 a
+    checkpoint or GGUF that cannot be used, 1 any other failure. No distance makes it fail.
     """  # noqa: D301 - as above
     # The engine and the reference are loaded for this verb alone.
-    from convert.verify import CAPTION, table, verify_pairs, write_table  # noqa: PLC0415
+    from convert.verify import table, verify_pairs, write_table  # noqa: PLC0415
 
     def progress(what: str) -> None:
         if sys.stderr.isatty():
-            click.echo(f"reading with {what}", err=True)
+            click.echo(what, err=True)
 
-    rows = verify_pairs(source, folder, caption=caption or CAPTION, progress=progress, **options)
+    pairs = given_pairs(clips, captions, file=listed)
+    found = locate(source, revision=revision, show_progress=sys.stderr.isatty())
+    rows = verify_pairs(found.folder, folders, clips=pairs, tokens=tokens, progress=progress)
     if out:
         write_table(out, rows)
     click.echo(table(rows), nl=False)
+
+
+@convert.command()
+@click.argument("source", metavar="DIR", type=FOLDER)
+@click.option("--out", metavar="FILE", required=True, type=FOLDER, help="Importance matrix to write.")
+@click.option("--clips", metavar="A B", nargs=2, type=FOLDER, multiple=True, help="A pair to judge; repeatable.")
+@click.option("--caption", "captions", multiple=True, help="What the two clips are to show, once for every --clips.")
+@click.option("--pairs", "listed", metavar="FILE", type=FOLDER, help="CSV or JSONL of pairs to judge: a, b, caption.")
+@click.option("--projector", metavar="FILE", type=FOLDER, help="Projector to judge with, if not as described above.")
+def calibrate(
+    source: Path,
+    out: Path,
+    clips: tuple[tuple[Path, Path], ...],
+    captions: tuple[str, ...],
+    listed: Path | None,
+    projector: Path | None,
+) -> None:
+    """Write the importance matrix for `quantize --imatrix`, from clips that you give.
+
+    Judges every pair as `vrt-lite compare` does (the profile's prompt, both videos, the rounds, the
+    frames that the model calls for) and sums up, for each weight matrix of the language model in DIR,
+    the squares of what enters its columns. Nothing else about a judgement changes. No verdict is needed:
+    all that was read and written counts. Prints sha256, bytes and path of FILE, which is the GGUF that
+    llama-imatrix writes and llama-quantize reads.
+
+    The pairs are those of --clips and then those of --pairs: a CSV file with the header a,b,caption, or
+    JSONL with an object of these keys a line; relative paths are meant from that file's folder. Give
+    clips such as the judge will see, some dozens of pairs if you can; a pair takes as long as `compare`
+    does. One with a clip that cannot be judged is named and passed over. If none is left, nothing is
+    written; nor is it if the run is stopped.
+
+    In a folder with several language models the one in F16, BF16 or F32 judges. Where memory is too
+    short for it, give its q8_0 file instead of the folder. The projector is the one beside it that is
+    called mmproj-NAME, or else the largest. Keep FILE out of DIR, which is to hold models alone.
+
+    \b
+    Examples:
+      python -m convert calibrate ~/gguf --pairs ~/clips/pairs.csv --out ~/vr-thinker.imatrix.gguf
+      python -m convert calibrate ~/gguf/VR-Thinker-Q8_0.gguf --clips a.mp4 b.mp4 \\
+          --caption "A cat jumps." --out ~/vr-thinker.imatrix.gguf
+
+    Exit status: 0 done, 2 a wrong argument or too little disk, 4 a model that cannot be used or no pair
+    that can, 5 too little memory, 1 any other failure.
+    """  # noqa: D301 - as above
+    # The engine is loaded for this verb alone.
+    from convert import calibrate as verb  # noqa: PLC0415
+
+    pairs = given_pairs(clips, captions, file=listed)
+    datasets = [*(f"{a.name} {b.name}" for a, b in clips), *([listed.name] if listed else [])]
+    progress = verb.Progress(
+        begins=_progress("judging", "pairs", 1),
+        skips=lambda pair, reason: click.echo(f"convert: {pair.a}, {pair.b} passed over: {reason}", err=True),
+    )
+    _print([verb.calibrate(source, pairs, out=out, datasets=datasets, projector=projector, progress=progress)])
 
 
 def _print(written: Iterable[Written]) -> None:

@@ -1,20 +1,20 @@
-"""The reference: transformers' Qwen2.5-VL in F32 on the CPU, giving the same `Reading` as the engine does.
+"""The reference: transformers' Qwen2.5-VL in F32 on the CPU, a back end that gives the engine's `Reading` as well.
 
 Everything here is the reference's own: its tokenizer, its image processor (the PIL one, which is what videos
 went through as well when these checkpoints were trained), its vision tower, its positions, its language
-model. Of vrt-lite it knows what a conversation is, and refuses to know how an engine evaluates one.
+model. How a turn is drawn and ended is the engine's, so that two turns differ by their logits alone. Of vrt-lite it
+knows what a conversation is, and refuses to know how an engine evaluates one.
 
-Written for transformers 4.57, whose clock is the one of the profile's "truncate". Known of 5.x: it loads the same
-checkpoints and names the weights the same; its clock is the profile's "exact" and its next position ignores
-t, so that positions agree only while t stays within rows and columns and a patch lasts whole seconds; the PIL image
-processor is under another name. Until it was tried, anything but 4.57 to 4.x is refused.
+Two generations of transformers, told apart by what they do with time. 4.57, which these checkpoints were trained
+around, casts a patch's seconds to an integer: the profile's "truncate". 5.x multiplies first: "exact"; and its next
+position after a video ignores t, so that positions are the engine's only while t stays below rows or columns.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from vrt_lite.backends.llamacpp import NEVER_WRITTEN
 from vrt_lite.backends.llamacpp.reading import FRAME, Reading
+from vrt_lite.backends.llamacpp.sampling import Sampler, loops, odds
 from vrt_lite.errors import ModelError, UsageError
-from vrt_lite.interfaces import FrameStore
-from vrt_lite.protocol.messages import Conversation, Generated, Image, Text, Video
+from vrt_lite.interfaces import FrameStore, Observe, Sampling
+from vrt_lite.profile import Clock
+from vrt_lite.protocol.messages import Conversation, Generated, Image, Odds, Reply, StopReason, Text, Video
 
 PATCH, MERGE = 14, 2
+ENDS = ("<|im_end|>", "<|endoftext|>")
+"""Tokens that end a turn."""
+_LOOP_CHECK_EVERY = 32
 Pixels = NDArray[np.uint8]
 
 
@@ -53,27 +59,32 @@ def load_extra() -> tuple[Any, Any]:
         torch, transformers = importlib.import_module("torch"), importlib.import_module("transformers")
     except ImportError as error:
         raise UsageError(f'{error.name} is missing: install the extra with pip install -e ".[parity]".') from error
-    if not transformers.__version__.startswith("4."):
-        raise UsageError(f"transformers is {transformers.__version__}, needs 4.57 or a later 4.x: its clock differs.")
+    if transformers.__version__.partition(".")[0] not in ("4", "5"):
+        raise UsageError(f"transformers is {transformers.__version__}, needs 4.57 to 5.x: install '.[parity]' anew.")
     return torch, transformers
 
 
 class Reference:
-    """A checkpoint folder, loaded by transformers; pixel range and, if given, the clock's rate are the profile's."""
+    """A checkpoint folder, loaded by transformers; pixel range and clock are the profile's.
 
-    def __init__(
-        self, folder: Path, *, min_pixels: int, max_pixels: int, tokens_per_second: float | None = None
-    ) -> None:
+    Raises ModelError for a checkpoint that transformers cannot load, UsageError for a clock that it does not know.
+    """
+
+    def __init__(self, folder: Path, *, min_pixels: int, max_pixels: int, clock: Clock | None = None) -> None:
         self._torch, transformers = load_extra()
+        self.version = str(transformers.__version__)
+        self._truncates = self.version.startswith("4.")
+        self._clock = clock or Clock("truncate" if self._truncates else "exact")
+        if self._clock.rule == "exact" and self._truncates:
+            raise UsageError(f"The profile's clock is exact, transformers {self.version} truncates: install 5.x.")
         transformers.logging.set_verbosity_error()
         transformers.logging.disable_progress_bar()
-        name = "transformers.models.qwen2_vl.image_processing_qwen2_vl"
         self._tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
         self._image_id, self._video_id = self.token("<|image_pad|>"), self.token("<|video_pad|>")
         mine = _read_json(folder / "preprocessor_config.json")
         colours = {key: mine[key] for key in ("image_mean", "image_std")}
         sizes = {"min_pixels": min_pixels, "max_pixels": max_pixels}
-        self._processor = importlib.import_module(name).Qwen2VLImageProcessor(**colours, **sizes)
+        self._processor = self._image_processor()(**colours, **sizes)
         config = transformers.Qwen2_5_VLConfig(**self._config(_read_json(folder / "config.json")))
         kind = transformers.Qwen2_5_VLForConditionalGeneration
         try:
@@ -82,8 +93,13 @@ class Reference:
             ).eval()
         except (OSError, RuntimeError, ValueError) as error:
             raise ModelError(f"transformers cannot load {folder}: {str(error).splitlines()[0]}") from error
-        if tokens_per_second is not None:
-            self._model.config.vision_config.tokens_per_second = tokens_per_second
+        if clock is not None:
+            rate = clock.tokens_per_second * (clock.seconds_per_patch if clock.rule == "fixed" else 1)
+            # Past its setter: 5.x allows whole numbers only, and multiplies by any.
+            vars(self._model.config.vision_config)["tokens_per_second"] = rate
+        self._banned = [self.token(name) for name in NEVER_WRITTEN]
+        self._ends = [self.token(name) for name in ENDS]
+        self._digits = [self.token(digit) for digit in "012"]
 
     def token(self, name: str) -> int:
         """The id of a token by its text; ModelError if the vocabulary lacks it."""
@@ -118,46 +134,82 @@ class Reference:
             logits[self._torch.from_numpy(~shown)].numpy(),
         )
 
-    def write(
-        self,
-        conversation: Conversation,
-        frames: FrameStore,
-        *,
-        tokens: int,
-        banned: Sequence[int],
-        ends: Sequence[int],
-        least: float = 0.0,
-    ) -> Written:
-        """The next turn, greedily: at most `tokens`, never one of `banned`, up to one of `ends`.
-
-        Stops early where the margin falls under `least`.
-        """
-        prepared = self._prepare(conversation, frames)
+    def write(self, conversation: Conversation, frames: FrameStore, *, tokens: int, least: float = 0.0) -> Written:
+        """The next turn, greedily, of at most `tokens`; stops early where the margin falls under `least`."""
+        turn = self._turn(conversation, frames)
+        sampler = Sampler(temperature=0.0, seed=0, banned=self._banned)
         chosen: list[int] = []
-        margin, position = float("inf"), int(prepared.positions.max()) + 1
-        with self._torch.no_grad():
-            out = self._model(**prepared.inputs, position_ids=prepared.positions, use_cache=True)
-            while True:
-                logits = out.logits[0, -1].numpy().copy()
-                logits[list(banned)] = -np.inf
-                second, first = np.sort(logits)[-2:]
-                margin = min(margin, float(first - second) / float(np.abs(logits[np.isfinite(logits)]).max()))
-                token = int(logits.argmax())
-                if token in ends or margin < least:
-                    break
-                chosen.append(token)
-                if len(chosen) == tokens:
-                    break
-                out = self._model(
-                    input_ids=self._torch.tensor([[token]]),
-                    position_ids=self._torch.full((3, 1, 1), position),
-                    past_key_values=out.past_key_values,
-                )
-                position += 1
+        margin = float("inf")
+        logits = next(turn)
+        while True:
+            token = sampler.pick(logits)
+            second, first = np.sort(logits)[-2:]
+            margin = min(margin, float(first - second) / float(np.abs(logits[np.isfinite(logits)]).max()))
+            if token in self._ends or margin < least:
+                break
+            chosen.append(token)
+            if len(chosen) == tokens:
+                break
+            logits = turn.send(token)
         return Written(tuple(chosen), margin)
 
+    def reply(self, conversation: Conversation, frames: FrameStore, *, sampling: Sampling, observe: Observe) -> Reply:
+        """The judge's next turn, as `vrt_lite.interfaces.Backend` has it; `frames` are displayed ones, as in `read`.
+
+        It holds nothing from one turn to the next and tells `observe` nothing.
+        """
+        turn = self._turn(conversation, frames)
+        sampler = Sampler(temperature=sampling.temperature, seed=sampling.seed, banned=self._banned)
+        tokens: list[int] = []
+        digits: dict[int, Odds] = {}
+        text = ""
+        stop: StopReason = "limit"
+        logits = next(turn)
+        while True:
+            token = sampler.pick(logits)
+            if token in self._ends:
+                stop = "end"
+                break
+            tokens.append(token)
+            text = self.text(tokens)
+            if token in self._digits:
+                digits[len(text) - 1] = odds(logits, self._digits)
+            if sampling.concluded(text):
+                stop = "end"
+                break
+            if len(tokens) % _LOOP_CHECK_EVERY == 0 and loops(tokens):
+                stop = "loop"
+                break
+            if len(tokens) == sampling.max_new_tokens:
+                break
+            logits = turn.send(token)
+        return Reply(text, tuple(tokens), stop, digits)
+
+    def _turn(self, conversation: Conversation, frames: FrameStore) -> Generator[NDArray[np.float32], int, None]:
+        """What follows the conversation, and then every token that is sent: logits over the vocabulary."""
+        prepared = self._prepare(conversation, frames)
+        position = int(prepared.positions.max()) + 1
+        inputs = {**prepared.inputs, "position_ids": prepared.positions, "use_cache": True, "logits_to_keep": 1}
+        while True:
+            with self._torch.no_grad():
+                out = self._model(**inputs)
+            token = yield out.logits[0, -1].numpy().copy()
+            inputs = {
+                "input_ids": self._torch.tensor([[token]]),
+                "position_ids": self._torch.full((3, 1, 1), position),
+                "past_key_values": out.past_key_values,
+            }
+            position += 1
+
+    def _image_processor(self) -> Any:
+        """The class that resizes with PIL; 5.x keeps the plain name for one that resizes with torchvision."""
+        package = "transformers.models.qwen2_vl"
+        if self._truncates:
+            return importlib.import_module(f"{package}.image_processing_qwen2_vl").Qwen2VLImageProcessor
+        return importlib.import_module(f"{package}.image_processing_pil_qwen2_vl").Qwen2VLImageProcessorPil
+
     def _config(self, values: dict[str, Any]) -> dict[str, Any]:
-        """config.json as 4.57 reads it; what 5.x moved goes back, and the ids of pads are the tokenizer's."""
+        """config.json as this transformers reads it, old layout or new; the ids of pads are the tokenizer's."""
         ids = {
             "image_token_id": self._image_id,
             "video_token_id": self._video_id,
@@ -165,7 +217,7 @@ class Reference:
             "vision_end_token_id": self.token("<|vision_end|>"),
         }
         text = dict(values.get("text_config") or {})
-        if rope := text.pop("rope_parameters", None):
+        if self._truncates and (rope := text.pop("rope_parameters", None)):
             text["rope_theta"] = rope["rope_theta"]
             text["rope_scaling"] = {"type": "mrope", "mrope_section": rope["mrope_section"]}
         return {**values, **ids, **({"text_config": text} if text else {})}
@@ -188,7 +240,7 @@ class Reference:
                 grids[type(piece)].append(grid)
                 pad = self._video_id if isinstance(piece, Video) else self._image_id
                 ids += [pad] * (int(np.prod(grid)) // MERGE**2)
-                seconds += [piece.seconds_per_patch] if isinstance(piece, Video) else []
+                seconds += [self._told(piece.seconds_per_patch)] if isinstance(piece, Video) else []
         inputs: dict[str, Any] = {"input_ids": torch.tensor([ids])}
         for kind, pixels, grid in (
             (Image, "pixel_values", "image_grid_thw"),
@@ -197,25 +249,45 @@ class Reference:
             if patches[kind]:
                 inputs[pixels] = torch.from_numpy(np.concatenate(patches[kind]))
                 inputs[grid] = torch.tensor(grids[kind])
+        return _Prepared(inputs, self._positions(inputs, seconds))
+
+    def _told(self, seconds: float) -> float:
+        """A patch's seconds, so that this transformers keeps the profile's clock; a fixed one is in its rate."""
+        match self._clock.rule:
+            case "fixed":
+                return 1.0
+            case "truncate":
+                return float(int(seconds))
+            case "exact":
+                return seconds
+
+    def _positions(self, inputs: dict[str, Any], seconds: Sequence[float]) -> Any:
+        torch, ids = self._torch, inputs["input_ids"]
+        kinds = {} if self._truncates else {"mm_token_type_ids": (ids == self._image_id) + 2 * (ids == self._video_id)}
         positions, _ = self._model.model.get_rope_index(
-            inputs["input_ids"],
-            inputs.get("image_grid_thw"),
-            inputs.get("video_grid_thw"),
+            ids,
+            image_grid_thw=inputs.get("image_grid_thw"),
+            video_grid_thw=inputs.get("video_grid_thw"),
             second_per_grid_ts=torch.tensor(seconds) if seconds else None,
+            **kinds,
         )
-        return _Prepared(inputs, positions)
+        return positions
 
     def _patches(self, frames: Sequence[Pixels], **steps: bool) -> tuple[NDArray[np.float32], tuple[int, int, int]]:
-        """Flat patches of one video, or of one image, and the grid (time, rows, columns)."""
-        size = dict(self._processor.size)
-        settings: dict[str, Any] = {
-            key: getattr(self._processor, key)
-            for key in ("resample", "rescale_factor", "image_mean", "image_std", "patch_size")
-        }
-        settings |= {"temporal_patch_size": 2, "merge_size": MERGE, "do_resize": True}
-        settings |= {"do_rescale": True, "do_normalize": True} | steps
-        flat, grid = self._processor._preprocess(list(frames), size=size, **settings)
-        return flat.astype(np.float32), grid
+        """Flat patches of one video, or of one image, and the grid (time, rows, columns).
+
+        The processor gets every frame as an image, which it shows twice; of every two frames the halves are joined.
+        """
+        shown: list[NDArray[np.float32]] = []
+        rows = columns = 0
+        for frame in frames:
+            done = self._processor.preprocess([frame], return_tensors="np", **steps)
+            _, rows, columns = map(int, done["image_grid_thw"][0])
+            shown.append(done["pixel_values"].reshape(rows * columns, 3, 2, PATCH**2)[:, :, 0])
+        shown += shown[-1:] * (len(shown) % 2)
+        pairs = [np.stack(shown[i : i + 2], axis=2) for i in range(0, len(shown), 2)]
+        flat = np.concatenate(pairs).reshape(-1, 3 * 2 * PATCH**2)
+        return flat.astype(np.float32), (len(pairs), rows, columns)
 
     def _embeddings(self, inputs: dict[str, Any], ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """Of all frames, in the order shown; the reference keeps images and videos apart."""
@@ -226,7 +298,9 @@ class Reference:
                 (self._video_id, "pixel_values_videos", "video_grid_thw"),
             ):
                 if pixels in inputs:
-                    found[ids == pad] = self._model.model.visual(inputs[pixels], grid_thw=inputs[grid]).numpy()
+                    seen = self._model.model.visual(inputs[pixels], grid_thw=inputs[grid])
+                    # 5.x puts what the merger gave among other things.
+                    found[ids == pad] = getattr(seen, "pooler_output", seen).numpy()
         return found[(ids == self._image_id) | (ids == self._video_id)]
 
 

@@ -1,39 +1,41 @@
 """The verb `verify`: a GGUF pair beside the checkpoint it came from, stage by stage, as a table.
 
 One conversation of two rounds (two videos, a call, the frames it asked for) is read by the reference in F32
-and by every text GGUF of a folder with its projector. Measures the files: the engine runs without its own
-roundings to F16 (`EngineSettings.exact`). Refuses to say which distance is good enough.
+and by every text GGUF of a folder with its projector; then each judges pairs of clips by the loop that users run.
+Measures the files: the engine runs without its own roundings to F16 (`EngineSettings.exact`). Refuses to say which
+distance is good enough.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from convert.pairs import EXAMPLE, ClipPair
 from convert.reference import Reference, Written
-from vrt_lite.backends.llamacpp import NEVER_WRITTEN, EngineSettings, LlamaCppBackend
+from convert.verdicts import agreement, opened, verdicts
+from vrt_lite.backends.llamacpp import LlamaCppBackend
 from vrt_lite.backends.llamacpp.reading import FRAME, Reading
+from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.interfaces import FrameStore, Sampling, ignore
 from vrt_lite.judge import Pair, opening, respond
 from vrt_lite.modelfiles import find
 from vrt_lite.profile import Profile
 from vrt_lite.protocol import tags
-from vrt_lite.protocol.frames import FrameRef, sample_workspace
-from vrt_lite.protocol.messages import Conversation, Generated, Message, Part, Video
+from vrt_lite.protocol.frames import FrameRef
+from vrt_lite.protocol.messages import Conversation, Generated, Message
 from vrt_lite.sampled import smart_resize
-from vrt_lite.video import Clip, open_clip
 from vrt_lite.video.picture import Picture, Turn
 
 START, END = "<!-- verify:start -->", "<!-- verify:end -->"
 CAPTION = "A red disc moving from left to right."
-ENDS = ("<|im_end|>", "<|endoftext|>")
 HEAD = (
     *("text", "projector", "MB", "pixels off by", "positions", "embeddings", "logits"),
     *("KL mean", "KL max", "top-1", "greedy equal", "verdict"),
@@ -43,7 +45,10 @@ Pixels = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Row:
-    """One pair against the reference. Errors are relative norms; `greedy` is how many leading tokens are equal."""
+    """One pair of files against the reference.
+
+    Errors are relative norms; `greedy` is how many leading tokens are equal, of how many; `verdict` see `agreement`.
+    """
 
     text: Path
     projector: Path
@@ -70,42 +75,41 @@ class Row:
 
 def verify_pairs(
     source: Path,
-    folder: Path,
+    folders: Sequence[Path],
     *,
-    clips: tuple[Path, Path] | None = None,
-    caption: str = CAPTION,
+    clips: Sequence[ClipPair] = (),
     tokens: int = 128,
     progress: Callable[[str], None] = lambda what: None,
 ) -> list[Row]:
-    """A row for every text GGUF in `folder`. Raises UsageError without the extra, ModelError for unfit files."""
-    pairs = _pairs(folder)
-    profile = find(pairs[0][0], projector=pairs[0][1]).profile
+    """A row for every text GGUF in `folders`, all of one judge: the first one's profile serves them all.
+
+    The conversation shows the first of `clips`, or frames drawn here; judged are all of them, or the example that
+    comes with a checkout. Raises UsageError without the extra, ModelError for unfit files, VideoError for a clip.
+    """
+    files = [pair for folder in folders for pair in _files(folder)]
+    profile = find(files[0][0], projector=files[0][1]).profile
+    judged = tuple(clips) or (EXAMPLE,)
     with ExitStack() as stack:
-        displayed, pair = _shown(stack, profile, clips, caption)
-        progress("the reference")
+        displayed, pair = _shown(stack, profile, clips)
+        progress("reading with the reference")
         bounds = {"min_pixels": profile.min_pixels, "max_pixels": profile.max_pixels}
-        clock = profile.clock
-        rate = clock.tokens_per_second * (clock.seconds_per_patch if clock.rule == "fixed" else 1)
-        reference = Reference(source, tokens_per_second=rate, **bounds)
+        reference = Reference(source, clock=profile.clock, **bounds)
         conversation = _conversation(pair, profile)
         theirs = reference.read(conversation, displayed)
-        written = reference.write(
-            conversation,
-            displayed,
-            tokens=tokens,
-            banned=[reference.token(name) for name in NEVER_WRITTEN],
-            ends=[reference.token(name) for name in ENDS],
-        )
+        written = reference.write(conversation, displayed, tokens=tokens)
         fitted = Fitted(displayed, profile)
         worst = _pixels_off(conversation, displayed, fitted, reference)
+        progress("judging with the reference")
+        said = list(verdicts(judged, profile, reference, size="displayed"))
         rows: list[Row] = []
-        for text, projector in pairs:
-            progress(text.name)
+        for text, projector in files:
             with LlamaCppBackend(text, projector, profile=profile, settings=EngineSettings(exact=True)) as backend:
+                progress(f"reading with {text.name}")
                 reply = backend.reply(conversation, fitted, sampling=Sampling(tokens), observe=ignore)
                 mine = backend.read(conversation, fitted)
-            verdict = _agreement(reference.text(written.tokens), reply.text)
-            rows.append(_row(text, projector, worst, mine, theirs, (reply.tokens, written), verdict))
+                progress(f"judging with {text.name}")
+                agreed = agreement(said, list(verdicts(judged, profile, backend, size="fitted")))
+            rows.append(_row(text, projector, worst, mine, theirs, (reply.tokens, written), agreed))
     return rows
 
 
@@ -154,22 +158,6 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Played:
-    """Frames of two open clips as displayed; `source` is the frame behind every workspace position."""
-
-    clips: tuple[Clip, Clip]
-    source: tuple[tuple[int, ...], tuple[int, ...]]
-
-    def pixels(self, frames: Sequence[FrameRef]) -> list[Pixels]:
-        """RGB arrays in the order asked."""
-        found: list[Pixels] = []
-        for frame in frames:
-            clip, index = self.clips[frame.clip], self.source[frame.clip][frame.index]
-            found.append(clip.frames([index], size=(clip.info.width, clip.info.height))[index])
-        return found
-
-
-@dataclass(frozen=True)
 class Fitted:
     """Displayed frames at the size for the model, by vrt-lite's own rule and resize."""
 
@@ -202,7 +190,7 @@ def _log_probabilities(logits: NDArray[np.float32]) -> NDArray[np.float64]:
     return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
 
 
-def _pairs(folder: Path) -> list[tuple[Path, Path]]:
+def _files(folder: Path) -> list[tuple[Path, Path]]:
     """Every text GGUF with the projector of its own type, else the largest, which is the most exact."""
     projectors = sorted(folder.glob("mmproj*.gguf"), key=lambda path: path.stat().st_size)
     texts = sorted(path for path in folder.glob("*.gguf") if not path.name.startswith("mmproj"))
@@ -211,15 +199,11 @@ def _pairs(folder: Path) -> list[tuple[Path, Path]]:
     return [(text, next((p for p in projectors if p.name == f"mmproj-{text.name}"), projectors[-1])) for text in texts]
 
 
-def _shown(
-    stack: ExitStack, profile: Profile, clips: tuple[Path, Path] | None, caption: str
-) -> tuple[FrameStore, Pair]:
-    if clips is None:
-        return Drawn(), Pair(caption, (3.0, 5.5))
-    opened = [stack.enter_context(open_clip(path)) for path in clips]
-    source = [sample_workspace(clip.ticks.tolist(), profile.workspace, profile.first_frames) for clip in opened]
-    pair = Pair(caption, (opened[0].info.duration_seconds, opened[1].info.duration_seconds))
-    return Played((opened[0], opened[1]), (source[0], source[1])), pair
+def _shown(stack: ExitStack, profile: Profile, clips: Sequence[ClipPair]) -> tuple[FrameStore, Pair]:
+    if not clips:
+        return Drawn(), Pair(CAPTION, (3.0, 5.5))
+    shown = opened(stack, clips[0], profile)
+    return shown.frames("displayed"), shown.pair
 
 
 def _conversation(pair: Pair, profile: Profile) -> Conversation:
@@ -231,15 +215,7 @@ def _conversation(pair: Pair, profile: Profile) -> Conversation:
     following, reason = respond(tags.parse(said), pair, profile, last=True)
     if reason:
         raise ModelError(f"The profile refuses the call that verify makes: {reason}.")
-    found: Conversation = (*opening(pair, profile), Message("assistant", (Generated(said),)), following)
-    if profile.clock.rule != "fixed":
-        return found
-    # The reference knows no fixed clock: it is told of one second a patch, and of a rate that makes up for it.
-    return tuple(replace(message, parts=tuple(_fixed(part) for part in message.parts)) for message in found)
-
-
-def _fixed(part: Part) -> Part:
-    return replace(part, seconds_per_patch=1.0) if isinstance(part, Video) else part
+    return (*opening(pair, profile), Message("assistant", (Generated(said),)), following)
 
 
 def _pixels_off(conversation: Conversation, displayed: FrameStore, fitted: Fitted, reference: Reference) -> int:
@@ -277,20 +253,3 @@ def _row(
         (min(len(wrote), len(written.tokens)) if agreed is None else agreed, len(written.tokens)),
         verdict,
     )
-
-
-def _agreement(theirs: str, mine: str) -> str:
-    """How the verdicts that the two turns give compare."""
-    choices = [_choices(text) for text in (theirs, mine)]
-    if choices[0] is None:
-        return "reference gives none"
-    if choices[1] is None:
-        return "none"
-    same = sum(choices[1].get(key) == value for key, value in choices[0].items())
-    return f"{same} of {len(choices[0])}"
-
-
-def _choices(text: str) -> dict[str, int] | None:
-    parsed = tags.parse(text)
-    marks = parsed.marks if isinstance(parsed, tags.Answer) else parsed.recommendation
-    return dict(marks.choices) if marks else None

@@ -15,7 +15,8 @@ from vrt_lite.profile import Clock
 from vrt_lite.sampled import smart_resize
 
 GOLDEN = Path(__file__).parent.parent / "golden"
-CASES: list[dict[str, Any]] = json.loads((GOLDEN / "positions.json").read_text())["cases"]
+CASES: list[dict[str, Any]] = json.loads((GOLDEN / "positions.json").read_text("utf-8"))["cases"]
+EXACT: list[dict[str, Any]] = json.loads((GOLDEN / "positions_exact.json").read_text("utf-8"))["cases"]
 
 
 def positions(parts: list[list[Any]], clock: Clock) -> list[list[int]]:
@@ -37,6 +38,27 @@ def positions(parts: list[list[Any]], clock: Clock) -> list[list[int]]:
 @pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
 def test_positions_are_the_references(case: dict[str, Any]) -> None:
     assert positions(case["parts"], Clock("truncate", tokens_per_second=2)) == case["positions"]
+
+
+@pytest.mark.parametrize("case", EXACT, ids=[case["name"] for case in EXACT])
+def test_positions_of_the_exact_clock_are_those_of_transformers_5_where_the_two_agree(case: dict[str, Any]) -> None:
+    """`differs` says why they cannot; such a case is kept, so that a 5.x that comes round is noticed."""
+    ours = positions(case["parts"], Clock("exact", tokens_per_second=2))
+    assert (ours == case["positions"]) == (not case["differs"])
+
+
+def test_transformers_5_is_left_only_where_t_passes_the_grid_or_32_bits_round() -> None:
+    reasons = {case["name"]: case["differs"] for case in EXACT if case["differs"]}
+    assert set(reasons) == {
+        "two videos on their own clocks",
+        "long clip: t exceeds rows and columns",
+        "very long clip after a tall one",
+        "odd sizes",
+        "one video, under 1 s becomes 0",
+        "t passes the last column by one",
+        "a step that 32 bits round up",
+    }
+    assert [name for name, reason in reasons.items() if "32 bits" in reason] == ["a step that 32 bits round up"]
 
 
 def test_a_long_clip_pushes_the_text_by_its_time_not_its_size() -> None:

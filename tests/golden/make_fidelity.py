@@ -34,7 +34,6 @@ from fidelity_cases import (  # noqa: E402
 )
 
 from convert.reference import Reference, Written, load_extra  # noqa: E402
-from vrt_lite.backends.llamacpp import NEVER_WRITTEN  # noqa: E402
 from vrt_lite.backends.llamacpp.sampling import loops  # noqa: E402
 from vrt_lite.protocol.frames import FrameRef  # noqa: E402
 
@@ -64,15 +63,11 @@ def main(out: Path) -> None:
 
 def clear_lead(reference: Reference, number: int) -> tuple[int, Case, Written]:
     """The first seed whose greedy turn is beyond doubt."""
-    banned = [reference.token(name) for name in NEVER_WRITTEN]
-    ends = [reference.token(name) for name in ("<|im_end|>", "<|endoftext|>")]
     for seed in range(MOST_SEEDS):
         name = cases({})[number].name
         case = cases({name: seed})[number]
         frames = Displayed(case.sizes)
-        written = reference.write(
-            case.conversation, frames, tokens=GREEDY_TOKENS, banned=banned, ends=ends, least=LEAST_MARGIN
-        )
+        written = reference.write(case.conversation, frames, tokens=GREEDY_TOKENS, least=LEAST_MARGIN)
         whole = len(written.tokens) == GREEDY_TOKENS
         if whole and written.margin >= LEAST_MARGIN and not any(loops(written.tokens[:n]) for n in (96, 128)):
             return seed, case, written

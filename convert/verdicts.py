@@ -1,0 +1,77 @@
+"""Pairs of clips judged by vrt-lite's own loop with any back end, and how many judgements of two back ends are equal.
+
+Knows clips and the loop: rounds, frames that calls bring, the memory window. Refuses to know whose verdict is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from convert.pairs import ClipPair
+from vrt_lite.errors import NoVerdictError
+from vrt_lite.interfaces import Backend
+from vrt_lite.judge import Pair, judge
+from vrt_lite.profile import Profile
+from vrt_lite.protocol.tags import Choice
+from vrt_lite.sampled import PairFrames, workspace_of
+from vrt_lite.video import Clip, open_clip
+
+Size = Literal["displayed", "fitted"]
+"""Frames as the clip displays them, for a back end that resizes; or at the model's size, as vrt-lite resizes."""
+Choices = Mapping[str, Choice] | None
+"""The winner by key (TA, VQ, MQ, OA), or None where the loop ended without a verdict."""
+
+
+def verdicts(pairs: Sequence[ClipPair], profile: Profile, backend: Backend, *, size: Size) -> Iterator[Choices]:
+    """What the loop says of each pair, greedily, in the order given. Raises VideoError for a clip."""
+    for pair in pairs:
+        with ExitStack() as stack:
+            shown = opened(stack, pair, profile)
+            try:
+                verdict = judge(shown.pair, profile, backend, shown.frames(size)).verdict
+            except NoVerdictError:
+                yield None
+            else:
+                yield {key: preference.winner for key, preference in verdict.preferences.items()}
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A pair with its clips open, sampled by the profile."""
+
+    pair: Pair
+    clips: tuple[Clip, Clip]
+    profile: Profile
+
+    def frames(self, size: Size) -> PairFrames:
+        """The store of its frames in one size."""
+        a, b = (workspace_of(clip, self.profile) for clip in self.clips)
+        if size == "displayed":
+            a, b = (
+                replace(space, size=(clip.info.width, clip.info.height))
+                for space, clip in zip((a, b), self.clips, strict=True)
+            )
+        return PairFrames(self.clips, (a, b))
+
+
+def opened(stack: ExitStack, pair: ClipPair, profile: Profile) -> Opened:
+    """The pair's clips, open until `stack` ends. Raises VideoError."""
+    a, b = (stack.enter_context(open_clip(path)) for path in (pair.a, pair.b))
+    return Opened(Pair(pair.caption, (a.info.duration_seconds, b.info.duration_seconds)), (a, b), profile)
+
+
+def agreement(theirs: Sequence[Choices], mine: Sequence[Choices]) -> str:
+    """How many of the reference's judgements `mine` shares, four a pair: "7 of 8 on 2 pairs".
+
+    A pair on which `mine` has no verdict shares none. "… on 1 of 2 pairs" where the reference has none on the other.
+    """
+    count = f"{len(theirs)} pair{'s' * (len(theirs) != 1)}"
+    told = [(a, b or {}) for a, b in zip(theirs, mine, strict=True) if a is not None]
+    if not told:
+        return f"none by the reference on {count}"
+    same = sum(b.get(key) == winner for a, b in told for key, winner in a.items())
+    on = count if len(told) == len(theirs) else f"{len(told)} of {count}"
+    return f"{same} of {sum(len(a) for a, _ in told)} on {on}"
