@@ -11,12 +11,14 @@ import pytest
 from vrt_lite.backends import open_backend
 from vrt_lite.backends.llamacpp.engine import Model
 from vrt_lite.backends.llamacpp.lower import FrameBlock, lower
+from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.errors import ModelError, VrtError
 from vrt_lite.judge import Pair, opening
 from vrt_lite.modelfiles import BUNDLED, ModelFiles, bundled_names, find, read_header
 from vrt_lite.profile import PROFILE_NAME, default_profile, load_profile
 
 JUDGE = find()
+CPU = EngineSettings(gpu_layers=0)
 
 
 @pytest.fixture
@@ -120,7 +122,7 @@ def test_what_is_no_whole_gguf_is_named_with_the_reason(copy: Path, content: byt
 
 
 def opened(files: ModelFiles) -> None:
-    with open_backend(files, profile=files.profile, gpu_layers=0):
+    with open_backend(files, profile=files.profile, settings=EngineSettings(gpu_layers=0)):
         pass
 
 
@@ -158,7 +160,7 @@ def test_a_template_in_the_metadata_is_never_used(copy: Path) -> None:
     text.write_bytes(data.replace(template.encode(), hostile.encode()))
     assert read_header(text)["tokenizer.chat_template"] == hostile
     conversation = opening(Pair("a fox", (3.0, 3.0)), JUDGE.profile)
-    with Model(text, gpu_layers=0) as patched_model, Model(JUDGE.text, gpu_layers=0) as own:
+    with Model(text, settings=CPU) as patched_model, Model(JUDGE.text, settings=CPU) as own:
         block = FrameBlock(("key",), (0,), 5, 9)
         assert lower(conversation, patched_model, lambda _: block) == lower(conversation, own, lambda _: block)
 

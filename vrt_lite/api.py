@@ -10,25 +10,29 @@ import contextlib
 import json
 import time
 from collections.abc import Generator, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, TextIO
 
-from vrt_lite.backends import open_backend
+from vrt_lite.backends import open_backend, this_machine
+from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.errors import NoVerdictError, UsageError
 from vrt_lite.interfaces import Backend, Loading, Observe, Sampling, ignore
 from vrt_lite.interfaces import Event as Happening
 from vrt_lite.judge import Pair, Round, judge
 from vrt_lite.judgement import JudgedClip, JudgedOrder, Judgement, ModelUsed, round_json
 from vrt_lite.modelfiles import find, sha256
+from vrt_lite.planning import planned
 from vrt_lite.protocol.frames import shown_first
 from vrt_lite.protocol.verdict import TIE, average, disagreements
 from vrt_lite.sampled import PairFrames, workspace_of
 from vrt_lite.settings import Settings, in_force
+from vrt_lite.tuning import with_projector
 
 if TYPE_CHECKING:
+    from vrt_lite.fit import Plan
     from vrt_lite.video import Clip
 
 LONGEST_PROMPT = 8_000
@@ -48,14 +52,18 @@ class Judge:
     ) -> None:
         """Find the model's files, and check them. A `backend` given takes the place of the model's own."""
         self.settings = settings or Settings()
-        self.files = find(model, projector=projector)
+        self.files = with_projector(find(model, projector=projector), this_machine)
         self.profile = self.settings.applied_to(self.files.profile)
         self._verbose = verbose
         self._backend = backend
         self._model: ModelUsed | None = None
+        self._plan: Plan | None = None
+        self._engine: dict[str, object] | None = None
         self._free = contextlib.ExitStack()
-        # The comparison itself, and beside it at most two clips, or the weights and the digests.
-        self._pool = ThreadPoolExecutor(max_workers=3)
+        # The comparison itself, and beside it at most two clips, or the weights, the choice that fits, and the digests.
+        self._pool = ThreadPoolExecutor(max_workers=5)
+        # Begun at once: what was encoded in earlier runs is looked up by it.
+        self._projector_sha256 = self._pool.submit(sha256, self.files.projector)
 
     def __enter__(self) -> Judge:
         return self
@@ -115,17 +123,25 @@ class Judge:
         began = time.perf_counter()
         with contextlib.ExitStack() as stack:
             lines = stack.enter_context(_line_file(trace)) if trace else None
+            fitting = self._fit()
             clips = self._open_clips(stack, a, b)
+            same = clips[0].info.sha256 == clips[1].info.sha256
+            ready = time.perf_counter()
+            if fitting and not same:
+                # The size of the frames may be part of what was chosen.
+                self._plan, self._engine = fitting.result()
+                self.profile = self._plan.profile
+            waited = time.perf_counter() - ready
             spaces = (workspace_of(clips[0], self.profile), workspace_of(clips[1], self.profile))
             judged = (JudgedClip(clips[0].info, spaces[0], ()), JudgedClip(clips[1].info, spaces[1], ()))
             frames = PairFrames(clips, spaces)
             orders: list[JudgedOrder] = []
-            load_seconds = waited = 0.0
-            if clips[0].info.sha256 != clips[1].info.sha256:
+            load_seconds = 0.0
+            if not same:
                 digests = self._pool.submit(self._digest)
                 ready = time.perf_counter()
                 backend, load_seconds = self._ready(frames, observe)
-                waited = time.perf_counter() - ready
+                waited += time.perf_counter() - ready
                 failures: list[NoVerdictError] = []
                 for first in range(2 if self.settings.both_orders else 1):
                     try:
@@ -170,16 +186,20 @@ class Judge:
         self._backend, seconds = loading.result()
         return self._backend, seconds
 
+    def _fit(self) -> Future[tuple[Plan, dict[str, object]]] | None:
+        """Begin to choose what fits this machine's memory, unless that is done."""
+        if self._backend is not None or self._plan is not None:
+            return None
+        return self._pool.submit(planned, self.files, self.settings, verbose=self._verbose)
+
     def _load(self) -> tuple[Backend, float]:
         began = time.perf_counter()
-        backend = open_backend(
-            self.files,
-            profile=self.profile,
-            context=self.settings.ctx,
-            gpu_layers=self.settings.gpu_layers,
-            threads=self.settings.threads,
-            verbose=self._verbose,
-        )
+        engine = self._plan.settings if self._plan else EngineSettings()
+        from vrt_lite.embeddings import EmbeddingCache, users_disk  # noqa: PLC0415 - numpy
+
+        disk = users_disk() if self.settings.cache else None
+        cache = EmbeddingCache(disk, namespace=self._projector_sha256.result)
+        backend = open_backend(self.files, profile=self.profile, settings=engine, cache=cache)
         self._free.enter_context(backend)
         return backend, time.perf_counter() - began
 
@@ -226,7 +246,7 @@ class Judge:
             clips=clips,
             prompt=prompt,
             model=self._model or self._digest(),
-            settings=in_force(self.settings, self.profile),
+            settings={**in_force(self.settings, self.profile), "engine": self._engine},
             warnings=tuple(self._warnings(prompt, clips, orders)),
             seconds={},
             total_seconds=0.0,
@@ -236,6 +256,7 @@ class Judge:
         self, prompt: str, clips: tuple[JudgedClip, JudgedClip], orders: tuple[JudgedOrder, ...]
     ) -> Iterator[str]:
         """What a reader of the verdict must know."""
+        yield from self._plan.notes if self._plan else ()
         if not prompt:
             yield "No prompt was given: alignment was judged without one."
         if clips[0].info.sha256 == clips[1].info.sha256:
@@ -261,7 +282,7 @@ class Judge:
             text=files.text.name,
             text_sha256=sha256(files.text),
             projector=files.projector.name,
-            projector_sha256=sha256(files.projector),
+            projector_sha256=self._projector_sha256.result(),
             profile=self.profile.name,
             profile_sha256=self.profile.sha256,
         )

@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vrt_lite import __version__
+from vrt_lite.cli_cache import cache
+from vrt_lite.cli_estimate import estimate
 from vrt_lite.cli_models import models, pull, rm
+from vrt_lite.cli_options import Auto
+from vrt_lite.cli_tune import tune
 from vrt_lite.errors import OutOfMemoryError, UsageError, VrtError
 
 if TYPE_CHECKING:
-    _ParamType = click.ParamType[int | None]  # generic in its stubs; at run time only in new releases
     from vrt_lite.judgement import Judgement
     from vrt_lite.protocol.prompt import Dimension
     from vrt_lite.settings import Settings
-else:
-    _ParamType = click.ParamType
 
 PRESETS = "model-card, videogen-reward, text2video-human or mj-bench-video"
 INTERRUPTED = 130
@@ -34,33 +35,13 @@ Exit status: 0 a verdict, 2 usage, 3 bad video, 4 model missing, corrupt or mism
 5 out of memory, 6 no verdict from the model, 130 interrupted."""
 
 
-class _Auto(_ParamType):
-    """A whole number, or "auto", which is None."""
-
-    name = "auto|n"
-
-    def __init__(self, least: int) -> None:
-        self._least = least
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
-        if value is None or value == "auto":
-            return None
-        try:
-            number = int(value)
-        except ValueError:
-            self.fail(f"{value!r} is neither 'auto' nor a whole number.", param, ctx)
-        if number < self._least:
-            self.fail(f"{number} is below the least allowed, {self._least}.", param, ctx)
-        return number
-
-
 @click.group(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="vrt-lite")
 def cli() -> None:
     """Say which of two generated videos is better, on this machine."""
 
 
-for _command in (pull, models, rm):
+for _command in (pull, models, rm, cache, estimate, tune):
     cli.add_command(_command)
 
 
@@ -80,12 +61,18 @@ for _command in (pull, models, rm):
 @click.option("--window", metavar="P", type=int, help="Rounds for which asked-for frames stay visible.")
 @click.option("--rounds", metavar="N", type=int, help="Rounds at most.")
 @click.option("--max-pixels", metavar="N", type=int, help="Pixels a frame at most; 784 are one visual token.")
-@click.option("--ctx", metavar="AUTO|N", type=_Auto(256), help="Context in tokens. [default: auto]")
-@click.option("--gpu-layers", metavar="AUTO|N", type=_Auto(0), help="Layers on the GPU. [default: auto]")
-@click.option("--threads", metavar="AUTO|N", type=_Auto(1), help="Processor threads. [default: auto]")
+@click.option("--ctx", metavar="AUTO|N", type=Auto(256), help="Context in tokens. [default: auto]")
+@click.option("--gpu-layers", metavar="AUTO|N", type=Auto(0), help="Layers on the GPU. [default: auto]")
+@click.option(
+    "--kv-type",
+    type=click.Choice(["f16", "q8_0"]),
+    help="Keys and values: whole, or half the memory. [default: f16 if it fits]",
+)
+@click.option("--threads", metavar="AUTO|N", type=Auto(1), help="Processor threads. [default: auto]")
 @click.option("--temperature", metavar="T", type=click.FloatRange(0, 10), default=0.0, help="0 is greedy. [default: 0]")
 @click.option("--seed", metavar="N", type=click.IntRange(0, 2**32 - 1), default=0, help="[default: 0]")
 @click.option("--both-orders", is_flag=True, help="Judge twice, exchanged, and average.")
+@click.option("--cache/--no-cache", default=True, help="Keep encoded frames on disk for later runs. [default: cache]")
 @click.option("--json", "as_json", is_flag=True, help="Print the judgement as JSON.")
 @click.option(
     "--trace",

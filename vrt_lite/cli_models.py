@@ -128,7 +128,8 @@ def _entries() -> list[Entry]:
 
 def _bundled_entry(name: str, recipe: Recipe | None) -> Entry:
     from vrt_lite.choose import quant_of  # noqa: PLC0415
-    from vrt_lite.modelfiles import find, memory_needed  # noqa: PLC0415
+    from vrt_lite.memory import memory_needed  # noqa: PLC0415
+    from vrt_lite.modelfiles import find  # noqa: PLC0415
 
     files = find(name)
     return Entry(
@@ -149,7 +150,8 @@ def _bundled_entry(name: str, recipe: Recipe | None) -> Entry:
 
 def _stored_entry(model: Stored, recipe: Recipe | None) -> Entry:
     from vrt_lite.choose import CONTEXT_BYTES  # noqa: PLC0415
-    from vrt_lite.modelfiles import find, memory_needed  # noqa: PLC0415
+    from vrt_lite.memory import memory_needed  # noqa: PLC0415
+    from vrt_lite.modelfiles import find  # noqa: PLC0415
 
     damage = model.damage
     memory = model.size_bytes + CONTEXT_BYTES

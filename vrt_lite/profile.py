@@ -28,6 +28,9 @@ CELL = 28
 """Pixels a side of one visual token: a 2x2 block of 14-pixel patches."""
 PIXELS_PER_TOKEN = CELL * CELL
 
+_TURN_OVERHEAD = 64
+_CONTEXT_STEP = 256
+
 _HERE = Path(__file__).parent
 
 
@@ -86,6 +89,15 @@ class Profile:
     def sha256(self) -> str:
         """Digest of every value: two profiles with one digest talk alike."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+
+    def context_bound(self, opening: int, cells: int) -> int:
+        """(N_in + p·N_ex)·V_t + text: the tokens that all rounds of a conversation can need.
+
+        Its first two turns have `opening` tokens, frames included; a frame has `cells`.
+        """
+        tool_frames = self.frames_per_call * min(self.window, self.rounds - 1) * (cells + 2)
+        total = opening + tool_frames + self.rounds * (self.max_new_tokens + _TURN_OVERHEAD)
+        return -(-total // _CONTEXT_STEP) * _CONTEXT_STEP
 
 
 @cache

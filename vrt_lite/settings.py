@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 
+from vrt_lite.backends.settings import KvType
 from vrt_lite.errors import UsageError
 from vrt_lite.profile import Profile, check, preset
 from vrt_lite.protocol.prompt import Dimension
@@ -17,7 +18,10 @@ _IN_PROFILE = ("workspace", "first_frames", "window", "rounds", "max_pixels")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How to judge. None means: the model's profile, or the engine, decides. Counts of frames are per video."""
+    """How to judge. None means: the model's profile, or the engine, decides. Counts of frames are per video.
+
+    `cache` keeps what was encoded on disk and finds it there again; it changes no verdict.
+    """
 
     preset: str | None = None
     dimensions: Mapping[str, Dimension] = field(default_factory=dict[str, Dimension])
@@ -29,9 +33,11 @@ class Settings:
     ctx: int | None = None
     gpu_layers: int | None = None
     threads: int | None = None
+    kv_type: KvType | None = None
     temperature: float = 0.0
     seed: int = 0
     both_orders: bool = False
+    cache: bool = True
 
     def applied_to(self, profile: Profile) -> Profile:
         """The profile with these settings in it; UsageError for a value that cannot be used."""

@@ -4,6 +4,7 @@
     HOME/partial/<folder>/   the same while it arrives; <sha256>.part is a file that is not whole yet
     HOME/trash/              what was replaced or removed, until it is deleted
     HOME/locks/              one lock a model, for whoever changes it
+    HOME/tuning/             what was measured on this machine; see tuning
 
 A model is here only if its manifest is. The manifest is written last into the partial folder, which is then renamed:
 a process that dies at any point leaves the old model, none, or the new one, never a half. Links are never followed.

@@ -1,0 +1,44 @@
+"""From what a user has set to how the engine will run here: as tuned, then made to fit the memory.
+
+The same for `compare`, which goes on with it, and `estimate`, which shows it. Loads no model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from vrt_lite.backends import this_machine, this_room
+from vrt_lite.backends.settings import EngineSettings
+from vrt_lite.fit import Free, Plan, Room, plan
+from vrt_lite.memory import shape_of
+from vrt_lite.modelfiles import ModelFiles
+from vrt_lite.settings import Settings
+from vrt_lite.tuning import report, tuned
+
+
+def planned(
+    files: ModelFiles,
+    settings: Settings,
+    *,
+    verbose: bool = False,
+    repack: bool | None = None,
+    room: Room | None = None,
+) -> tuple[Plan, dict[str, object]]:
+    """What fits this machine, or the `room` given, and the engine's settings for a judgement's JSON.
+
+    `repack` is None where the user has not said. Raises ModelError, UsageError, OutOfMemoryError.
+    """
+    wanted = EngineSettings(
+        context=settings.ctx, gpu_layers=settings.gpu_layers, threads=settings.threads, verbose=verbose
+    )
+    engine, by_tuning = tuned(files, wanted, this_machine())
+    if settings.kv_type:
+        engine = replace(engine, kv_type=settings.kv_type)
+    if repack is not None:
+        engine = replace(engine, repack=repack)
+    free = Free(kv_type=settings.kv_type is None, max_pixels=settings.max_pixels is None)
+    found = plan(shape_of(files), settings.applied_to(files.profile), engine, room or this_room(), free=free)
+    said = found.estimate
+    memory = {"memory_bytes": said.cpu_bytes, "gpu_memory_bytes": list(said.gpu_bytes)}
+    placed = {"gpu_layers": found.settings.gpu_layers, "projector_on_gpu": found.settings.projector_on_gpu}
+    return found, {**report(found.settings, by_tuning=by_tuning), **placed, **memory}
