@@ -28,8 +28,10 @@ CELL = 28
 """Pixels a side of one visual token: a 2x2 block of 14-pixel patches."""
 PIXELS_PER_TOKEN = CELL * CELL
 
+CONTEXT_STEP = 256
+"""Contexts are whole multiples of this many tokens, as the engine's cache is."""
 _TURN_OVERHEAD = 64
-_CONTEXT_STEP = 256
+_USUAL_REPLY = 512
 
 _HERE = Path(__file__).parent
 
@@ -91,13 +93,15 @@ class Profile:
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
 
     def context_bound(self, opening: int, cells: int) -> int:
-        """(N_in + p·N_ex)·V_t + text: the tokens that all rounds of a conversation can need.
+        """(N_in + p·N_ex)·V_t + text: the tokens that all rounds of a conversation need, by default.
 
-        Its first two turns have `opening` tokens, frames included; a frame has `cells`.
+        Its first two turns have `opening` tokens, frames included; a frame has `cells`. One reply is counted at its
+        longest and the others at a usual length: a conversation that needs more gets a larger context as it goes.
         """
         tool_frames = self.frames_per_call * min(self.window, self.rounds - 1) * (cells + 2)
-        total = opening + tool_frames + self.rounds * (self.max_new_tokens + _TURN_OVERHEAD)
-        return -(-total // _CONTEXT_STEP) * _CONTEXT_STEP
+        replies = self.max_new_tokens + (self.rounds - 1) * min(self.max_new_tokens, _USUAL_REPLY)
+        total = opening + tool_frames + replies + self.rounds * _TURN_OVERHEAD
+        return -(-total // CONTEXT_STEP) * CONTEXT_STEP
 
 
 @cache

@@ -79,7 +79,7 @@ def keeping() -> Iterator[Listened]:
 
 @pytest.fixture(scope="module")
 def forgetting() -> Iterator[Listened]:
-    with opened(context=2048, prefixes=0) as backend:
+    with opened(context=4096, prefixes=0) as backend:
         yield backend
 
 
@@ -162,3 +162,25 @@ def test_a_clip_shown_first_again_is_not_read_again(forgetting: Listened) -> Non
         assert len(read) == clips * (clips - 1)
         opening_alone = min(reused for reused in read if reused)
         assert sum(reused <= opening_alone for reused in read) == clips
+
+
+def test_a_context_grows_with_what_it_holds(forgetting: Listened) -> None:
+    """Replies beyond the usual length: the larger context takes over, and nothing is read twice."""
+    profile = replace(FILES.profile, max_new_tokens=64, rounds=2)
+    engine = EngineSettings(gpu_layers=0, threads=1)
+    store = Noise((1, 2))
+    conversation = opening(Pair("A red circle moving down.", (3.0, 4.0)), profile)
+    with Listened(FILES.text, FILES.projector, profile=profile, settings=engine) as growing:
+        sizes: list[int] = []
+        for seed, most in enumerate((40, 40, 2500)):
+            reply, logits = growing.answer(conversation, store, Sampling(most, 3.0, seed))
+            sizes.append(growing.context_size)
+            forgetting.reset()
+            fresh, anew = forgetting.answer(conversation, store, Sampling(len(reply.tokens), 3.0, seed))
+            assert (reply.tokens, reply.odds) == (fresh.tokens, fresh.odds)
+            assert np.array_equal(logits[: len(anew)], anew)
+            if seed:
+                assert reply.usage.tokens_prefilled < 20
+            said = Message("assistant", (Generated(reply.text, reply.tokens),))
+            conversation = (*conversation, said, Message("user", (Text("Again."),)))
+    assert sizes[0] == sizes[1] < sizes[2]

@@ -30,7 +30,7 @@ from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.embeddings import EmbeddingCache
 from vrt_lite.errors import ContextFullError
 from vrt_lite.interfaces import Encoding, FrameStore, Observe, Sampling, Wrote, ignore
-from vrt_lite.profile import CELL, PIXELS_PER_TOKEN, Profile
+from vrt_lite.profile import CELL, CONTEXT_STEP, PIXELS_PER_TOKEN, Profile
 from vrt_lite.protocol.frames import FrameRef
 from vrt_lite.protocol.messages import Conversation, Image, Odds, Reply, StopReason, Usage, Video
 from vrt_lite.protocol.tags import FORMAT
@@ -96,6 +96,11 @@ class LlamaCppBackend:
             self._held.context.close()
         self._free.close()
 
+    @property
+    def context_size(self) -> int:
+        """Tokens that the context holds at most; 0 before the first reply."""
+        return self._held.context.size if self._held else 0
+
     def reset(self) -> None:
         """Forget all that was read and seen: the next reply computes everything anew."""
         self._vision.forget()
@@ -111,7 +116,7 @@ class LlamaCppBackend:
         patches: Frames = {}
         items = lower(conversation, self._model, lambda part: self._block(part, frames, patches))
         began = time.perf_counter()
-        held = self._room_for(items)
+        held = self._room_for(items, sampling.max_new_tokens)
         encoded = self._encode(patches, frames, observe)
         seen = time.perf_counter()
         kept = held.read(items, observe)
@@ -138,7 +143,7 @@ class LlamaCppBackend:
         """The conversation read from its start, with what every stage gave: for comparisons, not for judging."""
         patches: Frames = {}
         items = lower(conversation, self._model, lambda part: self._block(part, frames, patches))
-        held = self._room_for(items)
+        held = self._room_for(items, 0)
         self._encode(patches, frames, ignore)
         held.cut(0)
         tokens: list[int] = []
@@ -184,15 +189,13 @@ class LlamaCppBackend:
             lookup.learn(self._model.tokens(text, special=False), times=2)
         return lookup
 
-    def _room_for(self, items: list[Item]) -> Held:
-        """A context that can hold this conversation to its end, by the profile's bounds."""
+    def _room_for(self, items: list[Item], more: int) -> Held:
+        """A context for this conversation and, if none was asked for, for a reply of `more` tokens."""
         needed = tokens_in(items) + 2
-        held = self._held
-        if held is None or (needed > held.context.size and self._settings.context is None):
-            # A conversation's first round tells its bound; a later one that outgrows it, of larger clips, a new one.
-            size = self._settings.context or self._bound(items)
-            if held is None or size > held.context.size:
-                held = self._open_context(size)
+        held = self._held or self._open_context(self._settings.context or self._bound(items))
+        wanted = min(needed + more, self._model.trained_context)
+        if wanted > held.context.size and self._settings.context is None:
+            held = self._open_context(-(-wanted // CONTEXT_STEP) * CONTEXT_STEP)
         if needed > held.context.size:
             raise ContextFullError(
                 f"The conversation needs {needed} tokens, but the context holds {held.context.size}. "
@@ -206,12 +209,17 @@ class LlamaCppBackend:
         return min(self._profile.context_bound(tokens_in(items), cells), self._model.trained_context)
 
     def _open_context(self, size: int) -> Held:
-        if self._held:
-            self._held.context.close()
+        """A context of this size, which holds what the one before it held."""
+        before = self._held
+        state = before.context.state() if before and before.items else None
+        if before:
             self._held = None
+            before.context.close()
         largest = self._profile.max_pixels // PIXELS_PER_TOKEN
         context = Context(self._model, size=size, largest_block=largest, settings=self._settings)
         self._held = Held(context, self._vision.embeddings, self._prefixes)
+        if before and state is not None:
+            self._held.take_over(before.items, state)
         return self._held
 
     def _encode(self, patches: Frames, frames: FrameStore, observe: Observe) -> set[str]:

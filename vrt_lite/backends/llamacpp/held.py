@@ -76,9 +76,7 @@ class Held:
         kept = _agreed(self.items, items[:-1])
         prefix = self._prefixes.longest(items)
         if prefix and len(prefix[0]) > kept:
-            self.cut(0)
-            self.context.restore(prefix[1])
-            self._extend(prefix[0])
+            self.take_over(*prefix)
             kept = len(self.items)
         self.cut(kept)
         first = _first_video(items)
@@ -97,6 +95,12 @@ class Held:
             done += len(run)
             self._extend(run)
         return kept
+
+    def take_over(self, items: Sequence[Item], state: NDArray[np.uint8]) -> None:
+        """Hold `items`, as another time or another context of the same settings did when its `state` was taken."""
+        self.cut(0)
+        self.context.restore(state)
+        self._extend(items)
 
     def show(self, block: FrameBlock) -> None:
         """Go on with a video, or an image."""
