@@ -16,6 +16,7 @@ import click
 import psutil
 
 from bench import checkpoint
+from bench.memory import memory
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -212,7 +213,7 @@ def _job(
 ) -> Any:
     from bench.side import Job  # noqa: PLC0415
     from vrt_lite.errors import VrtError  # noqa: PLC0415
-    from vrt_lite.modelfiles import find  # noqa: PLC0415
+    from vrt_lite.models.files import find  # noqa: PLC0415
 
     try:
         files = find(model)
@@ -244,6 +245,8 @@ def _setting(given: str) -> tuple[str, Any]:
     except ValueError:
         return name, value
 
+
+cli.add_command(memory)
 
 if __name__ == "__main__":
     cli(prog_name="python -m bench")

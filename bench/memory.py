@@ -1,4 +1,4 @@
-"""What judging really takes, beside what `vrt_lite.memory` says it takes: one process a configuration.
+"""What judging really takes, beside what `vrt_lite.fitting.memory` says it takes: one process a configuration.
 
 Counted is the largest resident set of that process, as the system keeps it (`bench.report.peak_resident_bytes`): every
 page in memory, the weights' mapped file and shared libraries with it. Real clips are decoded and judged by the whole of
@@ -20,8 +20,8 @@ from typing import Any
 import click
 
 from vrt_lite.backends.settings import EngineSettings, KvType
-from vrt_lite.memory import Estimate, estimate, shape_of
-from vrt_lite.modelfiles import find
+from vrt_lite.fitting.memory import Estimate, estimate, shape_of
+from vrt_lite.models.files import find
 from vrt_lite.profile import CELL, PIXELS_PER_TOKEN, Profile
 
 _ROOT = Path(__file__).resolve().parents[1]

@@ -17,7 +17,7 @@ from vrt_lite.api import Judge
 from vrt_lite.backends import open_backend
 from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.interfaces import ignore
-from vrt_lite.modelfiles import find
+from vrt_lite.models.files import find
 from vrt_lite.settings import Settings
 
 MOST_SHARE = 0.10

@@ -24,7 +24,7 @@ from vrt_lite.api import LONGEST_PROMPT, Judge
 from vrt_lite.backends.llamacpp import LlamaCppBackend
 from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.errors import ModelError, NoVerdictError, UsageError, VideoError
-from vrt_lite.modelfiles import ModelFiles, find, read_header
+from vrt_lite.models.files import ModelFiles, find, read_header
 
 CHUNK_TOKENS = 512
 """The unit of the file's chunk count: llama.cpp's default context, in which llama-imatrix reads."""

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from convert.place import SPARE_BYTES
 from vrt_lite.errors import ModelError, OutOfMemoryError, UsageError, VrtError
-from vrt_lite.modelfiles import read_header
+from vrt_lite.models.files import read_header
 
 if TYPE_CHECKING:
     import numpy as np

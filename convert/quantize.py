@@ -20,7 +20,7 @@ from convert import projector, text, vision
 from convert.place import Written, describe, make_room, placing
 from convert.write import write_gguf
 from vrt_lite.errors import ModelError, OutOfMemoryError, UsageError, VrtError
-from vrt_lite.modelfiles import Header, read_header
+from vrt_lite.models.files import Header, read_header
 
 Progress = Callable[[int, int], None]
 # Lower ones need an importance matrix for every weight, and leave nothing of a small judge.

@@ -8,6 +8,7 @@ distance is good enough.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.interfaces import FrameStore, Sampling, ignore
 from vrt_lite.judge import Pair, opening, respond
-from vrt_lite.modelfiles import find
+from vrt_lite.models.files import find
 from vrt_lite.profile import Profile
 from vrt_lite.protocol import tags
 from vrt_lite.protocol.frames import FrameRef
@@ -193,7 +194,7 @@ def _log_probabilities(logits: NDArray[np.float32]) -> NDArray[np.float64]:
 def _files(folder: Path) -> list[tuple[Path, Path]]:
     """Every text GGUF with the projector of its own type, else the largest, which is the most exact."""
     projectors = sorted(folder.glob("mmproj*.gguf"), key=lambda path: path.stat().st_size)
-    texts = sorted(path for path in folder.glob("*.gguf") if not path.name.startswith("mmproj"))
+    texts = sorted(path for path in folder.glob("*.gguf") if not re.search("mmproj|imatrix", path.name))
     if not texts or not projectors:
         raise ModelError(f"{folder} holds {len(texts)} text GGUF and {len(projectors)} mmproj*.gguf; needs both.")
     return [(text, next((p for p in projectors if p.name == f"mmproj-{text.name}"), projectors[-1])) for text in texts]

@@ -23,7 +23,7 @@ from vrt_lite.cli import run
 from vrt_lite.errors import VideoError
 from vrt_lite.interfaces import FrameStore
 from vrt_lite.judgement import Judgement
-from vrt_lite.modelfiles import find
+from vrt_lite.models.files import find
 from vrt_lite.profile import preset_names
 from vrt_lite.protocol.messages import Conversation, Reply, Text
 from vrt_lite.protocol.prompt import Dimension

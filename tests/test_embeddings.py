@@ -28,7 +28,7 @@ from vrt_lite.cli import run
 from vrt_lite.embeddings import Disk, EmbeddingCache, clear, usage, users_disk
 from vrt_lite.errors import UsageError
 from vrt_lite.judgement import Judgement
-from vrt_lite.modelfiles import find
+from vrt_lite.models.files import find
 from vrt_lite.settings import Settings
 
 KILLS = int(os.environ.get("VRT_LITE_KILLS", "30"))

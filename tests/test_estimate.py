@@ -14,11 +14,11 @@ from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.cli import run
 from vrt_lite.embeddings import MEMORY_BYTES
 from vrt_lite.errors import OutOfMemoryError
-from vrt_lite.fit import Free, Gpu, Plan, Room, fits, plan
-from vrt_lite.gguf import read_gguf
-from vrt_lite.memory import Estimate, Shape, context_tokens, estimate, memory_needed, shape_of
-from vrt_lite.modelfiles import find
-from vrt_lite.planning import planned
+from vrt_lite.fitting.fit import Free, Gpu, Plan, Room, fits, plan
+from vrt_lite.fitting.memory import Estimate, Shape, context_tokens, estimate, memory_needed, shape_of
+from vrt_lite.fitting.planning import planned
+from vrt_lite.models.files import find
+from vrt_lite.models.gguf import read_gguf
 from vrt_lite.profile import PIXELS_PER_TOKEN, Profile, default_profile
 from vrt_lite.settings import Settings
 

@@ -16,15 +16,15 @@ from pathlib import Path
 import pytest
 from hub_server import Hub, serving
 
-from vrt_lite import store
-from vrt_lite.choose import CONTEXT_BYTES, choose, quant_of
 from vrt_lite.cli import run
 from vrt_lite.errors import ModelError
-from vrt_lite.hub import HubFile, Listing
-from vrt_lite.memory import memory_needed
-from vrt_lite.modelfiles import BUNDLED, find
-from vrt_lite.pull import wanted
-from vrt_lite.recipes import recipes
+from vrt_lite.fitting.memory import memory_needed
+from vrt_lite.models import store
+from vrt_lite.models.choose import CONTEXT_BYTES, choose, quant_of
+from vrt_lite.models.files import BUNDLED, find
+from vrt_lite.models.hub import HubFile, Listing
+from vrt_lite.models.pull import wanted
+from vrt_lite.models.recipes import recipes
 
 KILLS = int(os.environ.get("VRT_LITE_KILLS", "30"))
 ROOT = Path(__file__).parent.parent

@@ -14,7 +14,7 @@ from vrt_lite.backends.llamacpp.lower import FrameBlock, lower
 from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.errors import ModelError, VrtError
 from vrt_lite.judge import Pair, opening
-from vrt_lite.modelfiles import BUNDLED, ModelFiles, bundled_names, find, read_header
+from vrt_lite.models.files import BUNDLED, ModelFiles, bundled_names, find, read_header
 from vrt_lite.profile import PROFILE_NAME, default_profile, load_profile
 
 JUDGE = find()

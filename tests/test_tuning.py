@@ -23,9 +23,20 @@ from vrt_lite.backends.llamacpp.vision import Vision
 from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.cli import run
 from vrt_lite.errors import ModelError
-from vrt_lite.modelfiles import ModelFiles, find
-from vrt_lite.search import STAGES, Found, Setup, Stage, axes, search
-from vrt_lite.tuning import Machine, Speed, Tuning, applied, forget, load, save, tuned, tuning_file, with_projector
+from vrt_lite.fitting.search import STAGES, Found, Setup, Stage, axes, search
+from vrt_lite.fitting.tuning import (
+    Machine,
+    Speed,
+    Tuning,
+    applied,
+    forget,
+    load,
+    save,
+    tuned,
+    tuning_file,
+    with_projector,
+)
+from vrt_lite.models.files import ModelFiles, find
 
 JUDGE = find()
 HERE = Machine("A processor", 8, (), "engine 1: AVX2 = 1")

@@ -19,20 +19,20 @@ from typing import TYPE_CHECKING, TextIO
 from vrt_lite.backends import open_backend, this_machine
 from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.errors import NoVerdictError, UsageError
+from vrt_lite.fitting.planning import planned
+from vrt_lite.fitting.tuning import with_projector
 from vrt_lite.interfaces import Backend, Loading, Observe, Sampling, ignore
 from vrt_lite.interfaces import Event as Happening
 from vrt_lite.judge import Pair, Round, judge
 from vrt_lite.judgement import JudgedClip, JudgedOrder, Judgement, ModelUsed, round_json
-from vrt_lite.modelfiles import find, sha256
-from vrt_lite.planning import planned
+from vrt_lite.models.files import find, sha256
 from vrt_lite.protocol.frames import shown_first
 from vrt_lite.protocol.verdict import TIE, average, disagreements
 from vrt_lite.sampled import PairFrames, workspace_of
 from vrt_lite.settings import Settings, in_force
-from vrt_lite.tuning import with_projector
 
 if TYPE_CHECKING:
-    from vrt_lite.fit import Plan
+    from vrt_lite.fitting.fit import Plan
     from vrt_lite.video import Clip
 
 LONGEST_PROMPT = 8_000

@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vrt_lite.errors import UsageError
-from vrt_lite.store import home
+from vrt_lite.models.store import home
 
 SIZE_VARIABLE: Final = "VRT_LITE_CACHE_MB"
 MEMORY_BYTES: Final = 512 * 2**20

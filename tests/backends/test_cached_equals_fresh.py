@@ -15,7 +15,7 @@ from vrt_lite.backends.llamacpp.sampling import Sampler
 from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.interfaces import Sampling, ignore
 from vrt_lite.judge import Pair, opening
-from vrt_lite.modelfiles import find
+from vrt_lite.models.files import find
 from vrt_lite.protocol import memory
 from vrt_lite.protocol.frames import FrameRef
 from vrt_lite.protocol.messages import Conversation, Generated, Image, Message, Part, Reply, Text, Video

@@ -13,7 +13,7 @@ from vrt_lite.backends.llamacpp.sampling import Sampler, loops, odds
 from vrt_lite.errors import ContextFullError
 from vrt_lite.interfaces import Encoding, Event, Prefill, Sampling, Wrote, ignore
 from vrt_lite.judge import Pair, opening
-from vrt_lite.modelfiles import find
+from vrt_lite.models.files import find
 from vrt_lite.protocol.frames import FrameRef
 from vrt_lite.protocol.messages import Conversation, Generated, Image, Message, Part, Reply, Text, Video
 

@@ -13,7 +13,7 @@ from vrt_lite.backends.llamacpp.engine import Model
 from vrt_lite.backends.llamacpp.lower import FrameBlock, Item, lower, tokenize
 from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.judge import Pair, opening
-from vrt_lite.modelfiles import find
+from vrt_lite.models.files import find
 from vrt_lite.protocol.frames import FrameRef
 from vrt_lite.protocol.messages import Conversation, Generated, Image, Message, Text, Video
 

@@ -22,7 +22,7 @@ from convert.write import Target
 from vrt_lite.backends.llamacpp import LlamaCppBackend
 from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.judge import Pair, opening
-from vrt_lite.modelfiles import find
+from vrt_lite.models.files import find
 
 NAMED_BY_FOLDER = {"general.name", "general.basename", "general.finetune", "general.size_label", "general.type"}
 

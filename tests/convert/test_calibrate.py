@@ -34,7 +34,7 @@ from vrt_lite.backends.settings import EngineSettings  # noqa: E402
 from vrt_lite.errors import ModelError, UsageError  # noqa: E402
 from vrt_lite.interfaces import FrameStore  # noqa: E402
 from vrt_lite.judge import Pair, opening  # noqa: E402
-from vrt_lite.modelfiles import find  # noqa: E402
+from vrt_lite.models.files import find  # noqa: E402
 from vrt_lite.protocol.messages import Conversation  # noqa: E402
 from vrt_lite.sampled import PairFrames, workspace_of  # noqa: E402
 from vrt_lite.video import open_clip  # noqa: E402

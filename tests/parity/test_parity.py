@@ -32,7 +32,7 @@ from convert.pairs import EXAMPLE  # noqa: E402
 from convert.reference import Reference  # noqa: E402
 from vrt_lite.errors import UsageError  # noqa: E402
 from vrt_lite.interfaces import Sampling, ignore  # noqa: E402
-from vrt_lite.modelfiles import find  # noqa: E402
+from vrt_lite.models.files import find  # noqa: E402
 from vrt_lite.profile import Clock  # noqa: E402
 
 # torch and transformers warn of their own future.

@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from vrt_lite.backends.llamacpp import LlamaCppBackend
     from vrt_lite.backends.settings import EngineSettings
     from vrt_lite.embeddings import EmbeddingCache
-    from vrt_lite.fit import Room
-    from vrt_lite.modelfiles import ModelFiles
+    from vrt_lite.fitting.fit import Room
+    from vrt_lite.fitting.search import Found, Watch
+    from vrt_lite.fitting.tuning import Machine, Tuning
+    from vrt_lite.models.files import ModelFiles
     from vrt_lite.profile import Profile
-    from vrt_lite.search import Found, Watch
-    from vrt_lite.tuning import Machine, Tuning
 
 # GNU's OpenMP reads this when the engine is loaded. By its default a thread that waits for another spins for
 # milliseconds: beside one busy program, reading was 10 to 60 times as slow. Where the other spins are short, it is not.

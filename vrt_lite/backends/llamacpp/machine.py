@@ -13,7 +13,7 @@ from importlib.metadata import version
 from typing import Any
 
 from vrt_lite.backends.llamacpp.engine import engine_log, llama, usable_cpus
-from vrt_lite.tuning import Machine
+from vrt_lite.fitting.tuning import Machine
 
 _CPU, GPUS = 0, (1, 2)
 """Of `enum ggml_backend_dev_type`: the processor; GPUs with memory of their own, and without."""

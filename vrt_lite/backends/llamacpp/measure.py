@@ -25,10 +25,10 @@ from vrt_lite.backends.llamacpp.engine import Model, usable_cpus
 from vrt_lite.backends.llamacpp.vision import Vision
 from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.errors import ModelError
-from vrt_lite.modelfiles import ModelFiles
+from vrt_lite.fitting.search import Found, Setup, Stage, Watch, axes, search
+from vrt_lite.fitting.tuning import Tuning
+from vrt_lite.models.files import ModelFiles
 from vrt_lite.profile import CELL, PIXELS_PER_TOKEN, Profile
-from vrt_lite.search import Found, Setup, Stage, Watch, axes, search
-from vrt_lite.tuning import Tuning
 
 _LONGEST, _SHORTEST = 1024, 32
 _WRITTEN = 24

@@ -9,7 +9,7 @@ import psutil
 
 from vrt_lite.backends.llamacpp.engine import engine_log, llama
 from vrt_lite.backends.llamacpp.machine import GPUS, devices, ggml_function
-from vrt_lite.fit import Gpu, Room
+from vrt_lite.fitting.fit import Gpu, Room
 
 
 def this_room() -> Room:

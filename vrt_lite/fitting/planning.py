@@ -9,11 +9,11 @@ from dataclasses import replace
 
 from vrt_lite.backends import this_machine, this_room
 from vrt_lite.backends.settings import EngineSettings
-from vrt_lite.fit import Free, Plan, Room, plan
-from vrt_lite.memory import shape_of
-from vrt_lite.modelfiles import ModelFiles
+from vrt_lite.fitting.fit import Free, Plan, Room, plan
+from vrt_lite.fitting.memory import shape_of
+from vrt_lite.fitting.tuning import report, tuned
+from vrt_lite.models.files import ModelFiles
 from vrt_lite.settings import Settings
-from vrt_lite.tuning import report, tuned
 
 
 def planned(
@@ -29,7 +29,11 @@ def planned(
     `repack` is None where the user has not said. Raises ModelError, UsageError, OutOfMemoryError.
     """
     wanted = EngineSettings(
-        context=settings.ctx, gpu_layers=settings.gpu_layers, threads=settings.threads, verbose=verbose
+        context=settings.ctx,
+        gpu_layers=settings.gpu_layers,
+        threads=settings.threads,
+        kv_type=settings.kv_type or "f16",
+        verbose=verbose,
     )
     engine, by_tuning = tuned(files, wanted, this_machine())
     if settings.kv_type:

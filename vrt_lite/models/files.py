@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Final
 
 from vrt_lite.errors import ModelError
-from vrt_lite.gguf import Header, read_header
+from vrt_lite.models.gguf import Header, read_header
+from vrt_lite.models.recipes import recipes
+from vrt_lite.models.store import find_stored, stored
 from vrt_lite.profile import PROFILE_NAME, Profile, default_profile, load_profile
-from vrt_lite.recipes import recipes
-from vrt_lite.store import find_stored, stored
 
 BUNDLED: Final = "vrt-tiny-0"
-_BUNDLE = Path(__file__).parent / "bundled"
+_BUNDLE = Path(__file__).parents[1] / "bundled"
 _TYPES = ("f16", "q8_0", "bf16", "f32")
 _TYPE = re.compile(r"[-._](bf16|fp?16|fp?32|q8_0)(?=[-._])")
 
@@ -87,7 +87,7 @@ def sha256(path: Path) -> str:
 
 
 def _text_in(folder: Path) -> Path:
-    texts = sorted(p for p in folder.glob("*.gguf") if "mmproj" not in p.name)
+    texts = sorted(p for p in folder.glob("*.gguf") if not re.search("mmproj|imatrix", p.name))
     if len(texts) != 1:
         found = ", ".join(p.name for p in texts) or "none"
         raise ModelError(f"Folder {folder} must hold one text GGUF; found {found}. Name the file with --model.")

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vrt_lite import __version__
-from vrt_lite.cli_cache import cache
-from vrt_lite.cli_estimate import estimate
-from vrt_lite.cli_models import models, pull, rm
-from vrt_lite.cli_options import Auto
-from vrt_lite.cli_tune import tune
+from vrt_lite.cli.cache import cache
+from vrt_lite.cli.estimate import estimate
+from vrt_lite.cli.models import models, pull, rm
+from vrt_lite.cli.options import Auto
+from vrt_lite.cli.tune import tune
 from vrt_lite.errors import OutOfMemoryError, UsageError, VrtError
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ def cache(*, clear: bool) -> None:
     Beyond VRT_LITE_CACHE_MB megabytes (2000; 0 keeps none) the least recently used go. Deleting them costs time, never
     a verdict.
     """
-    from vrt_lite import embeddings, store  # noqa: PLC0415
+    from vrt_lite import embeddings  # noqa: PLC0415
     from vrt_lite.display import safe  # noqa: PLC0415
+    from vrt_lite.models import store  # noqa: PLC0415
 
     disk, folder = embeddings.users_disk(), embeddings.cache_folder()
     entries, size_bytes = embeddings.usage(folder)

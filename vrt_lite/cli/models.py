@@ -10,8 +10,8 @@ import click
 from vrt_lite.errors import ModelError
 
 if TYPE_CHECKING:
-    from vrt_lite.recipes import Recipe
-    from vrt_lite.store import Stored
+    from vrt_lite.models.recipes import Recipe
+    from vrt_lite.models.store import Stored
 
 HEADINGS = ("NAME", "STATE", "QUANT", "ON DISK", "MEMORY", "VERIFIED", "LICENCE")
 STATUS = "Exit status: 0 done, 2 usage, 4 model missing, damaged, refused or out of reach, 130 interrupted."
@@ -51,8 +51,8 @@ def pull(model: str, *, quiet: bool) -> None:
     import psutil  # noqa: PLC0415
 
     from vrt_lite.display import safe  # noqa: PLC0415
-    from vrt_lite.modelfiles import bundled_names  # noqa: PLC0415
-    from vrt_lite.pull import pull as bring  # noqa: PLC0415
+    from vrt_lite.models.files import bundled_names  # noqa: PLC0415
+    from vrt_lite.models.pull import pull as bring  # noqa: PLC0415
 
     def say(line: str) -> None:
         if not quiet:
@@ -93,8 +93,8 @@ def models(*, as_json: bool) -> None:
 @click.argument("model", metavar="NAME")
 def rm(model: str) -> None:
     """Delete a pulled model, or what an unfinished pull has left."""
-    from vrt_lite import store  # noqa: PLC0415
-    from vrt_lite.modelfiles import bundled_names  # noqa: PLC0415
+    from vrt_lite.models import store  # noqa: PLC0415
+    from vrt_lite.models.files import bundled_names  # noqa: PLC0415
 
     if model in bundled_names():
         raise ModelError(f"{model} comes with vrt-lite and is not deleted.")
@@ -114,9 +114,9 @@ def rm(model: str) -> None:
 
 def _entries() -> list[Entry]:
     """What is here first, then what can be pulled."""
-    from vrt_lite.modelfiles import bundled_names  # noqa: PLC0415
-    from vrt_lite.recipes import recipes  # noqa: PLC0415
-    from vrt_lite.store import stored, unfinished  # noqa: PLC0415
+    from vrt_lite.models.files import bundled_names  # noqa: PLC0415
+    from vrt_lite.models.recipes import recipes  # noqa: PLC0415
+    from vrt_lite.models.store import stored, unfinished  # noqa: PLC0415
 
     known = recipes()
     found = [_bundled_entry(name, known.get(name)) for name in bundled_names()]
@@ -127,9 +127,9 @@ def _entries() -> list[Entry]:
 
 
 def _bundled_entry(name: str, recipe: Recipe | None) -> Entry:
-    from vrt_lite.choose import quant_of  # noqa: PLC0415
-    from vrt_lite.memory import memory_needed  # noqa: PLC0415
-    from vrt_lite.modelfiles import find  # noqa: PLC0415
+    from vrt_lite.fitting.memory import memory_needed  # noqa: PLC0415
+    from vrt_lite.models.choose import quant_of  # noqa: PLC0415
+    from vrt_lite.models.files import find  # noqa: PLC0415
 
     files = find(name)
     return Entry(
@@ -149,9 +149,9 @@ def _bundled_entry(name: str, recipe: Recipe | None) -> Entry:
 
 
 def _stored_entry(model: Stored, recipe: Recipe | None) -> Entry:
-    from vrt_lite.choose import CONTEXT_BYTES  # noqa: PLC0415
-    from vrt_lite.memory import memory_needed  # noqa: PLC0415
-    from vrt_lite.modelfiles import find  # noqa: PLC0415
+    from vrt_lite.fitting.memory import memory_needed  # noqa: PLC0415
+    from vrt_lite.models.choose import CONTEXT_BYTES  # noqa: PLC0415
+    from vrt_lite.models.files import find  # noqa: PLC0415
 
     damage = model.damage
     memory = model.size_bytes + CONTEXT_BYTES
@@ -177,8 +177,8 @@ def _stored_entry(model: Stored, recipe: Recipe | None) -> Entry:
 
 
 def _recipe_entry(recipe: Recipe) -> Entry:
-    from vrt_lite.choose import CONTEXT_BYTES  # noqa: PLC0415
-    from vrt_lite.store import begun  # noqa: PLC0415
+    from vrt_lite.models.choose import CONTEXT_BYTES  # noqa: PLC0415
+    from vrt_lite.models.store import begun  # noqa: PLC0415
 
     held = begun(recipe.name)
     return Entry(
@@ -198,7 +198,7 @@ def _recipe_entry(recipe: Recipe) -> Entry:
 
 
 def _begun_entry(name: str) -> Entry:
-    from vrt_lite.store import begun  # noqa: PLC0415
+    from vrt_lite.models.store import begun  # noqa: PLC0415
 
     held = begun(name)
     return Entry(

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from vrt_lite.backends.settings import EngineSettings
-from vrt_lite.gguf import Gguf, read_gguf
 from vrt_lite.judge import Pair, opening
-from vrt_lite.modelfiles import ModelFiles
+from vrt_lite.models.files import ModelFiles
+from vrt_lite.models.gguf import Gguf, read_gguf
 from vrt_lite.profile import PIXELS_PER_TOKEN, Profile
 from vrt_lite.protocol.messages import Text
 

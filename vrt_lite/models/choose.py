@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from vrt_lite.errors import ModelError
-from vrt_lite.hub import HubFile, Listing
-from vrt_lite.store import is_plain
+from vrt_lite.models.hub import HubFile, Listing
+from vrt_lite.models.store import is_plain
 
 CONTEXT_BYTES: Final = 2**30
 """What context and compute buffers are taken to need before the model's own numbers are known."""

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vrt_lite.cli_options import Auto
+from vrt_lite.cli.options import Auto
 from vrt_lite.errors import OutOfMemoryError
 
 if TYPE_CHECKING:
-    from vrt_lite.fit import Plan, Room
+    from vrt_lite.fitting.fit import Plan, Room
 
 STATUS = "Exit status: 0 it fits, 2 usage, 4 model missing, corrupt or mismatched, 5 it does not fit, 130 interrupted."
 
@@ -50,11 +50,11 @@ def estimate(
     fits. The frames are taken to be as large as they may be, and all rounds to be used.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     from vrt_lite import backends  # noqa: PLC0415
-    from vrt_lite.fit import GB, Room  # noqa: PLC0415
-    from vrt_lite.modelfiles import find  # noqa: PLC0415
-    from vrt_lite.planning import planned  # noqa: PLC0415
+    from vrt_lite.fitting.fit import GB, Room  # noqa: PLC0415
+    from vrt_lite.fitting.planning import planned  # noqa: PLC0415
+    from vrt_lite.fitting.tuning import with_projector  # noqa: PLC0415
+    from vrt_lite.models.files import find  # noqa: PLC0415
     from vrt_lite.settings import Settings  # noqa: PLC0415
-    from vrt_lite.tuning import with_projector  # noqa: PLC0415
 
     files = with_projector(find(model, projector=projector), backends.this_machine)
     room = backends.this_room()
@@ -83,7 +83,7 @@ def estimate(
 def _show(plan: Plan, room: Room) -> None:
     from vrt_lite.display import safe  # noqa: PLC0415
     from vrt_lite.display.table import show_table  # noqa: PLC0415
-    from vrt_lite.fit import told  # noqa: PLC0415
+    from vrt_lite.fitting.fit import told  # noqa: PLC0415
 
     said = plan.estimate
     gpus = room.gpus if said.gpu_bytes else ()

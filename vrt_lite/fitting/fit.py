@@ -13,7 +13,7 @@ from typing import Final
 
 from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.errors import OutOfMemoryError
-from vrt_lite.memory import Estimate, Shape, context_tokens, estimate
+from vrt_lite.fitting.memory import Estimate, Shape, context_tokens, estimate
 from vrt_lite.profile import PIXELS_PER_TOKEN, Profile
 
 GB: Final = 10**9

@@ -16,7 +16,7 @@ from typing import Literal
 
 from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.errors import VrtError
-from vrt_lite.tuning import PAIRS, PREFILLED, WRITTEN, Speed, legal
+from vrt_lite.fitting.tuning import PAIRS, PREFILLED, WRITTEN, Speed, legal
 
 Stage = Literal["vision", "prefill", "decode"]
 Outcome = Literal["default", "taken", "not faster", "no time", "refused"]

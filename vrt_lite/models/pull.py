@@ -15,14 +15,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from vrt_lite import hub, store
-from vrt_lite.choose import SHARE_OF_MEMORY, Choice, choose
 from vrt_lite.errors import ModelError, UsageError
-from vrt_lite.hub import HubFile, Listing, UnreachableError
-from vrt_lite.modelfiles import bundled_names, find, sha256
+from vrt_lite.models import hub, store
+from vrt_lite.models.choose import SHARE_OF_MEMORY, Choice, choose
+from vrt_lite.models.files import bundled_names, find, sha256
+from vrt_lite.models.hub import HubFile, Listing, UnreachableError
+from vrt_lite.models.recipes import Recipe, recipes
+from vrt_lite.models.store import Manifest, Role, Stored, StoredFile
 from vrt_lite.profile import PROFILE_NAME
-from vrt_lite.recipes import Recipe, recipes
-from vrt_lite.store import Manifest, Role, Stored, StoredFile
 
 Say = Callable[[str], None]
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)

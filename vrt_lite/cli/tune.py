@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from vrt_lite.search import Found, Tried, Trying
-    from vrt_lite.tuning import Machine, Tuning
+    from vrt_lite.fitting.search import Found, Tried, Trying
+    from vrt_lite.fitting.tuning import Machine, Tuning
 
 HEADINGS = ("SETTING", "VALUE", "FRAME PAIR", "READS", "WRITES", "SPEED", "")
 STATUS = "Exit status: 0 done, 2 usage, 4 model missing, corrupt or mismatched, 5 out of memory, 130 interrupted."
@@ -42,10 +42,11 @@ def tune(model: str | None, *, projector: Path | None, budget: float, as_json: b
     machine for about a minute; a value that does not win by 5 % is not taken. What is found is kept for this model and
     this machine, and compare uses it. SPEED is that of a whole verdict of two rounds against the defaults'.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
-    from vrt_lite import backends, tuning  # noqa: PLC0415
+    from vrt_lite import backends  # noqa: PLC0415
     from vrt_lite.display import safe  # noqa: PLC0415
-    from vrt_lite.modelfiles import find  # noqa: PLC0415
-    from vrt_lite.store import disk_errors  # noqa: PLC0415
+    from vrt_lite.fitting import tuning  # noqa: PLC0415
+    from vrt_lite.models.files import find  # noqa: PLC0415
+    from vrt_lite.models.store import disk_errors  # noqa: PLC0415
 
     files = find(model, projector=projector)
     machine = backends.this_machine()
@@ -85,7 +86,7 @@ class _Progress:
 
     def show(self, event: Trying | Tried) -> None:
         from vrt_lite.display import safe  # noqa: PLC0415
-        from vrt_lite.search import Trying  # noqa: PLC0415
+        from vrt_lite.fitting.search import Trying  # noqa: PLC0415
 
         if self._live and isinstance(event, Trying):
             line = safe(f"{self._name}: measuring {event.name} {event.value}", encoding=sys.stderr.encoding or "utf-8")

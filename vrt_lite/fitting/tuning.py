@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 from vrt_lite.backends.settings import EngineSettings, KvType
-from vrt_lite.modelfiles import ModelFiles
-from vrt_lite.store import home, write_whole
+from vrt_lite.models.files import ModelFiles
+from vrt_lite.models.store import home, write_whole
 
 PAIRS, PREFILLED, WRITTEN = 12, 3_600, 500
 """A verdict of two rounds: 4 frame pairs and 8 single frames encoded, tokens read, tokens written."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-_HERE = Path(__file__).parent
+_PACKAGE = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ def recipes() -> dict[str, Recipe]:
 
 def _folder() -> Path:
     """The recipes inside an installed package, else those of the checkout that this file lies in."""
-    inside = _HERE / "recipes"
-    return inside if inside.is_dir() else _HERE.parent / "models"
+    inside = _PACKAGE / "recipes"
+    return inside if inside.is_dir() else _PACKAGE.parent / "models"
 
 
 def _recipe(table: dict[str, Any]) -> Recipe:

@@ -1,0 +1,1 @@
+"""Models as files: found, checked, fetched, kept, removed. Knows no engine."""
