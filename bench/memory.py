@@ -38,7 +38,7 @@ class Configuration:
     repack: bool = False
     kv_type: KvType = "f16"
     flash_attention: bool | None = None
-    ubatch: int = 512
+    ubatch: int = 256
 
     @property
     def settings(self) -> EngineSettings:
@@ -58,7 +58,7 @@ GRID = (
     Configuration(64, context=8192, kv_type="q8_0"),
     Configuration(256, kv_type="q8_0"),
     Configuration(100, context=8192, repack=True),
-    Configuration(64, flash_attention=False),
+    Configuration(64, flash_attention=True),
 )
 """What each model is measured at."""
 
@@ -79,7 +79,7 @@ def memory(models: Sequence[str], report_file: Path | None) -> None:
         for configuration in GRID:
             row = measure(model, configuration)
             rows.append(row)
-            flash = "off" if configuration.flash_attention is False else "on"
+            flash = "on" if configuration.flash_attention else "auto"
             click.echo(
                 f"{Path(model).name:24} {configuration.cells:5} {row['context']:7} "
                 f"{'yes' if configuration.repack else 'no':6} {configuration.kv_type:4} {flash:5} "

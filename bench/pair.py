@@ -24,6 +24,7 @@ from bench.checkpoint import Shape, tensors, write_documents
 from convert import export
 from convert.checkpoint import Checkpoint, Stored, canonical, read_json
 from convert.place import make_room, placing
+from convert.projector import in_whole_blocks
 from convert.write import FILE_TYPES, Field, File, Target, write_gguf
 
 TEXT_TYPES = ("q4_k_m", *FILE_TYPES)
@@ -51,6 +52,8 @@ def write_pair(
         text = export.text_file(checkpoint, folder / f"{name}-{text_type.upper()}.gguf", plain, {})
         projector_path = folder / f"mmproj-{name}-{projector_type.upper()}.gguf"
         projector = export.vision_file(checkpoint, projector_path, projector_type, {})
+    if projector_type == "q8_0":
+        projector = in_whole_blocks(projector)  # as `convert quantize` writes it
     files = [_as_q4_k_m(text, shape) if mixed else text, projector]
     make_room(folder, sum(target.size for file in files for target in file.targets))
     noise = Noise()

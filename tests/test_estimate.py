@@ -91,7 +91,7 @@ def test_the_context_is_the_conversations_own_bound() -> None:
     assert PROFILE.context_bound(1000, 256) - replace(PROFILE, window=0).context_bound(1000, 256) == 2048
 
 
-@pytest.mark.parametrize("flash", [None, False])
+@pytest.mark.parametrize("flash", [None, True, False])
 def test_more_context_or_pixels_take_more(flash: bool | None) -> None:
     contexts = [seven(context=n, flash_attention=flash).cpu_bytes for n in (1024, 4096, 16_384, 32_768)]
     pixels = [seven(with_cells(n), flash_attention=flash).cpu_bytes for n in (36, 100, 256, 576, 1600)]
@@ -106,8 +106,9 @@ def test_what_each_setting_costs() -> None:
     assert seven(kv_type="q8_0").cpu_bytes < plain.cpu_bytes
     assert seven(ubatch=2048).cpu_bytes > plain.cpu_bytes
     # Without flash attention every head's products of keys and queries are there at once.
-    matrix = 4 * 512 * plain.context * 28
-    assert seven(flash_attention=False).cpu_bytes - plain.cpu_bytes > matrix / 2
+    matrix = 4 * 256 * plain.context * 28
+    assert term(plain, "evaluation of text") - term(seven(flash_attention=True), "evaluation of text") > matrix / 2
+    assert seven(flash_attention=True).cpu_bytes < plain.cpu_bytes < seven(flash_attention=False).cpu_bytes
 
 
 def test_the_embeddings_kept_are_bounded() -> None:

@@ -23,7 +23,7 @@ from vrt_lite.protocol.messages import Text
 _F16, _F32 = 2, 4
 _KV_BYTES = {"f16": 2.0, "q8_0": 34 / 32}
 _SMALL_MODEL = 64 * 2**20
-"""Below this the engine leaves flash attention off (`Context` in backends/llamacpp)."""
+"""Below this flash attention is off, and evaluated by twos (`Context` in backends/llamacpp)."""
 _EMBEDDINGS_BYTES = 512 * 2**20
 """The bound of the embeddings in memory (`EmbeddingCache`)."""
 _KEPT_STATES = 2
@@ -174,6 +174,7 @@ def estimate(
     on_gpu = any(place is not None for place in places)
     # Text and picture decide by themselves: see `Context` and `flash_attention` in backends/llamacpp.
     flash = settings.flash_attention is not False and not settings.exact
+    text_flash = settings.text_flash_attention(on_gpu=on_gpu) is not False
     small = shape.text_bytes < _SMALL_MODEL and not on_gpu and settings.kv_type == "f16"
     vision_on_gpu = bool(gpus) and (on_gpu if settings.projector_on_gpu is None else settings.projector_on_gpu)
     home = 0 if vision_on_gpu else None
@@ -190,8 +191,8 @@ def estimate(
     token = 2 * shape.kv_width * (2.0 * _F16 if settings.exact else _KV_BYTES[settings.kv_type])
     # Of a context that is larger than the conversation only the conversation's part is ever touched in evaluation.
     spoken = min(context, context_tokens(shape, profile))
-    working, _ = _text_buffers(shape, batch, spoken, flash=flash and not small)
-    _, reserved = _text_buffers(shape, batch, context, flash=flash and not small)
+    working, _ = _text_buffers(shape, batch, spoken, flash=text_flash and not small)
+    _, reserved = _text_buffers(shape, batch, context, flash=text_flash and not small)
     used = sorted({place for place in places if place is not None})
     terms = (
         spread("weights", [shape.embedding, *weights], [None, *places]),

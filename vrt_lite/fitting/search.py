@@ -202,6 +202,9 @@ def axes(
 
     counts = sorted({min(physical_cpus, usable_cpus), max(physical_cpus // 2, 1)} - {usable_cpus}, reverse=True)
 
+    def attention(best: Setup) -> dict[str, Setup]:
+        return one("on", flash_attention=True)(best) | one("off", flash_attention=False)(best)
+
     def threads(best: Setup) -> dict[str, Setup]:
         return {str(n): replace(best, settings=replace(best.settings, threads=n)) for n in counts}
 
@@ -212,7 +215,7 @@ def axes(
         Axis("threads", threads, ("prefill", "decode", "vision")),
         Axis("projector", types, ("vision",)),
         Axis("repack", one("on", repack_fits, repack=True), _TEXT, effort=2.0),
-        Axis("flash attention", one("off", flash_attention=False), ("vision", *_TEXT)),
+        Axis("flash attention", attention, ("vision", *_TEXT)),
         Axis("ubatch", one("1024", long_prefill, ubatch=1024), _TEXT),
         Axis("kv type", one("q8_0", kv_type="q8_0"), _TEXT, margin=KV_MARGIN),
     )

@@ -49,14 +49,14 @@ class Context:
         params.n_ctx = size
         params.n_batch = params.n_ubatch = min(batch, max(size, 32))
         self._threads = self._threads_for_few = settings.threads or usable_cpus()
-        params.flash_attn_type = flash_attention(settings)
+        params.flash_attn_type = flash_attention(settings.text_flash_attention(on_gpu=model.on_gpu))
         self._fewest = 1
         if model.is_small and settings.kv_type == "f16":
             # Measured with the bundled judge. A token is less work than the threads' waiting for each other:
-            # beside one busy process, two threads wrote 20 times as slowly. Flash attention saves memory that a small
-            # model does not need, and made prefill 1.4 times and writing 1.3 times as slow.
+            # beside one busy process, two threads wrote 20 times as slowly.
             self._threads_for_few = settings.threads or 1
-            params.flash_attn_type = llama.LLAMA_FLASH_ATTN_TYPE_DISABLED
+            # Whatever is wanted: the memory that it saves is not needed, and the bits below hold without it.
+            params.flash_attn_type = flash_attention(False)
             # The engine's kernel for a lone token rounds otherwise than the one for more. Two at a time cost little
             # more, and give bit for bit the same however a text is cut into batches.
             self._fewest = 2

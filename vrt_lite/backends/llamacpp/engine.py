@@ -100,11 +100,11 @@ def require_memory(needed: int, what: str, advice: str) -> None:
         raise OutOfMemoryError(f"{what} needs {needed / gb:.1f} GB, this machine has {total / gb:.1f} GB. {advice}")
 
 
-def flash_attention(settings: EngineSettings) -> int:
-    """The engine's constant. Flash attention rounds keys and values to F16 inside: `exact` does without."""
-    if settings.exact or settings.flash_attention is False:
-        return llama.LLAMA_FLASH_ATTN_TYPE_DISABLED
-    return llama.LLAMA_FLASH_ATTN_TYPE_ENABLED if settings.flash_attention else llama.LLAMA_FLASH_ATTN_TYPE_AUTO
+def flash_attention(wanted: bool | None) -> int:
+    """The engine's constant; None is its own choice. Flash attention rounds keys and values to F16 inside."""
+    if wanted is None:
+        return llama.LLAMA_FLASH_ATTN_TYPE_AUTO
+    return llama.LLAMA_FLASH_ATTN_TYPE_ENABLED if wanted else llama.LLAMA_FLASH_ATTN_TYPE_DISABLED
 
 
 class Model:

@@ -66,7 +66,7 @@ class Vision:
         params.print_timings = False
         params.warmup = False
         params.n_threads = settings.threads or usable_cpus()
-        params.flash_attn_type = flash_attention(settings)
+        params.flash_attn_type = flash_attention(False if settings.exact else settings.flash_attention)
         self._engine_key = engine_key(on_gpu=params.use_gpu, flash_attention=params.flash_attn_type)
         # Frames come resized to the model's range: with these bounds mtmd resizes nothing.
         params.image_min_tokens, params.image_max_tokens = 1, 16_384
