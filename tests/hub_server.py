@@ -27,6 +27,8 @@ class Hub:
 
     files: dict[str, bytes]
     repository: str = "someone/judge-GGUF"
+    kind: str = "model"
+    """Or "dataset", whose addresses begin otherwise."""
     commit: str = "5037fcf163dd95d1e41d1974465f0898ed108ca2"
     licence: str = "mit"
     listed: dict[str, Any] = field(default_factory=dict)
@@ -101,12 +103,12 @@ class _Handler(BaseHTTPRequestHandler):
         hub, path = self.state, unquote(urlsplit(self.path).path)
         if hub.status != 200:
             self._answer(hub.status, b"{}")
-        elif path in (f"/api/models/{hub.repository}", *(f"{_api(hub)}/{rev}" for rev in ("main", hub.commit))):
+        elif path in (f"/api/{hub.kind}s/{hub.repository}", *(f"{_api(hub)}/{rev}" for rev in ("main", hub.commit))):
             self._answer(200, json.dumps(hub.info()).encode())
         elif path.startswith(_api(hub)):
             self._answer(404, b"{}", {"X-Error-Code": "RevisionNotFound"})
-        elif path.startswith(f"/{hub.repository}/resolve/{hub.commit}/"):
-            self._redirect(path.split("/", 5)[5])
+        elif path.startswith(begin := f"{_page(hub)}/resolve/{hub.commit}/"):
+            self._redirect(path.removeprefix(begin))
         elif path.startswith("/cdn/"):
             self._send(path.removeprefix("/cdn/"))
         else:
@@ -163,4 +165,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _api(hub: Hub) -> str:
-    return f"/api/models/{hub.repository}/revision"
+    return f"/api/{hub.kind}s/{hub.repository}/revision"
+
+
+def _page(hub: Hub) -> str:
+    return f"/{hub.repository}" if hub.kind == "model" else f"/datasets/{hub.repository}"

@@ -29,6 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "embeddings": {"errors", "models"},
     "backends": {"backends", "embeddings", "errors", "fitting", "interfaces", "models", "profile", "protocol"},
     "judgement": {"judge", "protocol", "sampled", "video"},
+    "server": {"backends", "errors", "judgement", "profile", "settings"},
     "api": {
         "backends",
         "embeddings",
@@ -40,12 +41,17 @@ MAY_IMPORT: dict[str, set[str]] = {
         "models",
         "protocol",
         "sampled",
+        "server",
         "settings",
         "sheet",
         "video",
     },
     "sheet": {"errors", "interfaces", "judgement", "protocol"},
-    "display": {"display", "interfaces", "judgement", "protocol"},
+    "display": {"display", "interfaces", "judgement", "protocol", "ranking"},
+    "evaluation": {"api", "display", "errors", "evaluation", "interfaces", "models", "runs"},
+    "ranking": {"api", "display", "errors", "interfaces", "protocol", "ranking", "runs", "video"},
+    "report": {"", "display", "errors", "evaluation", "protocol", "ranking", "report", "runs", "video"},
+    "runs": {"api", "errors", "interfaces", "models", "protocol", "runs"},
     "cli": {
         "",
         "api",
@@ -54,29 +60,47 @@ MAY_IMPORT: dict[str, set[str]] = {
         "display",
         "embeddings",
         "errors",
+        "evaluation",
         "fitting",
         "judgement",
         "models",
         "profile",
         "protocol",
+        "ranking",
+        "report",
+        "runs",
         "settings",
     },
 }
 # Third-party packages: the only places that may name them.
 HOMES: dict[str, set[str]] = {
     "av": {"video"},
+    "httpx": {"backends/http"},
     "llama_cpp": {"backends/llamacpp/engine.py"},
     "psutil": {
         "backends/llamacpp/engine.py",
         "backends/llamacpp/measure.py",
         "backends/llamacpp/room.py",
         "cli/models.py",
+        "runs/claims.py",
+        "runs/database.py",
     },
     "huggingface_hub": {"models/hub.py"},
     "rich": {"display"},
     "click": {"cli"},
-    "PIL": {"video", "sheet"},
-    "numpy": {"video", "backends/llamacpp", "sheet", "interfaces", "sampled", "embeddings"},
+    "pyarrow": {"evaluation/tables.py"},
+    "PIL": {"backends/http", "evaluation/plots.py", "report/pictures.py", "video", "sheet"},
+    "numpy": {
+        "ranking",
+        "evaluation/metrics.py",
+        "video",
+        "backends/llamacpp",
+        "sheet",
+        "interfaces",
+        "sampled",
+        "embeddings",
+        "report/pictures.py",
+    },
 }
 
 
@@ -144,7 +168,21 @@ def test_importing_does_no_work() -> None:
 
 
 def test_help_stays_light() -> None:
-    for command in ("compare", "pull", "models", "rm", "cache", "estimate", "tune"):
+    for command in (
+        "compare",
+        "rank",
+        "pull",
+        "models",
+        "rm",
+        "cache",
+        "estimate",
+        "tune",
+        "eval",
+        "runs",
+        "show",
+        "export",
+        "report",
+    ):
         assert not loaded_by(f"from vrt_lite.cli import run\nrun(['{command}', '--help'])") & HEAVY
 
 

@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from vrt_lite.api import Judge, compare
     from vrt_lite.backends.scripted import ScriptedBackend
+    from vrt_lite.backends.settings import Remote
     from vrt_lite.errors import (
+        BackendError,
         ModelError,
         NoVerdictError,
         OutOfMemoryError,
+        StoreError,
         UsageError,
         VideoError,
         VrtError,
@@ -29,13 +32,16 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "BackendError",
     "Judge",
     "Judgement",
     "ModelError",
     "NoVerdictError",
     "OutOfMemoryError",
+    "Remote",
     "ScriptedBackend",
     "Settings",
+    "StoreError",
     "UsageError",
     "VideoError",
     "VrtError",
@@ -47,6 +53,7 @@ _HOMES = {
     "Settings": "settings",
     "compare": "api",
     "Judgement": "judgement",
+    "Remote": "backends.settings",
     "ScriptedBackend": "backends.scripted",
 }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
@@ -17,19 +17,21 @@ from threading import Event
 from typing import TYPE_CHECKING, TextIO
 
 from vrt_lite.backends import open_backend, this_machine
-from vrt_lite.backends.settings import EngineSettings
+from vrt_lite.backends.settings import EngineSettings, Remote
 from vrt_lite.errors import NoVerdictError, UsageError
 from vrt_lite.fitting.planning import planned
 from vrt_lite.fitting.tuning import with_projector
 from vrt_lite.interfaces import Backend, Loading, Observe, Sampling, ignore
 from vrt_lite.interfaces import Event as Happening
 from vrt_lite.judge import Pair, Round, judge
-from vrt_lite.judgement import JudgedClip, JudgedOrder, Judgement, ModelUsed, round_json
-from vrt_lite.models.files import find, sha256
+from vrt_lite.judgement import JudgedClip, JudgedOrder, Judgement, ModelUsed, round_json, stages, warnings_of
+from vrt_lite.models.files import ModelFiles, find, sha256
+from vrt_lite.models.profiles import profile_of
 from vrt_lite.protocol.frames import shown_first
 from vrt_lite.protocol.verdict import TIE, average, disagreements
 from vrt_lite.sampled import PairFrames, workspace_of
-from vrt_lite.settings import Settings, in_force
+from vrt_lite.server import Server, refuse_local
+from vrt_lite.settings import Settings, in_force, key_of
 
 if TYPE_CHECKING:
     from vrt_lite.fitting.fit import Plan
@@ -39,7 +41,10 @@ LONGEST_PROMPT = 8_000
 
 
 class Judge:
-    """A judge that is loaded once, when first needed, and compares many pairs; a context manager."""
+    """A judge that is loaded once, when first needed, and compares many pairs; a context manager.
+
+    On a server (`backend=Remote(URL)`) it may compare from several threads at once.
+    """
 
     def __init__(
         self,
@@ -47,23 +52,34 @@ class Judge:
         *,
         projector: Path | None = None,
         settings: Settings | None = None,
-        backend: Backend | None = None,
+        backend: Backend | Remote | None = None,
         verbose: bool = False,
     ) -> None:
-        """Find the model's files, and check them. A `backend` given takes the place of the model's own."""
+        """Find the model's files, and check them. A `backend` given takes the place of the model's own.
+
+        For a `Remote` no file is needed: `model` names its profile alone, VR-Thinker's if left out.
+        """
         self.settings = settings or Settings()
-        self.files = with_projector(find(model, projector=projector), this_machine)
-        self.profile = self.settings.applied_to(self.files.profile)
+        if isinstance(backend, Remote):
+            refuse_local(self.settings, projector)
+            self.files, self._own = None, profile_of(model)
+        else:
+            self.files = with_projector(find(model, projector=projector), this_machine)
+            self._own = self.files.profile
+        self.profile = self.settings.applied_to(self._own)
         self._verbose = verbose
-        self._backend = backend
+        self._backend: Backend | None = None if isinstance(backend, Remote) else backend
+        self._server = Server(backend, profile=self.profile) if isinstance(backend, Remote) else None
         self._model: ModelUsed | None = None
         self._plan: Plan | None = None
         self._engine: dict[str, object] | None = None
         self._free = contextlib.ExitStack()
-        # The comparison itself, and beside it at most two clips, or the weights, the choice that fits, and the digests.
-        self._pool = ThreadPoolExecutor(max_workers=5)
+        self._free.push(self._server or contextlib.nullcontext())
+        # The comparison itself, and beside it two clips, or the weights, the choice that fits, and the digests. On a
+        # server many run side by side, and none may wait for a thread that another holds.
+        self._pool = ThreadPoolExecutor(max_workers=1024 if self._server else 5)
         # Begun at once: what was encoded in earlier runs is looked up by it.
-        self._projector_sha256 = self._pool.submit(sha256, self.files.projector)
+        self._projector_sha256 = self._pool.submit(sha256, self.files.projector).result if self.files else str
 
     def __enter__(self) -> Judge:
         return self
@@ -75,6 +91,17 @@ class Judge:
         """Free the model, once nothing uses it any more."""
         self._pool.shutdown()
         self._free.close()
+
+    def key(self, *, digest: Callable[[Path], str] = sha256) -> str:
+        """A digest of all that a verdict depends on beside clips, order and prompt; nothing is loaded for it.
+
+        `digest` gives a file's sha256, and may remember it: a text model has gigabytes. A server that is not told
+        which model to use is asked what it serves.
+        """
+        if self._server:
+            return key_of(self.settings, self._own, judge=self._server.identity())
+        judge = {"text": digest(self._local().text), "projector": digest(self._local().projector)}
+        return key_of(self.settings, self._own, judge=judge)
 
     def compare(
         self,
@@ -138,7 +165,7 @@ class Judge:
             orders: list[JudgedOrder] = []
             load_seconds = 0.0
             if not same:
-                digests = self._pool.submit(self._digest)
+                digests = self._pool.submit(self._digest) if self.files else None
                 ready = time.perf_counter()
                 backend, load_seconds = self._ready(frames, observe)
                 waited += time.perf_counter() - ready
@@ -150,7 +177,7 @@ class Judge:
                         failures.append(error)
                 if not orders:
                     raise failures[0]
-                self._model = digests.result()
+                self._model = digests.result() if digests else None
             judged = (
                 replace(judged[0], warnings=clips[0].warnings),
                 replace(judged[1], warnings=clips[1].warnings),
@@ -161,9 +188,9 @@ class Judge:
 
                 draw_sheet(judgement, frames, sheet)
             total = time.perf_counter() - began
-            return replace(
-                judgement, seconds=_stages(judgement, clips, load_seconds, waited, total), total_seconds=total
-            )
+            decode, resize = sum(c.decode_seconds for c in clips), sum(c.resize_seconds for c in clips)
+            seconds = stages(orders, load=load_seconds, decode=decode, resize=resize, waited=waited, total=total)
+            return replace(judgement, seconds=seconds, total_seconds=total)
 
     def _open_clips(self, stack: contextlib.ExitStack, a: str | Path, b: str | Path) -> tuple[Clip, Clip]:
         """Both clips, opened side by side; what was opened is closed by the stack, also if the other fails."""
@@ -179,8 +206,10 @@ class Judge:
         """The back end, loaded while the first frames are decoded, and the seconds its loading took."""
         if self._backend is not None:
             return self._backend, 0.0
-        observe(Loading(self.files.name))
-        loading = self._pool.submit(self._load)
+        if self._server:
+            return self._server.open(), 0.0
+        observe(Loading(self._local().name))
+        loading = self._pool.submit(self._load, self._local())
         p = self.profile
         frames.pixels([frame for clip in (0, 1) for frame in shown_first(p.workspace, p.first_frames, clip)])
         self._backend, seconds = loading.result()
@@ -188,18 +217,18 @@ class Judge:
 
     def _fit(self) -> Future[tuple[Plan, dict[str, object]]] | None:
         """Begin to choose what fits this machine's memory, unless that is done."""
-        if self._backend is not None or self._plan is not None:
+        if self._backend is not None or self._plan is not None or self.files is None:
             return None
         return self._pool.submit(planned, self.files, self.settings, verbose=self._verbose)
 
-    def _load(self) -> tuple[Backend, float]:
+    def _load(self, files: ModelFiles) -> tuple[Backend, float]:
         began = time.perf_counter()
         engine = self._plan.settings if self._plan else EngineSettings()
         from vrt_lite.embeddings import EmbeddingCache, users_disk  # noqa: PLC0415 - numpy
 
         disk = users_disk() if self.settings.cache else None
-        cache = EmbeddingCache(disk, namespace=self._projector_sha256.result)
-        backend = open_backend(self.files, profile=self.profile, settings=engine, cache=cache)
+        cache = EmbeddingCache(disk, namespace=self._projector_sha256)
+        backend = open_backend(files, profile=self.profile, settings=engine, cache=cache)
         self._free.enter_context(backend)
         return backend, time.perf_counter() - began
 
@@ -257,35 +286,32 @@ class Judge:
     ) -> Iterator[str]:
         """What a reader of the verdict must know."""
         yield from self._plan.notes if self._plan else ()
-        if not prompt:
-            yield "No prompt was given: alignment was judged without one."
-        if clips[0].info.sha256 == clips[1].info.sha256:
-            yield "Both clips are the same file: a tie, said without running the model."
-        if clips[0].info.dynamic_range != clips[1].info.dynamic_range:
-            ranges = " and ".join(clip.info.dynamic_range.upper() for clip in clips)
-            yield f"The clips differ in dynamic range ({ranges}): what looks better may be the range."
+        yield from self._server.warnings if self._server and orders else ()
         if len(orders) == 1 and self.settings.both_orders:
             yield f"With video {2 - orders[0].first} shown first there was no verdict: only the other order counts."
-        if self.profile.first_frames != self.files.profile.first_frames:
+        if self.profile.first_frames != self._own.first_frames:
             yield "The model's prompt names another number of first frames than were shown (--first-frames)."
-        for number, clip in enumerate(clips, start=1):
-            if clip.info.frames < self.profile.first_frames:
-                yield f"Video {number} has {clip.info.frames} frame(s): the last was repeated."
-            yield from (f"Video {number}: {warning}" for warning in clip.warnings)
+        yield from warnings_of(prompt, clips, least_frames=self.profile.first_frames)
 
     def _digest(self) -> ModelUsed:
         if self._model is not None:
             return self._model
-        files = self.files
+        if self._server:
+            return self._server.used()
+        files = self._local()
         return ModelUsed(
             name=files.name,
             text=files.text.name,
             text_sha256=sha256(files.text),
             projector=files.projector.name,
-            projector_sha256=self._projector_sha256.result(),
+            projector_sha256=self._projector_sha256(),
             profile=self.profile.name,
             profile_sha256=self.profile.sha256,
         )
+
+    def _local(self) -> ModelFiles:
+        assert self.files is not None, "a judge is on a server, or has its files here"
+        return self.files
 
 
 def compare(
@@ -296,8 +322,9 @@ def compare(
     model: str | Path | None = None,
     projector: Path | None = None,
     settings: Settings | None = None,
+    backend: Backend | Remote | None = None,
 ) -> Judgement:
-    """Judge two clips made from one prompt, with the bundled judge if no model is named.
+    """Judge two clips made from one prompt, with the bundled judge if neither a model nor a back end is named.
 
     >>> from vrt_lite import compare
     >>> judgement = compare("examples/a.mp4", "examples/b.mp4", prompt="A red square moving right.")
@@ -306,9 +333,9 @@ def compare(
     >>> judgement.verdict.preferences["VQ"].winner
     0
 
-    Raises UsageError, VideoError, ModelError, OutOfMemoryError or NoVerdictError: all are VrtError.
+    Raises UsageError, VideoError, ModelError, OutOfMemoryError, NoVerdictError or BackendError: all are VrtError.
     """
-    with Judge(model, projector=projector, settings=settings) as judge_:
+    with Judge(model, projector=projector, settings=settings, backend=backend) as judge_:
         return judge_.compare(a, b, prompt=prompt)
 
 
@@ -320,23 +347,3 @@ def _line_file(path: Path) -> Generator[TextIO]:
         raise UsageError(f"The trace {path} cannot be written: {error.strerror}.") from error
     with file:
         yield file
-
-
-def _stages(
-    judgement: Judgement, clips: tuple[Clip, Clip], load: float, waited: float, total: float
-) -> dict[str, float]:
-    """Seconds by stage. Loading and decoding run side by side, so the stages may add up to more than the total."""
-    usages = [r.reply.usage for order in judgement.orders for r in order.rounds]
-    engine = {
-        "vision": sum(u.vision_seconds for u in usages),
-        "prefill": sum(u.prefill_seconds for u in usages),
-        "generate": sum(u.generate_seconds for u in usages),
-    }
-    stages = {
-        "load": load,
-        "decode": sum(clip.decode_seconds for clip in clips),
-        "resize": sum(clip.resize_seconds for clip in clips),
-        **engine,
-        "other": max(total - waited - sum(engine.values()), 0.0),
-    }
-    return {name: round(seconds, 6) for name, seconds in stages.items()}

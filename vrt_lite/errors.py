@@ -5,8 +5,10 @@
     ├── VideoError             3  a file that is no usable video
     ├── ModelError             4  a model that is missing, broken or mismatched
     ├── OutOfMemoryError       5  the machine cannot hold the model or its context
-    └── NoVerdictError         6  the model ended without a readable judgement
-        └── ContextFullError      the conversation outgrew the context before it did
+    ├── NoVerdictError         6  the model ended without a readable judgement
+    │   └── ContextFullError      the conversation outgrew the context before it did
+    ├── StoreError             7  a store of runs that is damaged, or cannot be read or written
+    └── BackendError           8  a server that cannot be reached, refuses, or answers with nonsense
 
 An interrupt ends with 130 and is Python's own KeyboardInterrupt. A message is one line: what is
 wrong, the value, what is allowed, the next step. What a model writes is never an exception.
@@ -55,3 +57,15 @@ class NoVerdictError(VrtError):
 
 class ContextFullError(NoVerdictError):
     """The next round does not fit into the context; a recommendation made before it may still stand."""
+
+
+class StoreError(VrtError):
+    """A store of runs that is damaged, or that cannot be read or written; also a run that was deleted while in use."""
+
+    status = 7
+
+
+class BackendError(VrtError):
+    """A judge's server that cannot be reached, refuses, stalls or answers with nonsense, after all tries."""
+
+    status = 8

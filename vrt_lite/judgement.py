@@ -6,7 +6,7 @@ and video 2 the second, whichever order the judge was shown them in. Refuses to 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -49,8 +49,24 @@ class JudgedOrder:
 
 
 @dataclass(frozen=True, slots=True)
+class BackendUsed:
+    """The server that judged: its address without credentials, what kind it is, and how it got the videos.
+
+    `kind` and `form` are "" if it was never asked.
+    """
+
+    url: str
+    model: str
+    kind: str
+    form: str
+
+
+@dataclass(frozen=True, slots=True)
 class ModelUsed:
-    """Which judge it was: its name, its files' names and digests, and its profile's."""
+    """Which judge it was: its name, its files' names and digests, and its profile's.
+
+    A judge on a server (`backend`) has no files here: their names and digests are "".
+    """
 
     name: str
     text: str
@@ -59,6 +75,7 @@ class ModelUsed:
     projector_sha256: str
     profile: str
     profile_sha256: str
+    backend: BackendUsed | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +110,7 @@ class Judgement:
         return {
             "schema_version": SCHEMA_VERSION,
             "prompt": self.prompt or None,
-            "model": {
-                "name": self.model.name,
-                "text": {"file": self.model.text, "sha256": self.model.text_sha256},
-                "projector": {"file": self.model.projector, "sha256": self.model.projector_sha256},
-            },
+            **_model(self.model),
             "profile": {"name": self.model.profile, "sha256": self.model.profile_sha256},
             "inputs": [_clip(clip) for clip in self.clips],
             "settings": dict(self.settings),
@@ -140,6 +153,47 @@ def round_json(r: Round, order: JudgedOrder, clips: tuple[JudgedClip, JudgedClip
         "tokens_out": usage.tokens_generated,
         "frames_encoded": usage.frames_encoded,
     }
+
+
+def warnings_of(prompt: str, clips: tuple[JudgedClip, JudgedClip], *, least_frames: int) -> Iterator[str]:
+    """What the clips and the prompt alone warn of; `least_frames` are shown of each."""
+    if not prompt:
+        yield "No prompt was given: alignment was judged without one."
+    if clips[0].info.sha256 == clips[1].info.sha256:
+        yield "Both clips are the same file: a tie, said without running the model."
+    if clips[0].info.dynamic_range != clips[1].info.dynamic_range:
+        ranges = " and ".join(clip.info.dynamic_range.upper() for clip in clips)
+        yield f"The clips differ in dynamic range ({ranges}): what looks better may be the range."
+    for number, clip in enumerate(clips, start=1):
+        if clip.info.frames < least_frames:
+            yield f"Video {number} has {clip.info.frames} frame(s): the last was repeated."
+        yield from (f"Video {number}: {warning}" for warning in clip.warnings)
+
+
+def stages(
+    orders: Sequence[JudgedOrder], *, load: float, decode: float, resize: float, waited: float, total: float
+) -> dict[str, float]:
+    """Seconds by stage. Loading and decoding run side by side, so the stages may add up to more than the total."""
+    usages = [r.reply.usage for order in orders for r in order.rounds]
+    engine = {
+        "vision": sum(u.vision_seconds for u in usages),
+        "prefill": sum(u.prefill_seconds for u in usages),
+        "generate": sum(u.generate_seconds for u in usages),
+    }
+    other = max(total - waited - sum(engine.values()), 0.0)
+    found = {"load": load, "decode": decode, "resize": resize, **engine, "other": other}
+    return {name: round(seconds, 6) for name, seconds in found.items()}
+
+
+def _model(model: ModelUsed) -> dict[str, Any]:
+    """Files for a judge on this machine; for one on a server nulls, and the server."""
+    if model.backend is None:
+        text: dict[str, str] | None = {"file": model.text, "sha256": model.text_sha256}
+        projector: dict[str, str] | None = {"file": model.projector, "sha256": model.projector_sha256}
+        return {"model": {"name": model.name, "text": text, "projector": projector}}
+    b = model.backend
+    server = {"url": b.url, "model": b.model or None, "kind": b.kind or None, "form": b.form or None}
+    return {"model": {"name": model.name, "text": None, "projector": None}, "backend": server}
 
 
 def _frame(frame: FrameRef, clips: tuple[JudgedClip, JudgedClip]) -> dict[str, Any]:

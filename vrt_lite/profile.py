@@ -141,10 +141,23 @@ def load_profile(path: Path) -> Profile:
         raise ModelError(f"Profile {path} cannot be read: {error.strerror}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ModelError(f"Profile {path} is not valid TOML: {error}.") from error
+    return _read_table(table, path.parent, str(path))
+
+
+def parse_profile(text: str, where: str) -> Profile:
+    """A profile that stands in another file; ModelError, naming `where` and the key, if a value cannot be used."""
     try:
-        return _from_table(table, path.parent)
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ModelError(f"The profile in {where} is not valid TOML: {error}.") from error
+    return _read_table(table, _HERE, where)
+
+
+def _read_table(table: dict[str, Any], folder: Path, where: str) -> Profile:
+    try:
+        return _from_table(table, folder)
     except (TypeError, ValueError, UsageError) as error:
-        raise ModelError(f"Profile {path}: {error}") from error
+        raise ModelError(f"Profile {where}: {error}") from error
 
 
 _T = TypeVar("_T", "Profile", Clock)

@@ -5,6 +5,8 @@ Knows names and defaults; refuses to know the command line and the engine.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 
@@ -14,6 +16,8 @@ from vrt_lite.profile import Profile, check, preset
 from vrt_lite.protocol.prompt import Dimension
 
 _IN_PROFILE = ("workspace", "first_frames", "window", "rounds", "max_pixels")
+_NO_VERDICT = ("both_orders", "cache", "gpu_layers", "threads", "preset", "dimensions", *_IN_PROFILE)
+"""Settings that change no verdict of one order, or do it through the profile alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,3 +60,14 @@ def in_force(settings: Settings, profile: Profile) -> dict[str, object]:
     words = {key: {"name": d.name, "explain": d.explain} for key, d in profile.dimensions.items()}
     own = {f.name: getattr(settings, f.name) for f in fields(settings)}
     return {**own, "dimensions": words, **{name: getattr(profile, name) for name in _IN_PROFILE}}
+
+
+def key_of(settings: Settings, profile: Profile, *, judge: Mapping[str, str]) -> str:
+    """A digest of all that a verdict of one order depends on beside the clips and the prompt.
+
+    `profile` is the model's own; `judge` names the model: its files' digests, or a server and what it serves. What is
+    chosen to fit a machine's memory is left out: a verdict does not lose its worth when the memory is free again.
+    """
+    own = {f.name: getattr(settings, f.name) for f in fields(settings) if f.name not in _NO_VERDICT}
+    told = {"judge": dict(judge), "profile": settings.applied_to(profile).sha256, "settings": own}
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()

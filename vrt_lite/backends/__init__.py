@@ -6,8 +6,9 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from vrt_lite.backends.http import HttpBackend
     from vrt_lite.backends.llamacpp import LlamaCppBackend
-    from vrt_lite.backends.settings import EngineSettings
+    from vrt_lite.backends.settings import EngineSettings, Remote
     from vrt_lite.embeddings import EmbeddingCache
     from vrt_lite.fitting.fit import Room
     from vrt_lite.fitting.search import Found, Watch
@@ -27,6 +28,13 @@ def open_backend(
     from vrt_lite.backends.llamacpp import LlamaCppBackend  # noqa: PLC0415
 
     return LlamaCppBackend(files.text, files.projector, profile=profile, settings=settings, cache=cache)
+
+
+def open_remote(remote: Remote, *, profile: Profile) -> HttpBackend:
+    """The HTTP back end for a server; nothing is asked of it yet. UsageError for a key that can be none."""
+    from vrt_lite.backends.http import HttpBackend  # noqa: PLC0415
+
+    return HttpBackend(remote, profile=profile)
 
 
 def this_machine() -> Machine:

@@ -13,14 +13,21 @@ import click
 
 from vrt_lite import __version__
 from vrt_lite.cli.cache import cache
-from vrt_lite.cli.compare import EPILOG, compare
+from vrt_lite.cli.compare import compare
 from vrt_lite.cli.estimate import estimate
+from vrt_lite.cli.eval import evaluate
 from vrt_lite.cli.models import models, pull, rm
+from vrt_lite.cli.rank import rank
+from vrt_lite.cli.report import report
+from vrt_lite.cli.runs import export, runs, show
 from vrt_lite.cli.tune import tune
 from vrt_lite.errors import OutOfMemoryError, VrtError
 
 INTERRUPTED = 130
 UNEXPECTED = 1
+EPILOG = """\b
+Exit status: 0 done, 2 usage, 3 bad video, 4 model missing, corrupt or mismatched, 5 out of memory,
+6 no verdict from the model, 7 unusable store of runs, 8 back end's server failed, 130 interrupted."""
 
 
 @click.group(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
@@ -29,7 +36,7 @@ def cli() -> None:
     """Say which of two generated videos is better, on this machine."""
 
 
-for _command in (compare, pull, models, rm, cache, estimate, tune):
+for _command in (compare, rank, pull, models, rm, cache, estimate, tune, evaluate, runs, show, report, export):
     cli.add_command(_command)
 
 

@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vrt_lite.cli.options import judging, prompt_of, prompted, settings_of
+from vrt_lite.cli.options import judging, open_judge_of, prompt_of, prompted, settings_of
 from vrt_lite.errors import UsageError
 
 if TYPE_CHECKING:
+    from vrt_lite.backends.settings import Remote
     from vrt_lite.judgement import Judgement
 
-EPILOG = """\b
+STATUS = """\b
 Exit status: 0 a verdict, 2 usage, 3 bad video, 4 model missing, corrupt or mismatched,
-5 out of memory, 6 no verdict from the model, 130 interrupted."""
+5 out of memory, 6 no verdict from the model, 8 back end's server failed, 130 interrupted."""
 
 
-@click.command(epilog=EPILOG)
+@click.command(epilog=STATUS)
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
 @prompted
@@ -43,6 +44,7 @@ def compare(
     prompt_file: Path | None,
     model: str | None,
     projector: Path | None,
+    backend: Remote | None,
     as_json: bool,
     trace: Path | None,
     sheet: Path | None,
@@ -55,8 +57,11 @@ def compare(
     \b
     vrt-lite compare a.mp4 b.mp4 --prompt "A fox runs through snow."
     vrt-lite compare a.mp4 b.mp4 --model ./vr-thinker-7b --both-orders --json
+    vrt-lite compare a.mp4 b.mp4 --backend http://127.0.0.1:8000/v1
 
-    A file name that begins with "-" is given as ./-name.mp4. Nothing is ever fetched from the network.
+    A file name that begins with "-" is given as ./-name.mp4. Nothing is ever fetched from the network; with --backend
+    frames and prompt go to that server, and --model names the profile alone. A key is read from VRT_LITE_API_KEY, else
+    OPENAI_API_KEY.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     caption = prompt_of(prompt, prompt_file)
     for output in (trace, sheet):
@@ -64,10 +69,9 @@ def compare(
     settings = settings_of(options)
 
     from vrt_lite import display  # noqa: PLC0415
-    from vrt_lite.api import Judge  # noqa: PLC0415
 
     with (
-        Judge(model, projector=projector, settings=settings, verbose=verbose > 1) as judge,
+        open_judge_of(model, projector, backend, settings, verbose > 1) as judge,
         display.view(quiet=quiet or as_json, verbose=verbose > 0, live=verbose < 2) as view,
     ):
         judgement = judge.compare(a, b, prompt=caption, trace=trace, sheet=sheet, observe=view.observe)

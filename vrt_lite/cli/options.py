@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
 from vrt_lite.errors import UsageError
 
 if TYPE_CHECKING:
+    from vrt_lite.api import Judge
+    from vrt_lite.backends.settings import Remote
     from vrt_lite.protocol.prompt import Dimension
     from vrt_lite.settings import Settings
 
@@ -80,6 +83,17 @@ _JUDGING = (
         "--cache/--no-cache", default=True, help="Keep encoded frames on disk for later runs. [default: cache]"
     ),
 )
+_REMOTE = (
+    click.option("--backend", metavar="URL", help="Judge on an OpenAI-compatible server: http://HOST:8000/v1."),
+    click.option("--served-model", metavar="NAME", help="The model's name there. [default: the only one it serves]"),
+    click.option(
+        "--backend-kind",
+        metavar="KIND",
+        type=click.Choice(["auto", "vllm", "llama"]),
+        default="auto",
+        help="How it takes frames: auto, vllm or llama. [default: auto]",
+    ),
+)
 
 
 def prompted(command: _Command) -> _Command:
@@ -90,10 +104,29 @@ def prompted(command: _Command) -> _Command:
 
 
 def judging(command: _Command) -> _Command:
-    """The options that name a model and say how it judges; `settings_of` reads all but `model` and `projector`."""
-    for option in reversed(_JUDGING):
-        command = option(command)
-    return command
+    """The options that name a model, where it runs, and how it judges.
+
+    The command gets `model`, `projector` and `backend` (a `Remote`, or None) for `open_judge_of`; `settings_of` reads
+    the rest.
+    """
+
+    @functools.wraps(command)
+    def called(*given: Any, backend: str | None, served_model: str | None, backend_kind: Any, **options: Any) -> None:
+        command(*given, backend=_remote(backend, served_model, backend_kind), **options)
+
+    judged: Any = called
+    for option in reversed((*_JUDGING, *_REMOTE)):
+        judged = option(judged)
+    return judged
+
+
+def open_judge_of(
+    model: str | None, projector: Path | None, backend: Remote | None, settings: Settings, verbose: bool
+) -> Judge:
+    """The judge that the options of `judging` name: on this machine, or on a server."""
+    from vrt_lite.api import Judge  # noqa: PLC0415
+
+    return Judge(model, projector=projector, settings=settings, backend=backend, verbose=verbose)
 
 
 def prompt_of(prompt: str | None, prompt_file: Path | None) -> str:
@@ -120,6 +153,16 @@ def settings_of(options: dict[str, Any]) -> Settings:
 
     worded: Any = dict(_dimension(text) for text in options["dimensions"])
     return Settings(**{**options, "dimensions": worded})
+
+
+def _remote(url: str | None, served_model: str | None, kind: Literal["auto", "vllm", "llama"]) -> Remote | None:
+    from vrt_lite.backends.settings import Remote  # noqa: PLC0415
+
+    if url is not None:
+        return Remote(url, served_model=served_model, kind=kind)
+    if served_model is not None or kind != "auto":
+        raise UsageError("--served-model and --backend-kind are about a server: give its --backend URL as well.")
+    return None
 
 
 def _dimension(text: str) -> tuple[str, Dimension]:

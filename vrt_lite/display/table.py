@@ -18,7 +18,9 @@ def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, stream
         from rich.console import Console
         from rich.table import Table
 
-        table = Table(*headings, box=box.SIMPLE_HEAD, pad_edge=False)
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for heading in headings:
+            table.add_column(heading, overflow="fold")
         for row in shown:
             table.add_row(*row)
         Console(file=to, highlight=False, markup=False, emoji=False).print(table)

@@ -14,10 +14,11 @@ import time
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
 from vrt_lite.errors import ModelError
 
+Kind = Literal["model", "dataset"]
 _SECONDS: Final = 20.0
 _CHUNK_BYTES: Final = 2**20
 _IDLE_TRIES: Final = 2
@@ -52,6 +53,7 @@ class Listing:
     licence: str
     architecture: str
     files: tuple[HubFile, ...]
+    kind: Kind = "model"
 
 
 def endpoint() -> str:
@@ -59,13 +61,14 @@ def endpoint() -> str:
     return os.environ.get("HF_ENDPOINT", "").rstrip("/") or "https://huggingface.co"
 
 
-def listing(repository: str, revision: str = "") -> Listing:
+def listing(repository: str, revision: str = "", *, kind: Kind = "model") -> Listing:
     """What a repository holds at a revision (its main branch if ""), with the commit that this is now."""
     with _border(repository):
         from huggingface_hub import HfApi
 
         api = HfApi(endpoint=endpoint())
-        info = api.model_info(repository, revision=revision or None, files_metadata=True, timeout=_SECONDS)
+        ask = api.model_info if kind == "model" else api.dataset_info
+        info = ask(repository, revision=revision or None, files_metadata=True, timeout=_SECONDS)
     files: list[HubFile] = []
     for sibling in info.siblings or ():
         lfs = cast("Any", sibling.lfs)
@@ -76,7 +79,7 @@ def listing(repository: str, revision: str = "") -> Listing:
         raise ModelError(
             f"{endpoint()} gave no commit for {repository}; it does not seem to be a hub. See HF_ENDPOINT."
         )
-    return Listing(repository, info.sha, ", ".join(licences), str(gguf.get("architecture", "")), tuple(files))
+    return Listing(repository, info.sha, ", ".join(licences), str(gguf.get("architecture", "")), tuple(files), kind)
 
 
 def fetch(listed: Listing, file: HubFile, part: Path) -> None:
@@ -108,7 +111,9 @@ def _fetch(listed: Listing, file: HubFile, part: Path) -> None:
         setattr(constants, "DOWNLOAD_CHUNK_SIZE", _CHUNK_BYTES)  # noqa: B010 - a constant to the type checker
         if not (sys.stderr and sys.stderr.isatty()):
             utils.disable_progress_bars()
-        url = hf_hub_url(listed.repository, file.path, revision=listed.revision, endpoint=endpoint())
+        url = hf_hub_url(
+            listed.repository, file.path, repo_type=listed.kind, revision=listed.revision, endpoint=endpoint()
+        )
         with part.open("ab") as to:
             try:
                 client.http_get(

@@ -83,6 +83,13 @@ def home() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vrt-lite"
 
 
+def data_home() -> Path:
+    """VRT_LITE_HOME, else the user's folder for what cannot be made again for nothing."""
+    if os.environ.get(HOME_VARIABLE) or sys.platform == "win32":
+        return home()
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "vrt-lite"
+
+
 def model_folder(name: str) -> Path:
     """Where a model of that name is, if it is here."""
     return home() / "models" / _folder_name(name)

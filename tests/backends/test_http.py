@@ -1,0 +1,467 @@
+"""The HTTP back end against a scripted server: what is asked, what is read, and every way in which a server fails."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from email.utils import formatdate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from chat_server import (
+    Act,
+    Server,
+    answers,
+    dies_after,
+    endlessly,
+    hangs,
+    says,
+    sends,
+    serving,
+    stalls,
+)
+from judgements import FINAL, Colours, call, colour
+from PIL import Image as Picture
+
+from vrt_lite.backends import open_remote
+from vrt_lite.backends.http import HttpBackend
+from vrt_lite.backends.settings import Remote
+from vrt_lite.errors import BackendError, ContextFullError, UsageError
+from vrt_lite.interfaces import Event, Sampling, Wrote, ignore
+from vrt_lite.judge import Pair, Trial, judge
+from vrt_lite.profile import default_profile
+from vrt_lite.protocol.messages import Conversation, Message, Reply, Text
+
+HELLO: Conversation = (Message("user", (Text("Hello."),)),)
+NO_FRAMES = Colours(((28, 28), (28, 28)))
+ODDS = {"2": (("2", -0.1), ("1", -2.5), ("the", -4.0)), "1": (("1", -0.2), ("0", -2.0))}
+
+
+@pytest.fixture(autouse=True)
+def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("VRT_LITE_API_KEY", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def remote(server: Server, **settings: Any) -> Remote:
+    """Impatient, so that failing takes no time."""
+    small = {"connect_seconds": 5.0, "silence_seconds": 0.5, "total_seconds": 8.0, "tries": 3, "pause_seconds": 0.01}
+    return Remote(server.url, **{**small, **settings})
+
+
+def opened(server: Server, **settings: Any) -> HttpBackend:
+    return open_remote(remote(server, **settings), profile=default_profile())
+
+
+def reply_of(server: Server, *, limit: int = 256, watch: Callable[[Event], None] = ignore, **settings: Any) -> Reply:
+    with opened(server, **settings) as backend:
+        return backend.reply(HELLO, NO_FRAMES, sampling=Sampling(limit), observe=watch)
+
+
+def judged_by(server: Server, *, durations: tuple[float, float] = (3.0, 3.0), **settings: Any) -> Trial:
+    with opened(server, **settings) as backend:
+        return judge(Pair("A <|im_end|> fox.", durations), default_profile(), backend, Colours(((56, 28), (84, 56))))
+
+
+def videos_in(body: dict[str, Any]) -> list[str]:
+    return [p["video_url"]["url"] for p in body["messages"][1]["content"] if p["type"] == "video_url"]
+
+
+def test_vllm_gets_videos_as_their_own_frames_without_loss() -> None:
+    with serving(says(call(5, 60)), says(FINAL, odds=ODDS)) as server:
+        trial = judged_by(server)
+    assert [r.outcome for r in trial.rounds] == ["tool", "final"]
+    first, second = server.bodies
+    system, user = first["messages"]
+    assert system == {"role": "system", "content": default_profile().system_prompt}
+    assert [part["type"] for part in user["content"]] == ["video_url", "video_url", "text"]
+    for clip, url in enumerate(videos_in(first)):
+        head, *frames = url.split(",")
+        assert head == "data:video/jpeg;base64"
+        assert len(frames) == 4
+        for text, index in zip(frames, (0, 16, 31, 47), strict=True):
+            pixels = np.asarray(Picture.open(io.BytesIO(base64.b64decode(text, validate=True))))
+            assert pixels.shape == ((28, 56, 3), (56, 84, 3))[clip]
+            assert (pixels == colour(trial.rounds[0].shown[0].__class__(clip, index))).all()
+    assert [m["role"] for m in second["messages"]] == ["system", "user", "assistant", "user"]
+    assert second["messages"][2]["content"] == call(5, 60)
+    assert [p["type"] for p in second["messages"][3]["content"]] == ["text", "image_url", "image_url"]
+    assert videos_in(second) == videos_in(first)
+
+
+def test_vllm_neither_samples_nor_draws() -> None:
+    with serving(says(FINAL)) as server:
+        judged_by(server)
+    body = server.bodies[0]
+    wanted = {"model": "judge", "temperature": 0.0, "top_k": 1, "top_p": 1.0, "seed": 0, "stream": True}
+    assert {name: body[name] for name in wanted} == wanted
+    assert body["max_tokens"] == default_profile().max_new_tokens
+    assert (body["logprobs"], body["top_logprobs"], body["repetition_penalty"]) == (True, 20, 1.0)
+    kwargs = body["mm_processor_kwargs"]
+    assert kwargs["do_sample_frames"] is False
+    # Two seconds a patch of two frames at 4 frames in 3 s: 1.5, which the profile's clock cuts to 1.
+    assert kwargs["fps"] == pytest.approx(2.0, rel=1e-5)
+    assert body["media_io_kwargs"]["video"]["fps"] == pytest.approx(2.0, rel=1e-5)
+    assert (kwargs["min_pixels"], kwargs["max_pixels"]) == (default_profile().min_pixels, default_profile().max_pixels)
+
+
+def test_clips_of_different_lengths_have_a_clock_each_until_the_server_takes_one_alone() -> None:
+    frames = Colours(((56, 28), (56, 28)))
+    with serving(answers(400, {"message": "fps must be a number"}), says(FINAL)) as server, opened(server) as backend:
+        judge(Pair("", (4.0, 8.0)), default_profile(), backend, frames)
+        assert any("differ in length" in warning for warning in backend.warnings)
+    each, one = (body["mm_processor_kwargs"]["fps"] for body in server.bodies)
+    assert each == pytest.approx([1.0, 0.5], rel=1e-5)
+    assert one == pytest.approx(2 / 3, rel=1e-5)
+
+
+@pytest.mark.parametrize("owner", ["llamacpp", "me", "somebody"])
+def test_other_servers_get_single_images_and_the_reader_is_told(owner: str) -> None:
+    with serving(says(FINAL), owner=owner) as server, opened(server) as backend:
+        judge(Pair("A fox.", (3.0, 3.0)), default_profile(), backend, NO_FRAMES)
+        assert backend.form == "single images"
+        assert any("single images" in warning for warning in backend.warnings)
+    body = server.bodies[0]
+    assert [p["type"] for p in body["messages"][1]["content"]] == ["image_url"] * 8 + ["text"]
+    assert "mm_processor_kwargs" not in body
+    # Fields of one server's own make a strict other one refuse.
+    assert ("top_k" in body) == (owner != "somebody")
+
+
+@pytest.mark.parametrize(
+    ("extra", "wanted", "kind"),
+    [
+        ({"/version": {"version": "0.22.1"}}, "auto", "vllm"),
+        ({"/props": {"default_generation_settings": {}}}, "auto", "llama"),
+        ({"/version": [], "/props": {"else": 1}}, "auto", "openai"),
+        ({}, "vllm", "vllm"),
+    ],
+)
+def test_the_kind_is_found_by_what_only_one_kind_answers(extra: dict[str, Any], wanted: str, kind: str) -> None:
+    with serving(says(FINAL), owner="proxy", extra=extra) as server, opened(server, kind=wanted) as backend:
+        assert backend.served.kind == kind
+
+
+def test_what_users_and_models_write_never_becomes_a_control_token() -> None:
+    with serving(says(f"<|im_end|>{call(1)}"), says(FINAL)) as server:
+        judged_by(server)
+    told = json.dumps(server.bodies)
+    assert told.count("<|im_end|>") == len(server.bodies), "the stop word of each request alone"
+    assert "A < |im_end|> fox." in told
+
+
+def test_odds_stand_at_the_digits_renormalised() -> None:
+    with serving(says(FINAL, odds=ODDS)) as server:
+        reply = reply_of(server)
+    assert reply.text == FINAL
+    at_two, at_one = FINAL.index("VQ=2") + 3, FINAL.index("MQ=1") + 3
+    total = np.exp(-0.1) + np.exp(-2.5)
+    assert reply.odds[at_two] == pytest.approx((0.0, np.exp(-2.5) / total, np.exp(-0.1) / total))
+    assert reply.odds[at_one][0] == pytest.approx(np.exp(-2.0) / (np.exp(-0.2) + np.exp(-2.0)))
+    assert FINAL.index("TA=0") + 3 not in reply.odds, "nothing was told of it"
+    assert (reply.usage.tokens_prefilled, reply.usage.tokens_reused, reply.usage.tokens_generated) == (400, 500, 40)
+
+
+def test_a_server_without_probabilities_is_asked_for_none() -> None:
+    refusal = answers(400, {"error": {"message": "logprobs is not supported"}})
+    with serving(refusal, says(FINAL)) as server, opened(server) as backend:
+        for _ in range(2):
+            assert not backend.reply(HELLO, NO_FRAMES, sampling=Sampling(64), observe=ignore).odds
+        assert any("no probabilities" in warning for warning in backend.warnings)
+    assert [body.get("logprobs") for body in server.bodies] == [True, None, None]
+
+
+def test_a_concluded_answer_ends_the_request() -> None:
+    def talks_on(asked: Any) -> None:
+        says(FINAL)  # The same pieces, but it never ends.
+        asked.begin()
+        for character in FINAL:
+            asked.event({"choices": [{"index": 0, "delta": {"content": character}, "finish_reason": None}]})
+        asked.told.over.wait(20)
+        asked.drop()
+
+    with serving(talks_on) as server:
+        trial = judged_by(server, silence_seconds=15.0, total_seconds=15.0)
+        assert not server.over.is_set()
+    assert trial.verdict.overall.winner == 2
+    assert len(server.bodies) == 1
+
+
+def test_a_reply_that_is_cut_says_so() -> None:
+    with serving(says("<snapshot>So", finish="length")) as server:
+        assert reply_of(server).stop == "limit"
+
+
+FAILING: dict[str, tuple[tuple[Act, ...], str]] = {
+    "dies in the middle": ((dies_after("<snapshot>Vid"),), "broke off the connection"),
+    "stalls": ((stalls,), "said nothing for 0.5 s"),
+    "never answers": ((hangs,), "said nothing for 0.5 s"),
+    "500": ((answers(500, {"error": "out of \x1b[31mmemory\n"}),), "answered 500: out of [31mmemory"),
+    "503 page": ((answers(503, b"<html>Bad gateway</html>"),), "answered 503 (3 tries)"),
+    "429": ((answers(429, {"error": {"message": "slow down"}}, Retry_After="0"),), "answered 429: slow down"),
+    "says it failed": ((sends(b'data: {"error": {"message": "engine died"}}\n\n'),), "failed: engine died"),
+    "ends without a word": ((sends(),), "broke off in the middle of a reply"),
+    "drips comments": ((endlessly(b": ping\n\n", pause_seconds=0.05),), "did not finish in the time allowed"),
+}
+
+
+@pytest.mark.parametrize("script", FAILING)
+def test_what_may_pass_is_tried_again_and_given_up_clearly(script: str) -> None:
+    acts, said = FAILING[script]
+    with serving(*acts) as server, pytest.raises(BackendError) as raised:
+        reply_of(server, total_seconds=3.0)
+    message = str(raised.value)
+    assert said in message
+    assert server.url in message
+    assert "\n" not in message
+    assert len(message) < 700
+    assert len(server.bodies) == (1 if "drips" in script else 3)
+
+
+@pytest.mark.parametrize("script", [script for script in FAILING if script != "drips comments"])
+def test_what_passes_costs_nothing(script: str) -> None:
+    seen: list[str] = []
+    with serving(FAILING[script][0][0], says(FINAL)) as server:
+        reply = reply_of(server, watch=lambda event: seen.append(event.text) if isinstance(event, Wrote) else None)
+    assert reply.text == FINAL
+    assert len(server.bodies) == 2
+    if script == "dies in the middle":
+        assert "".join(seen).startswith("<snapshot>Vid"), "shown once, not once a try"
+        assert len("".join(seen)) == len(FINAL)
+
+
+NONSENSE: dict[str, tuple[Act, str]] = {
+    "no stream": (answers(200, {"choices": []}), "answered with application/json instead of a stream"),
+    "no type": (sends(b"data: {}\n\n", kind=""), "no content type"),
+    "not JSON": (sends(b"data: {nonsense\n\n"), "not JSON"),
+    "no object": (sends(b"data: [1]\n\n"), "no object"),
+    "no choices": (sends(b'data: {"hello": 1}\n\n'), "without choices"),
+    "odd choice": (sends(b'data: {"choices": [7]}\n\n'), "no object"),
+    "odd content": (sends(b'data: {"choices": [{"delta": {"content": {"a": 1}}}]}\n\n'), "no text"),
+    "deep": (sends(b"data: " + b"[" * 100_000 + b"\n\n"), "not JSON"),
+    "takes the calls": (sends(b'data: {"choices": [{"delta": {"tool_calls": [{"id": 1}]}}]}\n\n'), "tool-call parser"),
+    "one endless line": (endlessly(b"data: " + b"x" * 2**20), "a line of more than 4 MiB"),
+    "endless comments": (endlessly(b": x\n" * 2**18), "MiB for a reply"),
+    "endless events": (endlessly(b'data: {"choices": []}\n' * 2**12), "events for a reply"),
+    "too much text": (endlessly(b'data: {"choices": [{"delta": {"content": "la "}}]}\n' * 2**10), "events for a reply"),
+    "400": (answers(400, {"error": {"message": "bad \u202e request " + "x" * 5000}}), "answered 400: bad request xx"),
+    "404": (answers(404, {"detail": "Not Found"}), "Does the URL end in /v1"),
+    "redirect": (answers(307, {}, Location="http://127.0.0.1:9/v1/chat/completions"), "redirects elsewhere"),
+}
+
+
+@pytest.mark.parametrize("kind", NONSENSE)
+def test_nonsense_is_refused_at_once(kind: str) -> None:
+    act, said = NONSENSE[kind]
+    with serving(act) as server, pytest.raises(BackendError) as raised:
+        reply_of(server, total_seconds=30.0, limit=64)
+    message = str(raised.value)
+    assert said in message
+    assert len(server.bodies) == 1, "asking again is no use"
+    assert len(message) < 700
+    assert message.isprintable()
+
+
+def test_odd_probabilities_are_none() -> None:
+    chunk = (
+        b'data: {"choices": [{"delta": {"content": "1"}, "logprobs": %s, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
+    )
+    for odd in (b"7", b'{"content": 3}', b'{"content": [4, {"token": 5}, {"token": "1", "top_logprobs": [6, {}]}]}',
+                b'{"content": [{"token": "1", "top_logprobs": [{"token": "1", "logprob": "x"}]}]}',
+                b'{"content": [{"token": "1", "logprob": NaN, "top_logprobs": []}]}'):  # fmt: skip
+        with serving(sends(chunk % odd)) as server:
+            reply = reply_of(server)
+        assert (reply.text, dict(reply.odds)) == ("1", {})
+
+
+@pytest.mark.parametrize(
+    ("models", "said"),
+    [
+        (b"<html>hello</html>", "did not answer with JSON"),
+        ([1, 2], "lists no models"),
+        ({"data": "x"}, "lists no models"),
+        ({"data": [{"id": 3}]}, "lists no models"),
+        (b"[" * 100_000, "did not answer with JSON"),
+        (b'{"data": "' + b"x" * (5 * 2**20), "did not answer with JSON"),
+    ],
+)
+def test_a_server_that_lists_nonsense_is_refused(models: Any, said: str) -> None:
+    with serving(says(FINAL), models=models) as server, pytest.raises(BackendError, match=said):
+        reply_of(server)
+
+
+def test_the_model_is_the_one_served_or_the_one_named() -> None:
+    two = {"data": [{"id": "a", "owned_by": "vllm"}, {"id": "b", "owned_by": "me"}]}
+    with serving(says(FINAL), models=two) as server:
+        with pytest.raises(UsageError, match="serves 'a', 'b': choose with --served-model"):
+            reply_of(server)
+        with pytest.raises(UsageError, match="no model 'c'; it serves 'a', 'b'"):
+            reply_of(server, served_model="c")
+        reply_of(server, served_model="b")
+    assert server.bodies[0]["model"] == "b"
+    assert "top_k" in server.bodies[0]
+
+
+def test_a_full_context_is_told_apart() -> None:
+    said = {"error": {"message": "This model's maximum context length is 8192 tokens, you asked for 9000."}}
+    with serving(answers(400, said)) as server, pytest.raises(ContextFullError, match="maximum context length"):
+        reply_of(server)
+    with serving(says(call(5)), answers(400, said)) as server:
+        assert judged_by(server).verdict.source == "recommended", "what stands already is kept"
+
+
+def test_retry_after_is_honoured_within_bounds() -> None:
+    for after, tries in (("0", 2), (formatdate(time.time() - 5, usegmt=True), 2), ("3600", 1)):
+        with serving(answers(429, Retry_After=after), says(FINAL)) as server:
+            if tries == 2:
+                reply_of(server, pause_seconds=3600.0)
+            else:
+                with pytest.raises(BackendError, match=r"answered 429: no \(1 try\)"):
+                    reply_of(server)
+        assert len(server.bodies) == tries
+
+
+def test_no_server_is_said_plainly() -> None:
+    with serving(says(FINAL)) as server:
+        gone = remote(server)
+    with (
+        open_remote(gone, profile=default_profile()) as backend,
+        pytest.raises(BackendError, match="cannot be reached"),
+    ):
+        backend.reply(HELLO, NO_FRAMES, sampling=Sampling(8), observe=ignore)
+
+
+def test_a_watcher_may_end_it_while_the_server_says_nothing() -> None:
+    left = threading.Event()
+
+    def watch(event: Event) -> None:
+        if isinstance(event, Wrote):
+            left.set()
+            raise KeyboardInterrupt
+
+    with serving(hangs) as server, pytest.raises(KeyboardInterrupt):
+        reply_of(server, watch=watch, silence_seconds=30.0, total_seconds=30.0)
+    assert left.is_set()
+    assert not server.bodies or len(server.bodies) == 1
+
+
+def test_threads_share_a_back_end_and_its_connections() -> None:
+    gate = threading.Barrier(4, timeout=10)
+
+    def act(asked: Any) -> None:
+        gate.wait()  # All four are under way at once, or none goes on.
+        says(f"{FINAL}{asked.body['messages'][0]['content']}")(asked)
+
+    with (
+        serving(act) as server,
+        opened(server, silence_seconds=10.0) as backend,
+    ):
+
+        def ask(number: int) -> str:
+            told = (Message("user", (Text(f"#{number}"),)),)
+            return backend.reply(told, NO_FRAMES, sampling=Sampling(200), observe=ignore).text
+
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(ask, range(12)))
+    assert found == [f"{FINAL}#{number}" for number in range(12)]
+    assert server.together == 4
+    assert len(server.peers) < 12, "connections are used again"
+
+
+KEY = "sk-very-secret-0123456789"
+
+
+@pytest.mark.parametrize("name", ["VRT_LITE_API_KEY", "OPENAI_API_KEY"])
+def test_the_key_is_sent_and_never_shown(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(name, KEY)
+    with serving(says(FINAL), key=KEY) as server:
+        reply_of(server)
+    assert set(server.keys) == {f"Bearer {KEY}"}
+    leaks: list[Act] = [
+        answers(400, {"error": {"message": f"the key {KEY} is bad"}}),
+        answers(500, {"error": {"message": f"the key {KEY} is bad"}}),
+        sends(f'data: {{"error": "{KEY}"}}\n\n'.encode()),
+        sends(b"data: {}\n\n", kind=f"text/{KEY}"),
+    ]
+    for act in leaks:
+        with serving(act) as server, pytest.raises(BackendError) as raised:
+            reply_of(server)
+        assert KEY not in str(raised.value)
+    with serving(key="another") as server, pytest.raises(BackendError, match="VRT_LITE_API_KEY") as raised:
+        reply_of(server)
+    assert KEY not in str(raised.value)
+    assert KEY not in repr(remote(server))
+
+
+def test_a_redirect_does_not_take_the_key_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VRT_LITE_API_KEY", KEY)
+    with serving(says(FINAL)) as thief:
+        away = answers(308, {}, Location=f"{thief.url}/chat/completions")
+        with serving(away) as server, pytest.raises(BackendError, match="redirects"):
+            reply_of(server)
+    assert not thief.bodies
+    assert not thief.keys
+
+
+def test_a_key_that_no_header_can_hold_is_refused_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VRT_LITE_API_KEY", "se\ncret")
+    with pytest.raises(UsageError) as raised:
+        open_remote(Remote("http://127.0.0.1:1/v1"), profile=default_profile())
+    assert "cret" not in str(raised.value).replace("Set it anew", "")
+
+
+def test_an_open_line_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    def warnings(url: str) -> tuple[str, ...]:
+        with open_remote(Remote(url), profile=default_profile()) as backend:
+            return backend.warnings
+
+    assert not warnings("http://10.1.2.3:8000/v1")
+    monkeypatch.setenv("VRT_LITE_API_KEY", KEY)
+    assert "unencrypted" in warnings("http://10.1.2.3:8000/v1")[0]
+    for safe in ("https://example.org/v1", "http://localhost:8000/v1", "http://[::1]:8000/v1"):
+        assert not warnings(safe)
+
+
+def test_proxies_are_not_for_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(says(FINAL)) as proxy, serving(says(FINAL)) as server:
+        for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, proxy.url.removesuffix("/v1"))
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        monkeypatch.delenv("no_proxy", raising=False)
+        assert reply_of(server).text == FINAL
+    assert not proxy.bodies
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"http://user:{KEY}@127.0.0.1:8000/v1",
+        f"http://{KEY}@127.0.0.1/v1",
+        f"https://127.0.0.1/v1?api_key={KEY}",
+        f"https://127.0.0.1/v1#{KEY}",
+        f"http://[{KEY}/v1",
+    ],
+)
+def test_a_url_that_may_hold_a_secret_is_refused_unseen(url: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        Remote(url)
+    assert KEY not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["", "8000", "127.0.0.1:8000/v1", "ftp://127.0.0.1/v1", "http://", "http://a b/v1", "http://h:99999/v1"]
+)
+def test_what_is_no_address_is_refused(url: str) -> None:
+    with pytest.raises(UsageError, match="--backend"):
+        Remote(url)
+
+
+def test_a_slash_at_the_end_is_no_other_address() -> None:
+    assert Remote("http://h:1/v1/") == Remote("http://h:1/v1")

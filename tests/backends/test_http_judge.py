@@ -1,0 +1,224 @@
+"""A judge on a server, from the front door: no file of a model, one profile, many threads, a run that resumes."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import clips
+import jsonschema
+import pytest
+from chat_server import answers, dies_after, hangs, says, serving, stalls
+from judgements import FINAL, call
+
+import vrt_lite
+from vrt_lite.api import Judge
+from vrt_lite.backends.settings import Remote
+from vrt_lite.cli import run
+from vrt_lite.errors import BackendError, ModelError, UsageError
+from vrt_lite.interfaces import Event, Wrote
+from vrt_lite.models.profiles import profile_of
+from vrt_lite.profile import default_profile
+from vrt_lite.runs.judged import Result
+from vrt_lite.runs.store import Store
+from vrt_lite.runs.work import Task, judge_all
+from vrt_lite.settings import Settings
+
+SCHEMA = json.loads((Path(vrt_lite.__file__).parent / "schema" / "judgement.schema.json").read_text())
+KEY = "sk-very-secret-0123456789"
+CLIPS = 5
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("clips")
+    for number in range(CLIPS):
+        clips.write_clip(made / f"{number}.mp4", frames=12 + number, size=(84, 56), gop=4)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("VRT_LITE_API_KEY", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def small(url: str, **settings: Any) -> Remote:
+    quick = {"silence_seconds": 0.5, "total_seconds": 10.0, "tries": 2, "pause_seconds": 0.01}
+    return Remote(url, **{**quick, **settings})
+
+
+def test_the_judgement_follows_the_schema_and_says_who_judged(folder: Path) -> None:
+    with serving(says(call(1, 96)), says(FINAL)) as server, Judge(backend=small(server.url)) as judge:
+        told = judge.compare(folder / "0.mp4", folder / "1.mp4", prompt="A fox.").to_json()
+    jsonschema.validate(told, SCHEMA)
+    assert told["backend"] == {"url": server.url, "model": "judge", "kind": "vllm", "form": "frames of a video"}
+    assert told["model"] == {"name": "judge", "text": None, "projector": None}
+    assert told["profile"]["name"] == default_profile().name
+    assert told["settings"]["engine"] is None
+    assert [r["outcome"] for r in told["orders"][0]["rounds"]] == ["tool", "final"]
+    assert not [w for w in told["warnings"] if "single images" in w]
+
+
+def test_the_same_file_twice_asks_no_server(folder: Path) -> None:
+    with Judge(backend=Remote("http://127.0.0.1:9/v1")) as judge:
+        told = judge.compare(folder / "0.mp4", folder / "0.mp4").to_json()
+    jsonschema.validate(told, SCHEMA)
+    assert told["verdict"]["source"] == "identical"
+    assert told["backend"] == {"url": "http://127.0.0.1:9/v1", "model": None, "kind": None, "form": None}
+
+
+def test_a_profile_needs_no_weights(tmp_path: Path) -> None:
+    assert profile_of(None) == default_profile()
+    assert profile_of("vrt-tiny-0").name == "vrt-tiny-0"
+    assert profile_of("vr-thinker-7b") == replace(default_profile(), name="vr-thinker-7b")
+    (tmp_path / "profile.toml").write_text('name = "mine"\nrounds = 3\n')
+    assert profile_of(tmp_path).rounds == profile_of(tmp_path / "profile.toml").rounds == 3
+    with pytest.raises(ModelError, match="is not here"):
+        profile_of("nobody-knows-it")
+
+
+def test_what_only_this_machine_could_follow_is_refused(tmp_path: Path) -> None:
+    remote = Remote("http://127.0.0.1:9/v1")
+    with pytest.raises(UsageError, match="--ctx, --gpu-layers"):
+        Judge(backend=remote, settings=Settings(ctx=4096, gpu_layers=0))
+    with pytest.raises(UsageError, match="--projector"):
+        Judge(backend=remote, projector=tmp_path / "mmproj.gguf")
+
+
+def test_a_stored_verdict_is_kept_under_server_and_model() -> None:
+    def key(url: str, model: str | None, **settings: Any) -> str:
+        with Judge(backend=small(url, served_model=model), settings=Settings(**settings)) as judge:
+            return judge.key()
+
+    here = "http://127.0.0.1:9/v1"
+    keys = [key(here, "a"), key(here, "b"), key("http://127.0.0.1:8/v1", "a"), key(here, "a", seed=1)]
+    assert len(set(keys)) == len(keys)
+    assert key(here, "a") == keys[0], "no server is asked when the model is named"
+    with serving(says(FINAL)) as server:
+        assert key(server.url, None) == key(server.url, "judge")
+
+
+def test_one_judge_serves_many_threads(folder: Path) -> None:
+    jobs = 8
+    gate = threading.Barrier(jobs, timeout=30)
+
+    def act(asked: Any) -> None:
+        gate.wait()
+        says(FINAL)(asked)
+
+    pairs = [(a, b) for a in range(CLIPS) for b in range(CLIPS) if a != b][: 2 * jobs]
+    with (
+        serving(act) as server,
+        Judge(backend=small(server.url, silence_seconds=60.0, total_seconds=60.0)) as judge,
+        ThreadPoolExecutor(jobs) as pool,
+    ):
+        found = list(pool.map(lambda p: judge.compare(folder / f"{p[0]}.mp4", folder / f"{p[1]}.mp4"), pairs))
+    assert server.together == jobs
+    for (a, b), judgement in zip(pairs, found, strict=True):
+        assert [Path(clip.info.path).name for clip in judgement.clips] == [f"{a}.mp4", f"{b}.mp4"]
+        assert judgement.winner == 2
+
+
+def test_an_interrupt_leaves_a_silent_server_at_once(folder: Path) -> None:
+    def watch(event: Event) -> None:
+        if isinstance(event, Wrote):
+            raise KeyboardInterrupt
+
+    remote = {"silence_seconds": 600.0, "total_seconds": 600.0}
+    with (
+        serving(hangs) as server,
+        Judge(backend=small(server.url, **remote)) as judge,
+        pytest.raises(KeyboardInterrupt),
+    ):
+        judge.compare(folder / "0.mp4", folder / "1.mp4", observe=watch)
+
+
+def tasks(folder: Path) -> Iterator[Task]:
+    for first in range(CLIPS):
+        for second in range(CLIPS):
+            if first != second:
+                yield Task(folder / f"{first}.mp4", folder / f"{second}.mp4", "A fox.", (first, second))
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+@pytest.mark.parametrize(
+    "failure",
+    [
+        dies_after("<snapshot>Vid"),
+        stalls,
+        answers(429, Retry_After="0"),
+        answers(500),
+        answers(404),
+        answers(200, b"nonsense"),
+    ],
+    ids=["dies", "stalls", "429", "500", "404", "nonsense"],
+)
+def test_what_was_judged_before_a_server_failed_is_kept_and_not_judged_again(
+    folder: Path, tmp_path: Path, failure: Any, jobs: int
+) -> None:
+    good = 7
+    judged: list[tuple[Any, bool]] = []
+
+    def done(task: Task, result: Result, new: bool) -> None:
+        assert result.winners["OA"] == 2
+        judged.append((task.label, new))
+
+    def work(url: str) -> None:
+        with Store(tmp_path / "runs.sqlite") as store, Judge(backend=small(url, served_model="judge")) as judge:
+            run = store.begin("set", kind="eval", about={})
+            judge_all(tasks(folder), run, store=store, open_judge=lambda: judge, jobs=jobs, done=done)
+
+    script = [says(FINAL)] * good + [failure]
+    with serving(*script) as server:
+        with pytest.raises(BackendError):
+            work(server.url)
+        # Of several at work the one that fails ends the others' telling, not their keeping.
+        assert len(judged) == good if jobs == 1 else len(judged) <= good
+        server.script = [says(FINAL)]  # It has recovered, at the same address.
+        asked = len(server.bodies)
+        judged_before, judged[:] = list(judged), []
+        work(server.url)
+    total = CLIPS * (CLIPS - 1)
+    assert len(server.bodies) - asked == total - good
+    assert {label for label, new in judged if not new} >= {label for label, _ in judged_before}
+    assert len([label for label, new in judged if not new]) == good
+    assert len({label for label, _ in judged}) == total
+
+
+def test_the_key_is_in_nothing_that_is_written(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    trace, sheet = tmp_path / "trace.jsonl", tmp_path / "sheet.png"
+    clips_ = [str(folder / f"{n}.mp4") for n in (0, 1)]
+    with serving(says(FINAL), key=KEY) as server:
+        for more in (["--json"], ["-vv"], ["-v", "--trace", str(trace), "--sheet", str(sheet)]):
+            assert run(["compare", *clips_, "--backend", server.url, *more]) == 0
+        server.script = [answers(400, {"error": {"message": f"bad {KEY}"}})]
+        assert run(["compare", *clips_, "--backend", server.url, "-vv"]) == BackendError.status
+        assert server.keys.count(f"Bearer {KEY}") == len(server.keys)
+    shown = capsys.readouterr()
+    written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(written) >= 2
+    assert KEY not in shown.out + shown.err
+    assert not any(KEY.encode() in data for data in written)
+
+
+def test_the_command_line_says_what_a_server_needs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    clips_ = [str(folder / f"{n}.mp4") for n in (0, 1)]
+    for arguments, status, said in (
+        (["--served-model", "x"], 2, "--backend URL"),
+        (["--backend", f"http://u:{KEY}@127.0.0.1/v1"], 2, "VRT_LITE_API_KEY"),
+        (["--backend", "localhost"], 2, "http://127.0.0.1:8000/v1"),
+        (["--backend", "http://127.0.0.1:9/v1", "--threads", "2"], 2, "--threads"),
+    ):
+        assert run(["compare", *clips_, *arguments]) == status
+        shown = capsys.readouterr().err
+        assert said in shown
+        assert KEY not in shown

@@ -1,0 +1,393 @@
+"""From a set to figures: a scripted judge over synthesised clips; every figure worked out by hand."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clips import write_clip
+from PIL import Image
+
+from vrt_lite import evaluation
+from vrt_lite.api import Judge
+from vrt_lite.backends.scripted import ScriptedBackend
+from vrt_lite.cli import run
+from vrt_lite.errors import UsageError
+from vrt_lite.evaluation.evaluate import Choice, Judging, begin, evaluate, run_name
+from vrt_lite.evaluation.plots import draw_plots
+from vrt_lite.evaluation.progress import Progress
+from vrt_lite.evaluation.sets import choose, locate, read
+from vrt_lite.protocol.messages import Odds, Reply
+from vrt_lite.runs.store import Store
+
+HERE = Path(__file__).parent
+EXAMPLES = HERE.parent.parent / "examples"
+CALL = (
+    "<recommend answer>TA=0, VQ=0, MQ=0, OA=0, CF=2</recommend answer>\n"
+    '<tool_call>{"name": "select_frames", "arguments": {"target_frames": [1, 2]}}</tool_call>'
+)
+
+# By set: the verdicts (OA, TA, VQ, MQ) of its pairs in order, and the odds (tie, A, B) of OA where they matter.
+GENAI = ("1000", "1000", "0000", "2000", "0000", "2000")
+GENAI_ODDS = (
+    (0.1, 0.85, 0.05),  # m = +0.8
+    (0.3, 0.4, 0.3),  # +0.1
+    (0.55, 0.2, 0.25),  # -0.05
+    (0.2, 0.25, 0.55),  # -0.3
+    (0.5, 0.35, 0.15),  # +0.2
+    (0.1, 0.15, 0.75),  # -0.6
+)
+VIDEOGEN = ("1102", "2121", "1010", "1012", "2221")
+MJ = ("1102", "1000", "2200", "0011", "0120")
+
+
+def verdict(choices: str, odds: Odds | None = None) -> Reply:
+    """A final answer of choices in the order OA, TA, VQ, MQ."""
+    oa, ta, vq, mq = choices
+    text = f"<final answer>TA={ta}, VQ={vq}, MQ={mq}, OA={oa}</final answer>"
+    return Reply(text, odds={text.rindex("OA=") + 3: odds} if odds else {})
+
+
+@pytest.fixture(scope="module")
+def many_clips(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Twelve short clips, each a frame longer than the one before."""
+    folder = tmp_path_factory.mktemp("clips")
+    return [write_clip(folder / f"{n}.mp4", frames=16 + n, size=(56, 56)) for n in range(12)]
+
+
+def placed(name: str, tmp_path: Path, many_clips: list[Path]) -> Path:
+    """A copy of a fixture set with a clip wherever its table names one."""
+    folder = tmp_path / name
+    shutil.copytree(HERE / "sets" / name, folder)
+    found = read(locate(folder))
+    named = [clip.split("/dir/")[-1] for pair in found.pairs for clip in (pair.a, pair.b)]
+    for path, clip in zip(named, many_clips, strict=False):
+        to = folder / ("videos" if name == "mj-bench-video" else ".") / path
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(clip, to)
+    return folder
+
+
+class Asked:
+    """One call of evaluate with a scripted judge, and what it left."""
+
+    def __init__(
+        self, folder: Path, store: Store, replies: Sequence[str | Reply], choice: Choice | None = None
+    ) -> None:
+        choice = choice or Choice()
+        self.backend = ScriptedBackend(replies)
+        self.stream = io.StringIO()
+        found = read(locate(folder))
+        pairs = choose(found.pairs, limit=choice.limit, sample=choice.sample, seed=choice.seed)
+        with Judge(backend=self.backend) as judge, Progress(self.stream, total=len(pairs)) as progress:
+            judging = Judging(lambda: judge, "a scripted judge", "scripted")
+            self.run = begin(run_name(found, choice, "a"), found, choice, judging=judging, store=store)
+            self.figures = evaluate(found, pairs, choice, run=self.run, store=store, judging=judging, progress=progress)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path / "runs.sqlite") as opened:
+        yield opened
+
+
+def parts(share: dict[str, Any]) -> tuple[int, int]:
+    return share["right"], share["of"]
+
+
+def measured(figures: dict[str, Any], *measures: str) -> dict[str, list[tuple[int, int]]]:
+    return {key: [parts(of[measure]) for measure in measures] for key, of in figures["accuracy"].items()}
+
+
+def test_genai_bench_by_hand(tmp_path: Path, many_clips: list[Path], store: Store) -> None:
+    replies = [verdict(choices, odds) for choices, odds in zip(GENAI, GENAI_ODDS, strict=True)]
+    asked = Asked(placed("genai-bench", tmp_path, many_clips), store, replies)
+    # Votes 1 2 0 0 1 2, verdicts 1 1 0 2 0 2: pairs 1, 3, 6 of six; of the four without a tie 1 and 6.
+    # From the margins: calling |m| <= 0.05 a tie gets 1, 3, 5, 6 right; signs get 1, 5, 6 of the four.
+    assert measured(asked.figures, "tau", "diff", "calibrated", "sign") == {"OA": [(3, 6), (2, 4), (4, 6), (3, 4)]}
+    assert asked.figures["accuracy"]["OA"]["calibrated"]["threshold"] == 0.05
+    # Rows: labels A, B, tie; columns: verdicts A, B, tie.
+    assert asked.figures["confusion"] == {"OA": [[1, 0, 1], [1, 1, 0], [0, 1, 1]]}
+    # Four verdicts are no tie: 1, 1, 2, 2; so are four labels.
+    assert [parts(asked.figures["position"][of]) for of in ("verdicts", "labels")] == [(2, 4), (2, 4)]
+    assert asked.figures["published"]["models"]["VR-Thinker 7B"] == [0.687, 0.823]
+    # Twelve clips of 16 to 27 frames at 16 a second; the longest tenth of six pairs is one: 27 frames.
+    [clips] = [of for of in asked.figures["subsets"] if of["of"] == "clip"]
+    assert (clips["from"], clips["pairs"], parts(clips["tau"])) == (27 / 16, 1, (1, 1))
+
+
+def test_videogen_rewardbench_by_hand(tmp_path: Path, many_clips: list[Path], store: Store) -> None:
+    asked = Asked(placed("videogen-rewardbench", tmp_path, many_clips), store, [verdict(v) for v in VIDEOGEN])
+    assert measured(asked.figures, "tau", "diff") == {
+        "OA": [(3, 4), (3, 3)],  # labels 1 2 0 1 -, verdicts 1 2 1 1 2
+        "TA": [(3, 5), (2, 4)],  # labels 1 2 1 0 2, verdicts 1 1 0 0 2
+        "VQ": [(4, 4), (3, 3)],  # labels 0 2 - 1 2, verdicts 0 2 1 1 2
+        "MQ": [(3, 4), (2, 3)],  # labels 1 - 0 2 1, verdicts 2 1 0 2 1
+    }
+    # No probabilities were given: the soft measures say so, and are of no pair.
+    assert asked.figures["accuracy"]["OA"]["probabilities"] == 0
+    assert asked.figures["accuracy"]["OA"]["calibrated"]["value"] is None
+    # The first two pairs share a prompt.
+    assert len(asked.figures["accuracy"]["OA"]["tau"]["clustered"]) == 2
+    # The last prompt is the longest: "Made-up prompt" and five times "long"; it has no overall label, so pair 4 leads.
+    [prompts] = [of for of in asked.figures["subsets"] if of["of"] == "prompt"]
+    assert (prompts["from"], prompts["pairs"], parts(prompts["tau"])) == (34.0, 1, (1, 1))
+
+
+def test_mj_bench_video_by_hand(tmp_path: Path, many_clips: list[Path], store: Store) -> None:
+    asked = Asked(placed("mj-bench-video", tmp_path, many_clips), store, [verdict(v) for v in MJ])
+    assert measured(asked.figures, "tau", "diff") == {
+        "OA": [(3, 4), (2, 2)],  # labels 1 0 2 - 0, verdicts 1 1 2 0 0
+        "TA": [(4, 4), (2, 2)],  # labels 1 0 - 0 1, verdicts 1 0 2 0 1
+        "VQ": [(3, 5), (1, 2)],  # labels 0 0 2 1 0, verdicts 0 0 0 1 2
+        "MQ": [(4, 5), (1, 1)],  # labels 2 0 0 0 0, verdicts 2 0 0 1 0
+    }
+    assert asked.figures["left_out"] == {"discarded": 1}
+    assert asked.figures["pairs"] == {"chosen": 5, "judged": 5, "failed": 0, "left": 0}
+
+
+def test_what_it_costs(tmp_path: Path, many_clips: list[Path], store: Store) -> None:
+    """One pair of six asks for frames once, one recommends and is never final."""
+    replies = [CALL, verdict("1000"), *[verdict("0000")] * 5]
+    cost = Asked(placed("genai-bench", tmp_path, many_clips), store, replies).figures["cost"]
+    assert (cost["judgements"], parts(cost["tool_rate"]), cost["rounds_histogram"]) == (6, (1, 6), {"1": 5, "2": 1})
+    assert cost["rounds"] == {"mean": pytest.approx(7 / 6), "median": 1, "p95": 2}
+
+
+def test_failures_are_listed_counted_and_wrong(tmp_path: Path, many_clips: list[Path], store: Store) -> None:
+    folder = placed("genai-bench", tmp_path, many_clips)
+    (folder / "g1a.mp4").unlink()
+    (folder / "g2b.mp4").write_bytes(b"no video at all")
+    replies = [verdict("0000"), "nothing", "still nothing", verdict("1000"), verdict("2000")]
+    asked = Asked(folder, store, replies)
+    failures = asked.figures["failures"]
+    assert failures["counts"] == {"missing clip": 1, "broken clip": 1, "no verdict": 1}
+    assert [(of["row"], of["kind"]) for of in failures["first"]] == [
+        (1, "missing clip"),
+        (2, "broken clip"),
+        (4, "no verdict"),
+    ]
+    assert "g1a.mp4" in failures["first"][0]["why"]
+    # Judged: pairs 3 (0, right), 5 (1, right), 6 (2, right). Of the failed, pairs 1 and 2 are no labelled ties.
+    assert measured(asked.figures, "tau", "diff", "tau_all", "diff_all") == {"OA": [(3, 3), (2, 2), (3, 6), (2, 4)]}
+    assert asked.figures["pairs"] == {"chosen": 6, "judged": 3, "failed": 3, "left": 0}
+    # The clip comes back: it is judged, and the failure is gone. What had no verdict is not asked again.
+    shutil.copyfile(many_clips[0], folder / "g1a.mp4")
+    again = Asked(folder, store, [verdict("1000")])
+    assert again.figures["failures"]["counts"] == {"broken clip": 1, "no verdict": 1}
+    assert measured(again.figures, "tau") == {"OA": [(4, 4)]}
+
+
+def test_a_run_goes_on_where_it_stopped(tmp_path: Path, many_clips: list[Path], store: Store) -> None:
+    folder = placed("genai-bench", tmp_path, many_clips)
+
+    def cut_short() -> Iterator[Reply]:
+        yield from (verdict(v) for v in GENAI[:2])
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Asked(folder, store, cut_short())  # type: ignore[arg-type]
+    [info] = store.runs()
+    halfway = evaluation.figures_of(store.run(info.name))
+    assert halfway["pairs"] == {"chosen": 6, "judged": 2, "failed": 0, "left": 4}
+    rest = Asked(folder, store, [verdict(v) for v in GENAI[2:]])
+    assert len(rest.backend.conversations) == 4
+    assert measured(rest.figures, "tau", "diff") == {"OA": [(3, 6), (2, 4)]}
+    assert len(list(rest.run.results())) == 6
+    assert Asked(folder, store, []).figures == rest.figures  # nothing is asked of this judge
+
+
+def test_a_budget_is_kept_and_the_rest_is_left(tmp_path: Path, many_clips: list[Path], store: Store) -> None:
+    folder = placed("genai-bench", tmp_path, many_clips)
+    first = Asked(folder, store, [verdict(v) for v in GENAI], Choice(budget=2))
+    assert len(first.backend.conversations) == 2
+    assert first.figures["pairs"]["left"] == 4
+    second = Asked(folder, store, [verdict(v) for v in GENAI[2:]], Choice(budget=3))
+    assert len(second.backend.conversations) == 3
+    assert second.figures["pairs"] == {"chosen": 6, "judged": 5, "failed": 0, "left": 1}
+
+
+def test_a_limit_shares_what_was_judged(tmp_path: Path, many_clips: list[Path], store: Store) -> None:
+    folder = placed("genai-bench", tmp_path, many_clips)
+    Asked(folder, store, [verdict(v) for v in GENAI[:2]], Choice(limit=2))
+    rest = Asked(folder, store, [verdict(v) for v in GENAI[2:]])
+    assert measured(rest.figures, "tau") == {"OA": [(3, 6)]}
+    assert len(store.runs()) == 2
+
+
+def test_swapped_verdicts_are_about_the_clips_as_given(tmp_path: Path, many_clips: list[Path], store: Store) -> None:
+    """B is shown as video 1: the judge's 2 is A."""
+    replies = [verdict(v) for v in ("2000", "1000", "0000", "0000", "2000", "1000")]
+    asked = Asked(placed("genai-bench", tmp_path, many_clips), store, replies, Choice(order="swapped"))
+    assert measured(asked.figures, "tau", "diff") == {"OA": [(6, 6), (4, 4)]}
+    # Shown first, and won: B twice, of four.
+    assert parts(asked.figures["position"]["verdicts"]) == (2, 4)
+
+
+def test_both_orders_and_their_effect(tmp_path: Path, many_clips: list[Path], store: Store) -> None:
+    folder = placed("genai-bench", tmp_path, many_clips)
+    # Labels 1 2 0 0 1 2. A first: 1 1 0 2 0 2 as before, 3 of 6. B first, said of video 1 and 2: 2 2 0 2 1 0, which is
+    # about A and B 1 1 0 1 2 0: pairs 1 and 3, 2 of 6. They differ on pairs 4, 5, 6.
+    swapped = ("2000", "2000", "0000", "2000", "1000", "0000")
+    replies = [verdict(v) for pair in zip(GENAI, swapped, strict=True) for v in pair]
+    orders = Asked(folder, store, replies, Choice(order="both")).figures["orders"]
+    assert [parts(orders[name]["tau"]) for name in ("given", "swapped")] == [(3, 6), (2, 6)]
+    assert orders["effect"]["pairs"] == 6
+    assert orders["effect"]["tau"] == pytest.approx(-1 / 6)
+    assert orders["effect"]["low"] <= -1 / 6 <= orders["effect"]["high"]
+    assert parts(orders["disagree"]["OA"]) == (3, 6)
+    # Averaged, without probabilities: 4 is B against A, 5 tie against B, 6 B against tie: dead heats, so ties.
+    # Right: 1, 3, 4.
+    assert parts(orders["averaged"]["tau"]) == (3, 6)
+
+
+def test_a_random_order_is_the_seeds(tmp_path: Path, many_clips: list[Path], store: Store) -> None:
+    folder = placed("genai-bench", tmp_path, many_clips)
+    asked = Asked(folder, store, [verdict("0000")] * 6, Choice(order="random", seed=1))
+    orders = asked.figures["orders"]
+    assert orders["given"]["pairs"] + orders["swapped"]["pairs"] == 6
+    assert 0 < orders["given"]["pairs"] < 6
+    assert Asked(folder, store, [], Choice(order="random", seed=1)).figures == asked.figures
+
+
+def test_a_name_is_of_one_set_and_judge(tmp_path: Path, many_clips: list[Path], store: Store) -> None:
+    found = read(locate(placed("genai-bench", tmp_path, many_clips)))
+    judges = [Judging(Judge, key, "x") for key in ("one", "other")]
+    begin("mine", found, Choice(), judging=judges[0], store=store)
+    begin("mine", found, Choice(budget=3), judging=judges[0], store=store)
+    with pytest.raises(UsageError, match="another judge"):
+        begin("mine", found, Choice(), judging=judges[1], store=store)
+    with pytest.raises(UsageError, match="another limit"):
+        begin("mine", found, Choice(limit=1), judging=judges[0], store=store)
+
+
+def test_figures_are_shown_drawn_and_plain_json(tmp_path: Path, many_clips: list[Path], store: Store) -> None:
+    folder = placed("genai-bench", tmp_path, many_clips)
+    replies = [verdict(choices, odds) for choices, odds in zip(GENAI, GENAI_ODDS, strict=True)]
+    asked = Asked(folder, store, replies)
+    assert json.loads(json.dumps(asked.figures)) == asked.figures == store.run(asked.run.name).about["figures"]
+    out = io.StringIO()
+    evaluation.show(store.run(asked.run.name), out)
+    shown = out.getvalue()
+    for expected in (
+        "GenAI-Bench, video part: 6 of 6 pairs judged, 0 failed",
+        "50.0 (18.8-81.2)  50.0 (15.0-85.0)",  # Wilson of 3 in 6 and of 2 in 4
+        "a tie is |P(A) - P(B)| <= 0.05",
+        "VR-Thinker 7B           68.7              82.3",
+        "this run                50.0 (18.8-81.2)  50.0 (15.0-85.0)",
+    ):
+        assert expected in shown
+    assert "\x1b" not in shown
+    drawn = draw_plots(asked.figures, tmp_path / "plots" / "deep")
+    assert [path.name for path in drawn] == [
+        "accuracy.png",
+        "published.png",
+        "lengths.png",
+        "confusion.png",
+        "rounds.png",
+    ]
+    for path in drawn:
+        with Image.open(path) as picture:
+            assert picture.width == 1760
+            assert len(picture.getcolors(2**20) or ()) > 10
+    assert "6 of 6, tau 50.0, diff 50.0" in asked.stream.getvalue()
+    with pytest.raises(UsageError, match="cannot be written"):
+        draw_plots(asked.figures, drawn[0])
+
+
+class Terminal(io.StringIO):
+    """A terminal as far as its reader asks."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_narrow_terminal_gets_a_line_a_figure(
+    tmp_path: Path, many_clips: list[Path], store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replies = [verdict(choices, odds) for choices, odds in zip(GENAI, GENAI_ODDS, strict=True)]
+    asked = Asked(placed("genai-bench", tmp_path, many_clips), store, replies)
+    monkeypatch.setenv("COLUMNS", "40")
+    out = Terminal()
+    evaluation.show(asked.run, out)
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= 40
+    assert "  tau 50.0 (18.8-81.2)" in lines
+
+
+def test_a_hostile_table_stays_text(tmp_path: Path, many_clips: list[Path], store: Store) -> None:
+    (tmp_path / "pairs.csv").write_text('id,a,b,overall\n"\x1b[31mred\u202e",no.mp4,no2.mp4,A\n', encoding="utf-8")
+    shutil.copyfile(many_clips[0], tmp_path / "x.mp4")
+    asked = Asked(tmp_path / "pairs.csv", store, [])
+    out = io.StringIO()
+    evaluation.show(asked.run, out)
+    assert "\\x1b[31mred\\u202e" in out.getvalue()
+    assert not {"\x1b", "\u202e"} & set(out.getvalue())
+
+
+def test_the_command_with_the_bundled_judge(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    text = (
+        "a,b,prompt,overall\n"
+        f"{EXAMPLES / 'a.mp4'},b.mp4,A red square moving right.,A\n"
+        "b.mp4,a.mp4,A red square moving right.,2\n"
+        "a.mp4,gone.mp4,x,B\n"
+    )
+    (tmp_path / "pairs.csv").write_text(text)
+    command = [
+        "eval",
+        str(tmp_path / "pairs.csv"),
+        "--from",
+        str(EXAMPLES),
+        "--threads",
+        "1",
+        "--store",
+        str(tmp_path / "s"),
+    ]
+    assert run([*command, "--json"]) == 0
+    out, err = capfd.readouterr()
+    figures = json.loads(out)
+    assert figures["pairs"] == {"chosen": 3, "judged": 2, "failed": 1, "left": 0}
+    assert figures["accuracy"]["OA"]["probabilities"] == 2
+    assert "1 of 3, tau 100.0, diff 100.0" in err  # the example pair: A is the better one, and the judge says so
+    assert "3 of 3, " in err
+    assert run([*command, "--budget", "0", "-q", "--plots", str(tmp_path / "plots")]) == 0
+    out, err = capfd.readouterr()
+    assert "labelled pairs: 2 of 3 pairs judged, 1 failed" in out
+    assert (tmp_path / "plots" / "accuracy.png").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        (["genai-bench"], 2, "vrt-lite eval genai-bench --pull"),
+        (["nowhere"], 2, "There is no set 'nowhere'"),
+        (["pairs.csv", "--pull"], 2, "--pull fetches a set by its name"),
+        (["genai-bench", "--jobs", "2"], 2, "--backend URL"),
+        (["genai-bench", "--from", str(EXAMPLES)], 2, "not laid out as GenAI-Bench"),
+    ],
+)
+def test_what_cannot_be_is_said_in_a_line(
+    arguments: list[str], status: int, says: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["eval", *arguments]) == status
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert says in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_a_set_whose_clips_are_all_missing_ends_with_a_status(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    status = run(
+        ["eval", "mj-bench-video", "--from", str(HERE / "sets" / "mj-bench-video"), "--store", str(tmp_path / "s")]
+    )
+    out, err = capfd.readouterr()
+    assert status == 3
+    assert "failed: 5 missing clip" in out
+    assert "--from FOLDER" in err.splitlines()[-1]

@@ -1,0 +1,186 @@
+"""Sets by name from a hub on loopback: fetched only when asked to, resumed, checked, never outside the folder."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from evaluation import make_sets
+from hub_server import Hub, serving
+
+from vrt_lite.cli import run
+from vrt_lite.errors import ModelError
+from vrt_lite.evaluation.fetching import bring, set_folder
+from vrt_lite.evaluation.layouts import Layout, named
+from vrt_lite.evaluation.sets import locate, read
+
+CLIP = os.urandom(3 * 2**20)
+
+
+@pytest.fixture(autouse=True)
+def quiet_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for key in [key for key in os.environ if key.startswith("HF_") or key.lower().endswith("_proxy")]:
+        monkeypatch.delenv(key)
+    for key in ("HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_IMPLICIT_TOKEN", "HF_HUB_DISABLE_XET"):
+        monkeypatch.setenv(key, "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+
+def archive(*members: str) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as packed:
+        for member in members:
+            packed.writestr(member, CLIP)
+    return made.getvalue()
+
+
+def served(monkeypatch: pytest.MonkeyPatch, repository: str, files: dict[str, bytes]) -> Iterator[Hub]:
+    with serving(Hub(files, repository=repository, kind="dataset")) as running:
+        monkeypatch.setenv("HF_ENDPOINT", running.url)
+        yield running
+
+
+@pytest.fixture
+def videogen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    files = {
+        "videogen-rewardbench.csv": make_sets.videogen().encode(),
+        "videos.zip": archive("videos/one/v1a.mp4", "videos/other/v1b.mp4"),
+        "other.bin": b"not wanted",
+    }
+    yield from served(monkeypatch, "KlingTeam/VideoGen-RewardBench", files)
+
+
+def layout(name: str) -> Layout:
+    found = named(name)
+    assert found is not None
+    return found
+
+
+def lines() -> tuple[list[str], Layout]:
+    return [], layout("videogen-rewardbench")
+
+
+def test_a_set_is_fetched_unpacked_and_not_fetched_again(videogen: Hub) -> None:
+    said, wanted = lines()
+    folder = bring(wanted, say=said.append)
+    assert folder == set_folder(wanted)
+    assert (folder / "videos" / "one" / "v1a.mp4").read_bytes() == CLIP
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "videogen-rewardbench.csv",
+        "videos",
+        "videos.zip.unpacked.json",
+    ]
+    assert len(read(locate(folder)).pairs) == 5
+    assert any("KlingTeam/VideoGen-RewardBench at 5037fcf163dd, licence mit" in line for line in said)
+    asked = len(videogen.ranges)
+    bring(wanted, say=said.append)
+    assert len(videogen.ranges) == asked
+
+
+def test_a_cut_connection_is_resumed(videogen: Hub) -> None:
+    said, wanted = lines()
+    videogen.cuts["videos.zip"] = [4 * 2**20]
+    folder = bring(wanted, say=said.append)
+    starts = [start for name, start in videogen.ranges if name == "videos.zip"]
+    assert starts[0] == 0
+    assert starts[1] > 2**20
+    assert (folder / "videos" / "other" / "v1b.mp4").read_bytes() == CLIP
+
+
+def test_what_arrives_damaged_twice_is_refused(videogen: Hub) -> None:
+    said, wanted = lines()
+    videogen.flips["videos.zip"] = 2
+    with pytest.raises(ModelError, match="arrived damaged twice"):
+        bring(wanted, say=said.append)
+    assert not list(set_folder(wanted).rglob("*.mp4"))
+    assert (bring(wanted, say=said.append) / "videos" / "one" / "v1a.mp4").is_file()
+
+
+@pytest.mark.parametrize(
+    "member", ["../outside.mp4", "videos/../../outside.mp4", "/outside.mp4", "videos\\..\\..\\x.mp4"]
+)
+def test_an_archive_that_leaves_the_folder_is_refused(videogen: Hub, tmp_path: Path, member: str) -> None:
+    said, wanted = lines()
+    videogen.files["videos.zip"] = archive("videos/one/v1a.mp4", member)
+    with pytest.raises(ModelError, match="no path inside a folder"):
+        bring(wanted, say=said.append)
+    assert not list(tmp_path.rglob("outside.mp4"))
+    assert not list(set_folder(wanted).parent.parent.rglob("outside.mp4"))
+
+
+def test_an_archive_that_is_none_is_refused(videogen: Hub) -> None:
+    said, wanted = lines()
+    videogen.files["videos.zip"] = b"PK no"
+    with pytest.raises(ModelError, match="cannot be unpacked"):
+        bring(wanted, say=said.append)
+
+
+def test_without_the_hub_what_is_here_is_used(videogen: Hub) -> None:
+    said, wanted = lines()
+    videogen.status = 503
+    with pytest.raises(ModelError, match="503"):
+        bring(wanted, say=said.append)
+    videogen.status = 200
+    bring(wanted, say=said.append)
+    videogen.status = 503
+    bring(wanted, say=said.append)
+    assert "is here already" in said[-1]
+
+
+def test_the_command_fetches_only_when_asked_to(
+    videogen: Hub, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    command = ["eval", "videogen-rewardbench", "--store", str(tmp_path / "s"), "--budget", "0", "--json"]
+    assert run(command) == 2
+    assert "fetch it (13.4 GB): vrt-lite eval videogen-rewardbench --pull" in capfd.readouterr().err
+    assert videogen.ranges == []
+    assert run([*command, "--pull"]) == 0
+    fetched = len(videogen.ranges)
+    assert fetched == 2
+    capfd.readouterr()
+    assert run(command) == 0
+    assert json.loads(capfd.readouterr().out)["set"] == "videogen-rewardbench"
+    assert len(videogen.ranges) == fetched
+
+
+def test_mj_bench_video_brings_every_clip(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {"test.json": make_sets.mj().encode(), "train.json": b"[]", "videos/test/0_0.mp4": b"clip"}
+    for _ in served(monkeypatch, "MJ-Bench/MJ-BENCH-VIDEO", files):
+        folder = bring(layout("mj-bench-video"), say=lambda _: None)
+        assert sorted(str(p.relative_to(folder).as_posix()) for p in folder.rglob("*.*")) == [
+            "test.json",
+            "videos/test/0_0.mp4",
+        ]
+
+
+def test_genai_bench_brings_the_clips_that_its_table_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table is of one repository and the clips of another; each has its own server here."""
+    from pyarrow import Table, parquet
+
+    rows = [json.loads(line) for line in make_sets.genai().splitlines()]
+    made = io.BytesIO()
+    parquet.write_table(Table.from_pylist(rows), made)
+    wanted = layout("genai-bench")
+    table = {
+        "video_generation/test_v1-00000-of-00001.parquet": made.getvalue(),
+        "video_generation/test-0.parquet": b"-",
+    }
+    for _ in served(monkeypatch, "TIGER-Lab/GenAI-Bench", table):
+        with pytest.raises(ModelError, match="genai-arena-video-mp4"):
+            bring(wanted, say=lambda _: None)
+    assert len(read(locate(set_folder(wanted))).pairs) == 6
+    said: list[str] = []
+    clips = {f"dir/g{n}{side}.mp4": f"{n}{side}".encode() for n in range(1, 7) for side in "ab" if n != 6}
+    for hub in served(monkeypatch, "tianleliphoebe/genai-arena-video-mp4", clips):
+        from vrt_lite.evaluation.fetching import bring_addressed
+
+        bring_addressed(wanted, set_folder(wanted), say=said.append)
+        assert len(hub.ranges) == 10
+    assert (set_folder(wanted) / "videos" / "dir" / "g5b.mp4").read_bytes() == b"5b"
+    assert "2 clip(s) are not in" in said[-1]

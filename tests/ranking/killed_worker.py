@@ -1,0 +1,41 @@
+"""Ranks a folder with the bundled judge, to be killed at any moment: a line in a file each time a model runs.
+
+python killed_worker.py STORE FOLDER PROMPT LINES
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+from typing import Any
+
+from vrt_lite.api import Judge
+from vrt_lite.display.contest import PlainBoard
+from vrt_lite.judgement import Judgement
+from vrt_lite.ranking.entries import read_entries
+from vrt_lite.ranking.rank import rank_clips
+from vrt_lite.runs.store import Store
+
+
+class Traced(Judge):
+    """Says which pair it judges, before it does."""
+
+    lines: Path
+
+    def compare(self, a: str | Path, b: str | Path, **options: Any) -> Judgement:
+        with self.lines.open("a", encoding="utf-8") as file:
+            file.write(f"{Path(a).name} {Path(b).name}\n")
+        return super().compare(a, b, **options)
+
+
+def main(store: str, folder: str, prompt: str, lines: str) -> None:
+    Traced.lines = Path(lines)
+    with Store(Path(store)) as opened, Traced() as judge:
+        groups = read_entries([folder], prompt=prompt)
+        ranking = rank_clips(groups, store=opened, judge=judge, watcher=PlainBoard(io.StringIO(), quiet=True))
+    print(*ranking.ladders[0].names())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

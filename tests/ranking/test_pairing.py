@@ -1,0 +1,143 @@
+"""Pairs chosen: as good an order as every pair gives, for at most 60 % of the judgements."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from tournaments import round_robin, tau
+
+from vrt_lite.ranking.pairing import next_pair, settled
+from vrt_lite.ranking.ratings import Ratings, Vote, fit
+
+CLIPS = 12
+EVERY = CLIPS * (CLIPS - 1) // 2
+SIXTY_PERCENT = EVERY * 6 // 10
+
+
+def active(table: dict[tuple[int, int], Vote], count: int, *, pairs: int, seed: int) -> tuple[Ratings, list[Vote]]:
+    """What is known after so many pairs, each judged in both orders."""
+    votes: list[Vote] = []
+    judged: list[tuple[int, int]] = []
+    while len(judged) < pairs:
+        pair = next_pair(votes, count, judged=judged, seed=seed)
+        assert pair is not None and pair not in judged
+        judged.append(pair)
+        votes += [table[pair], table[pair[::-1]]]
+    return fit(votes, count), votes
+
+
+def test_60_percent_of_the_judgements_give_the_round_robins_order() -> None:
+    """A judge who draws its votes, with ties and position bias, on clips that differ by 3 in the log odds."""
+    same: list[bool] = []
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        table = round_robin(rng, rng.permutation(CLIPS) * 3.0)
+        few, votes = active(table, CLIPS, pairs=SIXTY_PERCENT, seed=seed)
+        assert len(votes) <= 0.6 * len(table)
+        same.append(few.order() == fit(list(table.values()), CLIPS).order())
+    assert np.median(same) == 1
+
+
+def test_60_percent_of_the_judgements_are_as_near_to_the_truth_as_all() -> None:
+    """A judge with soft preferences and noise, on clips of random strengths, some of them all but equal.
+
+    What one order lacks to the truth is compared, as neighbours that are equal in truth may stand either way.
+    """
+    gains: list[float] = []
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        strength = rng.normal(0, 2, CLIPS)
+        table = round_robin(rng, strength, soft=True, noise=0.7)
+        few, _ = active(table, CLIPS, pairs=SIXTY_PERCENT, seed=seed)
+        gains.append(tau(strength, few.strength) - tau(strength, fit(list(table.values()), CLIPS).strength))
+    assert np.median(gains) >= 0
+    assert np.mean(gains) > -0.02
+
+
+def test_chosen_pairs_are_better_than_pairs_drawn_by_lot() -> None:
+    gains: list[float] = []
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        strength = rng.permutation(CLIPS) * 1.5
+        table = round_robin(rng, strength)
+        few, _ = active(table, CLIPS, pairs=EVERY // 3, seed=seed)
+        drawn = rng.permutation(np.array(list(combinations(range(CLIPS), 2))))[: EVERY // 3].tolist()
+        lot = fit([table[order] for i, j in drawn for order in ((i, j), (j, i))], CLIPS)
+        gains.append(tau(strength, few.strength) - tau(strength, lot.strength))
+    assert np.mean(gains) > 0.03
+
+
+def test_every_pair_comes_once_and_then_none() -> None:
+    for count in (0, 1, 2, 3, 7):
+        table = round_robin(np.random.default_rng(count), np.arange(count) * 1.0)
+        pairs = count * (count - 1) // 2
+        _, votes = active(table, count, pairs=pairs, seed=0)
+        judged = [(vote.a, vote.b) for vote in votes]
+        assert set(judged) == set(table)
+        assert next_pair(votes, count, judged=judged) is None
+
+
+def test_every_clip_is_met_before_one_is_met_twice() -> None:
+    pairs: list[tuple[int, int]] = []
+    for _ in range(5):
+        pair = next_pair([], 9, judged=pairs, seed=5)
+        assert pair is not None
+        pairs.append(pair)
+    assert len({clip for pair in pairs[:4] for clip in pair}) == 8
+    assert len({clip for pair in pairs for clip in pair}) == 9
+    assert pairs != [next_pair([], 9, judged=pairs[:k], seed=6) for k in range(5)]
+
+
+def test_the_choice_is_the_same_again_and_pairs_at_work_are_left_out() -> None:
+    table = round_robin(np.random.default_rng(2), np.arange(8) * 1.0)
+    _, votes = active(table, 8, pairs=10, seed=3)
+    judged = [(vote.b, vote.a) for vote in votes]
+    chosen = next_pair(votes, 8, judged=judged, seed=3)
+    assert chosen == next_pair(votes, 8, judged=set(judged), ratings=fit(votes, 8), seed=3)
+    assert chosen is not None
+    other = next_pair(votes, 8, judged=[*judged, chosen], seed=3)
+    assert other not in (chosen, None)
+
+
+def test_an_outcome_that_is_known_is_not_asked_for() -> None:
+    """Four clips, two of them far above the others: the doubt is within the halves."""
+    table = {(0, 2): 20, (0, 3): 20, (1, 2): 20, (1, 3): 20}
+    votes = [v for (i, j), n in table.items() for v in [Vote(i, j, (0.0, 1.0, 0.0)), Vote(j, i, (0.0, 0.0, 1.0))] * n]
+    assert next_pair(votes, 4, judged=[(0, 3), (1, 2)]) in ((0, 1), (2, 3))
+
+
+def test_many_clips_are_chosen_from_too() -> None:
+    strength = np.random.default_rng(4).normal(0, 2, 60)
+    table = round_robin(np.random.default_rng(5), strength, soft=True)
+    few, _ = active(table, 60, pairs=120, seed=1)
+    assert tau(strength, few.strength) > 0.7
+
+
+@pytest.mark.parametrize(("error", "confidence", "expected"), [(0.5, 0.95, True), (0.5, 0.99, False), (2.0, 0.6, True)])
+def test_an_order_is_settled_when_each_clip_is_better_than_the_next(
+    error: float, confidence: float, expected: bool
+) -> None:
+    # Neighbours are 1 apart: at an error of 0.5 the better one is better with 0.977, at 2 with 0.69.
+    zeros = (0.0,) * 3
+    rated = Ratings((1.0, -1.0, 0.0), zeros, zeros, np.eye(3) * error**2 / 2, 0.0, 0.0, 0.0, 0.0, 1.0)
+    assert settled(rated, confidence) is expected
+
+
+def test_nothing_is_settled_without_votes_unless_there_is_no_order() -> None:
+    assert not settled(fit([], 2), 0.9)
+    assert settled(fit([], 1), 0.9)
+
+
+def test_a_clear_judge_settles_the_order_early() -> None:
+    table = round_robin(np.random.default_rng(6), np.arange(8) * 3.0, soft=True)
+    votes: list[Vote] = []
+    judged: list[tuple[int, int]] = []
+    while not settled(fit(votes, 8), 0.9):
+        pair = next_pair(votes, 8, judged=judged)
+        assert pair is not None
+        judged.append(pair)
+        votes += [table[pair], table[pair[::-1]]]
+    assert fit(votes, 8).order() == tuple(range(7, -1, -1))
+    assert len(judged) < 28

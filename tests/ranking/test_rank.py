@@ -1,0 +1,259 @@
+"""Rankings by a judge whose preferences are known: what is asked, how often, and what comes of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from brightness import Brightness, judge_of, unwatched, write_grey, write_greys
+from clips import cut
+
+from vrt_lite.errors import UsageError, VideoError
+from vrt_lite.ranking.entries import Group
+from vrt_lite.ranking.rank import Effort, Ranking, ladders_of, left_out_of, rank_clips
+from vrt_lite.ranking.winners import copy_winners, file_name, winners
+from vrt_lite.runs.store import Store
+
+GREYS = (90, 200, 40, 150)
+BEST = ("take 2.mp4", "take 4.mp4", "take 1.mp4", "take 3.mp4")
+
+
+def ranked(
+    store: Store, backend: Brightness, *groups: Group, effort: Effort | None = None, name: str | None = None
+) -> Ranking:
+    with judge_of(backend) as judge:
+        return rank_clips(groups, store=store, judge=judge, watcher=unwatched(), effort=effort, name=name)
+
+
+def group(clips: list[Path], *, name: str = "", prompt: str = "Light.") -> Group:
+    return Group(name, prompt, tuple(clips))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "runs.sqlite")
+
+
+def test_every_pair_is_judged_in_both_orders_once(store: Store, tmp_path: Path) -> None:
+    backend = Brightness()
+    clips = group(write_greys(tmp_path / "in", GREYS))
+    [ladder] = ranked(store, backend, clips).ladders
+    assert ladder.names() == BEST
+    assert [standing.rank for standing in ladder.standings] == [1, 2, 3, 4]
+    assert [(s.won, s.tied, s.lost) for s in ladder.standings] == [(3, 0, 0), (2, 0, 1), (1, 0, 2), (0, 0, 3)]
+    assert (ladder.judgements, ladder.failures, ladder.cycles, ladder.unranked) == (12, 0, (), ())
+    assert len(backend.asked) == len(set(backend.asked)) == 12
+    assert ladder.standings[0].ratings["VQ"].strength > 1
+    assert {round(s.ratings["MQ"].strength, 6) for s in ladder.standings} == {0}
+
+    again = Brightness()
+    found = ranked(store, again, clips)
+    assert (again.asked, found.found, found.ladders[0].names()) == ([], 12, BEST)
+
+
+def test_what_a_run_says_of_itself_is_its_ladder(store: Store, tmp_path: Path) -> None:
+    ranking = ranked(store, Brightness(), group(write_greys(tmp_path, GREYS)))
+    run = store.run(ranking.run)
+    [stored] = ladders_of(run)
+    assert stored.standings == ranking.ladders[0].standings
+    assert run.about["prompt"] == "Light."
+    assert [clip["name"] for clip in run.about["clips"]] == [f"take {n}.mp4" for n in (1, 2, 3, 4)]
+    assert [s["name"] for s in run.about["ladders"][0]["standings"]] == list(BEST)
+    told = ranking.to_json()
+    assert json.loads(json.dumps(told)) == told
+    keys = {key for pair in told["ladders"][0]["pairs"] for key in pair["judgements"]}
+    assert keys == {result.key for result in run.results()}
+
+
+def test_the_same_run_whatever_the_order_and_place(store: Store, tmp_path: Path) -> None:
+    clips = write_greys(tmp_path / "a", GREYS)
+    moved = [clip.rename(tmp_path / f"{number}.mp4") for number, clip in enumerate(clips)]
+    one = ranked(store, Brightness(), group(moved))
+    backend = Brightness()
+    two = ranked(store, backend, group(moved[::-1]))
+    assert (one.run, backend.asked) == (two.run, [])
+    other = Brightness()
+    assert ranked(store, other, group(moved, prompt="Dark.")).run != one.run
+    assert len(other.asked) == 12
+
+
+def test_a_clip_more_costs_its_own_pairs_alone(store: Store, tmp_path: Path) -> None:
+    clips = write_greys(tmp_path / "in", GREYS)
+    ranked(store, Brightness(), group(clips))
+    backend = Brightness()
+    more = ranked(store, backend, group([*clips, write_grey(tmp_path / "new.mp4", 120)]))
+    assert more.ladders[0].names() == ("take 2.mp4", "take 4.mp4", "new.mp4", "take 1.mp4", "take 3.mp4")
+    assert len(backend.asked) == 8
+    assert all(120 in (round(one, -1), round(two, -1)) for one, two in backend.asked)
+
+
+def test_one_order_is_half_the_work_and_both_go_on_from_it(store: Store, tmp_path: Path) -> None:
+    clips = group(write_greys(tmp_path, GREYS))
+    backend = Brightness()
+    [ladder] = ranked(store, backend, clips, effort=Effort(both_orders=False)).ladders
+    assert (ladder.names(), ladder.judgements) == (BEST, 6)
+    assert len({one for one, _ in backend.asked}) > 1, "more than one clip is shown first"
+    rest = Brightness()
+    [ladder] = ranked(store, rest, clips).ladders
+    assert sorted(rest.asked) == sorted((two, one) for one, two in backend.asked)
+    assert ladder.judgements == 12
+
+
+def test_orders_that_disagree_are_a_tie_and_are_reported(store: Store, tmp_path: Path) -> None:
+    clips = group(write_greys(tmp_path, (100, 104, 200)))
+    [ladder] = ranked(store, Brightness(near=10, biased=1), clips).ladders
+    [pair] = [pair for pair in ladder.outcomes if pair.disagreements]
+    assert (pair.i, pair.j, pair.disagreements) == (0, 1, ("VQ", "OA"))
+    assert pair.winners == {"TA": 0, "VQ": 0, "MQ": 0, "OA": 0}
+    by_name = {ladder.clips[s.clip].name: s for s in ladder.standings}
+    one, two = by_name["take 1.mp4"], by_name["take 2.mp4"]
+    assert (one.won, one.tied, one.lost) == (0, 1, 1)
+    assert (
+        one.ratings["OA"] == pytest.approx(two.ratings["OA"])
+        or abs(one.ratings["OA"].strength - two.ratings["OA"].strength) < 1e-6
+    )
+    assert set(one.together) & set(two.together)
+    assert ladder.first.strength > 0, "the position's effect is of the answers as given"
+
+
+def test_the_budget_holds_over_all_groups_and_sessions(store: Store, tmp_path: Path) -> None:
+    groups = [
+        group(write_greys(tmp_path / "a", GREYS), name="a"),
+        group(write_greys(tmp_path / "b", (50, 70, 90, 110)), name="b"),
+    ]
+    backend = Brightness()
+    ranking = ranked(store, backend, *groups, effort=Effort(budget=11))
+    assert len(backend.asked) == 10, "a pair is never cut in two by the budget"
+    assert sorted(ladder.judgements for ladder in ranking.ladders) == [4, 6]
+    again = Brightness()
+    ranked(store, again, *groups, effort=Effort(budget=12))
+    assert len(again.asked) == 2
+
+
+def test_pairs_are_chosen_until_the_order_is_settled(store: Store, tmp_path: Path) -> None:
+    clips = group(write_greys(tmp_path, range(20, 230, 16)))
+    assert len(clips.clips) > 12
+    backend = Brightness()
+    [ladder] = ranked(store, backend, clips, effort=Effort(confidence=0.6)).ladders
+    assert ladder.names() == tuple(f"take {n}.mp4" for n in range(14, 0, -1))
+    assert len(backend.asked) < 14 * 13
+    assert all((two, one) in backend.asked for one, two in backend.asked)
+    again = Brightness()
+    ranked(store, again, clips, effort=Effort(confidence=0.6))
+    assert again.asked == []
+
+
+def test_groups_are_ranked_by_themselves(store: Store, tmp_path: Path) -> None:
+    clips = write_greys(tmp_path, GREYS)
+    ranking = ranked(
+        store, Brightness(), group(clips[:3], name="x", prompt="One."), group(clips[1:], name="y", prompt="Two.")
+    )
+    assert [ladder.names() for ladder in ranking.ladders] == [
+        ("take 2.mp4", "take 1.mp4", "take 3.mp4"),
+        ("take 2.mp4", "take 4.mp4", "take 3.mp4"),
+    ]
+    assert [ladder.prompt for ladder in ranking.ladders] == ["One.", "Two."]
+    assert store.run(ranking.run).about["prompts"] == ["One.", "Two."]
+
+
+def test_what_cannot_take_part_is_listed_with_its_reason(store: Store, tmp_path: Path) -> None:
+    clips = write_greys(tmp_path / "in", GREYS)
+    twin = tmp_path / "twin.mp4"
+    twin.write_bytes(clips[0].read_bytes())
+    words = tmp_path / "words.mp4"
+    words.write_text("no video", encoding="utf-8")
+    broken = cut(clips[1], 900)
+    given = [*clips, twin, words, broken, tmp_path / "gone.mp4", tmp_path]
+    ranking = ranked(store, Brightness(), group(given))
+    assert ranking.ladders[0].names() == BEST
+    reasons = {out.path: (out.reason, out.broken) for out in ranking.left_out}
+    assert set(reasons) == {twin, words, broken, tmp_path / "gone.mp4", tmp_path}
+    assert reasons[twin] == (f"the same content as {str(clips[0])!r}", False)
+    assert all(broken for path, (_, broken) in reasons.items() if path != twin)
+    assert all(str(path) not in reason for path, (reason, _) in reasons.items() if path != twin)
+    assert left_out_of(store.run(ranking.run)) == ranking.left_out
+
+
+def test_two_clips_are_needed(store: Store, tmp_path: Path) -> None:
+    [clip] = write_greys(tmp_path, [80])
+    with pytest.raises(UsageError, match="Two different clips"):
+        ranked(store, Brightness(), group([clip, clip]))
+    with pytest.raises(VideoError, match=r"gone\.mp4"):
+        ranked(store, Brightness(), group([clip, tmp_path / "gone.mp4"]))
+    pair = group(write_greys(tmp_path / "more", (10, 90)), name="pair")
+    ranking = ranked(store, Brightness(), group([clip], name="alone"), pair)
+    assert [ladder.group for ladder in ranking.ladders] == ["pair"]
+    assert [(out.path, out.broken) for out in ranking.left_out] == [(clip, False)]
+
+
+def test_a_clip_without_any_verdict_is_not_ranked(store: Store, tmp_path: Path) -> None:
+    clips = group(write_greys(tmp_path, GREYS))
+    backend = Brightness(dark=60)
+    [ladder] = ranked(store, backend, clips).ladders
+    assert ladder.names() == BEST[:3]
+    assert ladder.unranked == ((2, "No verdict: it is too dark."),)
+    assert (ladder.judgements, ladder.failures) == (12, 6)
+    again = Brightness()
+    ranked(store, again, clips)
+    assert again.asked == [], "a failure is an answer"
+
+
+def test_clips_of_one_name_are_told_by_their_folders(store: Store, tmp_path: Path) -> None:
+    clips = [*write_greys(tmp_path / "a", [90]), *write_greys(tmp_path / "b", [120])]
+    [ladder] = ranked(store, Brightness(), group(clips)).ladders
+    assert ladder.names() == ("b/take 1.mp4", "a/take 1.mp4")
+
+
+def test_winners_are_copied_and_nothing_is_overwritten(store: Store, tmp_path: Path) -> None:
+    [ladder] = ranked(store, Brightness(), group(write_greys(tmp_path / "in", GREYS))).ladders
+    chosen, out = [("", winners(ladder, 2))], tmp_path / "out"
+    copies = copy_winners(chosen, out)
+    assert [path.name for path in copies] == ["01-take 2.mp4", "02-take 4.mp4"]
+    assert copies[0].read_bytes() == (tmp_path / "in" / "take 2.mp4").read_bytes()
+    stamp = copies[0].stat().st_mtime_ns
+    assert copy_winners(chosen, out) == copies
+    assert copies[0].stat().st_mtime_ns == stamp
+
+    copies[0].unlink()
+    copies[1].write_bytes(b"mine")
+    with pytest.raises(UsageError, match="is there already and is another file"):
+        copy_winners(chosen, out)
+    assert [path.name for path in out.iterdir()] == ["02-take 4.mp4"]
+    assert copies[1].read_bytes() == b"mine"
+
+
+def test_winners_of_several_groups_have_a_folder_each(store: Store, tmp_path: Path) -> None:
+    clips = write_greys(tmp_path / "in", GREYS)
+    ranking = ranked(store, Brightness(), group(clips[:2], name="../x"), group(clips[2:], name="y."))
+    chosen = [(ladder.group, winners(ladder, 1)) for ladder in ranking.ladders]
+    copies = copy_winners(chosen, tmp_path / "out")
+    assert [path.relative_to(tmp_path / "out").as_posix() for path in copies] == [
+        "01-_x/01-take 2.mp4",
+        "02-y/01-take 4.mp4",
+    ]
+
+
+def test_a_winner_that_changed_is_not_copied(store: Store, tmp_path: Path) -> None:
+    [ladder] = ranked(store, Brightness(), group(write_greys(tmp_path / "in", GREYS))).ladders
+    write_grey(tmp_path / "in" / "take 2.mp4", 3)
+    with pytest.raises(UsageError, match="has changed since it was ranked"):
+        copy_winners([("", winners(ladder, 1))], tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        ("fox.mp4", "01-fox.mp4"),
+        ("-rf.mp4", "01--rf.mp4"),
+        ("a/b\\c:d*?.mp4", "01-a_b_c_d__.mp4"),
+        ("\x1b[31m\u202egpj\n.mp4", "01-_[31m_gpj_.mp4"),
+        ("con.mp4", "01-con.mp4"),
+        ("dots. . ", "01-dots"),
+        ("...", "01-clip"),
+        ("é" * 300 + ".mp4", f"01-{'é' * 98}.mp4"),
+    ],
+)
+def test_copies_have_names_that_any_system_takes(name: str, kept: str) -> None:
+    assert file_name(1, name) == kept

@@ -1,0 +1,241 @@
+"""The file itself: whose it is, how old, how whole, and what is said if it is not."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from made import JUDGED, question
+
+from vrt_lite.errors import StoreError, UsageError, VrtError
+from vrt_lite.runs import database
+from vrt_lite.runs.database import STEPS, Database
+from vrt_lite.runs.store import Store
+
+BY_ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
+
+
+def pragma(store: Database, name: str) -> object:
+    return store.read(f"PRAGMA {name}")[0][0]
+
+
+def told(path: Path) -> VrtError:
+    """What opening says; it is one line that names the file."""
+    with pytest.raises(VrtError) as caught, Store(path) as store:
+        list(store.begin("r", kind="rank", about={}).results())
+    message = str(caught.value)
+    assert str(path) in message
+    assert "\n" not in message
+    return caught.value
+
+
+def test_a_power_loss_takes_nothing_back(tmp_path: Path) -> None:
+    with Database(tmp_path / "a.sqlite") as store:
+        assert store.journal == pragma(store, "journal_mode") == "wal"
+        assert pragma(store, "synchronous") == 2  # FULL
+        assert pragma(store, "fullfsync") == 1
+        with store.write(lasting=False) as connection:
+            connection.execute("INSERT INTO digests VALUES ('a', 'b', 'c')")
+        with store.write():
+            assert pragma(store, "synchronous") == 2
+        assert pragma(store, "user_version") == len(STEPS)
+        assert pragma(store, "application_id") == database.APPLICATION_ID
+
+
+def test_on_a_network_drive_there_is_a_rollback_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.sqlite"
+    with Store(path) as store:
+        store.begin("r", kind="rank", about={}).add(question(), JUDGED)
+    monkeypatch.setattr(database, "on_network", lambda _: True)
+    with Database(path) as opened:
+        assert opened.journal == pragma(opened, "journal_mode") == "delete"
+        assert pragma(opened, "synchronous") == 3  # EXTRA
+        with opened.write(lasting=False):
+            assert pragma(opened, "synchronous") == 3
+    with Store(path) as store:
+        assert store.run("r").result(question())
+        assert store.run("r").add(question(1), JUDGED)
+    monkeypatch.undo()
+    with Store(path) as store:
+        assert len(list(store.run("r").results())) == 2
+
+
+def test_what_the_system_says_of_a_drive_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import psutil
+
+    def drives(**kinds: str) -> None:
+        found = [type(psutil.disk_partitions(all=True)[0])("d", place, kind, "rw") for place, kind in kinds.items()]
+        monkeypatch.setattr(psutil, "disk_partitions", lambda **_: found)
+
+    assert not database.on_network(tmp_path / "a")
+    for kind, network in (("ext4", False), ("nfs4", True), ("cifs", True), ("fuse.sshfs", True), ("apfs", False)):
+        drives(**{tmp_path.anchor: "ext4", str(tmp_path.resolve()): kind})
+        assert database.on_network(tmp_path / "a") is network
+        assert database.on_network(tmp_path / "deeper" / "not there yet" / "a") is network
+        assert not database.on_network(tmp_path.parent / "a")
+    assert database.on_network(Path(r"\\server\share\a"))
+
+
+@pytest.mark.parametrize("name", ["a?b#c%20d.sqlite", "file:x?mode=memory", ":memory:", "é 😀.db", "-x", "a'b\"c;--"])
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such names")
+def test_any_file_name_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path in (Path(name), tmp_path / "new" / "folder" / name):
+        with Store(path) as store:
+            store.begin("r", kind="rank", about={})
+        assert path.is_file()
+        with Store(path) as store:
+            assert [info.name for info in store.runs()] == ["r"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere names are Unicode")
+def test_a_name_that_is_not_unicode_will_do(tmp_path: Path) -> None:
+    path = tmp_path / "caf\udce9.sqlite"
+    with Store(path) as store:
+        store.begin("r", kind="rank", about={})
+    assert path.is_file()
+
+
+def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    text = tmp_path / "notes.txt"
+    text.write_text("not a store\n" * 1000)
+    assert isinstance(told(text), UsageError)
+    other = tmp_path / "other.sqlite"
+    connection = sqlite3.connect(other)
+    connection.execute("CREATE TABLE runs (a)")
+    connection.commit()
+    connection.close()
+    before = other.read_bytes()
+    error = told(other)
+    assert isinstance(error, UsageError)
+    assert "of another program" in str(error)
+    assert "--store" in str(error)
+    assert other.read_bytes() == before
+    assert text.read_text() == "not a store\n" * 1000
+
+
+def test_a_newer_file_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    with Database(path, steps=(*STEPS, "CREATE TABLE more (a)")):
+        pass
+    error = told(path)
+    assert isinstance(error, UsageError)
+    assert f"schema {len(STEPS) + 1}; this one knows up to {len(STEPS)}" in str(error)
+    assert "Upgrade vrt-lite" in str(error)
+
+
+def test_an_older_file_is_brought_up_to_date(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    with Store(path) as store:
+        kept = store.begin("r", kind="rank", about={"a": 1}).add(question(), JUDGED)
+    newer = (*STEPS, "ALTER TABLE runs ADD COLUMN colour TEXT NOT NULL DEFAULT 'red'; CREATE TABLE more (a)")
+    with Database(path, steps=newer) as opened:
+        assert pragma(opened, "user_version") == len(newer)
+        assert opened.read("SELECT name, about, colour FROM runs") == [("r", '{"a": 1}', "red")]
+        assert opened.read("SELECT key FROM judgements") == [(kept.key,)]
+        assert opened.read("SELECT * FROM more") == []
+    with Database(path, steps=newer) as opened:
+        assert pragma(opened, "user_version") == len(newer)
+
+
+def test_a_step_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    with Store(path) as store:
+        store.begin("r", kind="rank", about={})
+    with pytest.raises(StoreError, match="no such table"):
+        Database(path, steps=(*STEPS, "CREATE TABLE more (a)", "ALTER TABLE missing ADD COLUMN a"))
+    with Database(path) as opened:
+        assert pragma(opened, "user_version") == len(STEPS)
+        assert not opened.read("SELECT * FROM sqlite_master WHERE name = 'more'")
+
+
+def test_processes_that_open_at_once_make_one_file(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from vrt_lite.runs.store import Store\n"
+        "sys.stdin.readline()\n"
+        "with Store(Path(sys.argv[1])) as s: s.begin(sys.argv[2], kind='rank', about={})\n"
+    )
+    path = tmp_path / "a.sqlite"
+    starting = [
+        subprocess.Popen([sys.executable, "-c", code, str(path), f"{n}"], stdin=subprocess.PIPE) for n in range(4)
+    ]
+    for process in starting:
+        process.communicate(b"\n")
+        assert process.returncode == 0
+    with Store(path) as store:
+        assert {info.name for info in store.runs()} == {"0", "1", "2", "3"}
+
+
+def test_a_damaged_file_ends_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    with Store(path) as store:
+        run = store.begin("r", kind="rank", about={})
+        for number in range(200):
+            run.add(question(number), JUDGED)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:4096] + bytes(len(whole) - 4096))
+    error = told(path)
+    assert isinstance(error, StoreError)
+    assert "is damaged" in str(error)
+    path.write_bytes(whole[: len(whole) // 2])
+    assert isinstance(told(path), StoreError)
+
+
+def test_a_damaged_judgement_ends_in_one_line(tmp_path: Path) -> None:
+    with Store(tmp_path / "a.sqlite") as store:
+        run = store.begin("r", kind="rank", about={})
+        run.add(question(), JUDGED)
+        connection = sqlite3.connect(store.path)
+        connection.execute("UPDATE bodies SET json = x'00'")
+        connection.commit()
+        connection.close()
+        with pytest.raises(StoreError, match="is damaged: judgement"):
+            run.judgement(question().key)
+
+
+def test_what_is_no_file_ends_in_one_line(tmp_path: Path) -> None:
+    assert isinstance(told(tmp_path), StoreError)
+    (tmp_path / "file").write_text("")
+    assert isinstance(told(tmp_path / "file" / "a.sqlite"), StoreError)
+    with pytest.raises(UsageError, match="is no file name"):
+        Store(Path("a\0b"))
+
+
+@pytest.mark.skipif(BY_ROOT or sys.platform == "win32", reason="nothing is forbidden to this user")
+def test_a_file_that_cannot_be_written_ends_in_one_line(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    with Store(folder / "a.sqlite") as store:
+        store.begin("r", kind="rank", about={})
+    (folder / "a.sqlite").chmod(0o400)
+    folder.chmod(0o500)
+    assert "written" in str(told(folder / "a.sqlite"))
+    (folder / "a.sqlite").chmod(0o000)
+    assert isinstance(told(folder / "a.sqlite"), StoreError)
+    folder.chmod(0o700)
+
+
+def test_whoever_does_not_let_go_is_named_as_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "BUSY_SECONDS", 0.1)
+    with Store(tmp_path / "a.sqlite") as store:
+        holder = sqlite3.connect(store.path, isolation_level=None)
+        holder.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match="in use by another program"):
+            store.begin("r", kind="rank", about={})
+        holder.execute("ROLLBACK")
+        holder.close()
+        store.begin("r", kind="rank", about={})
+
+
+def test_half_a_write_is_none(tmp_path: Path) -> None:
+    with Database(tmp_path / "a.sqlite") as opened:
+        with pytest.raises(KeyboardInterrupt), opened.write() as connection:
+            connection.execute("INSERT INTO digests VALUES ('a', 'b', 'c')")
+            raise KeyboardInterrupt
+        assert not opened.read("SELECT * FROM digests")
+        with opened.write() as connection:
+            connection.execute("INSERT INTO digests VALUES ('a', 'b', 'c')")
+        assert len(opened.read("SELECT * FROM digests")) == 1

@@ -1,0 +1,345 @@
+"""What is kept, found, linked and deleted; nothing here judges."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import random
+import sqlite3
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from made import JUDGED, question, sha
+
+from vrt_lite.errors import StoreError, UsageError, VideoError
+from vrt_lite.runs import claims
+from vrt_lite.runs.judged import result_of
+from vrt_lite.runs.store import Run, Store, users_store
+
+KILLS = int(os.environ.get("VRT_LITE_KILLS", "30"))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path / "runs.sqlite") as opened:
+        yield opened
+
+
+@pytest.fixture
+def run(store: Store) -> Run:
+    return store.begin("r", kind="rank", about={"prompt": "A fox runs."})
+
+
+def test_the_users_own_store_is_made_with_its_folder(own_home: Path) -> None:
+    own_home.rmdir()
+    with Store() as store:
+        assert store.path == users_store() == own_home / "runs.sqlite"
+    assert users_store().is_file()
+
+
+def test_what_is_added_is_found_whole(run: Run, store: Store) -> None:
+    assert run.result(question()) is None
+    kept = run.add(question(), JUDGED)
+    assert kept == run.result(question()) == result_of(question(), JUDGED)
+    assert run.judgement(question().key) == JUDGED
+    again = Store(store.path)
+    with again:
+        assert again.run("r").result(question()) == kept
+        assert again.run("r").judgement(question().key) == JUDGED
+
+
+def test_a_failure_is_kept_with_its_line(run: Run) -> None:
+    kept = run.add(question(), None, error="No verdict: é \udcff")
+    assert run.result(question()) == kept
+    assert kept.error == "No verdict: é \\udcff"
+    assert run.judgement(question().key) is None
+
+
+def test_the_first_writer_wins(run: Run, store: Store) -> None:
+    run.add(question(), JUDGED)
+    other = store.begin("other", kind="eval", about={})
+    assert other.add(question(), None, error="late").error == ""
+    assert [r.error for r in run.results()] == [r.error for r in other.results()] == [""]
+
+
+def test_a_run_finds_what_another_has_judged_and_links_it(run: Run, store: Store) -> None:
+    for number in range(3):
+        run.add(question(number), JUDGED)
+    other = store.begin("other", kind="eval", about={})
+    assert not list(other.results())
+    for number in (2, 0):
+        assert other.result(question(number))
+        assert other.result(question(number))
+    assert [r.key for r in other.results()] == [question(2).key, question(0).key]
+    assert [info.judgements for info in store.runs()] == [2, 3]
+
+
+def test_results_come_in_the_order_made_over_many_pages(run: Run) -> None:
+    numbers = [(7 * n) % 600 for n in range(600)]
+    for number in numbers:
+        run.add(question(number), None, error="none")
+    assert [r.first for r in run.results()] == [sha(f"first {n}") for n in numbers]
+
+
+def test_results_may_be_read_while_others_are_added(run: Run) -> None:
+    run.add(question(0), JUDGED)
+    seen = 0
+    for _ in run.results():
+        seen += 1
+        if seen < 300:
+            run.add(question(seen), JUDGED)
+    assert seen == 300
+
+
+def test_runs_are_listed_the_last_used_first(store: Store, run: Run) -> None:
+    other = store.begin("other", kind="eval", about={"n": 1})
+    run.add(question(1), JUDGED)
+    run.add(question(2), None, error="none")
+    first, second = store.runs()
+    assert (first.name, first.kind, first.judgements, first.failures) == ("r", "rank", 2, 1)
+    assert (second.name, second.judgements, second.failures, second.about) == ("other", 0, 0, {"n": 1})
+    assert first.created <= first.updated
+    assert other.about == {"n": 1}
+
+
+def test_a_run_begun_again_is_the_same_one(store: Store, run: Run) -> None:
+    run.note({"prompt": "A fox runs.", "ratings": [1.5]})
+    again = store.begin("r", kind="rank", about={"other": True})
+    assert again.about == run.about == {"prompt": "A fox runs.", "ratings": [1.5]}
+    assert again.id == run.id
+    with pytest.raises(UsageError, match="of kind rank, not eval"):
+        store.begin("r", kind="eval", about={})
+
+
+@pytest.mark.parametrize("name", ["", "x" * 201])
+def test_a_name_has_a_length(store: Store, name: str) -> None:
+    with pytest.raises(UsageError, match="1 to 200"):
+        store.begin(name, kind="rank", about={})
+
+
+def test_any_other_name_will_do(store: Store) -> None:
+    for name in ("'; DROP TABLE runs; --", "\udcff", "😀\n\x1b[31m", "--rm"):
+        store.begin(name, kind="rank", about={"of": name})
+        assert store.run(name).about == {"of": name}
+    assert len(store.runs()) == 4
+
+
+def test_an_unknown_run_names_the_nearest(store: Store) -> None:
+    with pytest.raises(UsageError, match=r"There is no run 'fox'\. See: vrt-lite runs"):
+        store.run("fox")
+    store.begin("foxes", kind="rank", about={})
+    with pytest.raises(UsageError, match="the nearest is 'foxes'"):
+        store.run("fox")
+
+
+def test_facts_are_kept_by_kind_and_key(run: Run, store: Store) -> None:
+    for number in range(300):
+        run.put("pair", f"{number}", {"label": number})
+    run.put("pair", "7", {"label": "new"})
+    run.put("other", "7", {})
+    found = list(store.run("r").items("pair"))
+    assert [key for key, _ in found] == [f"{n}" for n in range(300)]
+    assert found[7] == ("7", {"label": "new"})
+
+
+def test_removing_a_run_leaves_what_others_have(run: Run, store: Store) -> None:
+    other = store.begin("other", kind="eval", about={})
+    run.add(question(1), JUDGED)
+    run.add(question(2), JUDGED)
+    run.put("pair", "1", {})
+    assert other.result(question(2))
+    assert store.remove("r") == 1
+    assert [info.name for info in store.runs()] == ["other"]
+    assert other.result(question(1)) is None
+    assert other.judgement(question(1).key) is None
+    assert other.result(question(2))
+    assert other.judgement(question(2).key) == JUDGED
+    with pytest.raises(UsageError, match="no run 'r'"):
+        store.remove("r")
+    with pytest.raises(StoreError, match="deleted while it was in use"):
+        run.add(question(3), JUDGED)
+    assert not list(store.begin("r", kind="rank", about={}).items("pair"))
+
+
+def test_room_is_given_back(run: Run, store: Store) -> None:
+    noise = {**JUDGED, "noise": [sha(f"{n}") for n in range(2000)]}
+    for number in range(50):
+        run.add(question(number), noise)
+    store.close()
+    store.close()
+    full = store.path.stat().st_size
+    with Store(store.path) as again:
+        again.remove("r")
+    assert store.path.stat().st_size < full / 10
+
+
+def test_a_claim_keeps_others_away_until_it_ends(run: Run, store: Store) -> None:
+    with Store(store.path) as another:
+        others = another.run("r")
+        assert run.claim(question())
+        assert run.claim(question())
+        assert not others.claim(question())
+        assert others.claimed(question()) is not None
+        run.release(question())
+        assert others.claim(question())
+        assert not run.claim(question())
+        assert run.claim(question(), force=True)
+        run.add(question(), JUDGED)
+        assert run.claimed(question()) is None
+        assert not others.claim(question())  # it is judged: there is nothing to claim
+        assert others.claim(question(1))
+    assert run.claim(question(1))  # closing gives up
+
+
+def dead_process() -> claims.Owner:
+    """What a process that is no more would have been."""
+    pid = max(psutil.pids()) + 1
+    while psutil.pid_exists(pid):
+        pid += 1
+    return claims.Owner("t", claims.host(), pid, 0.0)
+
+
+def test_who_lives() -> None:
+    me = claims.new_owner()
+    assert claims.lives(me, beat=0.0)
+    assert not claims.lives(dead_process(), beat=1e12)
+    assert not claims.lives(replace(me, born=me.born - 3600), beat=1e12)  # its number was given anew
+    far = replace(me, host="elsewhere/0")
+    assert not claims.lives(far, beat=0.0)
+    assert claims.lives(far, beat=1e12)
+
+
+def test_a_dead_ones_claim_is_taken_over(run: Run, store: Store) -> None:
+    gone = dead_process()
+    for number, owner, beat in (
+        (1, gone, 1e12),
+        (2, replace(gone, host="far"), 1e12),
+        (3, replace(gone, host="far"), 0),
+    ):
+        with sqlite3.connect(store.path) as connection:
+            values = (question(number).key, owner.token, owner.host, owner.pid, owner.born, beat)
+            connection.execute("INSERT INTO claims VALUES (?, ?, ?, ?, ?, ?)", values)
+        connection.close()
+    assert [run.claim(question(number)) for number in (1, 2, 3)] == [True, False, True]
+
+
+def test_a_sign_of_life_is_for_ones_own_claims(run: Run, store: Store) -> None:
+    with Store(store.path) as another:
+        others = another.run("r")
+        run.claim(question(1))
+        others.claim(question(2))
+        before = [run.claimed(question(n)) for n in (1, 2)]
+        store.beat()
+        after = [run.claimed(question(n)) for n in (1, 2)]
+    assert before[1] == after[1]
+    assert after[0] is not None
+    assert before[0] is not None
+    assert after[0] > before[0]
+
+
+def old(path: Path, *, seconds: float = 60) -> Path:
+    """A file whose last change, as far as its own times say, is long ago."""
+    status = path.stat()
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns - int(seconds * 1e9)))
+    return path
+
+
+def remembered(store: Store) -> int:
+    connection = sqlite3.connect(store.path)
+    [count] = connection.execute("SELECT count(*) FROM digests").fetchone()
+    connection.close()
+    return count
+
+
+def test_a_digest_is_remembered_until_the_file_changes(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "clip \udcff.bin" if os.name == "posix" else tmp_path / "clip.bin"
+    file.write_bytes(b"one")
+    monkeypatch.setattr("vrt_lite.runs.store._SETTLED_SECONDS", 0.0)
+    assert store.digest(file) == sha("one")
+    assert remembered(store) == 1
+    monkeypatch.chdir(tmp_path)
+    assert store.digest(Path(file.name)) == sha("one")
+    with Store(store.path) as again:
+        assert again.digest(file) == sha("one")
+    assert remembered(store) == 1
+    file.write_bytes(b"two")
+    old(file)
+    assert store.digest(file) == sha("two")
+    with Store(store.path) as again:
+        assert again.digest(file) == sha("two")
+
+
+def test_a_file_changed_just_now_is_not_remembered(store: Store, tmp_path: Path) -> None:
+    file = tmp_path / "clip.bin"
+    file.write_bytes(b"one")
+    assert store.digest(file) == sha("one")
+    assert remembered(store) == 0
+    status = file.stat()
+    file.write_bytes(b"two")
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))  # within one tick of the clock
+    assert store.digest(file) == sha("two")
+
+
+def test_what_is_no_file_has_no_digest(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(VideoError, match=r"gone.mp4' cannot be read"):
+        store.digest(tmp_path / "gone.mp4")
+    with pytest.raises(VideoError, match="is no regular file"):
+        store.digest(tmp_path)
+    with pytest.raises(VideoError, match="cannot be read"):
+        store.digest(Path("a\0b"))
+
+
+def write_on(path: Path, report: Any) -> None:
+    """Add as fast as can be, and report each judgement once it is kept."""
+    with Store(path) as store:
+        run = store.begin("r", kind="rank", about={})
+        number = sum(1 for _ in run.results())
+        while True:
+            run.add(question(number), JUDGED)
+            run.put("pair", f"{number}", {})
+            report.send(number)
+            number += 1
+
+
+def test_killed_while_it_writes_all_that_was_reported_is_there(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn" if sys.platform == "win32" else "forkserver")
+    if sys.platform != "win32":
+        context.set_forkserver_preload(["run_worker", "made", "av", "vrt_lite.sampled", "vrt_lite.video"])
+    chance, path, reported = random.Random(3), tmp_path / "a.sqlite", 0
+    for _ in range(KILLS):
+        here, there = context.Pipe(duplex=False)
+        process = context.Process(target=write_on, args=(path, there))
+        process.start()
+        there.close()
+        assert here.recv() >= reported
+        time.sleep(chance.uniform(0, 0.05))
+        process.kill()
+        process.join()
+        with contextlib.suppress(EOFError):
+            while True:
+                reported = here.recv() + 1
+        with Store(path) as store:
+            assert store._database.read("PRAGMA integrity_check") == [("ok",)]
+            run = store.run("r")
+            kept = [result.key for result in run.results()]
+            assert len(kept) >= reported
+            assert kept == [question(number).key for number in range(len(kept))]
+            assert all(run.judgement(key) == JUDGED for key in kept[-3:])
+        reported = len(kept)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="one folder there for both")
+def test_runs_do_not_lie_among_what_a_cleaner_may_delete(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("VRT_LITE_HOME")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert users_store() == tmp_path / "data" / "vrt-lite" / "runs.sqlite"

@@ -1,0 +1,115 @@
+"""One judged pair of a set, as it is kept in a run, and what is counted over: labels beside verdicts.
+
+Values only. In every field clip 1 is A and clip 2 is B as the table gives them, whichever was shown first; `order` says
+which. Knows how a case becomes plain JSON and back; refuses to know where it is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+from vrt_lite.evaluation.layouts import LabelledPair
+
+Order = Literal["given", "swapped"]
+Orders = Literal["given", "swapped", "random", "both"]
+Failure = Literal["", "missing clip", "broken clip", "no verdict"]
+Odds = tuple[float, float, float]
+"""Probabilities of (tie, A, B)."""
+_MIRROR: Mapping[int, int] = {0: 0, 1: 2, 2: 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A pair with its labels, and what a judge said of it in one order, or why it said nothing.
+
+    `prompt` is a short digest, which tells pairs of one prompt. `clip_seconds` is the longer clip's length, None if it
+    was not opened. `key` is the judgement's in the store, "" if there is none.
+    """
+
+    row: int
+    name: str
+    order: Order
+    labels: Mapping[str, int]
+    prompt: str
+    prompt_characters: int
+    group: str = ""
+    failure: Failure = ""
+    why: str = ""
+    key: str = ""
+    winners: Mapping[str, int] = field(default_factory=dict[str, int])
+    odds: Mapping[str, Odds | None] = field(default_factory=dict[str, "Odds | None"])
+    source: str = ""
+    rounds: int = 0
+    calls: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    clip_seconds: float | None = None
+
+    @property
+    def item(self) -> str:
+        """What it goes by among its run's items."""
+        return f"{self.row}:{self.order}"
+
+    def margin(self, key: str) -> float | None:
+        """P(A) - P(B), or None where the judge gave no probabilities. Rounded, so that equal ones are equal."""
+        odds = self.odds.get(key)
+        return None if odds is None else round(odds[1] - odds[2], 9)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, without what is empty."""
+        return {name: value for name, value in asdict(self).items() if value not in ("", {}, None)}
+
+
+def case_of(table: Mapping[str, Any]) -> Case:
+    """A case from its plain data."""
+    facts: dict[str, Any] = dict(table)
+    odds: Mapping[str, list[float] | None] = facts.pop("odds", {})
+    return Case(**facts, odds={k: None if o is None else (o[0], o[1], o[2]) for k, o in odds.items()})
+
+
+def asked(pair: LabelledPair, order: Order) -> Case:
+    """A case of which nothing is known yet."""
+    digest = hashlib.sha256(pair.prompt.encode("utf-8", "backslashreplace")).hexdigest()[:16]
+    return Case(pair.row, pair.name, order, pair.labels, digest, len(pair.prompt), pair.group)
+
+
+def mirrored(winners: Mapping[str, int], odds: Mapping[str, Odds | None]) -> tuple[dict[str, int], dict[str, Any]]:
+    """Winners and odds with the two clips exchanged."""
+    return (
+        {key: _MIRROR[winner] for key, winner in winners.items()},
+        {key: None if o is None else (o[0], o[2], o[1]) for key, o in odds.items()},
+    )
+
+
+def averaged(one: Case, other: Case) -> Case:
+    """Both orders of a pair in one: mean probabilities, the likeliest choice, a dead heat is a tie.
+
+    As `compare --both-orders` does it (vrt_lite.protocol.verdict.average). If one order gave no verdict, the other's
+    stands; costs add up.
+    """
+    if one.failure or other.failure:
+        return other if one.failure else one
+    odds: dict[str, Odds | None] = {}
+    winners: dict[str, int] = {}
+    for key in one.winners:
+        a, b = _soft(one, key), _soft(other, key)
+        tie, first, second = ((x + y) / 2 for x, y in zip(a, b, strict=True))
+        odds[key] = None if one.odds.get(key) is None or other.odds.get(key) is None else (tie, first, second)
+        winners[key] = 1 if first > max(second, tie) else 2 if second > max(first, tie) else 0
+    return replace(
+        one,
+        winners=winners,
+        odds=odds,
+        rounds=one.rounds + other.rounds,
+        calls=one.calls + other.calls,
+        tokens=one.tokens + other.tokens,
+        seconds=one.seconds + other.seconds,
+    )
+
+
+def _soft(case: Case, key: str) -> Odds:
+    odds, winner = case.odds.get(key), case.winners[key]
+    return odds if odds is not None else (float(winner == 0), float(winner == 1), float(winner == 2))

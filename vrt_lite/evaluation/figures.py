@@ -1,0 +1,275 @@
+"""All figures of an evaluation, from its cases, as plain JSON. Pure; knows no run, no set's layout and no terminal.
+
+`about["figures"]` of an eval run has this shape. A SHARE is {right, of, value, low, high}: `value` is right / of, or
+null of no pairs; low and high are its 95 % interval. Shares are 0 to 1. KEY is OA, TA, VQ or MQ, only those labelled.
+
+    version    1
+    set, title the set's name, and in words
+    order      "given", "swapped", "random" or "both"; the figures below are of that order, of "given" for "both"
+    main       the KEY that the figures by subset, band, group and order are of: OA where it is labelled
+    pairs      {chosen, judged, failed, left}: left are not judged yet; chosen is their sum
+    left_out   {broken, discarded, unlabelled}: rows of the table that are no pair to judge; 0 is not there
+    accuracy   {KEY: {pairs, failed, tau, diff, tau_all, diff_all, calibrated, sign, probabilities}}
+               tau, diff: SHARE, discrete; tau_all, diff_all: the same with failures counted as wrong;
+               calibrated: SHARE with `threshold`, soft, fitted on these pairs; sign: SHARE, soft;
+               probabilities: of how many judged pairs there are any. tau and diff also have `clustered`
+               [low, high], a bootstrap over prompts, where prompts repeat
+    confusion  {KEY: 3 x 3 counts}: rows are labels 1, 2, 0, columns verdicts 1, 2, 0
+    subsets    [{name, of, from, pairs, failed, tau, diff}]: the longest 10 %, `of` "clip" (s) or "prompt" (characters)
+    bands      {clip|prompt: [{low, high, pairs, tau, diff}]}: quarters, by length, of at least 40 pairs
+    groups     [{name, pairs, failed, tau, diff}], the largest first, at most 200
+    cost       {judgements, tool_rate: SHARE, recommended: SHARE, rounds, calls, seconds, tokens:
+               {mean, median, p95}, rounds_histogram: {"1": n, …}}: a judgement is one pair in one order
+    position   {verdicts: SHARE, labels: SHARE}: of those that are no tie, those for the video shown first
+    orders     null, or {given, swapped: {pairs, tau, diff}, and for "both": averaged: {pairs, tau, diff},
+               effect: {pairs, tau, low, high} (swapped - given), disagree: {KEY: SHARE}}
+    failures   {counts: {kind: n}, first: [{row, name, order, kind, why}]}: at most 200 are named
+    published  {source, models: {name: [tau, diff]}}, null for other sets
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from itertools import pairwise
+from statistics import fmean
+from typing import Any, Final
+
+from vrt_lite.evaluation.cases import Case, Orders, averaged
+from vrt_lite.evaluation.layouts import KEYS
+from vrt_lite.evaluation.metrics import Share, calibrated, clustered, diff, mean_interval, repeat, share, sign, tau
+from vrt_lite.evaluation.published import published, source
+
+VERSION: Final = 1
+HARD: Final = 0.1
+_NAMED = 200
+_LEAST_BANDED = 40  # a quarter of fewer says nothing
+
+
+def figures(
+    cases: Iterable[Case],
+    *,
+    name: str,
+    title: str,
+    order: Orders = "given",
+    chosen: int,
+    left_out: Mapping[str, int],
+) -> dict[str, Any]:
+    """Every figure there is of these cases; see this module's text for the shape."""
+    every = list(cases)
+    main_cases = [case for case in every if order != "both" or case.order == "given"]
+    judged, failed = _parted(main_cases)
+    labelled = [key for key in KEYS if any(key in case.labels for case in main_cases)]
+    main = labelled[0] if labelled else "OA"
+    known = published(name)
+    return {
+        "version": VERSION,
+        "set": name,
+        "title": title,
+        "order": order,
+        "main": main,
+        "pairs": {
+            "chosen": chosen,
+            "judged": len(judged),
+            "failed": len(failed),
+            "left": max(chosen - len(judged) - len(failed), 0),
+        },
+        "left_out": dict(left_out),
+        "accuracy": {key: _accuracy(main_cases, key) for key in labelled},
+        "confusion": {key: _confusion(judged, key) for key in labelled},
+        "subsets": _subsets(main_cases, main),
+        "bands": {kind: _bands(judged, main, length) for kind, length in _LENGTHS.items()},
+        "groups": _groups(main_cases, main),
+        "cost": _cost([case for case in every if not case.failure]),
+        "position": _position(every),
+        "orders": _orders(every, main) if order in ("random", "both") else None,
+        "failures": _failures(every),
+        "published": {"source": source(), "models": {k: list(v) for k, v in known.items()}} if known else None,
+    }
+
+
+def _parted(cases: Sequence[Case]) -> tuple[list[Case], list[Case]]:
+    return [case for case in cases if not case.failure], [case for case in cases if case.failure]
+
+
+def _share(of: Share) -> dict[str, Any]:
+    plain = {"value": of.value, **asdict(of)}
+    if of.threshold is None:
+        del plain["threshold"]
+    return plain
+
+
+def _accuracy(cases: Sequence[Case], key: str) -> dict[str, Any]:
+    """All measures of one dimension. Pairs without a label for it are not in it."""
+    judged, failed = _parted([case for case in cases if key in case.labels])
+    labels, verdicts = [c.labels[key] for c in judged], [c.winners[key] for c in judged]
+    three, two = tau(labels, verdicts), diff(labels, verdicts)
+    lost = sum(case.labels[key] != 0 for case in failed)
+    soft = [(c.labels[key], margin, c.prompt) for c in judged if (margin := c.margin(key)) is not None]
+    found = [list(column) for column in zip(*soft, strict=True)] or [[], [], []]
+    prompts = found[2] if repeat(found[2]) else []
+    plain: dict[str, Any] = {
+        "pairs": len(judged),
+        "failed": len(failed),
+        "tau": _share(three),
+        "diff": _share(two),
+        "tau_all": _share(share(three.right, three.of + len(failed))),
+        "diff_all": _share(share(two.right, two.of + lost)),
+        "calibrated": _share(calibrated(found[0], found[1], prompts)),
+        "sign": _share(sign(found[0], found[1])),
+        "probabilities": len(soft),
+    }
+    if repeat([c.prompt for c in judged]):
+        parted = [c for c in judged if c.labels[key]]
+        for name, kept in (("tau", judged), ("diff", parted)):
+            right = [c.labels[key] == c.winners[key] for c in kept]
+            plain[name]["clustered"] = list(clustered(right, [c.prompt for c in kept]))
+    return plain
+
+
+def _both(cases: Sequence[Case], key: str) -> dict[str, Any]:
+    """Only tau and diff, of the judged ones that have this label."""
+    kept = [case for case in cases if key in case.labels and not case.failure]
+    labels, verdicts = [case.labels[key] for case in kept], [case.winners[key] for case in kept]
+    return {
+        "pairs": len(kept),
+        "tau": _share(tau(labels, verdicts)),
+        "diff": _share(diff(labels, verdicts)),
+    }
+
+
+def _confusion(judged: Sequence[Case], key: str) -> list[list[int]]:
+    counted = Counter((case.labels[key], case.winners[key]) for case in judged if key in case.labels)
+    return [[counted[label, verdict] for verdict in (1, 2, 0)] for label in (1, 2, 0)]
+
+
+def _clip_length(case: Case) -> float | None:
+    return case.clip_seconds
+
+
+def _prompt_length(case: Case) -> float | None:
+    return float(case.prompt_characters)
+
+
+_LENGTHS: Mapping[str, Callable[[Case], float | None]] = {"clip": _clip_length, "prompt": _prompt_length}
+
+
+def _subsets(cases: Sequence[Case], key: str) -> list[dict[str, Any]]:
+    """The paper's hard subsets: the longest tenth by the longer clip, and by the prompt.
+
+    Pairs as long as the last one that belongs to the tenth belong to it too: none is cut off by chance. Where that
+    would be all of them, there is no such subset.
+    """
+    found: list[dict[str, Any]] = []
+    for kind, length in _LENGTHS.items():
+        known = [(size, case) for case in cases if key in case.labels and (size := length(case)) is not None]
+        if not known:
+            continue
+        sizes = sorted((size for size, _ in known), reverse=True)
+        least = sizes[math.ceil(HARD * len(sizes)) - 1]
+        if least == sizes[-1]:
+            continue
+        hard = [case for size, case in known if size >= least]
+        failed = sum(bool(case.failure) for case in hard)
+        found.append({"name": f"longest {kind}s", "of": kind, "from": least, "failed": failed, **_both(hard, key)})
+    return found
+
+
+def _bands(judged: Sequence[Case], key: str, length: Callable[[Case], float | None]) -> list[dict[str, Any]]:
+    """Quarters by length; equal lengths stay together, so that there may be fewer."""
+    known = sorted(
+        ((size, case) for case in judged if key in case.labels and (size := length(case)) is not None),
+        key=lambda pair: pair[0],
+    )
+    if len(known) < _LEAST_BANDED:
+        return []
+    sizes = [size for size, _ in known]
+    edges = [*sorted({sizes[len(sizes) * i // 4] for i in range(4)}), math.inf]
+    found: list[dict[str, Any]] = []
+    for low, high in pairwise(edges):
+        band = [(size, case) for size, case in known if low <= size < high]
+        found.append({"low": band[0][0], "high": band[-1][0], **_both([case for _, case in band], key)})
+    return found
+
+
+def _groups(cases: Sequence[Case], key: str) -> list[dict[str, Any]]:
+    by: dict[str, list[Case]] = {}
+    for case in cases:
+        if case.group:
+            by.setdefault(case.group, []).append(case)
+    largest = sorted(by.items(), key=lambda pair: (-len(pair[1]), pair[0]))[:_NAMED]
+    return [{"name": name, "failed": sum(bool(c.failure) for c in of), **_both(of, key)} for name, of in largest]
+
+
+def _cost(judged: Sequence[Case]) -> dict[str, Any]:
+    """What a judgement takes: a pair in one order. A file beside itself ran no model and is not counted."""
+    ran = [case for case in judged if case.rounds]
+    return {
+        "judgements": len(ran),
+        "tool_rate": _share(share(sum(case.calls > 0 for case in ran), len(ran))),
+        "recommended": _share(share(sum(case.source == "recommended" for case in ran), len(ran))),
+        "rounds": _spread([case.rounds for case in ran]),
+        "calls": _spread([case.calls for case in ran]),
+        "seconds": _spread([case.seconds for case in ran]),
+        "tokens": _spread([case.tokens for case in ran]),
+        "rounds_histogram": {str(n): count for n, count in sorted(Counter(c.rounds for c in ran).items())},
+    }
+
+
+def _spread(values: Sequence[float]) -> dict[str, float] | None:
+    if not values:
+        return None
+    ordered = sorted(values)
+    last = len(ordered) - 1
+    median = (ordered[last // 2] + ordered[(last + 1) // 2]) / 2
+    return {"mean": round(fmean(ordered), 6), "median": median, "p95": ordered[math.ceil(0.95 * last)]}
+
+
+def _position(cases: Sequence[Case]) -> dict[str, Any]:
+    """How often the video shown first wins, where one wins; and how often it would, by the labels of the same pairs."""
+    judged = [case for case in cases if not case.failure]
+    found: dict[str, Any] = {}
+    for name, of in (
+        ("verdicts", [(c, c.winners.get("OA")) for c in judged]),
+        ("labels", [(c, c.labels.get("OA")) for c in judged]),
+    ):
+        won = [(winner == 1) == (case.order == "given") for case, winner in of if winner]
+        found[name] = _share(share(sum(won), len(won)))
+    return found
+
+
+def _orders(cases: Sequence[Case], key: str) -> dict[str, Any]:
+    """The effect of the order: of pairs judged in both, or of those that chance showed either way."""
+    by = {order: {c.row: c for c in cases if c.order == order} for order in ("given", "swapped")}
+    found: dict[str, Any] = {order: _both(list(found.values()), key) for order, found in by.items()}
+    pairs = [(one, by["swapped"][row]) for row, one in by["given"].items() if row in by["swapped"]]
+    both = [(one, other) for one, other in pairs if not one.failure and not other.failure]
+    if not pairs:
+        return found
+    found["averaged"] = _both([averaged(one, other) for one, other in pairs], key)
+    kept = [(one, other) for one, other in both if key in one.labels]
+    change = [_right(other, key) - _right(one, key) for one, other in kept]
+    low, high = mean_interval(change, [one.prompt for one, _ in kept])
+    effect = fmean(change) if change else None
+    found["effect"] = {"pairs": len(change), "tau": effect, "low": low, "high": high}
+    found["disagree"] = {
+        k: _share(share(sum(one.winners[k] != other.winners[k] for one, other in both), len(both))) for k in KEYS
+    }
+    return found
+
+
+def _right(case: Case, key: str) -> int:
+    return int(case.labels[key] == case.winners[key])
+
+
+def _failures(cases: Sequence[Case]) -> dict[str, Any]:
+    """What failed alike in both orders is one failure, of order "both"."""
+    found: dict[tuple[int, str, str], dict[str, Any]] = {}
+    for c in cases:
+        if c.failure:
+            plain = {"row": c.row, "name": c.name, "order": c.order, "kind": c.failure, "why": c.why}
+            if found.setdefault((c.row, c.failure, c.why), plain) is not plain:
+                found[c.row, c.failure, c.why]["order"] = "both"
+    return {"counts": dict(Counter(kind for _, kind, _ in found)), "first": list(found.values())[:_NAMED]}

@@ -1,0 +1,145 @@
+"""Accuracy of verdicts against labels, with 95 % intervals. Pure: numbers in, numbers out.
+
+Two families, never mixed. **Discrete**, from the verdicts themselves: `tau` (three classes, ties count) and `diff`
+(pairs whose label is a tie are left out; a predicted tie is wrong there). **Soft**, from the preferences
+m = P(video 1) - P(video 2): `calibrated` (three classes, the tie threshold fitted on these very pairs) and `sign`
+(pairs whose label is a tie are left out; the sign of m decides, m = 0 is wrong). Labels and verdicts are 1, 2 or
+0 (tie). Knows no set, no file and no judge.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+RESAMPLES = 1000
+SEED = 20_305
+"""Of the bootstrap: the same pairs give the same interval."""
+_Z = 1.959963984540054
+_SIGN: Mapping[int, int] = {0: 0, 1: 1, 2: -1}
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """`right` of `of` pairs, and its 95 % interval. `value` is None where there is no pair at all.
+
+    `threshold` is the fitted one of `calibrated`: |m| up to it is called a tie.
+    """
+
+    right: int
+    of: int
+    low: float
+    high: float
+    threshold: float | None = None
+
+    @property
+    def value(self) -> float | None:
+        """The share itself, 0 to 1."""
+        return self.right / self.of if self.of else None
+
+
+def share(right: int, of: int) -> Share:
+    """A share with Wilson's interval."""
+    return Share(right, of, *wilson(right, of))
+
+
+def wilson(right: int, of: int) -> tuple[float, float]:
+    """Wilson's score interval, 95 % (JASA 22:209, 1927); (0, 1) of no pairs."""
+    if of == 0:
+        return 0.0, 1.0
+    p, z2 = right / of, _Z * _Z
+    middle = (p + z2 / (2 * of)) / (1 + z2 / of)
+    half = _Z / (1 + z2 / of) * math.sqrt(p * (1 - p) / of + z2 / (4 * of * of))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def tau(labels: Sequence[int], verdicts: Sequence[int]) -> Share:
+    """Three-class accuracy over all pairs, ties included. Discrete; Wilson's interval."""
+    return share(sum(a == b for a, b in zip(labels, verdicts, strict=True)), len(labels))
+
+
+def diff(labels: Sequence[int], verdicts: Sequence[int]) -> Share:
+    """Accuracy over the pairs whose label is no tie; a predicted tie is wrong. Discrete; Wilson's interval."""
+    kept = [(a, b) for a, b in zip(labels, verdicts, strict=True) if a]
+    return share(sum(a == b for a, b in kept), len(kept))
+
+
+def sign(labels: Sequence[int], margins: Sequence[float]) -> Share:
+    """Sign accuracy of m over the pairs whose label is no tie; m = 0 is wrong. Soft, nothing fitted; Wilson's.
+
+    VideoGen-RewardBench's figure "without ties" (KwaiVGI/VideoAlign, calc_accuracy.py).
+    """
+    kept = [(a, m) for a, m in zip(labels, margins, strict=True) if a]
+    return share(sum(_SIGN[a] * m > 0 for a, m in kept), len(kept))
+
+
+def calibrated(labels: Sequence[int], margins: Sequence[float], clusters: Sequence[Hashable] = ()) -> Share:
+    """Three-class accuracy of m at the tie threshold that makes it highest: |m| <= threshold is called a tie.
+
+    Soft, and fitted on the same pairs: an upper estimate. Algorithm 1 of "Ties Matter" (Deutsch et al. 2023, arXiv
+    2305.14324), as in its authors' mt-metrics-eval: thresholds are 0 and every |m|, equal ones are passed at once, the
+    lowest of the best is taken. VideoGen-RewardBench's figure "with ties". The interval is a percentile bootstrap that
+    fits the threshold anew in every resample; pairs of one cluster (a prompt) are drawn together.
+    """
+    if not len(labels):
+        return Share(0, 0, 0.0, 1.0)
+    human = np.array([_SIGN[label] for label in labels])
+    size = np.abs(np.asarray(margins, np.float64))
+    by_size = np.argsort(size, kind="stable")
+    human, size = human[by_size], size[by_size]
+    alike = human * np.asarray(margins, np.float64)[by_size] > 0
+    # What calling a pair a tie changes: a right tie gained, a right preference lost.
+    gain = (human == 0).astype(np.int64) - alike
+    ends = np.flatnonzero(np.append(size[1:] != size[:-1], True))
+    # An m of 0 is a tie at any threshold, also the lowest.
+    cuts = ends if size[0] == 0 else np.concatenate(([-1], ends))
+
+    def best(weights: NDArray[np.int64]) -> tuple[int, int]:
+        passed = np.concatenate(([0], np.cumsum(weights * gain)))
+        reached = passed[cuts + 1]
+        at = int(np.argmax(reached))
+        return int(weights @ alike + reached[at]), int(cuts[at])
+
+    right, cut = best(np.ones(len(size), np.int64))
+    names = [clusters[i] for i in by_size] if clusters else range(len(size))
+    values = [best(weights)[0] / total for weights, total in _resamples(names)]
+    low, high = np.quantile(values, (0.025, 0.975))
+    return Share(right, len(size), float(low), float(high), float(size[cut]) if cut >= 0 else 0.0)
+
+
+def clustered(right: Sequence[bool], clusters: Sequence[Hashable]) -> tuple[float, float]:
+    """A percentile bootstrap interval of a share whose pairs come in clusters (prompts), 95 %; (0, 1) of no pairs.
+
+    Wilson's interval takes pairs to be independent; pairs of one prompt are not, and this one is mostly wider then.
+    """
+    return mean_interval([int(hit) for hit in right], clusters) if right else (0.0, 1.0)
+
+
+def mean_interval(values: Sequence[int], clusters: Sequence[Hashable]) -> tuple[float, float]:
+    """A percentile bootstrap interval, 95 %, of a mean; whole clusters are drawn. (-1, 1) of no values."""
+    if not values:
+        return -1.0, 1.0
+    each = np.asarray(values, np.int64)
+    means = [float(weights @ each) / total for weights, total in _resamples(clusters)]
+    low, high = np.quantile(means, (0.025, 0.975))
+    return float(low), float(high)
+
+
+def repeat(clusters: Sequence[Hashable]) -> bool:
+    """Whether any cluster has more than one pair."""
+    return len(set(clusters)) < len(clusters)
+
+
+def _resamples(clusters: Sequence[Hashable]) -> Iterator[tuple[NDArray[np.int64], int]]:
+    """How often each pair is drawn, and all draws together, for each resample of whole clusters."""
+    numbers: dict[Hashable, int] = {}
+    member = np.array([numbers.setdefault(name, len(numbers)) for name in clusters])
+    chance = np.random.default_rng(SEED)
+    for _ in range(RESAMPLES):
+        drawn = np.bincount(chance.integers(len(numbers), size=len(numbers)), minlength=len(numbers))
+        weights = drawn[member]
+        yield weights, int(weights.sum())

@@ -1,0 +1,103 @@
+"""Copies winners to a folder, numbered. Never replaces a file that is something else; standard library only."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from vrt_lite.errors import UsageError
+from vrt_lite.ranking.contest import Contestant
+from vrt_lite.ranking.ladder import Ladder
+
+LONGEST_BYTES = 200
+_UNSAFE = re.compile(r'[\\/:*?"<>|]')
+
+
+def winners(ladder: Ladder, count: int) -> tuple[Contestant, ...]:
+    """The best clips, best first; fewer if there are fewer."""
+    return tuple(ladder.clips[standing.clip] for standing in ladder.standings[:count])
+
+
+def check_folder(folder: Path) -> None:
+    """UsageError if winners cannot be copied there; asked before anything is judged."""
+    if os.path.lexists(folder) and not folder.is_dir():
+        raise UsageError(f"--copy-to {folder} is no folder. Give a folder, or a new name.")
+
+
+def copy_winners(chosen: Sequence[tuple[str, Sequence[Contestant]]], folder: Path) -> list[Path]:
+    """Copy the winners of each (group, clips) as 01-name.mp4, 02-…; of several groups, each to its own folder.
+
+    A file of that name with the same content is left as it is. UsageError, before anything is copied, if one of
+    another content is there, or a clip is no longer what was ranked.
+    """
+    folders = _folders(folder, [group for group, _ in chosen])
+    plan = [
+        (clip, into / file_name(place, clip.path.name))
+        for into, (_, clips) in zip(folders, chosen, strict=True)
+        for place, clip in enumerate(clips, start=1)
+    ]
+    missing = [(clip, target) for clip, target in plan if not _there(target, clip.sha256)]
+    for clip, target in missing:
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _copy(clip, target)
+        except OSError as error:
+            raise UsageError(f"{str(clip.path)!r} cannot be copied to {target}: {error.strerror or error}.") from error
+    return [target for _, target in plan]
+
+
+def file_name(place: int, name: str) -> str:
+    """A numbered name that any system takes and any terminal shows as it is."""
+    kept = "".join(c if c.isprintable() and not _UNSAFE.match(c) else "_" for c in name).strip(" .")
+    stem, dot, suffix = kept.rpartition(".")
+    if not dot or len(suffix.encode()) > 16:
+        stem, suffix = kept, ""
+    stem = stem.encode()[: LONGEST_BYTES - len(suffix.encode())].decode(errors="ignore").rstrip(" .")
+    return f"{place:02d}-{stem or 'clip'}{'.' if suffix else ''}{suffix}"
+
+
+def _folders(folder: Path, groups: Sequence[str]) -> list[Path]:
+    """One a group: the folder itself for one alone, else a numbered one in it."""
+    if len(groups) == 1:
+        return [folder]
+    return [folder / file_name(number, group[:60]) for number, group in enumerate(groups, start=1)]
+
+
+def _there(target: Path, sha256: str) -> bool:
+    """Whether the copy is there; UsageError if something else is."""
+    if not os.path.lexists(target):
+        return False
+    if target.is_file() and _sha256(target) == sha256:
+        return True
+    raise UsageError(
+        f"{target} is there already and is another file: nothing was copied. Move it, or --copy-to elsewhere."
+    )
+
+
+def _copy(clip: Contestant, target: Path) -> None:
+    """To a file beside it first, so that a copy has its name only when it is whole."""
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        shutil.copyfile(clip.path, part)
+        if _sha256(part) != clip.sha256:
+            raise UsageError(f"{str(clip.path)!r} has changed since it was ranked; rank again.")
+        try:
+            os.link(part, target)  # fails if the name is taken; a rename would not, except on Windows
+        except FileExistsError:
+            _there(target, clip.sha256)
+        except OSError:  # no links on this drive
+            if not _there(target, clip.sha256):
+                part.rename(target)
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

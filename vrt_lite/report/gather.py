@@ -1,0 +1,161 @@
+"""The pairs of a run: both orders of a pair brought together, and the frames that they showed. Knows the store's light
+columns and whole judgements, and that there may be tens of thousands: one whole judgement is in memory at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from vrt_lite.errors import UsageError
+from vrt_lite.protocol.tags import OVERALL
+from vrt_lite.report.case import Case, Footage, read_case, together
+from vrt_lite.report.nodes import Node
+from vrt_lite.report.pictures import Album
+from vrt_lite.runs.judged import Odds, Result
+
+if TYPE_CHECKING:
+    from vrt_lite.runs.run import Run
+
+_MIRROR = (0, 2, 1)
+
+
+@dataclass(slots=True)
+class Match:
+    """Two clips and a prompt, in the order first judged, and every judgement of them: in that order, or exchanged.
+
+    Each judgement is its key, whether it is exchanged, its winner overall in terms of this order, and its error.
+    """
+
+    first: str
+    second: str
+    prompt: str
+    keys: list[str] = field(default_factory=list[str])
+    exchanged: list[bool] = field(default_factory=list[bool])
+    winners: list[int] = field(default_factory=list[int])
+    shares: list[tuple[float, float, float]] = field(default_factory=list[Odds])
+    errors: list[str] = field(default_factory=list[str])
+    sources: list[str] = field(default_factory=list[str])
+
+    def take(self, result: Result) -> None:
+        """Add a judgement."""
+        exchanged = result.first != self.first
+        self.keys.append(result.key)
+        self.exchanged.append(exchanged)
+        self.sources.append(result.source)
+        if not result.winners:
+            self.errors.append(result.error)
+            return
+        winner = result.winners[OVERALL]
+        self.winners.append(_MIRROR[winner] if exchanged else winner)
+        tie, one, two = result.odds.get(OVERALL) or tuple(float(winner == choice) for choice in (0, 1, 2))
+        self.shares.append((tie, two, one) if exchanged else (tie, one, two))
+
+    @property
+    def disagree(self) -> bool:
+        """Whether the two orders name different winners."""
+        return len(set(self.winners)) > 1
+
+    @property
+    def winner(self) -> int | None:
+        """The winner overall; a tie where the orders disagree, None without any verdict."""
+        if not self.winners:
+            return None
+        return 0 if self.disagree else self.winners[0]
+
+    @property
+    def share(self) -> float | None:
+        """The mean probability of the winner."""
+        if self.winner is None:
+            return None
+        return sum(odds[self.winner] for odds in self.shares) / len(self.shares)
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a run showed of one clip: the frames of first rounds, and those asked for."""
+
+    clip: Footage
+    first: set[int] = field(default_factory=set[int])
+    asked: set[int] = field(default_factory=set[int])
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """What a kind of run shows first."""
+
+    title: str
+    content: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """All that an overview may draw on. `numbers` is each pair's page by both clips' sha256, in either order."""
+
+    run: Run
+    matches: list[Match]
+    seen: Mapping[str, Seen]
+    album: Album
+    names: Mapping[str, str]
+    numbers: Mapping[tuple[str, str, str], int]
+
+
+def matches_of(run: Run) -> list[Match]:
+    """The pairs of a run, in the order first judged."""
+    found: dict[tuple[str, str, str], Match] = {}
+    for result in run.results():
+        low, high = sorted((result.first, result.second))
+        match = found.setdefault((low, high, result.prompt), Match(result.first, result.second, result.prompt))
+        match.take(result)
+    return list(found.values())
+
+
+def case_of(run: Run, match: Match) -> Case | None:
+    """A pair with its judgements read whole; None if none of them has a verdict."""
+    case: Case | None = None
+    turned = False
+    for key, exchanged in zip(match.keys, match.exchanged, strict=True):
+        judgement = run.judgement(key)
+        if judgement is None:
+            continue
+        read = read_case(judgement)
+        if case is None:
+            case, turned = read, exchanged
+        elif exchanged != turned and read.orders and case.orders:
+            case = together(case, read)
+    return case
+
+
+def seen_in(run: Run, matches: list[Match]) -> dict[str, Seen]:
+    """What the run showed of each clip, by its sha256."""
+    found: dict[str, Seen] = {}
+    for match in matches:
+        for key in match.keys:
+            judgement = run.judgement(key)
+            if judgement is not None:
+                _see(judgement, found)
+    return found
+
+
+def _see(judgement: Mapping[str, Any], found: dict[str, Seen]) -> None:
+    case = read_case(judgement)
+    clips = [found.setdefault(clip.sha256, Seen(clip)) for clip in case.clips]
+    for order in case.orders:
+        for turn in order.turns:
+            for still in turn.stills:
+                seen = clips[still.video - 1]
+                (seen.first if turn.number == 1 else seen.asked).add(still.source)
+
+
+def labels_of(run: Run) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """What an evaluation keeps of each pair, by the key of its judgement."""
+    for _, value in run.items("pair"):
+        if isinstance(value.get("key"), str):
+            yield value["key"], value
+
+
+def checked(run: Run) -> None:
+    """UsageError for a run with nothing in it."""
+    if next(iter(run.results()), None) is None and not run.about.get("figures"):
+        raise UsageError(f"Run {run.name!r} has no judgements yet: there is nothing to report.")

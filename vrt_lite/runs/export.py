@@ -1,0 +1,90 @@
+"""A run as a table for a spreadsheet (CSV) or as lines of JSON, one judgement at a time.
+
+Knows the columns and what a spreadsheet would take for a formula; refuses to know where the text goes.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import Any, Final, Literal, cast
+
+from vrt_lite.protocol.tags import KEYS
+from vrt_lite.runs.judged import Result
+from vrt_lite.runs.run import Run
+
+Format = Literal["csv", "jsonl"]
+_CHANCES = ("tie", "1", "2")
+COLUMNS: Final = (
+    *("number", "first", "second", "prompt"),
+    *KEYS,
+    *(f"{key} {chance}" for key in KEYS for chance in _CHANCES),
+    *("source", "rounds", "calls", "tokens", "seconds", "error"),
+    *("first sha256", "second sha256", "key"),
+)
+"""`first` was shown as video 1. TA, VQ, MQ, OA: 1, 2, or 0 for a tie; "OA 1" is the probability of that winner."""
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+def csv_lines(run: Run, *, shown: Callable[[str], str] = str) -> Iterator[str]:
+    """The heading and a line for each judgement, in the order made. `shown` is applied to whatever is text.
+
+    A text that a spreadsheet would take for a formula gets an apostrophe before it. No verdict, or no probability,
+    leaves a cell empty.
+    """
+    yield _line(COLUMNS)
+    for number, result, (first, second), _ in _judged(run):
+        chances = [result.odds.get(key) or ("", "", "") for key in KEYS]
+        texts = [_harmless(shown(text)) for text in (first, second, result.prompt, result.error)]
+        yield _line(
+            (
+                *(number, *texts[:3]),
+                *(result.winners.get(key, "") for key in KEYS),
+                *(chance for odds in chances for chance in odds),
+                *(result.source, result.rounds, result.calls, result.tokens, result.seconds, texts[3]),
+                *(result.first, result.second, result.key),
+            )
+        )
+
+
+def json_lines(run: Run) -> Iterator[str]:
+    """A line for each judgement, in the order made: its light columns, and the `judgement` whole. ASCII only."""
+    for number, result, names, judgement in _judged(run):
+        clips = {place: {"name": name} for place, name in zip(("first", "second"), names, strict=True)}
+        light = asdict(result)
+        for place, clip in clips.items():
+            clip["sha256"] = light.pop(place)
+        yield json.dumps({"number": number, **clips, **light, "judgement": judgement}) + "\n"
+
+
+def names_of(run: Run) -> dict[str, str]:
+    """The names that a run gives its clips, by sha256, as far as it lists them."""
+    clips = run.about.get("clips")
+    listed = cast("list[Any]", clips) if isinstance(clips, list) else []
+    known = [cast("dict[str, Any]", clip) for clip in listed if isinstance(clip, dict) and "sha256" in clip]
+    return {str(clip["sha256"]): str(clip.get("name") or clip.get("path") or "") for clip in known}
+
+
+def _judged(run: Run) -> Iterator[tuple[int, Result, tuple[str, str], dict[str, Any] | None]]:
+    """Number from 1, light columns, the clips' names, and the whole judgement."""
+    names = names_of(run)
+    for number, result in enumerate(run.results(), start=1):
+        judgement = run.judgement(result.key)
+        paths = [clip["path"] for clip in judgement["inputs"]] if judgement else ["", ""]
+        first, second = (
+            names.get(sha256) or path for sha256, path in zip((result.first, result.second), paths, strict=True)
+        )
+        yield number, result, (first, second), judgement
+
+
+def _line(cells: tuple[object, ...]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(cells)
+    return text.getvalue()
+
+
+def _harmless(text: str) -> str:
+    return f"'{text}" if text.startswith(_FORMULA) else text
