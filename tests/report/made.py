@@ -20,11 +20,11 @@ HOSTILE = (
 )
 
 
-def clip_pair(folder: Path, names: tuple[str, str] = ("a.mp4", "b.mp4"), *, frames: tuple[int, int] = (48, 64)) -> list[Path]:
+def clip_pair(
+    folder: Path, names: tuple[str, str] = ("a.mp4", "b.mp4"), *, frames: tuple[int, int] = (48, 64)
+) -> list[Path]:
     """Two clips of different length."""
-    return [
-        write_clip(folder / name, frames=count, size=(112, 84)) for name, count in zip(names, frames, strict=True)
-    ]
+    return [write_clip(folder / name, frames=count, size=(112, 84)) for name, count in zip(names, frames, strict=True)]
 
 
 def judged(
@@ -38,4 +38,4 @@ def judged(
 
 def hostile_reply() -> str:
     """A final answer whose every part would like to be markup."""
-    return f"<snapshot>{HOSTILE}</snapshot><think>{HOSTILE}</think>{FINAL[FINAL.index('<final'):]}"
+    return f"<snapshot>{HOSTILE}</snapshot><think>{HOSTILE}</think>{FINAL[FINAL.index('<final') :]}"

@@ -69,7 +69,7 @@ UNNAMED = """() => {
 def pair(tmp_path: Path) -> Path:
     """A report of two rounds in both orders, beside its clips."""
     settings = Settings(both_orders=True)
-    final = '<snapshot>Sharp.</snapshot><think>Enough.</think><final answer>TA=0, VQ=2, MQ=1, OA=2</final answer>'
+    final = "<snapshot>Sharp.</snapshot><think>Enough.</think><final answer>TA=0, VQ=2, MQ=1, OA=2</final answer>"
     clips = clip_pair(tmp_path)
     json_ = judged(clips, call(9, 10, 57), final, call(9, 57), final, settings=settings)
     write_report(json_, tmp_path / "report.html")
@@ -86,7 +86,9 @@ def fill(store: Store, clips: list[Path], *, prompt: str = "A fox.", names: list
     run = store.begin("ladder", kind="rank", about={"prompt": prompt, "clips": told})
     for i, j in permutations(range(len(clips)), 2):
         winner = 1 if i < j else 2
-        text = f"<snapshot>S</snapshot><think>T</think><final answer>TA=0, VQ={winner}, MQ=0, OA={winner}</final answer>"
+        text = (
+            f"<snapshot>S</snapshot><think>T</think><final answer>TA=0, VQ={winner}, MQ=0, OA={winner}</final answer>"
+        )
         odds = (0.1, 0.8, 0.1) if winner == 1 else (0.1, 0.1, 0.8)
         tie = (0.8, 0.1, 0.1)
         question = Question(digests[i], digests[j], prompt, "judge")
@@ -100,7 +102,9 @@ def fill(store: Store, clips: list[Path], *, prompt: str = "A fox.", names: list
 
 @pytest.fixture
 def ranking(tmp_path: Path) -> Path:
-    clips = [write_clip(tmp_path / f"{n}.mp4", frames=30 + i, size=(112, 84)) for i, n in enumerate(("oak", "elm", "ash"))]
+    clips = [
+        write_clip(tmp_path / f"{n}.mp4", frames=30 + i, size=(112, 84)) for i, n in enumerate(("oak", "elm", "ash"))
+    ]
     with Store(tmp_path / "runs.sqlite") as store:
         write_report(fill(store, clips), tmp_path / "ladder.html")
     return tmp_path / "ladder.html"
@@ -123,7 +127,9 @@ def test_a_pair_is_quiet_whole_and_fits(pair: Path, tabs: Callable[..., Any], wi
 def test_the_verdict_is_first_and_the_rounds_are_there_without_a_script(pair: Path, tabs: Callable[..., Any]) -> None:
     tab = tabs(java_script_enabled=False)
     page = tab.open(pair)
-    assert page.locator("h1").inner_text() == "Video 2 is better" or "orders disagree" in page.locator("h1").inner_text()
+    assert (
+        page.locator("h1").inner_text() == "Video 2 is better" or "orders disagree" in page.locator("h1").inner_text()
+    )
     assert page.locator(".round").count() == 4
     assert page.locator("video[controls]").count() == 2
     tab.check_quiet()
@@ -188,7 +194,7 @@ def test_clips_that_went_away_are_said_to_be(pair: Path, tabs: Callable[..., Any
 
 
 def test_whatever_is_said_stays_text(tmp_path: Path, tabs: Callable[..., Any]) -> None:
-    name = "<img src=x onerror=alert(3)>\u202e&\".mp4"
+    name = '<img src=x onerror=alert(3)>\u202e&".mp4'
     clips = clip_pair(tmp_path, (name, "javascript:alert(4).mp4"))
     json_ = judged(clips, hostile_reply(), prompt=HOSTILE.replace("\x00", ""))
     json_["warnings"].append(HOSTILE)

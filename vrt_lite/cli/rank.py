@@ -33,7 +33,7 @@ cannot be used, 130 interrupted."""
     "--confidence",
     metavar="P",
     type=click.FloatRange(0.5, 1, min_open=True, max_open=True),
-    help="Stop when each clip is better than the next so surely. [default: 0.95 where pairs are chosen]",
+    help="Stop when each clip is better than the next so surely. [default: 0.8 where pairs are chosen]",
 )
 @click.option("--top", metavar="K", type=click.IntRange(1), help="Name the K best clips of each group.")
 @click.option("--copy-to", metavar="DIR", type=click.Path(path_type=Path), help="Copy the best there, numbered.")

@@ -105,19 +105,18 @@ def read_case(judgement: Any) -> Case:
 
 
 def together(one: Case, other: Case) -> Case:
-    """Both orders of one pair in one case: `other` was given the clips of `one` exchanged."""
-    mirrored = _exchanged(other)
+    """Two judgements of the same clips, given in the same order, in one case."""
     return replace(
         one,
-        verdict=average(one.verdict, mirrored.verdict),
-        orders=(*one.orders, *mirrored.orders),
-        disagreements=disagreements(one.verdict, mirrored.verdict),
-        warnings=tuple(dict.fromkeys((*one.warnings, *mirrored.warnings))),
+        verdict=average(one.verdict, other.verdict),
+        orders=tuple(sorted((*one.orders, *other.orders), key=lambda order: order.first)),
+        disagreements=disagreements(one.verdict, other.verdict),
+        warnings=tuple(dict.fromkeys((*one.warnings, *other.warnings))),
         facts={**one.facts, "timings": _summed(one, other, "timings"), "counters": _summed(one, other, "counters")},
     )
 
 
-def _exchanged(case: Case) -> Case:
+def exchanged(case: Case) -> Case:
     """The same case with the clips given the other way round."""
     orders = tuple(
         Order(

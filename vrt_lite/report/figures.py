@@ -70,8 +70,8 @@ def _counted(figures: Json) -> list[Node]:
 
 def _accuracy(figures: Json) -> Element:
     rows = [
-        [_NAMES.get(str(key), str(key)), str(of["pairs"]), *(_share(of.get(name)) for name, _, _ in _MEASURES)]
-        for key, of in figures["accuracy"].items()
+        [_NAMES.get(key, key), str(of["pairs"]), *(_share(of.get(name)) for name, _, _ in _MEASURES)]
+        for key, of in cast("dict[str, dict[str, Any]]", figures["accuracy"]).items()
     ]
     notes = [h("li", h("b", title), ": ", words) for _, title, words in _MEASURES]
     return h(
@@ -130,15 +130,21 @@ def _cost(cost: Json) -> Element:
 
 def _order(figures: Json) -> list[Node]:
     found: list[Node] = [h("h2", "Who is shown first")]
-    share = figures["position"]
-    found.append(h("p", f"Of the verdicts that are no tie, {_share(share)} % went to the video shown first."))
+    of = figures["position"]
+    words = f"The video shown first wins {_share(of['verdicts'])} % of the verdicts that are no tie, "
+    found.append(h("p", words, f"and {_share(of['labels'])} % by the labels."))
     if figures["orders"]:
         orders = cast("dict[str, dict[str, Any]]", figures["orders"])
         named = [(name, orders[name]) for name in ("given", "swapped", "averaged") if name in orders]
         rows = [[name, str(of["pairs"]), _share(of["tau"]), _share(of["diff"])] for name, of in named]
         found.append(table("By order", ["Order", "Pairs", "tau", "diff"], rows))
         if effect := figures["orders"].get("effect"):
-            found.append(_plain("Effect of exchanging", effect))
+            points = [f"{100 * effect[part]:+.1f}".replace("-", "−") for part in ("tau", "low", "high")]
+            words = f"Exchanging changes tau by {points[0]} points ({points[1]} to {points[2]}), over {effect['pairs']} pairs."
+            found.append(h("p", words))
+        if disagree := figures["orders"].get("disagree"):
+            told = "; ".join(f"{_NAMES.get(key, key).lower()} {_share(share)} %" for key, share in disagree.items())
+            found.append(h("p", f"The two orders disagree on: {told}."))
     return found
 
 

@@ -4,13 +4,13 @@ columns and whole judgements, and that there may be tens of thousands: one whole
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from vrt_lite.errors import UsageError
 from vrt_lite.protocol.tags import OVERALL
-from vrt_lite.report.case import Case, Footage, read_case, together
+from vrt_lite.report.case import Case, Footage, exchanged, read_case, together
 from vrt_lite.report.nodes import Node
 from vrt_lite.report.pictures import Album
 from vrt_lite.runs.judged import Odds, Result
@@ -112,17 +112,16 @@ def matches_of(run: Run) -> list[Match]:
 
 
 def case_of(run: Run, match: Match) -> Case | None:
-    """A pair with its judgements read whole; None if none of them has a verdict."""
+    """A pair with its judgements read whole, its clips in the match's order; None if none of them has a verdict."""
     case: Case | None = None
-    turned = False
-    for key, exchanged in zip(match.keys, match.exchanged, strict=True):
+    for key, turned in zip(match.keys, match.exchanged, strict=True):
         judgement = run.judgement(key)
         if judgement is None:
             continue
-        read = read_case(judgement)
+        read = exchanged(read_case(judgement)) if turned else read_case(judgement)
         if case is None:
-            case, turned = read, exchanged
-        elif exchanged != turned and read.orders and case.orders:
+            case = read
+        elif {order.first for order in case.orders}.isdisjoint(order.first for order in read.orders):
             case = together(case, read)
     return case
 
@@ -148,11 +147,28 @@ def _see(judgement: Mapping[str, Any], found: dict[str, Seen]) -> None:
                 (seen.first if turn.number == 1 else seen.asked).add(still.source)
 
 
-def labels_of(run: Run) -> Iterator[tuple[str, Mapping[str, Any]]]:
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """What people said of a pair: its name in their table, and winners by key in the match's order."""
+
+    name: str
+    winners: Mapping[str, int]
+
+
+def labels_of(run: Run) -> dict[str, Mapping[str, Any]]:
     """What an evaluation keeps of each pair, by the key of its judgement."""
-    for _, value in run.items("pair"):
-        if isinstance(value.get("key"), str):
-            yield value["key"], value
+    return {value["key"]: value for _, value in run.items("pair") if isinstance(value.get("key"), str)}
+
+
+def label_of(match: Match, labels: Mapping[str, Mapping[str, Any]]) -> Labels | None:
+    """The labels of a match; a table's A is shown first in the order "given"."""
+    for key, turned in zip(match.keys, match.exchanged, strict=True):
+        if label := labels.get(key):
+            mirrored = (label.get("order") == "swapped") != turned
+            given = {name: winner for name, winner in label.get("labels", {}).items() if winner in (0, 1, 2)}
+            winners = {name: _MIRROR[winner] if mirrored else winner for name, winner in given.items()}
+            return Labels(str(label.get("name") or label.get("row", "")), winners)
+    return None
 
 
 def checked(run: Run) -> None:

@@ -5,13 +5,14 @@ Knows how a `Ladder` is told. Refuses to know how ratings come about.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from vrt_lite.protocol.tags import OVERALL
 from vrt_lite.ranking.contest import Contest, Contestant
 from vrt_lite.ranking.ladder import Ladder, Rated, Standing, rank
+from vrt_lite.ranking.rank import ladders_of, left_out_of
 from vrt_lite.report.charts import interval, percent
 from vrt_lite.report.gather import Material, Overview
 from vrt_lite.report.matrix import matrix_of
@@ -28,55 +29,18 @@ _GROUPS = 40
 
 def ranking(material: Material) -> Overview:
     """All groups of a run."""
-    contests = contests_of(material)
-    ladders = [rank(contest) for contest in contests]
+    ladders = list(ladders_of(material.run)) or [rank(contest) for contest in _found(material)]
     title = _title(ladders[0]) if len(ladders) == 1 else f"{len(ladders)} groups ranked"
     parts: list[Node] = [h("header", h("h1", _heading(ladders), tabindex="-1"), _summary(material.run, ladders))]
     if len(ladders) > _GROUPS:
         words = f"The first {_GROUPS} groups are shown; the pairs of all {len(ladders)} are in the list below."
         parts.append(h("p", words, class_="lead"))
-    for number, (contest, ladder) in enumerate(zip(contests[:_GROUPS], ladders, strict=False), start=1):
+    for number, ladder in enumerate(ladders[:_GROUPS], start=1):
+        contest = Contest(ladder.group, ladder.prompt, ladder.clips)
+        contest.recall(material.run.results())
         parts.append(_group(material, contest, ladder, number, alone=len(ladders) == 1))
+    parts += _left_out(material.run)
     return Overview(title, tuple(parts))
-
-
-def contests_of(material: Material) -> list[Contest]:
-    """The groups of a run, as it names them, or else by prompt, with every answer in them."""
-    contests = _named(material.run.about) or _found(material)
-    # A store is read once, however many groups there are.
-    by: dict[str, list[Contest]] = {}
-    for contest in contests:
-        by.setdefault(contest.prompt, []).append(contest)
-    for result in material.run.results():
-        for contest in by.get(result.prompt, ()):
-            contest.recall(iter((result,)))
-    return contests
-
-
-def _named(about: Mapping[str, Any]) -> list[Contest]:
-    groups: Any = about.get("groups")
-    if isinstance(groups, list) and groups:
-        listed = cast("list[dict[str, Any]]", groups)
-    elif isinstance(about.get("prompt"), str | None) and isinstance(about.get("clips"), list):
-        listed = [{"name": "", "prompt": about.get("prompt") or "", "clips": about["clips"]}]
-    else:
-        return []
-    try:
-        return [
-            Contest(
-                str(group.get("name") or group.get("group") or ""),
-                str(group.get("prompt") or ""),
-                _contestants(group["clips"]),
-            )
-            for group in listed
-        ]
-    except (KeyError, TypeError):
-        return []
-
-
-def _contestants(clips: Any) -> tuple[Contestant, ...]:
-    listed = cast("list[dict[str, Any]]", clips)
-    return tuple(Contestant(str(clip["name"]), Path(clip["path"]), str(clip["sha256"])) for clip in listed)
 
 
 def _found(material: Material) -> list[Contest]:
@@ -87,7 +51,14 @@ def _found(material: Material) -> list[Contest]:
     for prompt, clips in by.items():
         names = [(material.names.get(sha256, sha256[:12]), sha256) for sha256 in clips]
         contests.append(Contest("", prompt, tuple(Contestant(name, Path(name), sha256) for name, sha256 in names)))
+        contests[-1].recall(material.run.results())
     return contests
+
+
+def _left_out(run: Run) -> list[Node]:
+    """The clips that were not ranked at all, and why."""
+    lines = [h("li", said(str(out.path)), ": ", said(out.reason)) for out in left_out_of(run)]
+    return [h("section", h("h2", "Left out"), h("ul", lines, class_="listed"))] if lines else []
 
 
 def _title(ladder: Ladder) -> str:

@@ -7,6 +7,7 @@ marks and lone surrogates become visible. Refuses to know what a report says.
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,9 @@ from vrt_lite.display.escape import safe
 
 _VOID = frozenset({"br", "img", "input", "meta", "hr", "col", "rect", "circle", "line", "path", "stop"})
 _CLOSED = frozenset({"rect", "circle", "line", "path", "stop"})  # of SVG, where a slash ends an element
+
+_ODD = re.compile(r"[^\n -~\u00a0-\u00ac\u00ae-\u02ff\u2010-\u2027]")
+"""Not among the letters and signs that are known to be harmless."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,7 @@ def h(tag: str, *children: Content, **attributes: str | int | float | bool | Non
         for name, value in attributes.items()
         if value is not None and value is not False
     ]
-    return Element(tag, tuple(kept), tuple(_flat(children)))
+    return Element(tag, tuple(kept), tuple(_gather(children, [])))
 
 
 def said(text: str, **attributes: str | int | bool | None) -> Element:
@@ -59,18 +63,17 @@ def to_json(node: Node) -> Any:
 
 
 def _plain(text: str) -> str:
-    """The text, harmless, line by line: most lines are as they should be, and quickly known to be."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "\n".join(safe(line, lines=True) for line in text.split("\n"))
+    """The text, harmless. Most of it is, and quickly known to be."""
+    return safe(text, lines=True) if _ODD.search(text) else text
 
 
-def _flat(children: Iterable[Content]) -> Iterator[Node]:
+def _gather(children: Iterable[Content], found: list[Node]) -> list[Node]:
     for child in children:
         if isinstance(child, str | Element):
-            yield child
+            found.append(child)
         elif child is not None:
-            yield from _flat(child)
+            _gather(child, found)
+    return found
 
 
 def _html(node: Node) -> Iterator[str]:

@@ -40,7 +40,7 @@ def pair_page(case: Case, setting: Setting) -> Element:
         setting.above,
         _verdict(case),
         _warnings(case),
-        _players(case, setting.addresses),
+        _players(case, setting),
         orders_of(case, setting.album),
         _details(case, setting.shared),
         class_="pair",
@@ -131,7 +131,10 @@ def _table(case: Case) -> Element:
                     h("span", "orders disagree", class_="tag") if disputed else None,
                 ),
                 h("td", odds_bar(preference) if told else None, class_="bar"),
-                [h("td", "–" if share is None else percent(share), class_="number") for share in shares],
+                [
+                    h("td", "–" if share is None else percent(share), class_="number", data_name=name)
+                    for share, name in zip(shares, ("Video 1", "Tie", "Video 2"), strict=True)
+                ],
                 class_="overall" if key == OVERALL else None,
             )
         )
@@ -163,7 +166,7 @@ def _warnings(case: Case) -> Element | None:
     )
 
 
-def _players(case: Case, addresses: tuple[str, str]) -> Element:
+def _players(case: Case, setting: Setting) -> Element:
     return h(
         "section",
         h("h2", "Side by side"),
@@ -171,19 +174,30 @@ def _players(case: Case, addresses: tuple[str, str]) -> Element:
             "div",
             h(
                 "div",
-                [_player(n, clip, at) for n, (clip, at) in enumerate(zip(case.clips, addresses, strict=True), start=1)],
+                [
+                    _player(n, clip, at, _poster(case, n, setting.album))
+                    for n, (clip, at) in enumerate(zip(case.clips, setting.addresses, strict=True), start=1)
+                ],
                 class_="screens",
             ),
             class_="players",
             role="group",
             aria_label="Both clips, played in step",
-            data_players=True if any(addresses) else None,
+            data_players=any(setting.addresses),
         ),
         class_="watch",
     )
 
 
-def _player(number: int, clip: Footage, at: str) -> Element:
+def _poster(case: Case, video: int, album: Album) -> str | None:
+    """The place of the earliest picture that there is of a clip."""
+    stills = (s for order in case.orders for turn in order.turns for s in turn.stills if s.video == video)
+    first = min((still.source for still in stills), default=None)
+    picture = None if first is None else album.find(case.clips[video - 1], first)
+    return picture.id if picture else None
+
+
+def _player(number: int, clip: Footage, at: str, poster: str | None) -> Element:
     label = h("figcaption", h("span", f"Video {number}", class_=f"chip v{number}"), " ", said(clip.name, class_="file"))
     if not at:
         words = f"cannot be played from here: it was not found where it was judged ({clip.path}), or has changed."
@@ -201,6 +215,7 @@ def _player(number: int, clip: Footage, at: str) -> Element:
         data_seconds=f"{clip.seconds:.6f}",
         data_fps=f"{clip.fps:.6f}",
         data_video=number,
+        data_poster=poster,
     )
     return h("figure", video, label)
 

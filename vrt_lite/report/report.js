@@ -21,11 +21,12 @@ function grow(node, namespace = null) {
 const make = (tag, attributes = {}, ...children) => grow([tag, attributes, ...children.filter((c) => typeof c === "string")]);
 
 /** Pictures are in the page once; wherever one is shown again it is fetched from its first place. */
+function pictureAt(id) {
+  const first = document.getElementById(id);
+  return first?.tagName === "IMG" ? first.src : first?.textContent;
+}
 function fillPictures(root) {
-  for (const image of all("img[data-frame]", root)) {
-    const first = document.getElementById(image.dataset.frame);
-    if (first) image.src = first.tagName === "IMG" ? first.src : first.textContent;
-  }
+  for (const image of all("img[data-frame]", root)) image.src = pictureAt(image.dataset.frame) ?? image.src;
 }
 
 /** Plain data that lies compressed in the page. */
@@ -117,6 +118,7 @@ function startPlayers(root) {
 
   for (const video of videos) {
     video.controls = false;
+    if (video.dataset.poster) video.poster = pictureAt(video.dataset.poster) ?? "";
     video.muted = true;
     video.addEventListener("error", () => lose(video));
     video.addEventListener("loadedmetadata", choose);
@@ -130,7 +132,7 @@ function startPlayers(root) {
   play.addEventListener("click", toggle);
   back.addEventListener("click", () => step(-1));
   next.addEventListener("click", () => step(1));
-  bar.addEventListener("input", () => { stop(); seek(Number(bar.value)); });
+  bar.addEventListener("input", () => { const wanted = Number(bar.value); stop(); seek(wanted); });
   speed.addEventListener("change", () => { rate = Number(speed.value); for (const video of videos) video.playbackRate = rate; });
   box.tabIndex = 0;
   box.addEventListener("keydown", (event) => {
@@ -182,7 +184,7 @@ function startFinder(box, rows) {
       words.append(make("bdi", {}, prompt));
       const better = winner === 1 ? a : winner === 2 ? b : winner === 0 ? "Tie" : "No verdict";
       result.append(make("bdi", { class: `choice ${["tie", "one", "two"][winner] ?? "tie"}` }, better), share ? ` ${share}` : "");
-      for (const mark of marks) result.append(make("span", { class: "tag" }, mark));
+      for (const mark of marks) result.append(make("span", { class: mark === "as labelled" ? "tag plain" : "tag" }, mark));
       row.append(head, ...(prompts ? [words] : []), result);
       return row;
     }));
@@ -211,7 +213,7 @@ function startFinder(box, rows) {
 /** Pages of pairs by the address after the hash, so that the browser's own back button works. */
 async function startRoutes(about) {
   const overview = one("#overview"), place = one("#pair"), title = document.title;
-  let rows, from = 0, block = { number: -1, pairs: [] };
+  let rows, from = 0, origin = null, block = { number: -1, pairs: [] };
   async function pair(number) {
     const wanted = Math.floor((number - 1) / about.block);
     if (block.number !== wanted) block = { number: wanted, pairs: await unpack(`b${wanted}`) };
@@ -227,11 +229,13 @@ async function startRoutes(about) {
       document.title = title;
       if (left) {
         window.scrollTo({ top: from, behavior: "instant" });
-        one(`a[href="#/pair/${left}"]`, overview)?.focus({ preventScroll: true });
+        // Back to the link that led away, or to another that can be seen.
+        const links = all(`a[href="#/pair/${left}"]`, overview).filter((link) => link.checkVisibility());
+        (links.find((link) => link === origin) ?? links[0])?.focus({ preventScroll: true });
       }
       return;
     }
-    if (place.hidden) from = window.scrollY;
+    if (place.hidden) [from, origin] = [window.scrollY, document.activeElement];
     const page = await pair(number);
     const crumbs = make("nav", { class: "crumbs", "aria-label": "Pairs" });
     crumbs.append(make("a", { href: "#/" }, "All results"), make("span", { class: "quiet" }, `Pair ${number} of ${about.pairs}`));

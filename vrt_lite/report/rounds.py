@@ -54,11 +54,11 @@ def _timeline(case: Case, order: Order, video: int) -> Element:
             h("span", f"Round {turn.number}", class_="quiet"),
             moments(at, max(clip.seconds, *at), label=label, video=video),
         ]
+    axis = h("p", h("span", "0"), h("span", seconds(clip.seconds)), class_="axis", aria_hidden="true")
     return h(
         "div",
         h("p", h("span", f"Video {video}", class_=f"chip v{video}"), " ", said(clip.name, class_="file")),
-        h("div", rows, class_="rows"),
-        h("p", h("span", "0"), h("span", seconds(clip.seconds)), class_="axis", aria_hidden="true"),
+        h("div", rows, h("span"), axis, class_="rows"),
         class_="timeline",
     )
 

@@ -14,7 +14,18 @@ from typing import TYPE_CHECKING, Any, TextIO
 from vrt_lite.protocol.tags import DIMENSIONS, OVERALL
 from vrt_lite.report.case import Case
 from vrt_lite.report.charts import percent
-from vrt_lite.report.gather import Match, Material, Overview, case_of, checked, labels_of, matches_of, seen_in
+from vrt_lite.report.gather import (
+    Labels,
+    Match,
+    Material,
+    Overview,
+    case_of,
+    checked,
+    label_of,
+    labels_of,
+    matches_of,
+    seen_in,
+)
 from vrt_lite.report.nodes import Element, Node, h, said, to_json
 from vrt_lite.report.page import (
     draft_of,
@@ -57,7 +68,7 @@ def write_run(run: Run, path: Path, *, beside: Path | None = None) -> None:
     }
     example = next((case for match in matches if (case := case_of(run, match))), None)
     overview = _overview(Material(run, matches, seen, album, names, numbers))
-    labels = dict(labels_of(run))
+    labels = labels_of(run)
     addresses = {sha256: address(at[0], path) if at else "" for sha256, at in places.items()}
     with draft_of(path) as file:
         write_head(file, overview.title)
@@ -97,7 +108,8 @@ def _overview(material: Material) -> Overview:
 
             return evaluation(material)
         case kind:
-            title = f"{len(material.matches)} pairs judged"
+            count = len(material.matches)
+            title = f"{count} pair{'s' if count != 1 else ''} judged"
             about = h("p", said(material.run.name), f", a run of kind {kind}", class_="how")
             return Overview(title, (h("header", h("h1", title, tabindex="-1"), about),))
 
@@ -132,7 +144,7 @@ def _pages(
         playable = tuple("" if sha in album.absent else addresses.get(sha, "") for sha in (a, b))
         if match.errors:
             case = replace(case, warnings=(*case.warnings, *(f"The other order: {error}" for error in match.errors)))
-        label = next((labels[key] for key in match.keys if key in labels), None)
+        label = label_of(match, labels)
         yield pair_page(case, Setting(album, (playable[0], playable[1]), _labelled(case, label), shared))
 
 
@@ -147,25 +159,23 @@ def _without(match: Match, names: Mapping[str, str]) -> Element:
     )
 
 
-def _labelled(case: Case, label: Mapping[str, Any] | None) -> tuple[Node, ...]:
+def _labelled(case: Case, label: Labels | None) -> tuple[Node, ...]:
     """What people said of this pair."""
     if not label:
         return ()
-    given: Mapping[str, Any] = label.get("labels", {})
-    swapped = label.get("order") == "swapped"
     words = [
-        f"{case.names[key]}: {'tie' if not winner else f'video {3 - winner if swapped else winner}'}"
+        f"{case.names[key]}: {f'video {label.winners[key]}' if label.winners[key] else 'tie'}"
         for key in (OVERALL, *DIMENSIONS)
-        if (winner := given.get(key)) in (0, 1, 2)
+        if key in label.winners
     ]
-    name = h("p", "Row ", said(str(label.get("name") or label.get("row", "?"))), class_="how")
-    return (name, h("p", "People said: ", said("; ".join(words)), class_="lead")) if words else (name,)
+    name = h("p", "Row ", said(label.name), " of the table", class_="how")
+    return (name, h("p", "People said: ", said("; ".join(words)), class_="lead"))
 
 
 def _row(match: Match, names: Mapping[str, str], labels: Mapping[str, Mapping[str, Any]]) -> list[Any]:
     """A line of the list of pairs; what the script searches."""
     share = match.share
-    label = next((labels[key] for key in match.keys if key in labels), None)
+    label = label_of(match, labels)
     return [
         to_json(names.get(match.first, match.first[:12])),
         to_json(names.get(match.second, match.second[:12])),
@@ -176,7 +186,7 @@ def _row(match: Match, names: Mapping[str, str], labels: Mapping[str, Mapping[st
     ]
 
 
-def _marks(match: Match, label: Mapping[str, Any] | None) -> list[str]:
+def _marks(match: Match, label: Labels | None) -> list[str]:
     marks: list[str] = []
     if match.disagree:
         marks.append("orders disagree")
@@ -184,9 +194,8 @@ def _marks(match: Match, label: Mapping[str, Any] | None) -> list[str]:
         marks.append("no verdict" if match.winner is None else "one order only")
     if "recommended" in match.sources:
         marks.append("only recommended")
-    if label and OVERALL in label.get("labels", {}) and OVERALL in label.get("winners", {}):
-        right = label["labels"][OVERALL] == label["winners"][OVERALL]
-        marks.append("as labelled" if right else "not as labelled")
+    if label and OVERALL in label.winners and match.winner is not None and not match.disagree:
+        marks.append("as labelled" if label.winners[OVERALL] == match.winner else "not as labelled")
     return marks
 
 
@@ -195,7 +204,7 @@ def _finder(matches: list[Match], labels: Mapping[str, Mapping[str, Any]]) -> El
     several = len({match.prompt for match in matches}) > 1
     marks: dict[str, int] = {}
     for match in matches:
-        label = next((labels[key] for key in match.keys if key in labels), None)
+        label = label_of(match, labels)
         for mark in _marks(match, label):
             marks[mark] = marks.get(mark, 0) + 1
     kinds = [("", "all"), ("1", "the first is better"), ("2", "the second is better"), ("0", "tie")]

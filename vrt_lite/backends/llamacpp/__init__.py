@@ -192,10 +192,13 @@ class LlamaCppBackend:
     def _room_for(self, items: list[Item], more: int) -> Held:
         """A context for this conversation and, if none was asked for, for a reply of `more` tokens."""
         needed = tokens_in(items) + 2
-        held = self._held or self._open_context(self._settings.context or self._bound(items))
+        block = _largest_block(items)
+        held = self._held or self._open_context(self._settings.context or self._bound(items), block)
         wanted = min(needed + more, self._model.trained_context)
         if wanted > held.context.size and self._settings.context is None:
-            held = self._open_context(-(-wanted // CONTEXT_STEP) * CONTEXT_STEP)
+            held = self._open_context(-(-wanted // CONTEXT_STEP) * CONTEXT_STEP, block)
+        if block > held.context.batch_size and needed <= held.context.size:
+            held = self._open_context(held.context.size, block)
         if needed > held.context.size:
             raise ContextFullError(
                 f"The conversation needs {needed} tokens, but the context holds {held.context.size}. "
@@ -205,17 +208,16 @@ class LlamaCppBackend:
 
     def _bound(self, items: list[Item]) -> int:
         """What all rounds of a conversation that begins with `items` can need."""
-        cells = max((b.rows * b.columns for b in items if isinstance(b, FrameBlock)), default=0)
-        return min(self._profile.context_bound(tokens_in(items), cells), self._model.trained_context)
+        return min(self._profile.context_bound(tokens_in(items), _largest_block(items)), self._model.trained_context)
 
-    def _open_context(self, size: int) -> Held:
-        """A context of this size, which holds what the one before it held."""
+    def _open_context(self, size: int, block: int) -> Held:
+        """A context of this size that takes blocks so large, and holds what the one before it held."""
         before = self._held
         state = before.context.state() if before and before.items else None
         if before:
             self._held = None
             before.context.close()
-        largest = self._profile.max_pixels // PIXELS_PER_TOKEN
+        largest = max(self._profile.max_pixels // PIXELS_PER_TOKEN, block)
         context = Context(self._model, size=size, largest_block=largest, settings=self._settings)
         self._held = Held(context, self._vision.embeddings, self._prefixes)
         if before and state is not None:
@@ -261,3 +263,8 @@ class LlamaCppBackend:
                     break
         text += decoder.decode(b"", final=True)
         return Reply(text, tuple(tokens), stop, found)
+
+
+def _largest_block(items: list[Item]) -> int:
+    """Tokens of the largest frame block."""
+    return max((item.rows * item.columns for item in items if isinstance(item, FrameBlock)), default=0)

@@ -33,7 +33,7 @@ class Context:
     """The engine's working state: one sequence in the KV cache; a context manager.
 
     `size` is in tokens; `largest_block` is the most tokens that one temporal patch can have, which must fit
-    one batch.
+    one batch of `batch_size` tokens.
     """
 
     def __init__(self, model: Model, *, size: int, largest_block: int, settings: EngineSettings) -> None:
@@ -75,9 +75,9 @@ class Context:
             )
         self._free.callback(llama.llama_free, self.pointer)
         self._memory = llama.llama_get_memory(self.pointer)
-        self._room = int(params.n_batch)
-        self._text = self._batch(self._room, 0)
-        self._frames = self._batch(self._room, model.width)
+        self.batch_size = int(params.n_batch)
+        self._text = self._batch(self.batch_size, 0)
+        self._frames = self._batch(self.batch_size, model.width)
 
     def __enter__(self) -> Context:
         return self
@@ -116,16 +116,16 @@ class Context:
 
     def feed(self, tokens: Sequence[int], position: int) -> Iterator[int]:
         """Evaluate text from `position` on, batch by batch; yields how many tokens are done."""
-        for start in range(0, len(tokens), self._room):
-            part = tokens[start : start + self._room]
+        for start in range(0, len(tokens), self.batch_size):
+            part = tokens[start : start + self.batch_size]
             self._feed(part, position + start, logits_from=len(tokens) - 1 - start)
             yield start + len(part)
 
     def feed_for_logits(self, tokens: Sequence[int], position: int) -> NDArray[np.float32]:
         """Evaluate text from `position` on; the logits after each of its tokens, shape (n, vocabulary)."""
         rows: list[NDArray[np.float32]] = []
-        for start in range(0, len(tokens), self._room):
-            part = tokens[start : start + self._room]
+        for start in range(0, len(tokens), self.batch_size):
+            part = tokens[start : start + self.batch_size]
             self._feed(part, position + start, logits_from=0)
             rows += [self._logits(i) for i in range(len(part))]
         return np.stack(rows)

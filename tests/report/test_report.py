@@ -1,0 +1,209 @@
+"""What a report holds, made without a browser: whole or not at all, small, bounded, and honest about what it lacks."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from clips import write_clip
+from judgements import call, sure
+from report.made import clip_pair, judged
+
+from vrt_lite.cli import run as vrt_lite
+from vrt_lite.errors import UsageError
+from vrt_lite.report import write_report
+from vrt_lite.report.case import exchanged, read_case, together
+from vrt_lite.report.charts import percent
+from vrt_lite.report.pair import address
+from vrt_lite.report.pictures import Album
+from vrt_lite.runs.judged import Question
+from vrt_lite.runs.store import Store
+from vrt_lite.settings import Settings
+
+
+def page_of(judgement: dict[str, Any], folder: Path) -> str:
+    write_report(judgement, folder / "report.html")
+    return (folder / "report.html").read_text(encoding="utf-8")
+
+
+def pictures(page: str) -> list[str]:
+    return re.findall(r'"(data:image/jpeg;base64,[^"]+)"', page)
+
+
+def test_each_frame_is_in_it_once_and_both_orders_share_them(tmp_path: Path) -> None:
+    clips = clip_pair(tmp_path)
+    final = "<think>T</think><final answer>TA=0, VQ=2, MQ=1, OA=2</final answer>"
+    page = page_of(judged(clips, call(9, 57), final, call(9, 57), final, settings=Settings(both_orders=True)), tmp_path)
+    found = pictures(page)
+    assert len(found) == len(set(re.findall(r'id="(f\d+)" src="data:image/jpeg', page))) == 10
+    assert page.count("<img") == 20
+    assert page.count("Video 2 at 0.50") == 0 < page.count("Video 1 at 0.50")
+
+
+def test_two_rounds_of_noise_stay_under_three_megabytes(tmp_path: Path) -> None:
+    chance = np.random.default_rng(1)
+    clips = [
+        write_clip(
+            tmp_path / name,
+            size=(640, 360),
+            frames=48,
+            options={"crf": "10"},
+            pictures=(chance.integers(0, 256, (360, 640, 3), np.uint8) for _ in range(48)),
+        )
+        for name in ("a.mp4", "b.mp4")
+    ]
+    settings = Settings(max_pixels=640 * 360)
+    page = page_of(judged(clips, call(9, 10, 25, 40, 57, 58, 73, 88), sure(), settings=settings), tmp_path)
+    assert len(pictures(page)) == 16
+    assert len(page.encode()) < 3_000_000
+
+
+def test_the_policy_names_what_may_run_by_digest(tmp_path: Path) -> None:
+    page = page_of(judged(clip_pair(tmp_path)), tmp_path)
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', page)
+    assert policy
+    assert policy[1].startswith("default-src &#x27;none&#x27;; img-src data:; media-src")
+    assert "unsafe" not in policy[1]
+    assert not re.findall(r"(?:src|href)=.(?!data:|#|\./)", page.partition("<body>")[2].partition("<script>")[0])
+
+
+def test_a_clip_that_is_gone_or_another_is_said_to_be(tmp_path: Path) -> None:
+    clips = clip_pair(tmp_path)
+    judgement = judged(clips)
+    clips[0].unlink()
+    write_clip(clips[1], frames=64, size=(56, 56))
+    page = page_of(judgement, tmp_path)
+    assert f"Frames not shown: no longer at {clips[0]}." in page
+    assert "Frames not shown: the clip has changed since it was judged." in page
+    assert "<video" not in page
+    assert "Video 2 is better" in page
+
+
+def test_clips_are_found_beside_the_judgement(tmp_path: Path) -> None:
+    clips = clip_pair(tmp_path)
+    judgement = judged(clips)
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    for clip in clips:
+        clip.rename(moved / clip.name)
+    write_report(judgement, tmp_path / "report.html", beside=moved)
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert 'src="./moved/a.mp4"' in page
+    assert len(pictures(page)) > 8
+
+
+def test_the_same_file_twice(tmp_path: Path) -> None:
+    clip = clip_pair(tmp_path)[0]
+    page = page_of(judged([clip, clip]), tmp_path)
+    assert '<h1 class="tie" tabindex="-1">A tie</h1>' in page
+    assert "no model ran" in page
+
+
+def test_album_ends_when_there_is_no_more_room(tmp_path: Path) -> None:
+    clips = clip_pair(tmp_path)
+    case = read_case(judged(clips))
+    album = Album(room=12_000, most=5_000)
+    made = list(album.add(case.clips[0], range(48), [clips[0]]))
+    assert 1 < len(made) < 48
+    assert album.full
+    assert sum(len(picture.uri) for picture in made) <= 12_000 + 48 * len("data:image/jpeg;base64,")
+    assert list(album.add(case.clips[1], [0], [clips[1]])) == []
+    assert album.why(case.clips[1]) == "left out, to keep this page small"
+
+
+def test_both_orders_of_a_store_are_one_case(tmp_path: Path) -> None:
+    a, b = clip_pair(tmp_path)
+    one, other = read_case(judged([a, b])), read_case(judged([b, a]))
+    case = together(one, exchanged(other))
+    assert [order.first for order in case.orders] == [1, 2]
+    assert case.disagreements == ("VQ", "MQ", "OA")
+    assert {still.seconds for still in case.orders[1].turns[0].stills if still.video == 1} == {
+        still.seconds for still in one.orders[0].turns[0].stills if still.video == 1
+    }
+    assert case.clips == one.clips
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("inputs",), []),
+        (("inputs", 0, "fps"), float("nan")),
+        (("inputs", 0, "path"), 3),
+        (("inputs", 0, "shown_size"), [1]),
+        (("orders", 0, "first"), True),
+        (("orders", 0, "rounds", 0, "frames", 0, "video"), 3),
+        (("orders", 0, "rounds", 0, "frames", 0, "source_frame"), -1),
+        (("orders", 0, "rounds", 0, "text"), None),
+        (("verdict", "overall", "winner"), "1"),
+        (("verdict", "dimensions"), {}),
+        (("settings",), []),
+        (("timings",), {"total": "x"}),
+    ],
+)
+def test_what_is_no_judgement_is_refused_in_a_line(path: tuple[Any, ...], value: Any, tmp_path: Path) -> None:
+    judgement = copy.deepcopy(judged(clip_pair(tmp_path)))
+    at: Any = judgement
+    for step in path[:-1]:
+        at = at[step]
+    at[path[-1]] = value
+    with pytest.raises(UsageError, match="no judgement of vrt-lite") as error:
+        write_report(judgement, tmp_path / "report.html")
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "report.html").exists()
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_addresses_are_relative_and_never_a_scheme(tmp_path: Path) -> None:
+    assert address(tmp_path / "data:a b#?.mp4", tmp_path / "r.html") == "./data%3Aa%20b%23%3F.mp4"
+    assert address(tmp_path / "x" / "a.mp4", tmp_path / "y" / "r.html") == "./../x/a.mp4"
+
+
+def test_percentages_are_never_falsely_certain() -> None:
+    told = [percent(share).replace("\u00a0", " ") for share in (0, 0.0001, 0.5, 0.9996, 1)]
+    assert told == ["0 %", "<0.1 %", "50.0 %", ">99.9 %", "100 %"]
+
+
+def test_the_command_writes_a_file_and_names_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "ab.json"
+    source.write_text(json.dumps(judged(clip_pair(tmp_path))), encoding="utf-8")
+    assert vrt_lite(["report", str(source)]) == 0
+    assert f"{tmp_path / 'ab.html'} is written" in capsys.readouterr().err
+    assert vrt_lite(["report", str(source)]) == 0  # a report may be replaced
+
+
+def test_the_command_refuses_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, other = tmp_path / "ab.json", tmp_path / "notes.html"
+    source.write_text("{}", encoding="utf-8")
+    other.write_text("mine", encoding="utf-8")
+    for arguments, words in (
+        ([str(tmp_path / "none.json")], "cannot be read"),
+        ([str(source)], "no judgement of vrt-lite (no 'inputs')"),
+        ([str(source), "-o", str(source)], "is what the report is made from"),
+        ([str(source), "-o", str(other)], "is there and is no report"),
+        ([str(source), "-o", str(tmp_path / "no" / "r.html")], "there is no folder"),
+        (["nothing"], "There is no run 'nothing'"),
+    ):
+        assert vrt_lite(["report", *arguments]) == 2
+        said = capsys.readouterr().err
+        assert words in said
+        assert said.count("\n") == 1
+    assert other.read_text(encoding="utf-8") == "mine"
+
+
+def test_a_run_of_any_shape_and_one_with_nothing_in_it(tmp_path: Path) -> None:
+    judgement = judged(clip_pair(tmp_path))
+    with Store(tmp_path / "runs.sqlite") as store:
+        run = store.begin("some", kind="compare", about={})
+        with pytest.raises(UsageError, match="no judgements yet"):
+            write_report(run, tmp_path / "r.html")
+        first, second = (clip["sha256"] for clip in judgement["inputs"])
+        run.add(Question(first, second, "A fox runs.", "j"), judgement)
+        write_report(run, tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "1 pairs judged" not in page
+    assert "1 pair judged" in page
