@@ -19,6 +19,8 @@ MUST_HOLD = (
     "vrt_lite/py.typed",
     "vrt_lite/presets.toml",
     "vrt_lite/schema/judgement.schema.json",
+    "vrt_lite/report/report.css",
+    "vrt_lite/report/report.js",
     *(f"vrt_lite/recipes/{name}" for name in RECIPES),
 )
 MOST_BYTES = 16 * 2**20

@@ -1,4 +1,4 @@
-"""Draws the README's pictures from a real run on the example pair: the terminal (SVG) and the contact sheet (PNG).
+"""Draws the README's pictures from a real run on the example pair: terminal (SVG), contact sheet, report.
 
 .venv/bin/python .github/pictures/make.py
 """
@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
+import tempfile
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 from rich.console import Console
@@ -15,6 +18,7 @@ from rich.text import Text
 
 from vrt_lite.api import Judge
 from vrt_lite.display.panel import VerdictPanel
+from vrt_lite.report import write_report
 
 HERE = Path(__file__).parent
 PROMPT = "A red square moving right."
@@ -35,6 +39,25 @@ def main() -> None:
         small = drawn.convert("RGB").resize((drawn.width * 3 // 4, drawn.height * 3 // 4), Image.Resampling.LANCZOS)
         small.quantize(160).save(HERE / "sheet.png", optimize=True)
     console.save_svg(str(HERE / "compare.svg"), title="vrt-lite")
+    draw_report(judgement.to_json(), HERE / "report.png")
+
+
+def draw_report(judgement: dict[str, Any], picture: Path) -> None:
+    """The top of a report as a browser shows it; needs playwright and a Chromium."""
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - not needed for the others
+
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
+        page_file = Path(folder) / "report.html"
+        write_report(judgement, page_file)
+        browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1100, "height": 1500})
+        page.goto(page_file.as_uri())
+        page.wait_for_timeout(1000)
+        page.screenshot(path=picture)
+        browser.close()
+    with Image.open(picture) as drawn:
+        small = drawn.convert("RGB").resize((drawn.width * 4 // 5, drawn.height * 4 // 5), Image.Resampling.LANCZOS)
+        small.quantize(200).save(picture, optimize=True)
 
 
 if __name__ == "__main__":

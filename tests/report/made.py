@@ -1,4 +1,4 @@
-"""What the report's tests are made of: real judgements of the scripted judge on synthesised clips, and hostile words."""
+"""What the report's tests are made of: judgements of the scripted judge on synthesised clips, and hostile words."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Reports in a real browser: quiet, offline, whole, in step, by keyboard, on any screen; and whatever is said stays text."""
+"""Reports in a real browser: quiet, offline, whole, in step, by keyboard, on any screen; what is said stays text."""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from itertools import permutations
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 from clips import write_clip
-from judgements import call, with_odds
+from judgements import call, sure, with_odds
 from report.conftest import until
 from report.made import HOSTILE, clip_pair, hostile_reply, judged
 
@@ -30,7 +31,8 @@ CONTRAST = """() => {
   const light = ([r, g, b]) => {
     const [x, y, z] = [r, g, b].map((v) => ((v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
     return 0.2126 * x + 0.7152 * y + 0.0722 * z; };
-  const behind = (e) => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor); if (c[3]) return c; } };
+  const behind = (e) => {
+    for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor); if (c[3]) return c; } };
   const bad = [];
   const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (walk.nextNode()) {
@@ -38,19 +40,20 @@ CONTRAST = """() => {
     if (!walk.currentNode.data.trim() || !e.checkVisibility() || e.closest("script, style, option")) continue;
     const style = getComputedStyle(e), a = light(parse(style.color)), b = light(behind(e));
     const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), size = parseFloat(style.fontSize);
-    if (ratio < (size >= 24 || (size >= 18.66 && style.fontWeight >= 700) ? 3 : 4.5)) bad.push([e.textContent.slice(0, 40), ratio]);
+    const large = size >= 24 || (size >= 18.66 && style.fontWeight >= 700);
+    if (ratio < (large ? 3 : 4.5)) bad.push([e.textContent.slice(0, 40), ratio]);
   }
   return bad; }"""
 # What a person who cannot see the page needs: names, alternatives, headings in order, landmarks, scopes, unique ids.
 UNNAMED = """() => {
-  const bad = [], seen = (e) => e.checkVisibility();
-  for (const e of document.querySelectorAll("img")) if (!e.alt) bad.push("img without alt");
-  for (const e of document.querySelectorAll("input, select")) if (!e.labels.length && !e.ariaLabel) bad.push(e.outerHTML);
-  for (const e of document.querySelectorAll("button, a")) if (!(e.ariaLabel || e.textContent.trim())) bad.push(e.outerHTML);
-  for (const e of document.querySelectorAll("svg")) if (!e.ariaHidden && !e.ariaLabel) bad.push("svg without a name");
-  for (const e of document.querySelectorAll("video")) if (!e.ariaLabel) bad.push("video without a name");
-  for (const e of document.querySelectorAll("th")) if (!e.scope) bad.push(`th without scope: ${e.textContent}`);
-  for (const e of document.querySelectorAll("table.preferences, table.ladder, table.matrix")) if (!e.caption) bad.push("no caption");
+  const bad = [], seen = (e) => e.checkVisibility(), each = (s) => document.querySelectorAll(s);
+  for (const e of each("img")) if (!e.alt) bad.push("img without alt");
+  for (const e of each("input, select")) if (!e.labels.length && !e.ariaLabel) bad.push(e.outerHTML);
+  for (const e of each("button, a")) if (!(e.ariaLabel || e.textContent.trim())) bad.push(e.outerHTML);
+  for (const e of each("svg")) if (!e.ariaHidden && !e.ariaLabel) bad.push("svg without a name");
+  for (const e of each("video")) if (!e.ariaLabel) bad.push("video without a name");
+  for (const e of each("th")) if (!e.scope) bad.push(`th without scope: ${e.textContent}`);
+  for (const e of each(".preferences, .ladder, .matrix")) if (!e.caption) bad.push("no caption");
   const ids = [...document.querySelectorAll("[id]")].map((e) => e.id);
   if (new Set(ids).size !== ids.length) bad.push("an id twice");
   if ([...document.querySelectorAll("h1")].filter(seen).length !== 1) bad.push("not one h1");
@@ -77,7 +80,7 @@ def pair(tmp_path: Path) -> Path:
 
 
 def fill(store: Store, clips: list[Path], *, prompt: str = "A fox.", names: list[str] | None = None) -> Run:
-    """A ranking in which an earlier clip always wins, whichever is shown first; one order of one pair has no verdict."""
+    """A ranking in which an earlier clip always wins, shown first or not; one order of one pair has no verdict."""
     digests = [store.digest(clip) for clip in clips]
     told = [
         {"name": name, "path": str(clip), "sha256": digest}
@@ -193,6 +196,7 @@ def test_clips_that_went_away_are_said_to_be(pair: Path, tabs: Callable[..., Any
     until(page, f"{TIMES}[0] > 0.3")
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="no file can have such a name there")
 def test_whatever_is_said_stays_text(tmp_path: Path, tabs: Callable[..., Any]) -> None:
     name = '<img src=x onerror=alert(3)>\u202e&".mp4'
     clips = clip_pair(tmp_path, (name, "javascript:alert(4).mp4"))
@@ -272,7 +276,7 @@ def test_a_ranking_of_hostile_names(tmp_path: Path, tabs: Callable[..., Any]) ->
 
 
 def test_ten_thousand_judgements_open(tmp_path: Path, tabs: Callable[..., Any]) -> None:
-    json_ = judged(clip_pair(tmp_path))
+    json_ = judged(clip_pair(tmp_path), sure())
     with Store(tmp_path / "runs.sqlite") as store:
         run = store.begin("many", kind="eval", about={"title": "Many", "figures": {"any": [1, {"thing": "<b>"}]}})
         store._database._connection.execute("PRAGMA synchronous = OFF")
@@ -283,7 +287,7 @@ def test_ten_thousand_judgements_open(tmp_path: Path, tabs: Callable[..., Any]) 
     tab = tabs()
     page = tab.open(tmp_path / "many.html", hash="#/pair/9999")
     page.get_by_role("heading", name="Video 2 is better").wait_for()
-    assert page.locator(".round").count() == 2
+    assert page.locator(".round").count() == 1
     page.get_by_role("link", name="All results").click()
     assert page.get_by_text("1 to 50 of 10000 pairs").is_visible()
     assert page.get_by_text("any, 2, thing").is_visible()

@@ -97,6 +97,24 @@ def test_clips_are_found_beside_the_judgement(tmp_path: Path) -> None:
     assert len(pictures(page)) > 8
 
 
+def test_a_run_knows_where_its_clips_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    clips = clip_pair(tmp_path / "here")
+    monkeypatch.chdir(tmp_path / "here")
+    judgement = judged([Path("a.mp4"), Path("b.mp4")])
+    monkeypatch.chdir(tmp_path)
+    first, second = (clip["sha256"] for clip in judgement["inputs"])
+    told = [
+        {"name": clip.stem, "path": str(clip), "sha256": sha256}
+        for clip, sha256 in zip(clips, (first, second), strict=True)
+    ]
+    with Store(tmp_path / "runs.sqlite") as store:
+        run = store.begin("some", kind="rank", about={"clips": told})
+        run.add(Question(first, second, "A fox runs.", "j"), judgement)
+        write_report(run, tmp_path / "r.html")
+    assert "data:image/jpeg" in (tmp_path / "r.html").read_text(encoding="utf-8")
+
+
 def test_the_same_file_twice(tmp_path: Path) -> None:
     clip = clip_pair(tmp_path)[0]
     page = page_of(judged([clip, clip]), tmp_path)

@@ -140,10 +140,12 @@ def _order(figures: Json) -> list[Node]:
         found.append(table("By order", ["Order", "Pairs", "tau", "diff"], rows))
         if effect := figures["orders"].get("effect"):
             points = [f"{100 * effect[part]:+.1f}".replace("-", "−") for part in ("tau", "low", "high")]
-            words = f"Exchanging changes tau by {points[0]} points ({points[1]} to {points[2]}), over {effect['pairs']} pairs."
-            found.append(h("p", words))
+            change = f"{points[0]} points ({points[1]} to {points[2]})"
+            found.append(h("p", f"Exchanging changes tau by {change}, over {effect['pairs']} pairs."))
         if disagree := figures["orders"].get("disagree"):
-            told = "; ".join(f"{_NAMES.get(key, key).lower()} {_share(share)} %" for key, share in disagree.items())
+            told = "; ".join(
+                f"{_NAMES[key].lower()} {_share(share)} %" for key, share in disagree.items() if key in _NAMES
+            )
             found.append(h("p", f"The two orders disagree on: {told}."))
     return found
 

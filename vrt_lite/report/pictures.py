@@ -90,11 +90,12 @@ class Album:
         return self.absent.get(clip.sha256, "left out, to keep this page small")
 
 
-def places_of(clip: Footage, beside: Path | None) -> list[Path]:
-    """Where a clip may lie: as it was given, then relative to the folder `beside`, then in that folder."""
+def places_of(clip: Footage, beside: Path | None, *, known: str = "") -> list[Path]:
+    """Where a clip may lie: where it is `known` to, as it was given, relative to the folder `beside`, in it."""
     try:
         given = Path(clip.path)
-        candidates = [given, *([beside / given, beside / clip.name] if beside else [])]
+        candidates = [*([Path(known)] if known else []), given]
+        candidates += [beside / given, beside / clip.name] if beside else []
         return [path for path in dict.fromkeys(candidates) if path.is_file()]
     except (OSError, ValueError):  # a name that this system cannot have
         return []

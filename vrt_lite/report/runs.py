@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from vrt_lite.protocol.tags import DIMENSIONS, OVERALL
 from vrt_lite.report.case import Case
@@ -57,7 +57,10 @@ def write_run(run: Run, path: Path, *, beside: Path | None = None) -> None:
     matches = matches_of(run)
     seen = seen_in(run, matches)
     album = Album(room=ROOM, most=_MOST)
-    places = {sha256: places_of(of.clip, beside) for sha256, of in seen.items()}
+    known = _known(run)
+    if beside is None and isinstance(folder := run.about.get("folder"), str):
+        beside = Path(folder)
+    places = {sha256: places_of(of.clip, beside, known=known.get(sha256, "")) for sha256, of in seen.items()}
     for sha256 in list(seen)[:_POSTERS] if run.kind == "rank" else ():
         album.keep(seen[sha256].clip, sorted(seen[sha256].first)[:1], places[sha256])
     names = {sha256: of.clip.name for sha256, of in seen.items()} | _named(run)
@@ -89,6 +92,14 @@ def write_run(run: Run, path: Path, *, beside: Path | None = None) -> None:
 def _common(case: Case | None) -> Element | None:
     """What all pairs share, told once."""
     return h("section", h("h2", "Details"), common_facts(case), class_="details") if case else None
+
+
+def _known(run: Run) -> dict[str, str]:
+    """Where a run says that its clips lie, by sha256."""
+    clips: Any = run.about.get("clips")
+    listed = cast("list[Any]", clips) if isinstance(clips, list) else []
+    named = [cast("dict[str, Any]", clip) for clip in listed if isinstance(clip, dict)]
+    return {str(clip.get("sha256")): str(clip.get("path") or "") for clip in named}
 
 
 def _named(run: Run) -> dict[str, str]:
