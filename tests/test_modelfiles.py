@@ -214,4 +214,6 @@ def test_the_errors_have_the_documented_statuses() -> None:
         "ModelError": 4,
         "OutOfMemoryError": 5,
         "NoVerdictError": 6,
+        "StoreError": 7,
+        "BackendError": 8,
     }
