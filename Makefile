@@ -1,7 +1,8 @@
 # make demo   sets up .venv and judges the example pair with the bundled judge
 # make test   sets up .venv and runs the tests
 # make check  format, lint, types, wheel, demo, tests
-# make parity sets up .venv/parity, with torch, and holds the golden files to the reference; CI runs both (.ci/run)
+# make parity sets up .venv/parity, with torch, and holds the golden files to the reference
+# make train  adds what training needs to .venv/parity and runs the tests of train/; CI runs all three (.ci/run)
 PYTHON ?= python3
 VENV ?= .venv
 # What the golden files were made with. The public index has torch for Linux with CUDA, some gigabytes; the small build:
@@ -18,7 +19,7 @@ RUN := $(BIN)/python -m
 PARITY := $(VENV)/parity
 PARITY_RUN := $(PARITY)/$(SCRIPTS)/python -m
 
-.PHONY: demo test lint wheel parity check clean
+.PHONY: demo test lint wheel parity train check clean
 .NOTPARALLEL:
 
 demo: $(VENV)/run.stamp
@@ -46,6 +47,11 @@ $(REFERENCES): $(PARITY)/parity.stamp
 	@echo "The golden files beside $@"
 	@$(PARITY_RUN) pip install --quiet --disable-pip-version-check --retries 2 "$@"
 	$(PARITY_RUN) pytest tests/parity
+
+train: export OMP_NUM_THREADS := 1
+train: $(PARITY)/parity.stamp
+	@$(PARITY_RUN) pip install --quiet --disable-pip-version-check --retries 2 --editable ".[test,train]" "$(TORCH)"
+	$(PARITY_RUN) pytest tests/train
 
 # The engine comes as source and is built once, in 3 to 5 minutes on two cores; pip keeps the result.
 $(VENV)/run.stamp: pyproject.toml

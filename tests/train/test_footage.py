@@ -1,0 +1,185 @@
+"""Pairs of real footage, on clips synthesised here: what is drawn, what is shown, and that labels follow the faults."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from clips import write_clip
+from numpy.typing import NDArray
+
+pytest.importorskip("torch")
+
+from train.cases import Case
+from train.footage import KINDS, Footage, draw
+from train.survey import SURVEY, survey, surveyed
+from train.traces import replay
+from vrt_lite.errors import UsageError
+from vrt_lite.profile import Profile, default_profile
+from vrt_lite.protocol.frames import FrameRef, shown_first
+
+pytestmark = pytest.mark.filterwarnings("default")
+
+FIRST = [frame for clip in (0, 1) for frame in shown_first(48, 4, clip)]
+
+
+def panned(seed: int, frames: int = 90, size: tuple[int, int] = (192, 108), pace: int = 3) -> list[NDArray[np.uint8]]:
+    """A window that moves over a blotchy picture: motion and detail."""
+    rng = np.random.default_rng(seed)
+    coarse = rng.integers(0, 256, (60, 200, 3), dtype=np.uint8)
+    picture = coarse.repeat(4, axis=0).repeat(4, axis=1)
+    width, height = size
+    return [np.ascontiguousarray(picture[20 : 20 + height, pace * i : pace * i + width]) for i in range(frames)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("footage")
+    for split, package, seed, fps in (("train", "toy", 1, 24), ("train", "play", 2, 12), ("test", "other", 3, 25)):
+        (made / split / package).mkdir(parents=True)
+        write_clip(made / split / package / f"{seed}.mp4", frames=90, fps=fps, size=(192, 108), pictures=panned(seed))
+    survey(made)
+    return made
+
+
+@pytest.fixture
+def profile() -> Profile:
+    return default_profile()
+
+
+def shown(case: Case, profile: Profile, frames: list[FrameRef]) -> list[NDArray[np.uint8]]:
+    with case.open(profile) as store:
+        return store.pixels(frames)
+
+
+def test_clips_are_measured_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clips = surveyed(folder, "train")
+    assert [clip.path for clip in clips] == ["train/play/2.mp4", "train/toy/1.mp4"]
+    assert (clips[1].width, clips[1].height, clips[1].frames, clips[1].group) == (192, 108, 90, "train/toy")
+    assert clips[1].fps == pytest.approx(24)
+    assert clips[1].motion[0] == 0 and min(clips[1].motion[1:]) > 1
+    assert min(clips[1].detail) > 2
+    before = (folder / SURVEY).read_bytes()
+    survey(folder)
+    assert (folder / SURVEY).read_bytes() == before
+
+
+def test_a_broken_clip_is_named(tmp_path: Path) -> None:
+    (tmp_path / "train" / "toy").mkdir(parents=True)
+    (tmp_path / "train" / "toy" / "a.mp4").write_bytes(b"no clip")
+    with pytest.raises(UsageError, match=r"a\.mp4"):
+        survey(tmp_path)
+
+
+def test_without_footage_the_next_step_is_said(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="python -m train footage"):
+        Footage(tmp_path, "train")[0]
+    (tmp_path / SURVEY).write_text("[]")
+    with pytest.raises(UsageError, match="no footage to test on"):
+        Footage(tmp_path, "test")[0]
+
+
+def test_training_and_test_footage_are_apart(folder: Path) -> None:
+    drawn = {
+        split: {draw(surveyed(folder, split), seed)[1][0].clip.path for seed in range(20)}
+        for split in ("train", "test")
+    }
+    assert drawn == {"train": {"train/play/2.mp4", "train/toy/1.mp4"}, "test": {"test/other/3.mp4"}}
+
+
+def test_the_same_seed_gives_the_same_case(folder: Path, profile: Profile) -> None:
+    one, other = Footage(folder, "test", first=5, count=3), Footage(folder, "test", first=6, count=2)
+    assert [case.key for case in one] == ["footage:test:5", "footage:test:6", "footage:test:7"]
+    a, b = one[1], other[0]
+    assert (a.key, a.pair, a.labels, a.evidence, a.defects) == (b.key, b.pair, b.labels, b.evidence, b.defects)
+    frames = [FrameRef(0, 3), FrameRef(1, 40), FrameRef(0, 47)]
+    together = shown(a, profile, frames)
+    alone = [shown(b, profile, [frame])[0] for frame in reversed(frames)][::-1]
+    assert all(np.array_equal(x, y) for x, y in zip(together, alone, strict=True))
+    assert len({case.pair for case in Footage(folder, "test", count=12)}) == 12
+    with pytest.raises(IndexError):
+        one[3]
+
+
+def test_frames_have_the_size_of_the_profile(folder: Path, profile: Profile) -> None:
+    for case in Footage(folder, "train", count=4):
+        for picture in shown(case, profile, FIRST):
+            height, width = picture.shape[:2]
+            assert (height % 28, width % 28, picture.dtype) == (0, 0, np.uint8)
+            assert profile.min_pixels <= height * width <= profile.max_pixels
+
+
+def test_labels_follow_the_faults(folder: Path) -> None:
+    clips = surveyed(folder, "train")
+    seen: set[str] = set()
+    labels: list[tuple[int, ...]] = []
+    for seed, case in enumerate(Footage(folder, "train", count=150)):
+        _, (a, b) = draw(clips, seed)
+        own = a.spec.defects, b.spec.defects
+        seen |= set(case.defects)
+        labels.append(tuple(case.labels.values()))
+        assert case.labels["TA"] == 0
+        if not own[0] and not own[1]:
+            assert set(case.labels.values()) == {0}
+        if len(own[0]) + len(own[1]) == 1:
+            better = 2 if own[0] else 1
+            key = "MQ" if {"stutter", "flicker"} & set(case.defects) else "VQ"
+            assert (case.labels[key], case.labels["OA"]) == (better, better)
+    assert seen == KINDS
+    assert all({0, 1, 2} == set(column) for column in list(zip(*labels, strict=True))[1:])
+
+
+def test_scripts_end_with_the_labels(folder: Path, profile: Profile) -> None:
+    for case in Footage(folder, "train", count=20):
+        visible, trial = replay(case, case.script, profile)
+        assert {key: p.winner for key, p in trial.verdict.preferences.items()} == dict(case.labels)
+        asked = {frame for message in visible[-1] if message.tool_outcome for frame in message.frames}
+        assert asked <= set(case.evidence)
+
+
+def test_cuts_are_found(tmp_path: Path) -> None:
+    (tmp_path / "test" / "toy").mkdir(parents=True)
+    still = [np.full((108, 192, 3), level, np.uint8) for level in (40, 200)]
+    write_clip(
+        tmp_path / "test" / "toy" / "a.mp4", frames=60, size=(192, 108), pictures=[still[i >= 23] for i in range(60)]
+    )
+    clips = survey(tmp_path)
+    found = {shot.start for seed in range(20) for shot in draw(clips, seed)[1][0].spec.shots}
+    assert max(found) > 0
+    whole = [s for s in (draw(clips, seed)[1][0] for seed in range(60)) if s.spec.frames == 60]
+    assert whole and all([shot.start for shot in span.spec.shots] == [0, 19] for span in whole)
+
+
+def test_hidden_faults_are_in_the_evidence_and_not_before(folder: Path, profile: Profile) -> None:
+    checked = 0
+    for seed in range(80):
+        case = Footage(folder, "train", first=seed, count=1)[0]
+        _, (a, b) = draw(surveyed(folder, "train"), seed)
+        if not case.hidden or not all(d.hidden for d in (*a.spec.defects, *b.spec.defects)):
+            continue
+        first = shown(case, profile, FIRST)
+        assert all(np.array_equal(x, y) for x, y in zip(first[:4], first[4:], strict=True))
+        evidence = shown(case, profile, list(case.evidence))
+        half = len(evidence) // 2
+        assert any(not np.array_equal(x, y) for x, y in zip(evidence[:half], evidence[half:], strict=True)), (
+            case.defects
+        )
+        checked += 1
+    assert checked >= 10
+
+
+def test_a_stutter_holds_pictures(folder: Path, profile: Profile) -> None:
+    clips = surveyed(folder, "train")
+    seed = next(s for s in itertools.count() if [d.kind for d in draw(clips, s)[1][0].spec.defects] == ["stutter"])
+    case = Footage(folder, "train", first=seed, count=1)[0]
+    ticks = range(17, 31)
+    held = shown(case, profile, [FrameRef(0, tick) for tick in ticks])
+    even = shown(case, profile, [FrameRef(1, tick) for tick in ticks])
+
+    def repeats(pictures: list[NDArray[np.uint8]]) -> int:
+        return sum(np.array_equal(x, y) for x, y in itertools.pairwise(pictures))
+
+    assert case.labels["MQ"] == 2
+    assert repeats(held) > repeats(even)

@@ -1,0 +1,207 @@
+"""A new model is a whole checkpoint, its fast tower is the stock one, and it reads positions as the engine does."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from coloured import PROFILE, RECIPE, SIZES, Frames, case, cases  # noqa: E402
+
+from train.model import load, new, profile_text, save  # noqa: E402
+from train.rendering import Collator, Rendered, Renderer  # noqa: E402
+from train.supervised import render  # noqa: E402
+from train.tokenizer import Tokenizer  # noqa: E402
+from vrt_lite.backends.llamacpp.reading import FRAME  # noqa: E402
+from vrt_lite.errors import ModelError, UsageError  # noqa: E402
+from vrt_lite.profile import Clock, default_profile, load_profile  # noqa: E402
+from vrt_lite.protocol.frames import FrameRef  # noqa: E402
+from vrt_lite.protocol.messages import Image, Message, Text, Video  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("default")
+STOCK = transformers.Qwen2_5_VLForConditionalGeneration
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return new(RECIPE, tmp_path_factory.mktemp("new") / "start", cases(4))
+
+
+def _rows(tokenizer: Tokenizer, numbers: range) -> list[Rendered]:
+    renderer = Renderer(tokenizer, PROFILE)
+    return [row for n in numbers for row in render(case(n), case(n).script, renderer, PROFILE)]
+
+
+def _logits(model: Any, batch: dict[str, Any]) -> Any:
+    with torch.no_grad():
+        return model(**{k: v for k, v in batch.items() if k != "labels"}).logits
+
+
+def test_a_new_model_is_a_whole_checkpoint(checkpoint: Path) -> None:
+    names = {path.name for path in checkpoint.iterdir()}
+    documents = {"config.json", "tokenizer.json", "tokenizer_config.json", "preprocessor_config.json", "profile.toml"}
+    assert names >= documents
+    config = json.loads((checkpoint / "config.json").read_text())
+    assert config["text_config"]["rope_parameters"]["mrope_section"] == [4, 6, 6]
+    assert config["vision_config"]["fullatt_block_indexes"] == [1]
+    assert config["text_config"]["tie_word_embeddings"]
+    tokenizer = Tokenizer(checkpoint / "tokenizer.json")
+    assert config["image_token_id"] == tokenizer.id("<|image_pad|>")
+    assert config["text_config"]["eos_token_id"] == tokenizer.id("<|im_end|>")
+    assert load_profile(checkpoint / "profile.toml") == PROFILE
+    auto = transformers.AutoTokenizer.from_pretrained(checkpoint)
+    text = 'Video 2 of 96: "é"<|im_end|>\n<tool_call>'
+    assert auto.encode(text, add_special_tokens=False) == tokenizer.tokens(text, special=True)
+
+
+def test_the_same_seed_makes_the_same_model(checkpoint: Path, tmp_path: Path) -> None:
+    same = new(RECIPE, tmp_path / "same", cases(4))
+    other = new(replace(RECIPE, model=replace(RECIPE.model, seed=1)), tmp_path / "other", cases(4))
+    weights = [(folder / "model.safetensors").read_bytes() for folder in (checkpoint, same, other)]
+    assert weights[0] == weights[1] != weights[2]
+    with pytest.raises(UsageError, match="not empty"):
+        new(RECIPE, same, cases(4))
+
+
+def test_every_value_of_a_profile_comes_back(tmp_path: Path) -> None:
+    odd = replace(default_profile(), name='a "b" \\ c', tool_text="tab\there\nnew", clock=Clock("fixed", 2.5, 1.25))
+    (tmp_path / "profile.toml").write_text(profile_text(odd), encoding="utf-8")
+    assert load_profile(tmp_path / "profile.toml") == odd
+
+
+def test_saved_and_loaded_weights_are_the_same(checkpoint: Path, tmp_path: Path) -> None:
+    model, _ = load(RECIPE, checkpoint, trainable=True)
+    with torch.no_grad():
+        next(model.parameters()).add_(0.5)
+    save(model, checkpoint, tmp_path / "saved", profile=replace(PROFILE, name="renamed"))
+    again, _ = load(RECIPE, tmp_path / "saved", trainable=False)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, again.state_dict()[name]), name
+    assert not any(parameter.requires_grad for parameter in again.parameters())
+    assert load_profile(tmp_path / "saved" / "profile.toml").name == "renamed"
+
+
+def test_a_folder_without_weights_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_bytes((checkpoint / "config.json").read_bytes())
+    with pytest.raises(ModelError, match="cannot load"):
+        load(RECIPE, tmp_path, trainable=False)
+
+
+def _stock(checkpoint: Path) -> Any:
+    return STOCK.from_pretrained(checkpoint, dtype=torch.float32, attn_implementation="eager").eval()
+
+
+@pytest.mark.parametrize(
+    "grids",
+    [[(1, 10, 18)] * 3, [(2, 10, 18), (2, 10, 18)], [(2, 10, 18), (1, 6, 4), (3, 18, 10), (1, 6, 4), (1, 20, 20)]],
+)
+def test_the_batched_tower_equals_the_stock_one(checkpoint: Path, grids: list[tuple[int, int, int]]) -> None:
+    model, _ = load(RECIPE, checkpoint, trainable=True)
+    stock = _stock(checkpoint).model.visual
+    torch.manual_seed(0)
+    for ours, theirs in zip(model.model.visual.parameters(), stock.parameters(), strict=True):
+        # Larger than new weights are, so that attention is not flat and windows matter.
+        theirs.data.normal_(0, 0.1) if ours.ndim > 1 else None
+        ours.data.copy_(theirs.data)
+    pixels = torch.randint(0, 256, (sum(t * h * w for t, h, w in grids), 1176), dtype=torch.uint8)
+    mean, std = (
+        torch.tensor(values).repeat_interleave(392)
+        for values in ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
+    )
+    told = torch.tensor(grids)
+    expected = stock((pixels / 255 - mean) / std, grid_thw=told).pooler_output
+    found = model.model.visual(pixels, grid_thw=told).pooler_output
+    assert (found - expected).abs().max() <= 6e-6 * expected.abs().max()
+    with torch.no_grad():
+        shuffled = model.model.visual(pixels.flip(0), grid_thw=told).pooler_output
+    assert (shuffled - expected).abs().max() > 1e-2 * expected.abs().max()
+
+
+def test_the_model_reads_as_the_stock_one_does(checkpoint: Path) -> None:
+    model, tokenizer = load(RECIPE, checkpoint, trainable=False)
+    batch = Collator(tokenizer.id("<|endoftext|>"))(_rows(tokenizer, range(3)))
+    stock = _stock(checkpoint)
+    mean, std = (
+        torch.tensor(values).repeat_interleave(392)
+        for values in ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
+    )
+    floats = {k: (v / 255 - mean) / std if k.startswith("pixel") else v for k, v in batch.items()}
+    # Transformers' own positions, which the stock model computes when it is given the kinds of tokens.
+    seconds = [v.seconds_per_patch for n in range(3) for v in _videos(n)]
+    own = {k: v for k, v in floats.items() if k not in ("labels", "position_ids")}
+    with torch.no_grad():
+        expected = stock(**own, second_per_grid_ts=torch.tensor(seconds)).logits
+    real = batch["attention_mask"].bool()
+    difference = (_logits(model, batch) - expected).abs()[real].max()
+    assert difference <= 1e-5 * expected.abs().max()
+
+
+def _videos(number: int) -> list[Video]:
+    from train.rendering import segments
+    from train.traces import replay
+    from vrt_lite.protocol.messages import Generated
+
+    told = case(number)
+    visible, _ = replay(told, told.script, PROFILE)
+    found = segments(visible, [Generated(r) for r in told.script])
+    return [p for s in found for m in s.conversation for p in m.parts if isinstance(p, Video)]
+
+
+def test_positions_reach_the_model(checkpoint: Path) -> None:
+    model, tokenizer = load(RECIPE, checkpoint, trainable=False)
+    batch = Collator(0)(_rows(tokenizer, range(1)))
+    before = _logits(model, batch)
+    for plane in range(3):
+        moved = batch["position_ids"].clone()
+        moved[plane] *= 2
+        assert (_logits(model, {**batch, "position_ids": moved}) - before).abs().max() > 1e-4
+    without = {k: v for k, v in batch.items() if k not in ("position_ids", "mm_token_type_ids")}
+    with pytest.raises(AssertionError, match="no positions"):
+        _logits(model, without)
+
+
+def test_padding_changes_nothing(checkpoint: Path) -> None:
+    model, tokenizer = load(RECIPE, checkpoint, trainable=False)
+    rows = _rows(tokenizer, range(2))
+    together = _logits(model, Collator(0)(rows))
+    for i, row in enumerate(rows):
+        alone = _logits(model, Collator(0)([row]))[0]
+        assert (together[i, : len(row.ids)] - alone).abs().max() <= 2e-5 * alone.abs().max()
+
+
+@pytest.mark.parametrize(("stored", "tolerance"), [("f32", 2e-3), ("f16", 2e-2)])
+def test_llama_cpp_reads_the_exported_model_as_training_does(
+    checkpoint: Path, tmp_path: Path, stored: str, tolerance: float
+) -> None:
+    pytest.importorskip("gguf")
+    pytest.importorskip("llama_cpp")
+    from convert.export import export_pair
+    from vrt_lite.backends.llamacpp import LlamaCppBackend
+    from vrt_lite.backends.settings import EngineSettings
+
+    profile = replace(PROFILE, clock=Clock("exact", 2.0))
+    text_file, projector = export_pair(checkpoint, tmp_path, text_type=stored, projector_type=stored)
+    model, tokenizer = load(RECIPE, checkpoint, trainable=False)
+    frames = Frames((40, 200), SIZES[0])
+    shown = [tuple(FrameRef(clip, i) for i in range(4)) for clip in (0, 1)]
+    text = 'Which? "é" 1234567890 <|im_end|> <tool_call> 東京\n\n  x'
+    parts = (Video(shown[0], 20.5), Video(shown[1], 0.7), Text("the caption: "), Text(text, trusted=False))
+    conversation = (
+        Message("system", (Text("Compare."),)),
+        Message("user", (*parts, Image(FrameRef(1, 3)), Text(text))),
+    )
+    row = Renderer(tokenizer, profile).prompt(conversation, frames)
+    settings = EngineSettings(gpu_layers=0, threads=1, exact=True)
+    with LlamaCppBackend(text_file.path, projector.path, profile=profile, settings=settings) as engine:
+        reading = engine.read(conversation, frames)
+    np.testing.assert_array_equal(reading.tokens, np.where(row.kinds > 0, FRAME, row.ids))
+    np.testing.assert_array_equal(reading.positions, row.positions)
+    ours = _logits(model, Collator(0)([row]))[0].numpy()[row.kinds == 0]
+    assert np.abs(ours - reading.logits).max() <= tolerance * np.abs(ours).max()

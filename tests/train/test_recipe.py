@@ -1,0 +1,69 @@
+"""Recipes: what is left out, what is refused, and that the ones here can be read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from train.recipe import Grpo, Supervised, load_recipe
+from vrt_lite.errors import UsageError
+from vrt_lite.profile import default_profile
+
+CONFIGS = Path(__file__).resolve().parents[2] / "train" / "configs"
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "some.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("path", sorted(p for p in CONFIGS.glob("*.toml") if not p.name.endswith(".profile.toml")))
+def test_every_recipe_here_can_be_read(path: Path) -> None:
+    recipe = load_recipe(path)
+    assert recipe.grpo.group == 8
+    assert recipe.profile.name in recipe.name or recipe.profile == default_profile()
+
+
+def test_what_is_left_out_is_the_papers(tmp_path: Path) -> None:
+    recipe = load_recipe(written(tmp_path, ""))
+    assert recipe.name == "some"
+    assert recipe.profile == default_profile()
+    assert recipe.cold_start == Supervised(
+        samples=1_200, learning_rate=1.5e-6, warmup=0.2, batch=1, accumulation=32, betas=(0.9, 0.999)
+    )
+    assert recipe.grpo.queries == 64
+    assert (recipe.grpo.alpha, recipe.grpo.gain, recipe.grpo.incentive, recipe.grpo.share) == (0.5, 0.2, 0.5, 0.2)
+    assert (recipe.grpo.kl, recipe.grpo.learning_rate, recipe.grpo.group) == (0.01, 1e-6, Grpo().group)
+
+
+def test_a_whole_number_may_stand_for_a_fraction(tmp_path: Path) -> None:
+    recipe = load_recipe(written(tmp_path, "[cold_start]\nwarmup = 0\nbetas = [0, 1]"))
+    assert recipe.cold_start.warmup == 0.0
+    assert isinstance(recipe.cold_start.warmup, float)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[grpo]\nklx = 1", "grpo.klx is unknown; known are "),
+        ("[grpo]\nsteps = 1.5", "grpo.steps = 1.5 is not a int"),
+        ("[grpo]\nsteps = true", "grpo.steps = True is not a int"),
+        ("[grpo]\nkl = -1", "grpo.kl = -1 is negative"),
+        ('[model]\nprecision = "float8"', "model.precision = 'float8' is not one of float32, bfloat16"),
+        ("model = 3", "model = 3 is not a table"),
+        ('[cold_start]\nbetas = ["a"]', "cold_start.betas = ['a'] is not a list of numbers"),
+        ("a = = b", "is not valid TOML"),
+    ],
+)
+def test_what_cannot_be_used_is_named(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(UsageError) as error:
+        load_recipe(written(tmp_path, text))
+    assert told in str(error.value)
+    assert "some.toml" in str(error.value)
+
+
+def test_a_recipe_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read"):
+        load_recipe(tmp_path / "none.toml")

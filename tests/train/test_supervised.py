@@ -1,0 +1,169 @@
+"""The supervised stage takes the same steps however they are cut into micro-batches, processes and legs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("trl")
+
+from coloured import RECIPE, SUPERVISED, cases  # noqa: E402
+from safetensors.torch import load_file  # noqa: E402
+
+from train.model import load, new  # noqa: E402
+from train.rendering import Collator, Renderer  # noqa: E402
+from train.supervised import order, render, supervise  # noqa: E402
+from train.traces import Trace  # noqa: E402
+from vrt_lite.errors import UsageError  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("default")
+WORKER = Path(__file__).with_name("supervised_worker.py")
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return new(RECIPE, tmp_path_factory.mktemp("supervised") / "start", cases(4))
+
+
+def _run(start: Path, run: Path, **changes: Any) -> dict[str, Any]:
+    recipe = replace(SUPERVISED, **changes)
+    assert supervise(recipe, cases(8), start=start, run=run, recipe_all=RECIPE)
+    return load_file(run / "model" / "model.safetensors")
+
+
+def _log(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+
+
+def _differ(a: dict[str, Any], b: dict[str, Any]) -> float:
+    return max(float((a[k] - b[k]).abs().max() / a[k].abs().max()) for k in a)
+
+
+def test_two_steps(start: Path, tmp_path: Path) -> None:
+    before = load_file(start / "model.safetensors")
+    after = _run(start, tmp_path / "run")
+    assert _differ(before, after) > 1e-3
+    log = _log(tmp_path / "run")
+    assert [row["step"] for row in log] == [1, 2]
+    assert [row["samples"] for row in log] == [4, 8]
+    assert log[1]["loss"] < log[0]["loss"]
+    assert not list((tmp_path / "run").glob("checkpoint-*"))
+    assert supervise(SUPERVISED, cases(8), start=start, run=tmp_path / "run", recipe_all=RECIPE)
+    assert len(_log(tmp_path / "run")) == 2
+    load(RECIPE, tmp_path / "run" / "model", trainable=False)
+
+
+def test_the_loss_is_one_mean_over_the_judges_own_tokens(start: Path, tmp_path: Path) -> None:
+    _run(start, tmp_path / "run")
+    model, tokenizer = load(RECIPE, start, trainable=False)
+    renderer, told = Renderer(tokenizer, RECIPE.profile), cases(8)
+    first = order(8, SUPERVISED, seed=0)[:4]
+    rows = [row for n in first for row in render(told[n], told[n].script, renderer, RECIPE.profile)]
+    batch = Collator(0)(rows)
+    with torch.no_grad():
+        logits = model(**{k: v for k, v in batch.items() if k != "labels"}).logits[:, :-1]
+    labels = batch["labels"][:, 1:]
+    losses = torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels, ignore_index=-100, reduction="none")
+    assert _log(tmp_path / "run")[0]["loss"] == pytest.approx(float(losses.sum() / (labels != -100).sum()), rel=1e-5)
+
+
+def test_micro_batches_make_no_difference(start: Path, tmp_path: Path) -> None:
+    whole = _run(start, tmp_path / "whole", batch=4, accumulation=1)
+    for batch, accumulation in ((2, 2), (1, 4)):
+        run = tmp_path / f"{batch}"
+        assert _differ(whole, _run(start, run, batch=batch, accumulation=accumulation)) <= 2e-5
+        losses = [[row["loss"] for row in _log(r)] for r in (tmp_path / "whole", run)]
+        assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_gradient_checkpointing_makes_no_difference(start: Path, tmp_path: Path) -> None:
+    thrifty = replace(RECIPE, model=replace(RECIPE.model, gradient_checkpointing=True))
+    how = {"start": start, "run": tmp_path / "thrifty", "recipe_all": thrifty}
+    assert supervise(SUPERVISED, cases(8), **how)
+    found = load_file(tmp_path / "thrifty" / "model" / "model.safetensors")
+    assert _differ(_run(start, tmp_path / "plain"), found) <= 2e-5
+
+
+def test_two_processes_equal_one(start: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(WORKER)]
+    done = subprocess.run(
+        [*command, str(start), str(tmp_path / "two"), "4", "60"],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    recipe = replace(SUPERVISED, samples=16)
+    assert supervise(recipe, cases(16), start=start, run=tmp_path / "one", recipe_all=RECIPE)
+    one, two = (load_file(tmp_path / run / "model" / "model.safetensors") for run in ("one", "two"))
+    assert _differ(one, two) <= 2e-6
+    assert [row["samples"] for row in _log(tmp_path / "two")] == [4, 8, 12, 16]
+    losses = [[row["loss"] for row in _log(tmp_path / run)] for run in ("one", "two")]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+
+
+def test_a_resumed_run_opens_only_what_is_left(start: Path, tmp_path: Path) -> None:
+    opened: list[str] = []
+
+    def counted(told: Any) -> Any:
+        def open_case(profile: Any) -> Any:
+            opened.append(told.key)
+            return told.open(profile)
+
+        return replace(told, open=open_case)
+
+    watched = [counted(told) for told in cases(8)]
+    how = {"start": start, "run": tmp_path / "run", "recipe_all": RECIPE}
+    assert not supervise(SUPERVISED, watched, minutes=0, **how)
+    assert (tmp_path / "run" / "checkpoint-1" / "trainer_state.json").is_file()
+    opened.clear()
+    assert supervise(SUPERVISED, watched, minutes=None, **how)
+    assert opened == [f"coloured:{n}" for n in order(8, SUPERVISED, seed=0)[4:]]
+    unbroken = _run(start, tmp_path / "unbroken")
+    resumed = load_file(tmp_path / "run" / "model" / "model.safetensors")
+    assert all(torch.equal(unbroken[k], resumed[k]) for k in unbroken)
+
+
+def test_traces_take_the_place_of_scripts(start: Path, tmp_path: Path) -> None:
+    told = cases(4)
+    traces = [Trace(told[n].key, told[n].script) for n in (3, 1)]
+    recipe = replace(SUPERVISED, batch=1, accumulation=2, samples=2)
+    how = {"start": start, "recipe_all": RECIPE}
+    assert supervise(recipe, told, run=tmp_path / "traces", traces=traces, **how)
+    assert supervise(recipe, [told[3], told[1]], run=tmp_path / "scripts", **how)
+    a, b = (load_file(tmp_path / run / "model" / "model.safetensors") for run in ("traces", "scripts"))
+    assert all(torch.equal(a[k], b[k]) for k in a)
+    with pytest.raises(UsageError, match="other:7"):
+        supervise(recipe, told, run=tmp_path / "bad", traces=[Trace("other:7", ("x",))], **how)
+
+
+def test_the_order_is_whole_steps_of_shuffled_epochs() -> None:
+    recipe = replace(SUPERVISED, samples=10, batch=2, accumulation=2, epochs=2)
+    found = order(30, recipe, seed=3)
+    assert len(found) == 20
+    assert sorted(found[:10]) == sorted(found[10:]) == list(range(10))
+    assert list(found[:10]) != list(found[10:])
+    np.testing.assert_array_equal(found, order(30, recipe, seed=3))
+    assert list(found) != list(order(30, recipe, seed=4))
+    assert len(order(3, recipe, seed=0)) == 8
+    with pytest.raises(UsageError, match="nothing to learn"):
+        order(0, recipe, seed=0)
+
+
+def test_processes_that_cannot_share_a_step_are_refused(
+    start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    with pytest.raises(UsageError, match="multiple of 3"):
+        supervise(SUPERVISED, cases(8), start=start, run=tmp_path / "run", recipe_all=RECIPE)

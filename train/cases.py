@@ -1,0 +1,42 @@
+"""Cases to learn from and to be measured on: a pair, its labels, and its frames. Knows no torch and no rendering."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from vrt_lite.interfaces import FrameStore
+from vrt_lite.judge import Pair
+from vrt_lite.profile import Profile
+from vrt_lite.protocol.frames import FrameRef
+from vrt_lite.protocol.tags import KEYS, Choice
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One labelled pair. `labels` are by key (TA, VQ, MQ, OA); a published set may lack some.
+
+    `open` gives its frames, at the size that a profile shows them. `defects` are the kinds that the clips have;
+    `evidence` the workspace frames that show what the first ones do not, in the order they are to be asked for;
+    `hidden` says that a label cannot be known without them. `script` is what a perfect judge would write, round by
+    round, where that is known.
+    """
+
+    key: str
+    pair: Pair
+    labels: Mapping[str, Choice]
+    open: Callable[[Profile], AbstractContextManager[FrameStore]]
+    defects: tuple[str, ...] = ()
+    evidence: tuple[FrameRef, ...] = ()
+    hidden: bool = False
+    script: tuple[str, ...] = ()
+
+
+Cases = Sequence[Case]
+"""Cases made when they are asked for: `len()` and an index are all that is used."""
+
+
+def right(marks: Mapping[str, Choice], labels: Mapping[str, Choice]) -> dict[str, bool]:
+    """By key that has a label: whether an answer names the same winner."""
+    return {key: marks.get(key) == labels[key] for key in KEYS if key in labels}

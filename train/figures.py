@@ -1,0 +1,253 @@
+"""Pictures of a training and of what its stages are worth: PNG files, drawn with matplotlib. Computes nothing.
+
+Every picture has a light ground of its own, so that it reads on a light and on a dark page, and says in words what its
+marks are. Knows reports (`evaluate.report`) and logs; refuses to know judges.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from train.traces import read_rows
+from vrt_lite.errors import UsageError
+from vrt_lite.protocol.tags import KEYS
+
+LOG = "log.jsonl"
+STAGES = ("cold-start", "refine", "grpo")
+DPI: Final = 160
+GROUND, INK, FAINT, RULE = "#f6f8fa", "#1f2328", "#59636e", "#d0d7de"
+COLOURS: Final = ("#1a7f64", "#8a5a00", "#0969da", "#8250df", "#bf3989", "#57606a")
+MARKS: Final = ("o", "s", "D", "^", "v", "P")
+_NAMES = {"TA": "alignment", "VQ": "visual quality", "MQ": "motion quality", "OA": "overall"}
+_CURVES = {
+    "loss": "loss",
+    "reward": "reward",
+    "reward/accuracy": "accuracy, as rewarded",
+    "called": "share that calls",
+    "kl": "KL to the start",
+}
+_VIEWS = {"asked": "frames asked for", "random": "random frames", "none": "no tool"}
+_SMOOTHED = 50
+"""A curve of more points than this is drawn faintly, with its running mean over a fiftieth of them on top."""
+
+
+def curves(run: Path, out: Path) -> Path | None:
+    """What each stage under `run` logged over its steps, a panel a stage and quantity; None where there is no log.
+
+    A log is JSON lines with `step` and numbers (`checkpoints.Journal`). Drawn is the loss, or where there is a reward
+    that, its accuracy, the share of rollouts that call, and the KL.
+    """
+    panels: list[tuple[str, str, list[tuple[float, float]]]] = []
+    for log in sorted([*run.glob(LOG), *run.glob(f"*/{LOG}")], key=_stage):
+        rows = read_rows(log)
+        rewarded = any("reward" in row for row in rows)
+        for name in _CURVES:
+            if name == "loss" and rewarded:
+                continue
+            points = [(float(row["step"]), float(row[name])) for row in rows if "step" in row and name in row]
+            finite = [point for point in points if math.isfinite(point[1])]
+            if finite:
+                panels.append((log.parent.name, name, finite))
+    if not panels:
+        return None
+    columns = min(len(panels), 3)
+    down = -(-len(panels) // columns)
+    figure = _figure(4.2 * columns, 2.9 * down)
+    for number, (stage, name, points) in enumerate(panels, start=1):
+        axes = _axes(figure.add_subplot(down, columns, number), f"{stage}: {_CURVES[name]}")
+        axes.set_xlabel("step", color=FAINT, fontsize=8)
+        _line(axes, points)
+        if name == "loss" and min(value for _, value in points) > 0:
+            axes.set_yscale("log")
+    return _save(figure, out)
+
+
+def by_stage(reports: Mapping[str, Mapping[str, Any]], out: Path, *, title: str = "Right by stage") -> Path:
+    """All four right, and each dimension's tau, by stage, with 95 % intervals: the frames asked for."""
+    lines = {"all four": [_value(made, "all_right") for made in reports.values()]}
+    lines |= {_NAMES[key]: [_value(made, key) for made in reports.values()] for key in KEYS}
+    figure = _figure(max(5.6, 1.3 * len(reports) + 3.4), 4.2)
+    axes = _axes(figure.add_subplot(), f"{title}: % of pairs, 95 % intervals")
+    for number, (name, shares) in enumerate(lines.items()):
+        shift = 0.1 * (number - (len(lines) - 1) / 2)
+        kept = [(i + shift, share) for i, share in enumerate(shares) if share and share["value"] is not None]
+        _whiskers(axes, kept, name, number)
+    axes.set_xticks(range(len(reports)), list(reports), color=INK, fontsize=9)
+    axes.set_xlim(-0.5, len(reports) - 0.5)
+    _per_cent(axes)
+    _legend(axes)
+    return _save(figure, out)
+
+
+def by_view(report: Mapping[str, Any], out: Path, *, title: str = "What the frames asked for are worth") -> Path:
+    """All four right with the frames asked for, with random ones and without the tool; hidden and open evidence."""
+    views = report["views"]
+    figure = _figure(6.4, 3.6)
+    axes = _axes(figure.add_subplot(), f"{title}: % all four right, 95 % intervals")
+    for number, name in enumerate(("hidden", "open")):
+        shift = 0.16 * (number - 0.5)
+        shares = [made["evidence"][name]["all_right"] for made in views.values()]
+        kept = [(i + shift, share) for i, share in enumerate(shares) if share["value"] is not None]
+        _whiskers(axes, kept, f"{name} evidence", number)
+    axes.set_xticks(range(len(views)), [_VIEWS[view] for view in views], color=INK, fontsize=9)
+    axes.set_xlim(-0.5, max(len(views), 1) - 0.5)
+    _per_cent(axes)
+    _legend(axes)
+    return _save(figure, out)
+
+
+def by_defect(made: Mapping[str, Any], out: Path, *, title: str = "Right by defect") -> Path:
+    """VQ and MQ right by the defect that a pair has, of one view's figures, with 95 % intervals."""
+    groups = {f"{name} ({of['pairs']})": of for name, of in made["defects"].items()}
+    figure = _figure(6.8, 1.5 + 0.34 * max(len(groups), 1))
+    axes = _axes(figure.add_subplot(), f"{title}: % of pairs, 95 % intervals")
+    for number, key in enumerate(("VQ", "MQ")):
+        shift = 0.2 * (number - 0.5)
+        kept = [(i + shift, of[key]) for i, of in enumerate(groups.values()) if of[key]["value"] is not None]
+        _whiskers(axes, kept, _NAMES[key], number, across=True)
+    axes.set_yticks(range(len(groups)), list(groups), color=INK, fontsize=9)
+    axes.set_ylim(len(groups) - 0.4, -0.6)
+    axes.set_xlim(-2, 102)
+    axes.grid(axis="y", visible=False)
+    axes.grid(axis="x", color=RULE, linewidth=0.7)
+    _legend(axes)
+    return _save(figure, out)
+
+
+def reliability(made: Mapping[str, Any], out: Path, *, title: str = "How sure, and how often right") -> Path:
+    """A reliability diagram of one view's figures: the judge's probability of its winners, and how many are right."""
+    figure = _figure(5.0, 4.6)
+    found = made["calibration"]
+    error = f", error {100 * found['all']['ece']:.1f} points" if "all" in found else ""
+    axes = _axes(figure.add_subplot(), f"{title}{error}")
+    axes.plot([0, 100], [0, 100], color=FAINT, linewidth=1, linestyle=(0, (4, 3)), label="as sure as right")
+    for number, key in enumerate(("all", *KEYS)):
+        rows = found.get(key, {"rows": []})["rows"]
+        if not rows:
+            continue
+        points = [(100 * row["confidence"], 100 * row["accuracy"]) for row in rows]
+        name = "all judgements" if key == "all" else _NAMES[key]
+        if key == "all":
+            spread = _spread([row["accuracy"] for row in rows], [row["interval"] for row in rows])
+            bars: dict[str, Any] = {"capsize": 3, "linewidth": 1.6, "markersize": 6}
+            axes.errorbar(*zip(*points, strict=True), yerr=spread, color=COLOURS[0], marker="o", label=name, **bars)
+        else:
+            style: dict[str, Any] = {"linewidth": 0.9, "markersize": 4, "alpha": 0.75}
+            axes.plot(*zip(*points, strict=True), color=COLOURS[number], marker=MARKS[number], label=name, **style)
+    axes.set_xlim(28, 102)
+    axes.set_ylim(-2, 102)
+    axes.set_xlabel("the judge's probability of the winner that it names, %", color=FAINT, fontsize=8)
+    axes.set_ylabel("right, %", color=FAINT, fontsize=8)
+    _legend(axes)
+    return _save(figure, out)
+
+
+def draw(reports: Mapping[str, Mapping[str, Any]], folder: Path, *, run: Path | None = None) -> list[Path]:
+    """Every picture that there is something for: by stage, and of the last stage's report the others; their paths."""
+    made = [by_stage(reports, folder / "stages.png")] if reports else []
+    for report in list(reports.values())[-1:]:
+        made.append(by_view(report, folder / "views.png"))
+        if asked := report["views"].get("asked"):
+            made.append(by_defect(asked, folder / "defects.png"))
+            made.append(reliability(asked, folder / "reliability.png"))
+    drawn = curves(run, folder / "curves.png") if run else None
+    return [*made, *([drawn] if drawn else [])]
+
+
+def _stage(log: Path) -> tuple[int, str]:
+    """Stages in their order, then what else there is by name."""
+    name = log.parent.name
+    return (STAGES.index(name) if name in STAGES else len(STAGES), name)
+
+
+def _value(report: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
+    """A share of the frames asked for; None where there is none."""
+    made = report["views"].get("asked")
+    if made is None:
+        return None
+    return made["all_right"] if name == "all_right" else made["accuracy"].get(name, {"tau": None})["tau"]
+
+
+def _figure(width: float, height: float) -> Figure:
+    figure = Figure(figsize=(width, height), dpi=DPI, facecolor=GROUND, layout="constrained")
+    if engine := figure.get_layout_engine():
+        engine.set(w_pad=0.12, h_pad=0.12)
+    figure.patch.set_edgecolor(RULE)
+    figure.patch.set_linewidth(1.5)
+    return figure
+
+
+def _axes(axes: Axes, title: str) -> Axes:
+    axes.set_facecolor(GROUND)
+    axes.set_title(title, color=INK, fontsize=10, loc="left")
+    axes.tick_params(colors=FAINT, labelsize=8, length=0)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    axes.grid(axis="y", color=RULE, linewidth=0.7)
+    axes.set_axisbelow(True)
+    return axes
+
+
+def _line(axes: Axes, points: Sequence[tuple[float, float]]) -> None:
+    many = len(points) > _SMOOTHED
+    faint: dict[str, Any] = {"color": COLOURS[0], "linewidth": 0.8 if many else 1.6, "alpha": 0.3 if many else 1}
+    axes.plot(*zip(*points, strict=True), marker="" if len(points) > 1 else "o", **faint)
+    if many:
+        width = max(len(points) // _SMOOTHED, 2)
+        means = [sum(value for _, value in points[max(i - width, 0) : i + width + 1]) for i in range(len(points))]
+        counts = [len(points[max(i - width, 0) : i + width + 1]) for i in range(len(points))]
+        smooth = [total / count for total, count in zip(means, counts, strict=True)]
+        axes.plot([step for step, _ in points], smooth, color=COLOURS[0], linewidth=1.8)
+
+
+def _whiskers(
+    axes: Axes, shares: Sequence[tuple[float, Mapping[str, Any]]], name: str, number: int, *, across: bool = False
+) -> None:
+    """A mark and its interval for each share, at places along an axis; `across` along the vertical one."""
+    if not shares:
+        return
+    places = [place for place, _ in shares]
+    values = [100 * share["value"] for _, share in shares]
+    spread = _spread([share["value"] for _, share in shares], [(share["low"], share["high"]) for _, share in shares])
+    style: dict[str, Any] = {"color": COLOURS[number], "marker": MARKS[number], "label": name}
+    style |= {"linestyle": "none", "capsize": 3, "markersize": 6, "elinewidth": 1.4}
+    if across:
+        axes.errorbar(values, places, xerr=spread, **style)
+    else:
+        axes.errorbar(places, values, yerr=spread, **style)
+
+
+def _spread(values: Sequence[float], intervals: Sequence[Sequence[float]]) -> list[list[float]]:
+    """How far intervals reach below and above their values, in points; rounding must not make it negative."""
+    below = [max(100 * (value - low), 0.0) for value, (low, _) in zip(values, intervals, strict=True)]
+    return [below, [max(100 * (high - value), 0.0) for value, (_, high) in zip(values, intervals, strict=True)]]
+
+
+def _per_cent(axes: Axes) -> None:
+    axes.set_ylim(-2, 102)
+    axes.set_yticks(range(0, 101, 20))
+
+
+def _legend(axes: Axes) -> None:
+    if axes.get_legend_handles_labels()[0]:
+        legend = axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        for text in legend.get_texts():
+            text.set_color(INK)
+
+
+def _save(figure: Figure, out: Path) -> Path:
+    """Write a picture, whole or not at all. UsageError if it cannot be."""
+    part = out.with_name(f"{out.name}.part")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(part, format="png", facecolor=figure.get_facecolor(), edgecolor=figure.get_edgecolor())
+        part.replace(out)
+    except OSError as error:
+        raise UsageError(f"{out} cannot be written: {error.strerror}.") from error
+    return out

@@ -1,0 +1,298 @@
+"""Pairs of real footage: a span of a clip that no one here made beside the same span with a fault, or cut anew.
+
+Faults, their levels, the labels that follow and what a perfect judge writes are the world's (`train.world`); the
+pictures are not. Knows where the clips lie and how fast they move; refuses to know where they came from (`packages`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean, median
+from typing import overload
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from train.cases import Case
+from train.packages import Split
+from train.survey import Surveyed, surveyed
+from train.world import captions, faults
+from train.world.coding import coded
+from train.world.defects import CODECS, MOTION, VISUAL, content_time, light, tick_of
+from train.world.effects import spoil
+from train.world.labels import labels, labels_of, points
+from train.world.script import asks
+from train.world.script import script as written
+from train.world.values import GAPS, TICKS, WINDOWS, Camera, ClipSpec, Defect, Ground, Scene, Shot
+from vrt_lite.interfaces import FrameStore
+from vrt_lite.judge import Pair
+from vrt_lite.profile import Profile
+from vrt_lite.protocol.frames import FrameRef, evenly_spaced
+from vrt_lite.sampled import smart_resize
+from vrt_lite.video import Clip, open_clip
+from vrt_lite.video.picture import Picture, Turn
+
+KINDS = frozenset({"blur", "noise", "blocks", "h264", "stutter", "flicker"})
+AREA = 252 * 140
+"""Pixels of a picture when a fault comes into it, or 1.5 times as many each way: what strengths are meant for."""
+LEAST_MOTION = 0.6
+"""Grey levels from tick to tick (`Surveyed.motion`), below which a held picture could not be told."""
+LEAST_DETAIL = 2.5
+"""Grey levels from pixel to pixel (`Surveyed.detail`), below which a blur could not be told."""
+TIES = 0.12
+"""Share of the pairs that are one clip cut twice, without a fault."""
+_SHORTEST_SECONDS, _LONGEST_SECONDS = 1.6, 8.0
+_NEEDS_DETAIL = frozenset({"blur", "blocks", "h264"})
+_CUT = 18.0  # grey levels from a frame to the next: more, and far more than usual, is a cut
+_TRIES = 20
+
+Pixels = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Frames of a clip from `start` on, as a clip of its own with its faults.
+
+    The shots of `spec` say where it is cut; they are not drawn.
+    """
+
+    clip: Surveyed
+    start: int
+    spec: ClipSpec
+
+    def source(self, position: float) -> int:
+        """Which frame of the clip shows what is to be seen at a time in ticks."""
+        share = min(max(content_time(self.spec, position) / (TICKS - 1), 0.0), 1.0)
+        return self.start + round(share * (self.spec.frames - 1))
+
+
+@dataclass(frozen=True)
+class Footage(Sequence[Case]):
+    """`count` cases from seed `first` on, from the clips of a split, fetched and surveyed in `folder`.
+
+    The same seed gives the same case as long as the clips are the same. `hidden` is the share of pairs whose visual
+    fault the frames shown first do not show; most faults of motion they never do. UsageError without clips.
+    """
+
+    folder: Path
+    split: Split
+    first: int = 0
+    count: int = 100
+    hidden: float = 0.35
+
+    @cached_property
+    def clips(self) -> tuple[Surveyed, ...]:
+        """The clips that are long enough for a span."""
+        return tuple(clip for clip in surveyed(self.folder, self.split) if clip.frames >= TICKS)
+
+    def __len__(self) -> int:
+        return self.count
+
+    @overload
+    def __getitem__(self, index: int) -> Case: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Case]: ...
+    def __getitem__(self, index: int | slice) -> Case | Sequence[Case]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        seed = self.first + index % len(self)
+        return _case(f"footage:{self.split}:{seed}", self.folder, *draw(self.clips, seed, hidden=self.hidden))
+
+
+def draw(clips: Sequence[Surveyed], seed: int, *, hidden: float = 0.35) -> tuple[Scene, tuple[Span, Span]]:
+    """The pair of a seed, its caption one that the pictures cannot confirm. Chance is NumPy's and nothing else's."""
+    rng = np.random.default_rng((seed, 7))
+    groups = sorted({clip.group for clip in clips})
+    group = groups[int(rng.integers(len(groups)))]  # every package as often, however many clips it has
+    inside = [clip for clip in clips if clip.group == group]
+    span = _span(rng, inside[int(rng.integers(len(inside)))])
+    kind = rng.random()
+    if kind < TIES:
+        spans = (span, _beside(rng, span))
+    else:
+        share = (kind - TIES) / (1 - TIES)
+        spans = _faulty(rng, span, seen=not 0.47 <= share < 0.88, moving=share >= 0.47, hidden=hidden)
+    scene = Scene(seed, captions.arbitrary(rng), None, (spans[0].spec, spans[1].spec), False)
+    at_first = (points(tuple(d for d in clip.defects if not d.hidden), 0) for clip in scene.clips)
+    return replace(scene, hidden=labels(*at_first) != labels_of(scene)), spans
+
+
+def _span(rng: np.random.Generator, clip: Surveyed) -> Span:
+    """A span of a clip, where its faults can be seen; the cuts of one that cannot be found so are passed over."""
+    longest = min(_LONGEST_SECONDS, clip.frames / clip.fps)
+    size = _size(clip, 1.0 if rng.random() < 0.6 else 1.5)
+    span: Span | None = None
+    for _ in range(_TRIES):
+        seconds = rng.uniform(min(_SHORTEST_SECONDS, longest), longest)
+        frames = min(max(TICKS, round(seconds * clip.fps)), clip.frames)
+        span = _cut_out(clip, int(rng.integers(clip.frames - frames + 1)), frames, size)
+        if _early(span.spec):
+            return span
+    assert span is not None
+    return _uncut(span)
+
+
+def _early(spec: ClipSpec) -> bool:
+    """Whether it is cut at most twice, each time in a gap of its own and before the gap's window, as in the world."""
+    gaps = [GAPS.index(gap) for shot in spec.shots[1:] for gap in GAPS if gap[0] <= shot.start <= gap[1]]
+    early = all(any(low <= shot.start <= WINDOWS[g][0] for g, (low, _) in enumerate(GAPS)) for shot in spec.shots[1:])
+    return early and len(gaps) == len(set(gaps)) == len(spec.shots) - 1 < len(GAPS)
+
+
+def _uncut(span: Span) -> Span:
+    return replace(span, spec=replace(span.spec, shots=span.spec.shots[:1]))
+
+
+def _beside(rng: np.random.Generator, span: Span) -> Span:
+    """The same clip cut otherwise: from a little earlier or later on, and shorter or longer."""
+    clip, spec = span.clip, span.spec
+    frames = min(max(TICKS, round(spec.frames * rng.uniform(0.8, 1.25))), clip.frames)
+    start = min(max(span.start + round(rng.uniform(-0.5, 0.5) * frames), 0), clip.frames - frames)
+    found = _cut_out(clip, start, frames, (spec.width, spec.height))
+    return found if _early(found.spec) else _uncut(found)
+
+
+def _cut_out(clip: Surveyed, start: int, frames: int, size: tuple[int, int]) -> Span:
+    motion = clip.motion[start : start + frames]
+    usual = median(motion[1:])
+    cuts = [i for i in range(1, frames) if motion[i] > max(_CUT, 5 * usual)]
+    ground, camera = Ground("photo", clip.path), Camera((0.5, 0.5), 1.0, pan=(1.0, 0.0))
+    ticks = sorted({math.ceil((TICKS - 1) * i / (frames - 1)) for i in cuts})
+    shots = tuple(Shot(tick, ground, camera) for tick in (0, *(tick for tick in ticks if tick)))
+    return Span(clip, start, ClipSpec(*size, max(1, round(clip.fps)), frames, shots))
+
+
+def _size(clip: Surveyed, scale: float) -> tuple[int, int]:
+    """The clip's own aspect with about AREA pixels; even sides, as the encoder takes them."""
+    ratio = min(max(clip.width / clip.height, 0.4), 2.5)
+    height = math.sqrt(AREA / ratio) * scale
+    return 2 * round(height * ratio / 2), 2 * round(height / 2)
+
+
+def _faulty(rng: np.random.Generator, span: Span, *, seen: bool, moving: bool, hidden: float) -> tuple[Span, Span]:
+    """The span twice, with faults as the world draws them: visual ones if `seen`, of motion if `moving`.
+
+    Only kinds of `KINDS`, and only those that this span can show.
+    """
+    spec = span.spec
+    inside = slice(span.start + 1, span.start + spec.frames)
+    still = fmean(span.clip.motion[inside]) * spec.frames / TICKS < LEAST_MOTION
+    plain = fmean(span.clip.detail[inside]) < LEAST_DETAIL
+    allowed = KINDS - ({"stutter"} if still else set()) - (_NEEDS_DETAIL if plain else set())
+    while True:
+        concealed = bool(rng.random() < (0.85 if moving else hidden))
+        drawn = faults.of_motion(rng, concealed)
+        pair = faults.placed(rng, (spec, spec), drawn, twins=True, tints=False, concealed=concealed)
+        kinds = {defect.kind for own in pair for defect in own}
+        if (
+            kinds <= allowed
+            and (seen, moving) == (bool(kinds & {*VISUAL}), bool(kinds & {*MOTION}))
+            and _knowable(pair)
+        ):
+            alike = not {*labels(points(pair[0], 0), points(pair[1], 0)).values()} - {0}
+            other = _beside(rng, span) if alike else span  # the same fault twice is no pair of one picture
+            return _with(span, pair[0]), _with(other, pair[1])
+
+
+def _with(span: Span, defects: tuple[Defect, ...]) -> Span:
+    return replace(span, spec=replace(span.spec, defects=defects))
+
+
+def _knowable(pair: tuple[tuple[Defect, ...], tuple[Defect, ...]]) -> bool:
+    """Whether the overall label stands on more than one point, where dimensions disagree (as in the world)."""
+    a, b = (points(own, 0) for own in pair)
+    return (a.vq - b.vq) * (a.mq - b.mq) >= 0 or abs(a.total - b.total) != 1
+
+
+def _case(key: str, folder: Path, scene: Scene, spans: tuple[Span, Span]) -> Case:
+    a, b = (span.spec.frames / span.clip.fps for span in spans)
+    return Case(
+        key,
+        Pair(scene.caption, (a, b)),
+        labels_of(scene),
+        FootageOpening(folder, spans),
+        defects=tuple(sorted({defect.kind for clip in scene.clips for defect in clip.defects})),
+        evidence=tuple(ref for call in asks(scene) for ref in call),
+        hidden=scene.hidden,
+        script=written(scene),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FootageOpening:
+    """Opens a pair's frames: a `Case.open` that another process can be handed."""
+
+    folder: Path
+    spans: tuple[Span, Span]
+
+    def __call__(self, profile: Profile) -> AbstractContextManager[FrameStore]:
+        """The frames at a profile's size, to be used in a `with` block. Raises VideoError."""
+        return _open(self.folder, self.spans, profile)
+
+
+@contextmanager
+def _open(folder: Path, spans: tuple[Span, Span], profile: Profile) -> Generator[FrameStore]:
+    with open_clip(folder / spans[0].clip.path) as clip:
+        yield FootageFrames(clip, spans, profile)
+
+
+@dataclass(frozen=True)
+class FootageFrames:
+    """The frame store of a pair from one open clip: decodes what is asked for, puts the faults in, fits it to size."""
+
+    clip: Clip
+    spans: tuple[Span, Span]
+    profile: Profile
+    _kept: dict[FrameRef, Pixels] = field(default_factory=dict[FrameRef, Pixels], repr=False)
+
+    def pixels(self, frames: Sequence[FrameRef]) -> list[Pixels]:
+        """RGB arrays in the order asked; a frame is the same whatever it is asked for with."""
+        for number, span in enumerate(self.spans):
+            new = sorted({frame for frame in frames if frame.clip == number} - self._kept.keys())
+            if new:
+                self._kept.update(zip(new, self._shown(span, [frame.index for frame in new]), strict=True))
+        return [self._kept[frame] for frame in frames]
+
+    def _shown(self, span: Span, indices: Sequence[int]) -> list[Pixels]:
+        spec = span.spec
+        spots = evenly_spaced(spec.frames, self.profile.workspace)
+        bounds = {"min_pixels": self.profile.min_pixels, "max_pixels": self.profile.max_pixels}
+        size = smart_resize(spec.width, spec.height, **bounds)
+        fit = Picture(spec.width, spec.height, Turn(), "sdr", False).fit
+        spoilt = self._spoilt(span, [spec.position(spots[index]) for index in indices])
+        return [fit(np.ascontiguousarray(picture), size) for picture in spoilt]
+
+    def _spoilt(self, span: Span, positions: Sequence[float]) -> Pixels:
+        """Frames at times in ticks with all faults, (n, height, width, 3), at the span's own size."""
+
+        def film(times: Sequence[float]) -> Pixels:
+            wanted = [span.source(time) for time in times]
+            shown = self.clip.frames(set(wanted), size=(span.spec.width, span.spec.height))
+            return np.stack([_finished(span.spec, t, shown[i]) for t, i in zip(times, wanted, strict=True)])
+
+        pictures = film(positions)
+        for defect in span.spec.defects:
+            there = [i for i, position in enumerate(positions) if defect.at(tick_of(position))]
+            if defect.kind in CODECS and there:
+                pictures[there] = coded(defect, span.spec, [positions[i] for i in there], film)
+        return pictures
+
+
+@torch.inference_mode()
+def _finished(spec: ClipSpec, position: float, picture: Pixels) -> Pixels:
+    """One picture with every fault but those of a real encoder and of time."""
+    tick = tick_of(position)
+    found = torch.from_numpy(picture.astype(np.float32) / 255).permute(2, 0, 1)[None]
+    for defect in spec.defects:
+        if defect.kind in VISUAL and defect.kind not in CODECS and defect.at(tick):
+            found = spoil(defect, found, [position])
+    bright = (found * light(spec, tick)).clamp(0, 1)
+    return (bright[0].permute(1, 2, 0) * 255 + 0.5).to(torch.uint8).numpy()

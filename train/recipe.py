@@ -1,0 +1,181 @@
+"""A recipe: all that one model's training differs in from another's, read from a TOML file.
+
+What a file leaves out is VR-Thinker's own (paper, section on training) where it is published. Knows names, numbers
+and their limits; no torch, no pictures.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
+
+from vrt_lite.errors import UsageError
+from vrt_lite.profile import Profile, default_profile, load_profile
+
+Precision = Literal["float32", "bfloat16"]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A new model's shape, in the names of transformers' config. Used where `source` is empty."""
+
+    layers: int = 6
+    width: int = 256
+    heads: int = 4
+    kv_heads: int = 2
+    feed_forward: int = 768
+    rope_section: tuple[int, ...] = (8, 12, 12)
+    vocabulary: int = 1024
+    tower_depth: int = 6
+    tower_width: int = 192
+    tower_heads: int = 3
+    tower_feed_forward: int = 512
+    tower_full: tuple[int, ...] = (1, 3, 5)
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """Where training begins: a checkpoint's folder or hub id, or a new model. `lora_rank` 0 trains every weight."""
+
+    source: str = ""
+    shape: Shape = Shape()
+    seed: int = 0
+    precision: Precision = "bfloat16"
+    lora_rank: int = 0
+    gradient_checkpointing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """What is learnt from: "world", or a set of labelled pairs that `vrt-lite eval` reads (`traces`: its written ones).
+
+    Training, sampling, GRPO and tests take seeds of the world from ranges of their own, so that no clip is in two.
+    `hidden` is the share of pairs whose evidence only frames that must be asked for show; `footage` a folder of clips.
+    """
+
+    source: str = "world"
+    traces: str = ""
+    footage: str = ""
+    hidden: float = 0.35
+    workers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Supervised:
+    """Cold start and refinement: the loss is on the model's own turns only."""
+
+    samples: int = 1_200
+    learning_rate: float = 1.5e-6
+    warmup: float = 0.2
+    batch: int = 1
+    accumulation: int = 32
+    betas: tuple[float, ...] = (0.9, 0.999)
+    weight_decay: float = 0.0
+    epochs: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Sampling from a stage's model; a trace is kept if its format and all its judgements are right."""
+
+    queries: int = 20_000
+    samples: int = 4
+    kept_a_query: int = 1
+    temperature: float = 1.0
+    batch: int = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Grpo:
+    """GRPO with the paper's reward: format + accuracy (alpha) + CoT gain (k) + exploratory incentive (eta, omega).
+
+    `rollouts` are written at once, and `batch` of their segments learned from at once, by each process.
+    """
+
+    steps: int = 200
+    queries: int = 64
+    group: int = 8
+    learning_rate: float = 1e-6
+    kl: float = 0.01
+    temperature: float = 1.0
+    alpha: float = 0.5
+    gain: float = 0.2
+    incentive: float = 0.5
+    share: float = 0.2
+    resamples: int = 4
+    rollouts: int = 64
+    batch: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A whole training. `profile` is how the model talks; every stage writes to a folder of its own in the run's."""
+
+    name: str
+    profile: Profile
+    model: Model = Model()
+    data: Data = Data()
+    cold_start: Supervised = Supervised()
+    rejection: Rejection = Rejection()
+    refine: Supervised = field(default_factory=lambda: Supervised(samples=20_000))
+    grpo: Grpo = Grpo()
+
+
+_T = TypeVar("_T")
+
+
+def load_recipe(path: Path) -> Recipe:
+    """Read a recipe; UsageError with file, key, value and what is allowed, if it cannot be used.
+
+    `profile` names a TOML file beside it, as one lies beside a model; VR-Thinker's own without one.
+    """
+    try:
+        with path.open("rb") as file:
+            table: dict[str, Any] = tomllib.load(file)
+    except OSError as error:
+        raise UsageError(f"Recipe {path} cannot be read: {error.strerror}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"Recipe {path} is not valid TOML: {error}.") from error
+    named = table.pop("profile", "")
+    profile = load_profile(path.parent / named) if named else default_profile()
+    try:
+        return _built(Recipe, {"name": path.stem, **table, "profile": profile}, "")
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"Recipe {path}: {error}.") from error
+
+
+def _built(kind: type[_T], values: Mapping[str, Any], prefix: str) -> _T:
+    """A dataclass from a table, each value of the type that its field has."""
+    hints = get_type_hints(kind)
+    known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
+    if unknown := sorted(set(values) - set(known)):
+        raise ValueError(f"{prefix}{unknown[0]} is unknown; known are {', '.join(sorted(known))}")
+    if missing := [n for n, f in known.items() if n not in values and f.default is f.default_factory is MISSING]:
+        raise ValueError(f"{prefix}{missing[0]} is missing")
+    return kind(**{name: _value(hints[name], value, f"{prefix}{name}") for name, value in values.items()})
+
+
+def _value(kind: Any, value: Any, name: str) -> Any:
+    if isinstance(value, Profile):
+        return value
+    if hasattr(kind, "__dataclass_fields__"):
+        if not isinstance(value, dict):
+            raise ValueError(f"{name} = {value!r} is not a table")
+        return _built(kind, value, f"{name}.")
+    if choices := get_args(kind) if kind is Precision else ():
+        if value not in choices:
+            raise ValueError(f"{name} = {value!r} is not one of {', '.join(choices)}")
+        return value
+    if kind in (int, float, bool, str):
+        allowed = (int, float) if kind is float else kind
+        if not isinstance(value, allowed) or (isinstance(value, bool) and kind is not bool):
+            raise ValueError(f"{name} = {value!r} is not a {kind.__name__}")
+        if kind in (int, float) and value < 0:
+            raise ValueError(f"{name} = {value!r} is negative")
+        return kind(value)
+    if not isinstance(value, list) or not all(isinstance(v, int | float) for v in value):
+        raise ValueError(f"{name} = {value!r} is not a list of numbers")
+    return tuple(value)

@@ -1,0 +1,120 @@
+"""Rejection sampling: several traces a query from a stage's model, of which the right ones are kept to learn from.
+
+A trace is kept if every reply could be used as it was, the last is a final answer, and all four of its judgements are
+right. Two files, both only appended to: the traces, and beside them a line a query that has been sampled. What comes
+out depends on recipe, model and cases, not on legs or on the number of processes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import PartialState
+from accelerate.utils import gather_object
+
+from train.cases import Case, Cases, right
+from train.recipe import Recipe
+from train.rewards import well_formed
+from train.rollout import Rollout, open_policy, rollouts
+from train.traces import Trace, append_rows, append_traces, keep_rows, read_rows, read_traces
+from vrt_lite.errors import UsageError
+
+Row = dict[str, Any]
+
+
+def sample(recipe: Recipe, stage_folder: Path, cases: Cases, out: Path, *, minutes: float | None = None) -> bool:
+    """Sample the recipe's queries from a stage's checkpoint; kept traces go to `out`, JSON lines as `train.traces` has.
+
+    True when all are sampled; False when the leg's minutes ended before, and the next call goes on there. Started by
+    torchrun, processes share the queries. A batch at least is done a leg.
+    """
+    ends = None if minutes is None else time.monotonic() + 60 * minutes
+    state, how = PartialState(cpu=not torch.cuda.is_available()), recipe.rejection
+    done = _resumed(out) if state.is_main_process else 0
+    done = max(gather_object([done]))
+    count = min(how.queries, len(cases))
+    together = max(how.batch // how.samples, 1) * state.num_processes
+    if done >= count:
+        return True
+    with open_policy(
+        stage_folder, recipe.profile, device=str(state.device), precision=recipe.model.precision, batch=how.batch
+    ) as policy:
+        for begin in range(done, count, together):
+            turn = range(begin + state.process_index, min(begin + together, count), state.num_processes)
+            mine = [cases[i] for i in turn]
+            made = rollouts(
+                policy, mine, recipe.profile, samples=how.samples, temperature=how.temperature, seed=recipe.model.seed
+            )
+            rows = [_row(group, how.kept_a_query) for group in _by_case(made, mine)]
+            late = ends is not None and time.monotonic() >= ends
+            gathered = gather_object([(rows, late)])
+            if state.is_main_process:
+                _write(out, _in_turn([theirs for theirs, _ in gathered]))
+            if begin + together < count and any(late for _, late in gathered):
+                return False
+    return True
+
+
+def keep(group: Sequence[Rollout], most: int) -> list[Trace]:
+    """At most `most` traces of one query's rollouts, no two the same, earlier ones first."""
+    good = [Trace(r.case.key, tuple(reply.text for reply in r.replies)) for r in group if is_right(r)]
+    return list(dict.fromkeys(good))[:most]
+
+
+def is_right(rollout: Rollout) -> bool:
+    """Whether a trace is fit to learn from: well-formed to its end, and right about every label that there is."""
+    if rollout.trial is None or not well_formed(rollout.rounds):
+        return False
+    winners = {key: preference.winner for key, preference in rollout.trial.verdict.preferences.items()}
+    return all(right(winners, rollout.case.labels).values())
+
+
+def ledger(out: Path) -> Path:
+    """The file beside the traces that tells which queries have been sampled: {key, samples, well_formed, right}."""
+    return out.with_name(f"{out.stem}.sampled.jsonl")
+
+
+def _row(group: Sequence[Rollout], most: int) -> Row:
+    """A query's line, and the replies of its kept traces."""
+    return {
+        "key": group[0].case.key,
+        "samples": len(group),
+        "well_formed": sum(well_formed(rollout.rounds) for rollout in group),
+        "right": sum(map(is_right, group)),
+        "kept": [trace.replies for trace in keep(group, most)],
+    }
+
+
+def _by_case(made: Iterator[Rollout], cases: Sequence[Case]) -> list[list[Rollout]]:
+    """The rollouts of each case, in the cases' order and by number."""
+    groups: dict[str, list[Rollout]] = {case.key: [] for case in cases}
+    for rollout in made:
+        groups[rollout.case.key].append(rollout)
+    return [sorted(group, key=lambda rollout: rollout.number) for group in groups.values() if group]
+
+
+def _in_turn(by_process: Sequence[Sequence[Row]]) -> list[Row]:
+    """The queries' lines in the order of the queries, which processes took in turn."""
+    return [row for turn in itertools.zip_longest(*by_process) for row in turn if row is not None]
+
+
+def _write(out: Path, rows: Sequence[Row]) -> None:
+    """The traces first: a query counts as sampled when its own line is there."""
+    append_traces(out, [Trace(row["key"], tuple(replies)) for row in rows for replies in row["kept"]])
+    append_rows(ledger(out), [{**row, "kept": len(row["kept"])} for row in rows])
+
+
+def _resumed(out: Path) -> int:
+    """How many queries are sampled; traces of a query that a kill left without its line are dropped."""
+    rows = read_rows(ledger(out))
+    traces, kept = len(read_traces(out)), sum(row["kept"] for row in rows)
+    if traces < kept:
+        raise UsageError(f"{out} has {traces} traces, its ledger tells of {kept}: remove both to sample anew.")
+    if traces > kept:
+        keep_rows(out, kept)
+    return len(rows)

@@ -1,0 +1,213 @@
+"""Cold start and refinement: TRL's SFTTrainer on the turns that a perfect judge, or a sampled trace, wrote.
+
+A sample is one case: its replies are played through the judge's own loop, which gives the turns as inference has
+them; the loss is on the replies alone, and one mean over all their tokens in a step, however these are spread over
+micro-batches and processes. What is learned in which step follows from recipe and seed, so that a resumed run goes on
+where it was without rendering what it has seen. Knows TRL; refuses to know what a case shows.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from datasets import Dataset
+from numpy.typing import NDArray
+from transformers import PreTrainedTokenizerFast, PrinterCallback
+from trl import SFTConfig, SFTTrainer
+
+from train.cases import Case, Cases
+from train.checkpoints import LOG, MODEL, OFTEN, SELDOM, Journal, Leg, Resumable, latest
+from train.model import load, small
+from train.recipe import Recipe, Supervised
+from train.rendering import Collator, Rendered, Renderer, segments
+from train.tokenizer import END, PAD, TOKENIZER_FILE
+from train.traces import Trace, replay
+from vrt_lite.errors import UsageError
+from vrt_lite.profile import Profile
+from vrt_lite.protocol.messages import Generated
+
+_LOGGED = 2_000
+"""About as many steps as a log has lines."""
+
+
+def supervise(
+    recipe: Supervised,
+    cases: Cases,
+    *,
+    start: Path | str,
+    run: Path,
+    recipe_all: Recipe,
+    traces: Sequence[Trace] | None = None,
+    minutes: float | None = None,
+    every: float | None = None,
+) -> bool:
+    """Train the model in `start` into RUN/model; True when it is there, False when the leg's `minutes` ended first.
+
+    Learned are the cases' scripts, or `traces` of them. The next call goes on from the last checkpoint, made `every`
+    some minutes and at a leg's end. Raises UsageError for a batch that the processes cannot share.
+    """
+    began = time.monotonic()
+    if (run / MODEL).is_dir():
+        return True
+    run.mkdir(parents=True, exist_ok=True)
+    lessons = _Lessons(cases, traces)
+    numbers = order(len(lessons), recipe, seed=recipe_all.model.seed)
+    arguments = _arguments(recipe, recipe_all, run=run, steps=len(numbers) // (recipe.batch * recipe.accumulation))
+    model, tokenizer = load(recipe_all, start, trainable=True)
+    every = every if every is not None else OFTEN if small(model) else SELDOM
+    leg = Leg(minutes, every=every, began=began)
+    documents = _documents(start, model)
+    trainer = _Tutor(
+        model,
+        args=arguments,
+        train_dataset=Dataset.from_dict({"lesson": numbers}),
+        data_collator=_Teacher(lessons, Renderer(tokenizer, recipe_all.profile), recipe_all.profile, tokenizer.id(PAD)),
+        processing_class=PreTrainedTokenizerFast(
+            tokenizer_file=str(documents / TOKENIZER_FILE), eos_token=END, pad_token=PAD
+        ),
+        callbacks=[leg, Journal(run / LOG, samples_a_step=recipe.batch * recipe.accumulation)],
+    )
+    trainer.documents = documents
+    last = latest(run)
+    trainer.train(resume_from_checkpoint=str(last) if last else None)
+    if leg.over:
+        return False
+    with trainer.written(MODEL) as folder:
+        trainer.save_model(str(folder))
+    trainer.clear()
+    return True
+
+
+def order(count: int, recipe: Supervised, *, seed: int) -> NDArray[np.int64]:
+    """Which of `count` lessons is learned when: whole steps of shuffled epochs, at most `samples` different lessons.
+
+    A last step that the epochs leave short is filled up from the next one. UsageError if there is no lesson.
+    """
+    if not count:
+        raise UsageError("There is nothing to learn from: the cases have no script, or there are no traces.")
+    used, step = min(count, recipe.samples), recipe.batch * recipe.accumulation
+    total = -(-used * recipe.epochs // step) * step
+    shuffled = [np.random.default_rng([seed, epoch]).permutation(used) for epoch in range(-(-total // used))]
+    return np.concatenate(shuffled)[:total]
+
+
+def render(case: Case, replies: Sequence[str], renderer: Renderer, profile: Profile) -> list[Rendered]:
+    """A case with what was written about it, as the model reads it: a row for each context that was written in."""
+    visible, _ = replay(case, replies, profile)
+    told = segments(visible, [Generated(reply) for reply in replies[: len(visible)]])
+    with case.open(profile) as frames:
+        return [renderer.render(segment, frames) for segment in told]
+
+
+class _Lessons:
+    """A case and its replies, by number."""
+
+    def __init__(self, cases: Cases, traces: Sequence[Trace] | None) -> None:
+        self._cases, self._traces = cases, traces
+        self._place = {} if traces is None else {cases[i].key: i for i in range(len(cases))}
+        if traces and (unknown := next((t.key for t in traces if t.key not in self._place), "")):
+            raise UsageError(
+                f"Trace {unknown} is of none of the {len(cases)} cases: give those that it was sampled from."
+            )
+
+    def __len__(self) -> int:
+        return len(self._cases if self._traces is None else self._traces)
+
+    def __getitem__(self, number: int) -> tuple[Case, tuple[str, ...]]:
+        if self._traces is None:
+            case = self._cases[number]
+            return case, case.script
+        trace = self._traces[number]
+        return self._cases[self._place[trace.key]], trace.replies
+
+
+class _Teacher:
+    """The collator: lessons are rendered where they are batched, so that a worker sends bytes, and none is skipped."""
+
+    def __init__(self, lessons: _Lessons, renderer: Renderer, profile: Profile, pad_id: int) -> None:
+        self._lessons, self._renderer, self._profile = lessons, renderer, profile
+        self._collate = Collator(pad_id)
+
+    def __call__(self, rows: Sequence[Mapping[str, int]]) -> dict[str, torch.Tensor]:
+        rendered: list[Rendered] = []
+        for row in rows:
+            case, replies = self._lessons[row["lesson"]]
+            rendered += render(case, replies, self._renderer, self._profile)
+        return self._collate(rendered)
+
+
+class _Tutor(Resumable, SFTTrainer):
+    """TRL's trainer, with a loss that is right over micro-batches."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        # The class says no, and the Trainer would then weigh every micro-batch alike, however much of it is learned.
+        self.model_accepts_loss_kwargs = True
+        self.remove_callback(PrinterCallback)
+
+    def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **options: Any) -> Any:
+        """As TRL has it. Padding stands on the right, where nothing before it looks: a mask would only cost time."""
+        inputs["attention_mask"] = torch.ones_like(inputs["attention_mask"])
+        return super().compute_loss(model, inputs, *args, **options)
+
+
+def _arguments(recipe: Supervised, recipe_all: Recipe, *, run: Path, steps: int) -> SFTConfig:
+    """The Trainer's options: none of its data preparation, its saving left to `checkpoints`."""
+    processes = int(os.environ.get("WORLD_SIZE", "1"))  # torchrun's and accelerate's
+    batch, accumulation = _shared(recipe, processes)
+    gpu = torch.cuda.is_available()
+    return SFTConfig(
+        output_dir=str(run),
+        per_device_train_batch_size=batch,
+        gradient_accumulation_steps=accumulation,
+        num_train_epochs=1,
+        learning_rate=recipe.learning_rate,
+        lr_scheduler_type="cosine",
+        warmup_steps=recipe.warmup,
+        weight_decay=recipe.weight_decay,
+        adam_beta1=recipe.betas[0],
+        adam_beta2=recipe.betas[1],
+        bf16=gpu and recipe_all.model.precision == "bfloat16",
+        use_cpu=not gpu,
+        ddp_backend="gloo" if processes > 1 and not gpu else None,
+        ddp_find_unused_parameters=False,
+        activation_checkpointing=recipe_all.model.gradient_checkpointing,
+        seed=recipe_all.model.seed,
+        train_sampling_strategy="sequential",
+        dataloader_num_workers=recipe_all.data.workers,
+        dataloader_pin_memory=gpu,
+        dataset_kwargs={"skip_prepare_dataset": True},
+        remove_unused_columns=False,
+        max_length=None,
+        save_strategy="steps",
+        save_steps=steps,
+        logging_steps=max(1, steps // _LOGGED),
+        logging_nan_inf_filter=False,
+        log_level="error",
+        log_level_replica="error",
+        disable_tqdm=True,
+        report_to="none",
+    )
+
+
+def _shared(recipe: Supervised, processes: int) -> tuple[int, int]:
+    """Batch and accumulation of each process, so that a step learns the same whatever their number."""
+    if recipe.accumulation % processes == 0:
+        return recipe.batch, recipe.accumulation // processes
+    if recipe.batch % processes == 0:
+        return recipe.batch // processes, recipe.accumulation
+    raise UsageError(
+        f"{processes} processes cannot share a step of batch = {recipe.batch} and accumulation = "
+        f"{recipe.accumulation}: one of the two must be a multiple of {processes}."
+    )
+
+
+def _documents(start: Path | str, model: Any) -> Path:
+    """The folder that the model's tokenizer and so on come from."""
+    return Path(start) if Path(start).is_dir() else Path(model.name_or_path)

@@ -1,0 +1,120 @@
+"""The vision tower, fed with bytes, and fast in training: all frames of one size run as one batch.
+
+transformers runs window attention one window at a time. For frames of one size windows and rotary tables are constants,
+so that here every temporal patch is a row of a batch, and a mask tells the windows apart; equal to the stock tower to
+rounding. Knows transformers' modules of Qwen2.5-VL; refuses to know text.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.vision_utils import get_vision_position_ids
+
+_PATCHES_A_CELL = 4
+Tables = tuple[Tensor, Tensor, Tensor]
+
+
+def take_bytes(visual: Any, *, mean: Sequence[float], std: Sequence[float]) -> None:
+    """Let a tower take patches of bytes, (count, 1176), and normalise them itself.
+
+    Bytes are a fourth of what workers and devices have to be sent. They are exact in every type that a model's pixels
+    are cast to on their way, bfloat16 included.
+    """
+    kept: dict[torch.device, tuple[Tensor, Tensor]] = {}
+    visual.normalised = lambda pixels: _normalised(pixels, _constants(kept, pixels.device, mean, std))
+    visual.patch_embed.register_forward_pre_hook(lambda _, given: (visual.normalised(given[0]), *given[1:]))
+
+
+def batch_frames(visual: Any) -> None:
+    """Let a tower run all frames of one size at once; `take_bytes` comes first."""
+    visual.tables = {}
+    visual.forward = types.MethodType(_forward, visual)
+    for block in visual.blocks:
+        block.forward = types.MethodType(_block, block)
+
+
+def _constants(
+    kept: dict[torch.device, tuple[Tensor, Tensor]], device: torch.device, mean: Sequence[float], std: Sequence[float]
+) -> tuple[Tensor, Tensor]:
+    """Scale and shift of each of a patch's values: (byte / 255 - mean) / std. Closed over: no cast rounds it."""
+    if device not in kept:
+        m, s = (torch.tensor(values, dtype=torch.float64).repeat_interleave(2 * 14 * 14) for values in (mean, std))
+        kept[device] = ((1 / (255 * s)).float().to(device), (-m / s).float().to(device))
+    return kept[device]
+
+
+def _normalised(pixels: Tensor, constants: tuple[Tensor, Tensor]) -> Tensor:
+    scale, shift = constants
+    return torch.addcmul(shift, pixels.float(), scale)
+
+
+def _forward(self: Any, hidden_states: Tensor, grid_thw: Tensor, **_: Any) -> BaseModelOutputWithPooling:
+    """The tower's forward: patches (count, 1176) and grids (pictures, 3) to embeddings (count / 4, width)."""
+    weight = self.patch_embed.proj.weight
+    x = functional.linear(self.normalised(hidden_states).to(weight.dtype), weight.flatten(1))
+    grids = [(t, h, w) for t, h, w in grid_thw.tolist()]
+    sizes = list(dict.fromkeys((h, w) for _, h, w in grids))
+    if len(sizes) == 1:
+        return _output(x, _seen(self, x, *sizes[0]))
+    owner = torch.tensor([sizes.index((h, w)) for t, h, w in grids for _ in range(t * h * w)])
+    rows = [(owner == number).nonzero()[:, 0].to(x.device) for number in range(len(sizes))]
+    seen = torch.cat([_seen(self, x[mine], *size) for mine, size in zip(rows, sizes, strict=True)])
+    return _output(x, seen[torch.cat(rows)[::_PATCHES_A_CELL].argsort()])
+
+
+def _output(x: Tensor, merged: Tensor) -> BaseModelOutputWithPooling:
+    return BaseModelOutputWithPooling(last_hidden_state=x, pooler_output=merged)
+
+
+def _seen(visual: Any, x: Tensor, rows: int, columns: int) -> Tensor:
+    """Embeddings (count / 4, width) of embedded patches (count, width), all of frames of one size."""
+    return visual.merger(_blocks(visual, x.view(-1, rows * columns, x.shape[-1]), rows, columns).flatten(0, 1))
+
+
+def _blocks(visual: Any, x: Tensor, rows: int, columns: int) -> Tensor:
+    """All blocks on temporal patches of one size: (units, rows·columns, width)."""
+    cos, sin, windows = _tables(visual, rows, columns, x.device)
+    for number, block in enumerate(visual.blocks):
+        x = block(x, cos, sin, None if number in visual.fullatt_block_indexes else windows)
+    return x
+
+
+def _block(self: Any, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None) -> Tensor:
+    """A block's forward. It is called as a module, so that what is hooked to that (checkpointing, sharding) works."""
+    x = x + _attention(self.attn, self.norm1(x), cos, sin, mask)
+    return x + self.mlp(self.norm2(x))
+
+
+def _attention(attention: Any, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None) -> Tensor:
+    units, count, width = x.shape
+    q, k, v = attention.qkv(x).view(units, count, 3, attention.num_heads, -1).permute(2, 0, 3, 1, 4)
+    q, k = (_turned(part, cos, sin).to(v.dtype) for part in (q, k))
+    out = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=attention.scaling)
+    return attention.proj(out.transpose(1, 2).reshape(units, count, width))
+
+
+def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary positions, in float32 as the stock tower has it."""
+    half = x.shape[-1] // 2
+    x = x.float()
+    return x * cos + torch.cat((-x[..., half:], x[..., :half]), dim=-1) * sin
+
+
+def _tables(visual: Any, rows: int, columns: int, device: torch.device) -> Tables:
+    """Of a frame of this size: cosines and sines (patches, head width), and which patches share a window."""
+    key = (rows, columns, device)
+    if key not in visual.tables:
+        grid = torch.tensor([[1, rows, columns]])
+        place = get_vision_position_ids(grid, visual.spatial_merge_size).to(device)
+        cos, sin = visual.rotary_pos_emb(torch.empty(0, device=device), place)
+        side = visual.window_size // visual.patch_size
+        window = (place // side * torch.tensor([columns, 1], device=device)).sum(1)
+        visual.tables[key] = (cos.float(), sin.float(), window[:, None] == window[None, :])
+    return visual.tables[key]

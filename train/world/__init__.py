@@ -1,0 +1,98 @@
+"""A world of labelled pairs: a coloured shape over natural grounds, with known faults, drawn from a seed.
+
+    values -> draw, faults, captions -> scene       what a pair is; NumPy only
+    labels, script                                  what is right, and what a perfect judge says of it; pure
+    grounds, effects, coding, render, store         its pictures; torch
+    files                                           the same as mp4 files
+
+A scene follows from its seed and the share of hidden pairs alone. No two are alike, and no range shares a clip with
+another; test seeds also have textures and photographs of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import overload
+
+from train.cases import Case, Cases
+from train.world.draw import RANGE, TEST_RANGE, scene
+from train.world.labels import labels_of
+from train.world.script import asks
+from train.world.script import script as written
+from train.world.store import Opening
+from train.world.values import Scene
+from vrt_lite.errors import UsageError
+from vrt_lite.judge import Pair
+
+__all__ = ["GRPO", "SAMPLE", "TEST", "TRAIN", "Scene", "World", "case_of", "scene", "write_mp4", "write_set"]
+
+TRAIN, SAMPLE, GRPO, TEST = 0, RANGE, 2 * RANGE, TEST_RANGE * RANGE
+"""The first seeds of ranges that share no pair."""
+_FOOTAGE_EVERY = 5
+
+
+class World(Sequence[Case]):
+    """The cases of seeds `first` to `first + count - 1`, each made when it is asked for.
+
+    `hidden` is the share of pairs of which a label cannot be known from the frames shown first. With `footage`, every
+    fifth case is one of those instead, in their order. UsageError if the seeds leave their range.
+    """
+
+    def __init__(
+        self, first: int, count: int, *, hidden: float = 0.35, device: str = "cpu", footage: Cases | None = None
+    ) -> None:
+        if first < 0 or count < 0 or (count and first // RANGE != (first + count - 1) // RANGE):
+            raise UsageError(f"Seeds {first} to {first + count - 1} leave their range: each holds {RANGE} seeds.")
+        self._seeds = range(first, first + count)
+        self._hidden = hidden
+        self._device = device
+        self._footage = footage or ()
+
+    def __len__(self) -> int:
+        return len(self._seeds)
+
+    @overload
+    def __getitem__(self, index: int) -> Case: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Case]: ...
+    def __getitem__(self, index: int | slice) -> Case | list[Case]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        seed = self._seeds[index]
+        place = seed - self._seeds.start
+        if self._footage and place % _FOOTAGE_EVERY == _FOOTAGE_EVERY - 1:
+            return self._footage[place // _FOOTAGE_EVERY % len(self._footage)]
+        return case_of(scene(seed, hidden=self._hidden), device=self._device)
+
+    def __iter__(self) -> Iterator[Case]:
+        return (self[i] for i in range(len(self)))
+
+
+def case_of(drawn: Scene, *, device: str = "cpu") -> Case:
+    """A scene as a case."""
+    kinds = sorted({defect.kind for clip in drawn.clips for defect in clip.defects})
+    return Case(
+        key=f"world:{drawn.seed}",
+        pair=Pair(drawn.caption, (drawn.clips[0].seconds, drawn.clips[1].seconds)),
+        labels=labels_of(drawn),
+        open=Opening(drawn, device),
+        defects=tuple(kinds),
+        evidence=tuple(ref for call in asks(drawn) for ref in call),
+        hidden=drawn.hidden,
+        script=written(drawn),
+    )
+
+
+def write_mp4(pair: Case | Scene, folder: Path, *, device: str = "cpu") -> tuple[Path, Path]:
+    """Write the pair as two mp4 files (`files.write_mp4`)."""
+    from train.world.files import write_mp4 as write  # noqa: PLC0415 - PyAV, only where files are written
+
+    return write(pair, folder, device=device)
+
+
+def write_set(folder: Path, first: int, count: int, *, device: str = "cpu", hidden: float = 0.35) -> Path:
+    """Write labelled pairs and their table, as `vrt-lite eval` reads them (`files.write_set`)."""
+    from train.world.files import write_set as write  # noqa: PLC0415 - PyAV, only where files are written
+
+    return write(folder, first, count, device=device, hidden=hidden)

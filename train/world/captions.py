@@ -1,0 +1,104 @@
+"""What pairs are captioned: sentences that the pictures confirm or deny, and sentences that they can do neither to."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from train.world.values import Looks
+
+_CHECKED = (
+    "A {colour} {form} moving {direction}.",
+    "A {colour} {form} moving {direction}.",
+    "A {colour} {form} moving {direction}.",
+    "A {colour} {form} moves {direction}.",
+    "A video of a {colour} {form} that moves {direction}.",
+    "The {colour} {form} moves {direction} across the picture.",
+    "{direction}: a {colour} {form} crosses the scene.",
+)
+_STYLES = (
+    "",
+    "",
+    "A cinematic shot of ",
+    "A slow close-up of ",
+    "An aerial view of ",
+    "Anime style: ",
+    "A watercolour painting of ",
+    "Documentary footage of ",
+    "A low-angle shot of ",
+    "In slow motion, ",
+)
+_WHO = (
+    "an old fisherman",
+    "a woman in a raincoat",
+    "two children",
+    "a golden retriever",
+    "a tabby cat",
+    "a white horse",
+    "a flock of geese",
+    "a robot",
+    "an astronaut",
+    "a street musician",
+    "a cook",
+    "a ballet dancer",
+    "a small sailing boat",
+    "a steam train",
+    "a vintage car",
+    "a hot-air balloon",
+    "a fox",
+    "a paper lantern",
+    "a waterfall",
+    "a campfire",
+    "a bowl of noodles",
+    "a wind turbine",
+    "a medieval knight",
+    "a jellyfish",
+)
+_DOES = (
+    "waiting",
+    "turning around",
+    "walking slowly",
+    "running",
+    "glowing softly",
+    "drifting",
+    "resting",
+    "dancing",
+    "shaking in the wind",
+    "looking up",
+    "making a sharp turn",
+    "coming closer",
+    "fading away",
+    "jumping",
+)
+_WHERE = (
+    "in a lush forest",
+    "on a crowded market",
+    "at the edge of a cliff",
+    "under a stormy sky",
+    "on an empty beach at dawn",
+    "in a neon-lit alley",
+    "beside a frozen lake",
+    "in a sunlit kitchen",
+    "on the surface of the moon",
+    "between tall buildings",
+    "in deep water",
+    "on a snowy mountain road",
+    "in an old library",
+    "during a festival",
+)
+_NOTHING = 0.04  # share of the captions that are empty
+
+
+def checked(rng: np.random.Generator, wanted: Looks) -> str:
+    """A caption that asks for these looks."""
+    text = _CHECKED[int(rng.integers(len(_CHECKED)))]
+    text = text.format(colour=wanted.colour, form=wanted.form, direction=wanted.direction)
+    return text[0].upper() + text[1:]
+
+
+def arbitrary(rng: np.random.Generator) -> str:
+    """A caption of which the world's pictures show nothing, or none at all ("")."""
+    if rng.random() < _NOTHING:
+        return ""
+    style, who, does, where = (words[int(rng.integers(len(words)))] for words in (_STYLES, _WHO, _DOES, _WHERE))
+    text = f"{style}{who} {does} {where}."
+    return text[0].upper() + text[1:]

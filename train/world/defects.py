@@ -1,0 +1,110 @@
+"""The faults that a clip can have: which there are, how strong a level is, and what those of motion do to time.
+
+Pure numbers. What a fault does to pixels is `effects`' and `coding`'s. Lengths are in halves of the shorter side.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, get_args
+
+from train.world.values import FIRST, ClipSpec, Defect, Moving, Visual
+
+VISUAL: tuple[Visual, ...] = get_args(Visual)
+MOTION: tuple[Moving, ...] = get_args(Moving)
+CODECS = ("h264", "h265")
+WORDS = {1: "slight", 2: "clear", 3: "strong"}
+
+STRENGTH: dict[Visual | Moving, tuple[float, float, float]] = {
+    "blur": (0.015, 0.028, 0.05),  # standard deviation
+    "noise": (0.05, 0.10, 0.20),  # standard deviation, of a range of 1
+    "blocks": (0.45, 0.75, 1.0),  # share of a block's mean in each of its pixels
+    "banding": (9, 6, 4),  # steps of a channel
+    "haze": (0.30, 0.48, 0.68),  # share of a light grey
+    "sharpening": (1.5, 3.0, 6.0),  # gain of what a blur takes away
+    "colour": (0.25, 0.45, 0.75),  # how far a channel's gain is from 1
+    "h264": (38, 43, 48),  # quantiser
+    "h265": (38, 43, 48),
+    "stutter": (2, 3, 5),  # ticks that a picture is held
+    "jitter": (0.035, 0.07, 0.13),  # how far the picture is thrown
+    "flicker": (0.13, 0.24, 0.40),  # share of the light that comes and goes
+    "ghosting": (1.5, 2.5, 4.0),  # ticks between the picture and its ghost
+    "freeze": (1, 1, 1),
+    "reversal": (1, 1, 1),
+    "warping": (0.025, 0.05, 0.09),  # how far the picture is bent
+}
+
+_GOLDEN = 2.399963  # radians: neighbouring ticks are thrown to nearly opposite sides, and no two alike
+
+Step = Literal["on", "still", "jump", "back", "shake", "flash", "double", "bend"]
+
+
+def strength(defect: Defect) -> float:
+    """The number behind a level, in the unit of its kind."""
+    return STRENGTH[defect.kind][defect.level - 1]
+
+
+def tick_of(position: float) -> int:
+    """The tick that a time belongs to."""
+    return math.floor(position + 0.5)
+
+
+def content_time(clip: ClipSpec, position: float) -> float:
+    """Which moment of what was filmed is shown at a time (both in ticks): held, frozen or reversed."""
+    tick = tick_of(position)
+    for defect in clip.defects:
+        if not defect.at(tick):
+            continue
+        if defect.kind == "freeze":
+            return float(defect.first)
+        if defect.kind == "reversal":
+            return defect.first + defect.last - position
+        if defect.kind == "stutter":
+            return float(_held(defect, tick))
+    return position
+
+
+def _held(defect: Defect, tick: int) -> int:
+    """The tick whose picture is held at `tick`. Never one before a first-shown tick, which is spared."""
+    hold = int(strength(defect))
+    begin = (tick - defect.seed) // hold * hold + defect.seed
+    floor = max((shown for shown in FIRST if shown <= tick), default=0) if defect.spares else 0
+    return max(begin, floor, defect.first)
+
+
+def throw(clip: ClipSpec, tick: int) -> tuple[float, float]:
+    """Where jitter throws the whole picture at a tick."""
+    x = y = 0.0
+    for defect in clip.defects:
+        if defect.kind == "jitter" and defect.at(tick):
+            angle = defect.seed + _GOLDEN * tick
+            x, y = x + strength(defect) * math.cos(angle), y + strength(defect) * math.sin(angle)
+    return x, y
+
+
+def light(clip: ClipSpec, tick: int) -> float:
+    """What flicker multiplies the light by at a tick: more on even ones, less on odd ones."""
+    factor = 1.0
+    for defect in clip.defects:
+        if defect.kind == "flicker" and defect.at(tick):
+            factor *= 1 + strength(defect) * (1 if tick % 2 == 0 else -1)
+    return factor
+
+
+def step(clip: ClipSpec, tick: int) -> Step:
+    """What is seen to happen from a tick to the next, in one word; "on" is an even move."""
+    here = {defect.kind for defect in clip.defects if defect.at(tick) and defect.at(tick + 1)}
+    way = content_time(clip, tick + 1) - content_time(clip, tick)
+    words: tuple[tuple[bool, Step], ...] = (
+        ("flicker" in here, "flash"),
+        ("jitter" in here, "shake"),
+        ("warping" in here, "bend"),
+        ("ghosting" in here, "double"),
+        (way < -0.5, "back"),
+        (way < 0.5, "still"),
+        (way > 1.5, "jump"),
+    )
+    for holds, word in words:
+        if holds:
+            return word
+    return "on"

@@ -1,0 +1,266 @@
+"""Draws a pair from its seed: size, clock, shots, subject, caption, faults. Chance is NumPy's alone.
+
+What is drawn can be known from the pictures. Slight faults need twins (both clips over the same ground); two clips
+with one kind of fault have it at one level or two levels apart; where dimensions disagree the overall points differ
+by two at least, or not at all. What cannot be known is drawn again.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TypeVar, get_args
+
+import numpy as np
+
+from train.world.captions import arbitrary, checked
+from train.world.faults import of_motion, placed
+from train.world.grounds import POOL, photographs
+from train.world.labels import Points, alignment, labels, labels_of, points, points_of
+from train.world.values import (
+    GAPS,
+    TICKS,
+    Camera,
+    ClipSpec,
+    Colour,
+    Defect,
+    Direction,
+    Form,
+    Ground,
+    Looks,
+    Rgb,
+    Scene,
+    Shot,
+    Stuff,
+    Thing,
+)
+
+COLOURS: dict[Colour, Rgb] = {
+    "red": (0.86, 0.12, 0.12),
+    "green": (0.12, 0.70, 0.20),
+    "blue": (0.12, 0.25, 0.88),
+    "yellow": (0.95, 0.85, 0.12),
+    "white": (0.96, 0.96, 0.96),
+    "purple": (0.60, 0.18, 0.75),
+}
+FORMS: tuple[Form, ...] = get_args(Form)
+DIRECTIONS: dict[Direction, tuple[int, int]] = {"left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1)}
+SIZES = ((252, 140), (252, 140), (252, 140), (140, 252), (188, 188), (216, 162), (162, 216), (168, 210), (322, 138))
+"""Width and height: 16:9 most often, 9:16, 1:1, 4:3, 3:4, 4:5 and 21:9; about 35 000 pixels each."""
+RATES = (8, 10, 12, 15, 16, 20, 24, 25, 30, 48, 50, 60)
+LONGEST_SECONDS = 60
+RANGE = 10**9
+TEST_RANGE = 3
+"""Seeds are in ranges of a billion; from this one on they show textures and photographs that no other does."""
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What both clips share: who may look at what, and how fast the camera goes."""
+
+    seed: int
+    pace: str
+    twins: bool
+
+    @property
+    def family(self) -> int:
+        return self.seed // RANGE
+
+
+def scene(seed: int, *, hidden: float = 0.35) -> Scene:
+    """The pair of a seed. `hidden` is the chance that a label cannot be known from the frames shown first."""
+    rng = np.random.default_rng((seed, 6))
+    concealed = bool(rng.random() < hidden)
+    while True:
+        drawn = _drawn(rng, seed, concealed)
+        if drawn.hidden == concealed and _knowable(drawn, rng):
+            return drawn
+
+
+def _drawn(rng: np.random.Generator, seed: int, concealed: bool) -> Scene:
+    still = not concealed and rng.random() < 0.08
+    plan = _Plan(seed, "still" if still else _pick(rng, ("fast", "fast", "slow")), bool(rng.random() < 0.6))
+    wanted, caption, looks = _asked(rng, still)
+    moving = () if still else of_motion(rng, concealed)
+    if concealed or moving:
+        plan = replace(plan, pace="fast")
+    clips = _clips(rng, plan, looks)
+    tints = plan.twins and looks[0] == looks[1] and alignment(wanted, looks[0]) == 0
+    a, b = placed(rng, clips, moving, twins=plan.twins, tints=tints, concealed=concealed)
+    if plan.twins and _alike(a, b) and looks[0] == looks[1]:
+        clips = (clips[0], _elsewhere(rng, clips[1]))
+    pair = (_with(clips[0], a), _with(clips[1], b))
+    found = Scene(seed, caption, wanted, pair, False)
+    return replace(found, hidden=labels_of(found) != _labels_at_first(found))
+
+
+def _alike(a: tuple[Defect, ...], b: tuple[Defect, ...]) -> bool:
+    """Whether two clips have the same faults but for their grain."""
+    return [replace(d, seed=0) for d in a] == [replace(d, seed=0) for d in b]
+
+
+def _labels_at_first(drawn: Scene) -> dict[str, int]:
+    """The labels of what the frames that are shown first have."""
+    seen = (
+        points(tuple(d for d in clip.defects if not d.hidden), alignment(drawn.wanted, clip.looks))
+        for clip in drawn.clips
+    )
+    return dict(labels(*seen))
+
+
+def _knowable(drawn: Scene, rng: np.random.Generator) -> bool:
+    """Whether the overall label stands on more than one point, where dimensions disagree."""
+    a, b = points_of(drawn)
+    signs = {np.sign(x - y) for x, y in zip(_each(a), _each(b), strict=True)}
+    if not {-1, 1} <= signs:
+        return True
+    apart = abs(a.total - b.total)
+    return apart >= 2 or (apart == 0 and bool(rng.random() < 0.3))
+
+
+def _each(p: Points) -> tuple[int, int, int]:
+    return p.ta, p.vq, p.mq
+
+
+def _asked(rng: np.random.Generator, still: bool) -> tuple[Looks | None, str, tuple[Looks | None, Looks | None]]:
+    """What the caption asks for, the caption, and how each clip's subject looks (None: it has none)."""
+    if still:
+        return None, arbitrary(rng), (None, None)
+    some = Looks(_pick(rng, tuple(COLOURS)), _pick(rng, FORMS), _pick(rng, tuple(DIRECTIONS)))
+    if rng.random() < 0.35:
+        shown = _pick(rng, ((None, None), (None, None), (some, some), (some, _other(rng, some, 2))))
+        return None, arbitrary(rng), shown
+    caption = checked(rng, some)
+    case = rng.random()
+    if case < 0.33:
+        return some, caption, (some, some)
+    wrong = 1 if rng.random() < 0.8 else 2
+    if case < 0.45:
+        same = _other(rng, some, wrong)
+        return some, caption, (same, same)
+    bad = None if rng.random() < 0.15 else _other(rng, some, wrong)
+    return some, caption, (some, bad) if rng.random() < 0.5 else (bad, some)
+
+
+def _other(rng: np.random.Generator, looks: Looks, wrong: int) -> Looks:
+    """The looks with `wrong` of the three changed."""
+    for name in rng.permutation(3)[:wrong]:
+        if name == 0:
+            looks = replace(looks, colour=_pick(rng, tuple(c for c in COLOURS if c != looks.colour)))
+        elif name == 1:
+            looks = replace(looks, form=_pick(rng, tuple(f for f in FORMS if f != looks.form)))
+        else:
+            looks = replace(looks, direction=_pick(rng, tuple(d for d in DIRECTIONS if d != looks.direction)))
+    return looks
+
+
+def _clips(
+    rng: np.random.Generator, plan: _Plan, looks: tuple[Looks | None, Looks | None]
+) -> tuple[ClipSpec, ClipSpec]:
+    """Both clips without faults; twins share all but the subject."""
+    a = _clip(rng, plan, looks[0])
+    if not plan.twins:
+        size = (a.width, a.height) if rng.random() < 0.8 else None
+        return a, _clip(rng, plan, looks[1], size=size)
+    subject = _subject(rng, looks[1], (a.width, a.height))
+    if looks[0] == looks[1]:
+        subject = a.subject
+    return a, replace(a, looks=looks[1], subject=subject, occluder=a.occluder if subject else None)
+
+
+def _clip(
+    rng: np.random.Generator, plan: _Plan, looks: Looks | None, *, size: tuple[int, int] | None = None
+) -> ClipSpec:
+    width, height = size or _pick(rng, SIZES)
+    fps = _pick(rng, RATES)
+    shortest = max(1.0, TICKS / fps)
+    seconds = math.exp(_between(rng, math.log(shortest), math.log(LONGEST_SECONDS)))
+    frames = min(max(TICKS, round(seconds * fps)), LONGEST_SECONDS * fps)
+    subject = _subject(rng, looks, (width, height))
+    occluder = _occluder(rng, (width, height)) if subject and rng.random() < 0.18 else None
+    return ClipSpec(width, height, fps, frames, _shots(rng, plan), looks, subject, occluder)
+
+
+def _shots(rng: np.random.Generator, plan: _Plan) -> tuple[Shot, ...]:
+    """One shot, sometimes two, rarely three. A cut comes early in its gap, before the gap's window."""
+    count = 0 if plan.pace == "still" else _pick(rng, (0,) * 74 + (1,) * 22 + (2,) * 4)
+    gaps = sorted(int(g) for g in rng.permutation(len(GAPS))[:count])
+    starts = (0, *(GAPS[g][0] + int(rng.integers(1, 5)) for g in gaps))
+    return tuple(Shot(start, _ground(rng, plan), _camera(rng, plan)) for start in starts)
+
+
+def _ground(rng: np.random.Generator, plan: _Plan) -> Ground:
+    stuff: Stuff = _pick(rng, ("leaves", "leaves", "leaves", "leaves", "photo", "photo", "photo", "clouds", "clouds"))
+    flip = bool(rng.random() < 0.5)
+    gain = (_between(rng, 0.93, 1.07), _between(rng, 0.93, 1.07), _between(rng, 0.93, 1.07))
+    if stuff == "photo":
+        return Ground(stuff, _pick(rng, photographs(test=plan.family >= TEST_RANGE)), flip, (0, 1, 2), gain)
+    kept = 1 if plan.family >= TEST_RANGE else 0
+    r, g, b = (int(i) for i in rng.permutation(3))
+    return Ground(stuff, str(kept * POOL + int(rng.integers(POOL))), flip, (r, g, b), gain)
+
+
+def _camera(rng: np.random.Generator, plan: _Plan) -> Camera:
+    centre = (_between(rng, 0.35, 0.65), _between(rng, 0.35, 0.65))
+    if plan.pace == "still":
+        return Camera(centre, _between(rng, 1.0, 1.6))
+    speed = _between(rng, 0.06, 0.11) if plan.pace == "fast" else _between(rng, 0.025, 0.045)
+    angle = _between(rng, 0, 2 * math.pi)
+    zoom = _between(rng, -0.007, 0.007) if rng.random() < 0.4 else 0.0
+    # Zooming in must not run out of the ground's own pixels: a picture without a fault is sharp.
+    scale = _between(rng, 1.0, 1.5) * math.exp(max(zoom, 0.0) * (TICKS - 1))
+    return Camera(centre, scale, (speed * math.cos(angle), speed * math.sin(angle)), zoom)
+
+
+def _subject(rng: np.random.Generator, looks: Looks | None, size: tuple[int, int]) -> Thing | None:
+    """The thing that crosses most of the picture in its direction."""
+    if looks is None:
+        return None
+    wide, high = size[0] / min(size), size[1] / min(size)
+    radius = _between(rng, 0.24, 0.42)
+    x, y = DIRECTIONS[looks.direction]
+    aside = _between(rng, -0.5, 0.5) * (high if x else wide)
+    reach = 0.62 * (wide if x else high)
+    begin = (-reach * x, aside) if x else (aside, -reach * y)
+    end = (reach * x, aside) if x else (aside, reach * y)
+    r, g, b = (min(max(c + _between(rng, -0.05, 0.05), 0.0), 1.0) for c in COLOURS[looks.colour])
+    return Thing(looks.form, (r, g, b), radius, begin, end, _between(rng, -0.2, 0.2))
+
+
+def _occluder(rng: np.random.Generator, size: tuple[int, int]) -> Thing:
+    """A dark bar, or a leaf that drifts, in front of the subject's way."""
+    wide = size[0] / min(size)
+    tone = _between(rng, 0.08, 0.3)
+    rgb = (tone, tone * _between(rng, 0.7, 1.0), tone * _between(rng, 0.4, 0.8))
+    x = _between(rng, -0.6, 0.6) * wide
+    if rng.random() < 0.6:
+        return Thing("bar", rgb, _between(rng, 0.1, 0.22), (x, 0.0), (x, 0.0))
+    y = _between(rng, -0.6, 0.6)
+    return Thing("circle", rgb, _between(rng, 0.25, 0.4), (x, y), (x + _between(rng, -0.5, 0.5), y))
+
+
+def _elsewhere(rng: np.random.Generator, clip: ClipSpec) -> ClipSpec:
+    """The same clip filmed a little further along: alike in all that counts, and not the same picture."""
+    dx, dy = _between(rng, 0.1, 0.3), _between(rng, -0.2, 0.2)
+    moved = (replace(s, camera=replace(s.camera, centre=_shifted(s.camera.centre, dx, dy))) for s in clip.shots)
+    return replace(clip, shots=tuple(moved))
+
+
+def _shifted(centre: tuple[float, float], dx: float, dy: float) -> tuple[float, float]:
+    return centre[0] + dx, centre[1] + dy
+
+
+def _with(clip: ClipSpec, defects: tuple[Defect, ...]) -> ClipSpec:
+    """The clip with its faults. One that is frozen throughout never comes to its later shots."""
+    frozen = any(d.kind == "freeze" and not d.brief for d in defects)
+    return replace(clip, defects=defects, shots=clip.shots[:1] if frozen else clip.shots)
+
+
+def _pick(rng: np.random.Generator, options: tuple[_T, ...]) -> _T:
+    return options[int(rng.integers(len(options)))]
+
+
+def _between(rng: np.random.Generator, low: float, high: float) -> float:
+    return float(rng.uniform(low, high))

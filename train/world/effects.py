@@ -1,0 +1,97 @@
+"""What a visual fault does to pixels. Tensors (n, 3, height, width) of light in 0..1; torch, any device.
+
+A fault of a region leaves every other pixel as it is. Lengths follow the picture's shorter side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - its usual name
+from torch import Tensor
+
+from train.world.defects import strength
+from train.world.values import Defect
+
+_BLOCK = 8 / 70  # a block's side in halves of the shorter side: 8 pixels of 140
+_HALO = 0.02
+_MIST = 0.82
+
+
+def spoil(defect: Defect, pictures: Tensor, positions: Sequence[float]) -> Tensor:
+    """The pictures with the fault in them; `positions` are their times in ticks, which tell one grain from another."""
+    changed = _EFFECTS[defect.kind](defect, pictures, positions).clamp(0, 1)
+    if defect.region is None:
+        return changed
+    height, width = pictures.shape[-2:]
+    left, top, right, bottom = defect.region
+    rows, columns = slice(round(top * height), round(bottom * height)), slice(round(left * width), round(right * width))
+    whole = pictures.clone()
+    whole[..., rows, columns] = changed[..., rows, columns]
+    return whole
+
+
+def soften(pictures: Tensor, deviation: float) -> Tensor:
+    """A Gaussian blur; `deviation` in halves of the shorter side."""
+    sigma = deviation * min(pictures.shape[-2:]) / 2
+    reach = max(1, math.ceil(2.5 * sigma))
+    taps = torch.arange(-reach, reach + 1, dtype=torch.float32)
+    kernel = torch.exp(-0.5 * (taps / sigma) ** 2)
+    kernel = (kernel / kernel.sum()).to(pictures.device)
+    padded = F.pad(pictures, (reach, reach, reach, reach), mode="replicate")
+    across = F.conv2d(padded, kernel.view(1, 1, 1, -1).expand(3, 1, 1, -1), groups=3)
+    return F.conv2d(across, kernel.view(1, 1, -1, 1).expand(3, 1, -1, 1), groups=3)
+
+
+def _blur(defect: Defect, pictures: Tensor, positions: Sequence[float]) -> Tensor:
+    return soften(pictures, strength(defect))
+
+
+def _noise(defect: Defect, pictures: Tensor, positions: Sequence[float]) -> Tensor:
+    """Grain that is new in each frame and the same whenever that frame is asked for."""
+    grains: list[Tensor] = []
+    for position in positions:
+        chance = torch.Generator().manual_seed(defect.seed * 65_536 + round(position * 1024))
+        grains.append(torch.randn(pictures.shape[1:], generator=chance))
+    return pictures + strength(defect) * torch.stack(grains).to(pictures.device)
+
+
+def _blocks(defect: Defect, pictures: Tensor, positions: Sequence[float]) -> Tensor:
+    height, width = pictures.shape[-2:]
+    side = max(2, round(_BLOCK * min(height, width) / 2))
+    means = F.avg_pool2d(pictures, side, ceil_mode=True, count_include_pad=False)
+    flat = means.repeat_interleave(side, -1).repeat_interleave(side, -2)[..., :height, :width]
+    return pictures + strength(defect) * (flat - pictures)
+
+
+def _banding(defect: Defect, pictures: Tensor, positions: Sequence[float]) -> Tensor:
+    steps = strength(defect)
+    return (pictures * steps).round() / steps
+
+
+def _haze(defect: Defect, pictures: Tensor, positions: Sequence[float]) -> Tensor:
+    return pictures + strength(defect) * (_MIST - pictures)
+
+
+def _sharpening(defect: Defect, pictures: Tensor, positions: Sequence[float]) -> Tensor:
+    return pictures + strength(defect) * (pictures - soften(pictures, _HALO))
+
+
+def _colour(defect: Defect, pictures: Tensor, positions: Sequence[float]) -> Tensor:
+    """A cast: one side of the colour wheel gains what the other loses."""
+    angles = [defect.seed % 6 * math.pi / 3 + 2 * math.pi / 3 * channel for channel in range(3)]
+    gains = torch.tensor([1 + strength(defect) * math.cos(angle) for angle in angles], device=pictures.device)
+    return pictures * gains.view(3, 1, 1)
+
+
+_EFFECTS: dict[str, Callable[[Defect, Tensor, Sequence[float]], Tensor]] = {
+    "blur": _blur,
+    "noise": _noise,
+    "blocks": _blocks,
+    "banding": _banding,
+    "haze": _haze,
+    "sharpening": _sharpening,
+    "colour": _colour,
+}
