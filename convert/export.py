@@ -31,6 +31,7 @@ from convert.checkpoint import Checkpoint, read_checkpoint
 from convert.place import Written, describe, make_room, placing
 from convert.write import FILE_TYPES, Field, File, Target, resolve, write_gguf
 from vrt_lite.errors import ModelError, UsageError
+from vrt_lite.profile import PROFILE_NAME
 
 VERSION = Field("general.quantization_version", GGML_QUANT_VERSION, GGUFValueType.UINT32)
 
@@ -49,10 +50,12 @@ def export_pair(
 ) -> list[Written]:
     """Write `out`/NAME-TYPE.gguf and `out`/mmproj-NAME-TYPE.gguf, replacing files of those names.
 
+    A profile.toml beside the checkpoint goes with them, for without it the pair would be talked to as VR-Thinker.
     `authorship` sets fields of gguf.Metadata over the model card's; `folder_name` stands for that
     of `source`; `adapter` is a PEFT folder to merge, and its name then part of NAME; `progress` is told bytes
     done and in all.
-    Raises ModelError for a checkpoint that cannot be exported, UsageError for an unfit name or a full disk.
+    Raises ModelError for a checkpoint that cannot be exported, UsageError for an unfit name, a full disk, or another
+    model's profile in `out`.
     """
     checkpoint = read_checkpoint(source.resolve(), name=folder_name)
     stem = name or checkpoint.name
@@ -60,6 +63,7 @@ def export_pair(
         checkpoint = lora.adapt(checkpoint, adapter)
         stem = name or f"{stem}-{adapter.resolve().name}"
     check_name(stem)
+    profile = _profile(checkpoint.folder, out)
     given: dict[str, Any] = dict(authorship or {}) | ({"name": name} if name else {})
     files = [
         text_file(checkpoint, out / f"{stem}-{text_type.upper()}.gguf", text_type, given),
@@ -75,10 +79,22 @@ def export_pair(
         done += size
         progress(done, total)
 
-    with placing([file.path for file in files]) as parts:
-        for file, part in zip(files, parts, strict=True):
+    paths = [file.path for file in files] + [out / PROFILE_NAME] * bool(profile)
+    with placing(paths) as parts:
+        for file, part in zip(files, parts, strict=False):
             write_gguf(part, file, advance)
-    return [describe(file.path) for file in files]
+        if profile:
+            parts[-1].write_bytes(profile)
+    return [describe(path) for path in paths]
+
+
+def _profile(folder: Path, out: Path) -> bytes:
+    """The checkpoint's own profile, if it has one; UsageError if `out` has another one already."""
+    own, there = folder / PROFILE_NAME, out / PROFILE_NAME
+    profile = own.read_bytes() if own.is_file() else b""
+    if profile and there.is_file() and there.read_bytes() != profile:
+        raise UsageError(f"{there} is another profile than {own}: export to another folder, or remove one of the two.")
+    return profile
 
 
 def check_name(stem: str) -> None:

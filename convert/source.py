@@ -23,6 +23,7 @@ PATTERNS = (
     "chat_template.jinja",
     "chat_template.json",
     "README.md",
+    "profile.toml",
     "model.safetensors.index.json",
     "model*.safetensors",
 )

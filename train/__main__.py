@@ -70,7 +70,7 @@ def cold_start(recipe: Recipe, run: Path, minutes: float | None) -> bool:
 
     return supervise(
         recipe.cold_start,
-        cases_for(recipe, "cold-start", device=_device()),
+        cases_for(recipe, "cold-start", device=_drawing(recipe)),
         start=beginning(recipe, run),
         run=run / "cold-start",
         recipe_all=recipe,
@@ -95,7 +95,7 @@ def refine(recipe: Recipe, run: Path, minutes: float | None) -> bool:
 
     return supervise(
         recipe.refine,
-        cases_for(recipe, "refine", device=_device()),
+        cases_for(recipe, "refine", device=_drawing(recipe)),
         start=start_of(run, "refine"),
         run=run / "refine",
         recipe_all=recipe,
@@ -239,6 +239,11 @@ def _device() -> str:
     return f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu"
 
 
+def _drawing(recipe: Recipe) -> str:
+    """Where a supervised stage's clips are drawn: workers are processes of their own, and cannot share a GPU."""
+    return "cpu" if recipe.data.workers else _device()
+
+
 def _precision(recipe: Recipe, device: str) -> str:
     return "float32" if device == "cpu" else recipe.model.precision
 
@@ -254,15 +259,22 @@ def _plain(name: str, *, footage: bool) -> str:
 
 
 def _show(reports: dict[str, Any], run: Path) -> None:
+    """The tables, and the pictures that go with them."""
+    from train import evaluate as evaluation  # noqa: PLC0415
     from train import figures as pictures  # noqa: PLC0415  matplotlib
     from train import tables  # noqa: PLC0415
 
     if not reports:
         raise UsageError(f"{run} has no finished stage and no evaluation: begin with python -m train cold-start.")
     click.echo(tables.stages(reports))
-    for report in reports.values():
-        if report["differences"]:
-            click.echo(f"\n{tables.differences(report['differences'])}")
+    judged = {name: run / "evaluate" / name for name in STAGES if "asked" in reports.get(name, {}).get("views", {})}
+    for found in (evaluation.gains(judged), *(report["differences"] for report in reports.values())):
+        if found:
+            click.echo(f"\n{tables.differences(found)}")
+    last = list(reports.values())[-1]["views"]
+    if asked := last.get("asked"):
+        for table in (tables.dimensions, tables.groups, tables.reliability):
+            click.echo(f"\n{table(asked)}")
     for path in pictures.draw(reports, run / "evaluate", run=run):
         click.echo(path)
 

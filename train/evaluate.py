@@ -19,6 +19,7 @@ from typing import Any
 from train.cases import Case, Cases
 from train.measures import agreement, difference, figures
 from train.outcomes import VIEWS, Judged, Outcome, View, append_outcomes, outcome, read_outcomes
+from train.recipe import Precision
 from train.views import seen, viewed
 from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.errors import ModelError, NoVerdictError, UsageError
@@ -91,7 +92,7 @@ def open_gguf(model: str | Path | None, *, projector: Path | None = None, exact:
 
 @contextlib.contextmanager
 def open_checkpoint(
-    folder: Path, *, device: str = "cpu", precision: str = "float32", batch: int = 16
+    folder: Path, *, device: str = "cpu", precision: Precision = "float32", batch: int = 16
 ) -> Generator[Judging]:
     """A checkpoint's folder through the policy that training samples with, many cases at once, greedily."""
     from train.rollout import open_policy, rollouts  # noqa: PLC0415  torch, only where it judges
@@ -114,7 +115,7 @@ def open_checkpoint(
 
 @contextlib.contextmanager
 def open_judge(
-    where: str | Path, *, device: str = "cpu", precision: str = "float32", batch: int = 16
+    where: str | Path, *, device: str = "cpu", precision: Precision = "float32", batch: int = 16
 ) -> Generator[Judging]:
     """A judge by where it is: a folder with safetensors is a checkpoint, anything else a GGUF pair or its name."""
     folder = Path(where)
@@ -183,11 +184,15 @@ def report(by_view: Mapping[View, Judged], *, about: Mapping[str, Any]) -> dict[
     `measures`.
     """
     asked = by_view.get("asked", {})
-    others = [view for view in VIEWS if view != "asked" and by_view.get(view)]
+    told = {view: by_view[view] for view in VIEWS if by_view.get(view)}
     return {
         "about": dict(about),
-        "views": {view: figures(by_view[view].values()) for view in VIEWS if by_view.get(view)},
-        "differences": {f"asked - {view}": difference(asked, by_view[view], hidden=True) for view in others if asked},
+        "views": {view: figures(judged.values()) for view, judged in told.items()},
+        "differences": {
+            f"asked - {view}": difference(asked, judged, hidden=True)
+            for view, judged in told.items()
+            if asked and view != "asked"
+        },
     }
 
 
@@ -233,8 +238,14 @@ def agree(
 ) -> dict[str, Any] | None:
     """On how many cases two judges name the same four winners, and those that differ; None if minutes ended before.
 
-    See `measures.agreement`. Both are kept as any evaluation is: what is judged already is not judged again.
+    See `measures.agreement`. Both are kept as any evaluation is: what is judged already is not judged again. UsageError
+    if they talk by different profiles.
     """
+    if one.profile.sha256 != other.profile.sha256:
+        raise UsageError(
+            f"{one.name} and {other.name} talk by different profiles, so their verdicts cannot be compared: "
+            f"put the checkpoint's {PROFILE_NAME} beside the GGUF."
+        )
     began = time.monotonic()
     first = evaluate(one, cases, folder=folder, minutes=minutes)
     if first is None:

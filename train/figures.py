@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from train.traces import read_rows
 from vrt_lite.errors import UsageError
@@ -175,9 +176,8 @@ def _value(report: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
 
 
 def _figure(width: float, height: float) -> Figure:
-    figure = Figure(figsize=(width, height), dpi=DPI, facecolor=GROUND, layout="constrained")
-    if engine := figure.get_layout_engine():
-        engine.set(w_pad=0.12, h_pad=0.12)
+    layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12)
+    figure = Figure(figsize=(width, height), dpi=DPI, facecolor=GROUND, layout=layout)
     figure.patch.set_edgecolor(RULE)
     figure.patch.set_linewidth(1.5)
     return figure

@@ -10,7 +10,6 @@ import math
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from statistics import fmean, median
 from typing import overload
@@ -72,7 +71,6 @@ class Span:
         return self.start + round(share * (self.spec.frames - 1))
 
 
-@dataclass(frozen=True)
 class Footage(Sequence[Case]):
     """`count` cases from seed `first` on, from the clips of a split, fetched and surveyed in `folder`.
 
@@ -80,19 +78,13 @@ class Footage(Sequence[Case]):
     fault the frames shown first do not show; most faults of motion they never do. UsageError without clips.
     """
 
-    folder: Path
-    split: Split
-    first: int = 0
-    count: int = 100
-    hidden: float = 0.35
-
-    @cached_property
-    def clips(self) -> tuple[Surveyed, ...]:
-        """The clips that are long enough for a span."""
-        return tuple(clip for clip in surveyed(self.folder, self.split) if clip.frames >= TICKS)
+    def __init__(self, folder: Path, split: Split, *, first: int = 0, count: int = 100, hidden: float = 0.35) -> None:
+        self._folder, self._split, self._hidden = folder, split, hidden
+        self._seeds = range(first, first + count)
+        self.clips = tuple(clip for clip in surveyed(folder, split) if clip.frames >= TICKS)
 
     def __len__(self) -> int:
-        return self.count
+        return len(self._seeds)
 
     @overload
     def __getitem__(self, index: int) -> Case: ...
@@ -101,10 +93,9 @@ class Footage(Sequence[Case]):
     def __getitem__(self, index: int | slice) -> Case | Sequence[Case]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        if not -len(self) <= index < len(self):
-            raise IndexError(index)
-        seed = self.first + index % len(self)
-        return _case(f"footage:{self.split}:{seed}", self.folder, *draw(self.clips, seed, hidden=self.hidden))
+        seed = self._seeds[index]
+        scene, spans = draw(self.clips, seed, hidden=self._hidden)
+        return _case(f"footage:{self._split}:{seed}", self._folder, scene, spans)
 
 
 def draw(clips: Sequence[Surveyed], seed: int, *, hidden: float = 0.35) -> tuple[Scene, tuple[Span, Span]]:

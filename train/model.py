@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -49,20 +50,23 @@ _CHAT = """{% for m in messages %}<|im_start|>{{ m['role'] }}
 def new(recipe: Recipe, folder: Path, cases: Cases) -> Path:
     """Write a new model's checkpoint, its vocabulary learnt from what the cases have a judge read and write.
 
-    The folder itself; for a recipe with a `source`, that checkpoint's own folder. UsageError if there is something.
+    The folder itself, which is there when it is whole, whatever was killed before and whichever process was first; for
+    a recipe with a `source`, that checkpoint's own folder. UsageError if something else is in the folder.
     """
     if recipe.model.source:
         return locate(recipe.model.source).folder
     if folder.exists() and any(folder.iterdir()):
         raise UsageError(f"{folder} is not empty: a new model needs a folder of its own.")
-    folder.mkdir(parents=True, exist_ok=True)
-    _quieten()
-    rows = recipe.model.shape.vocabulary
-    tokenizer = learn(corpus(recipe.profile, cases), folder / TOKENIZER_FILE, rows=rows)
-    _write_documents(folder, recipe.profile)
-    torch.manual_seed(recipe.model.seed)
-    model = Qwen2_5_VLForConditionalGeneration(_config(recipe.model.shape, tokenizer))
-    save(model, folder, folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f"{folder.name}-", dir=folder.parent, ignore_cleanup_errors=True) as place:
+        part = Path(place) / folder.name
+        _write_new(recipe, part, cases)
+        try:
+            part.replace(folder)
+        except OSError:
+            # Another process of the same run was first, with the same model.
+            if not (folder / "config.json").is_file():
+                raise
     return folder
 
 
@@ -170,7 +174,19 @@ def _with_adapter(model: Any, recipe: Recipe, adapter: Path | None, *, trainable
     if adapter:
         return peft.PeftModel.from_pretrained(model, str(adapter), is_trainable=trainable)
     rank = recipe.model.lora_rank
+    torch.manual_seed(recipe.model.seed)
     return peft.get_peft_model(model, peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=_ADAPTED))
+
+
+def _write_new(recipe: Recipe, folder: Path, cases: Cases) -> None:
+    _quieten()
+    folder.mkdir()
+    rows = recipe.model.shape.vocabulary
+    tokenizer = learn(corpus(recipe.profile, cases), folder / TOKENIZER_FILE, rows=rows)
+    _write_documents(folder, recipe.profile)
+    torch.manual_seed(recipe.model.seed)
+    model = Qwen2_5_VLForConditionalGeneration(_config(recipe.model.shape, tokenizer))
+    save(model, folder, folder)
 
 
 def _write_documents(folder: Path, profile: Profile) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from train.recipe import Recipe
 from train.rewards import well_formed
 from train.rollout import Rollout, open_policy, rollouts
 from train.traces import Trace, append_rows, append_traces, keep_rows, read_rows, read_traces
+from train.writing import Policy
 from vrt_lite.errors import UsageError
 
 Row = dict[str, Any]
@@ -46,11 +48,7 @@ def sample(recipe: Recipe, stage_folder: Path, cases: Cases, out: Path, *, minut
     ) as policy:
         for begin in range(done, count, together):
             turn = range(begin + state.process_index, min(begin + together, count), state.num_processes)
-            mine = [cases[i] for i in turn]
-            made = rollouts(
-                policy, mine, recipe.profile, samples=how.samples, temperature=how.temperature, seed=recipe.model.seed
-            )
-            rows = [_row(group, how.kept_a_query) for group in _by_case(made, mine)]
+            rows = list(_sampled(policy, {number: cases[number] for number in turn}, recipe))
             late = ends is not None and time.monotonic() >= ends
             gathered = gather_object([(rows, late)])
             if state.is_main_process:
@@ -79,23 +77,29 @@ def ledger(out: Path) -> Path:
     return out.with_name(f"{out.stem}.sampled.jsonl")
 
 
-def _row(group: Sequence[Rollout], most: int) -> Row:
-    """A query's line, and the replies of its kept traces."""
-    return {
-        "key": group[0].case.key,
-        "samples": len(group),
-        "well_formed": sum(well_formed(rollout.rounds) for rollout in group),
-        "right": sum(map(is_right, group)),
-        "kept": [trace.replies for trace in keep(group, most)],
-    }
-
-
-def _by_case(made: Iterator[Rollout], cases: Sequence[Case]) -> list[list[Rollout]]:
-    """The rollouts of each case, in the cases' order and by number."""
-    groups: dict[str, list[Rollout]] = {case.key: [] for case in cases}
-    for rollout in made:
+def _sampled(policy: Policy, queries: Mapping[int, Case], recipe: Recipe) -> Iterator[Row]:
+    """Each query's line, with the replies of its kept traces. A case that is asked twice is two queries."""
+    how = recipe.rejection
+    asked = {f"{number}/{case.key}": case for number, case in queries.items()}
+    groups: dict[str, list[Rollout]] = {name: [] for name in asked}
+    for rollout in rollouts(
+        policy,
+        [replace(case, key=name) for name, case in asked.items()],
+        recipe.profile,
+        samples=how.samples,
+        temperature=how.temperature,
+        seed=recipe.model.seed,
+    ):
         groups[rollout.case.key].append(rollout)
-    return [sorted(group, key=lambda rollout: rollout.number) for group in groups.values() if group]
+    for name, group in groups.items():
+        group.sort(key=lambda rollout: rollout.number)
+        yield {
+            "key": asked[name].key,
+            "samples": len(group),
+            "well_formed": sum(well_formed(rollout.rounds) for rollout in group),
+            "right": sum(map(is_right, group)),
+            "kept": [trace.replies for trace in keep(group, how.kept_a_query)],
+        }
 
 
 def _in_turn(by_process: Sequence[Sequence[Row]]) -> list[Row]:

@@ -16,6 +16,7 @@ from gguf_description import FOLDER, TYPES, VARIANTS, describe
 from synthetic_checkpoint import FIRST_ADDED, ROWS, WIDTH, make, write_json
 
 from convert.export import export_pair
+from vrt_lite.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = json.loads((ROOT / "tests/golden/reference_gguf.json").read_text("utf-8"))
@@ -119,6 +120,20 @@ def test_a_tied_output_is_not_stored_even_if_the_checkpoint_does(tmp_path: Path)
     config = json.loads((tmp_path / "c" / "config.json").read_text("utf-8"))
     write_json(tmp_path / "c" / "config.json", config | {"tie_word_embeddings": True})
     assert "output.weight" not in tensors(export(tmp_path / "c", tmp_path / "tied")[0])
+
+
+def test_a_profile_goes_with_its_model(tmp_path: Path) -> None:
+    source, out = make(tmp_path / "tiny"), tmp_path / "out"
+    (source / "profile.toml").write_text('name = "mine"\n', encoding="utf-8")
+    for _ in range(2):  # again over its own
+        written = export_pair(source, out)
+        assert [file.path.name for file in written][2:] == ["profile.toml"]
+        assert (out / "profile.toml").read_bytes() == (source / "profile.toml").read_bytes()
+    (out / "profile.toml").write_text('name = "other"\n', encoding="utf-8")
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    with pytest.raises(UsageError, match="is another profile than"):
+        export_pair(source, out, text_type="f16")
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
 
 
 def test_two_runs_write_the_same_bytes(tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ def step(checkpoint: Path, out: Path) -> None:
 
     recipe = replace(RECIPE, grpo=replace(RECIPE.grpo, steps=1, queries=3, batch=2))
     trainer, _ = prepare(recipe, [case(seed) for seed in range(6)], start=checkpoint, run=out.with_suffix(".run"))
+    assert trainer.accelerator.num_processes == int(os.environ["WORLD_SIZE"])
     trainer.args.max_grad_norm = 0.0
     trainer.add_callback(Keep())
     trainer.train()

@@ -10,13 +10,13 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("gguf")
 
-from convert.export import export_pair
 from taught_judge import PROFILE, case
 
+from convert.export import export_pair
 from train.evaluate import OUTCOMES, agree, evaluate, judge_one, open_checkpoint, open_gguf, open_judge
 from train.outcomes import read_outcomes
 from train.rollout import open_policy
-from vrt_lite.errors import ModelError
+from vrt_lite.errors import ModelError, UsageError
 
 pytestmark = pytest.mark.filterwarnings("default")
 
@@ -47,6 +47,9 @@ def test_views_of_a_checkpoint(taught: Path, tmp_path: Path) -> None:
 
 def test_a_checkpoint_and_its_gguf_agree(taught: Path, tmp_path: Path) -> None:
     export_pair(taught, tmp_path / "gguf", text_type="f32", projector_type="f32")
+    with open_judge(taught) as one, open_judge(tmp_path / "gguf") as other, pytest.raises(UsageError, match="profile"):
+        agree(one, other, CASES, folder=tmp_path / "agree")
+    shutil.copy(taught / "profile.toml", tmp_path / "gguf")
     with open_judge(taught) as one, open_judge(tmp_path / "gguf") as other:
         assert one.digest != other.digest
         assert one.profile == other.profile

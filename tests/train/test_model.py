@@ -70,6 +70,18 @@ def test_the_same_seed_makes_the_same_model(checkpoint: Path, tmp_path: Path) ->
         new(RECIPE, same, cases(4))
 
 
+def test_a_new_model_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as broken, pytest.raises(KeyboardInterrupt):
+        broken.setattr("train.model.save", killed)
+        new(RECIPE, tmp_path / "start", cases(4))
+    assert not (tmp_path / "start").exists()
+    load(RECIPE, new(RECIPE, tmp_path / "start", cases(4)), trainable=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["start"]
+
+
 def test_every_value_of_a_profile_comes_back(tmp_path: Path) -> None:
     odd = replace(default_profile(), name='a "b" \\ c', tool_text="tab\there\nnew", clock=Clock("fixed", 2.5, 1.25))
     (tmp_path / "profile.toml").write_text(profile_text(odd), encoding="utf-8")

@@ -105,3 +105,13 @@ def test_two_processes_give_the_same_file(taught: Path, sampled: Path, tmp_path:
     start("sample", taught, out, count=2)
     assert out.read_bytes() == sampled.read_bytes()
     assert ledger(out).read_bytes() == ledger(sampled).read_bytes()
+
+
+def test_a_case_that_is_asked_twice_is_two_queries(taught: Path, tmp_path: Path) -> None:
+    out = tmp_path / "traces.jsonl"
+    recipe = replace(RECIPE, rejection=replace(RECIPE.rejection, queries=4, samples=4, kept_a_query=4, batch=16))
+    assert sample(recipe, taught, [CASES[0], CASES[0], CASES[1], CASES[0]], out)
+    rows = read_rows(ledger(out))
+    assert [row["key"] for row in rows] == [CASES[n].key for n in (0, 0, 1, 0)]
+    assert sum(row["kept"] for row in rows) == len(read_traces(out))
+    assert {trace.key for trace in read_traces(out)} <= set(QUERIES)
