@@ -123,7 +123,8 @@ def test_a_tied_output_is_not_stored_even_if_the_checkpoint_does(tmp_path: Path)
 
 
 def test_a_profile_goes_with_its_model(tmp_path: Path) -> None:
-    source, out = make(tmp_path / "tiny"), tmp_path / "out"
+    source, out = tmp_path / FOLDER, tmp_path / "out"
+    make(source)
     (source / "profile.toml").write_text('name = "mine"\n', encoding="utf-8")
     for _ in range(2):  # again over its own
         written = export_pair(source, out)
