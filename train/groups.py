@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from train.cases import Case
-from train.rendering import Rendered, Segment, segments
+from train.policy.rendering import Rendered, Segment, segments
+from train.policy.rollout import Rollout
 from train.rewards import Terms, advantages, called, informative
-from train.rollout import Rollout
 
 
 @dataclass(frozen=True, slots=True)

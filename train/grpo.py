@@ -32,13 +32,13 @@ from trl.models.utils import unwrap_model_for_generation
 from train.cases import Cases
 from train.checkpoints import LOG, MODEL, OFTEN, SELDOM, Journal, Leg, Resumable, latest
 from train.groups import Group, Row, draw, facts, masked, tokens
-from train.model import load, small
+from train.policy.model import load, small
+from train.policy.rendering import Rendered
+from train.policy.rollout import Rollout, rollouts
+from train.policy.tokenizer import END, PAD, TOKENIZER_FILE
+from train.policy.writing import Policy
 from train.recipe import Recipe
-from train.rendering import Rendered
 from train.rewards import group_terms
-from train.rollout import Rollout, rollouts
-from train.tokenizer import END, PAD, TOKENIZER_FILE
-from train.writing import Policy
 from vrt_lite.errors import UsageError
 
 ADAPTER = "adapter_config.json"

@@ -19,11 +19,11 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 
 from train.cases import Case, Cases, right
+from train.policy.rollout import Rollout, open_policy, rollouts
+from train.policy.writing import Policy
 from train.recipe import Recipe
 from train.rewards import well_formed
-from train.rollout import Rollout, open_policy, rollouts
-from train.traces import Trace, append_rows, append_traces, keep_rows, read_rows, read_traces
-from train.writing import Policy
+from train.traces import Trace, append_rows, append_traces, keep_rows, ledger, read_rows, read_traces
 from vrt_lite.errors import UsageError
 
 Row = dict[str, Any]
@@ -70,11 +70,6 @@ def is_right(rollout: Rollout) -> bool:
         return False
     winners = {key: preference.winner for key, preference in rollout.trial.verdict.preferences.items()}
     return all(right(winners, rollout.case.labels).values())
-
-
-def ledger(out: Path) -> Path:
-    """The file beside the traces that tells which queries have been sampled: {key, samples, well_formed, right}."""
-    return out.with_name(f"{out.stem}.sampled.jsonl")
 
 
 def _sampled(policy: Policy, queries: Mapping[int, Case], recipe: Recipe) -> Iterator[Row]:

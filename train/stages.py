@@ -15,6 +15,7 @@ from typing import Final, Literal
 
 from train.cases import Cases
 from train.recipe import Recipe
+from train.traces import ledger, read_rows
 from vrt_lite.errors import UsageError
 
 Stage = Literal["cold-start", "refine", "grpo"]
@@ -37,11 +38,15 @@ def start_of(run: Path, stage: str) -> Path:
     return model_of(run, _BEFORE[stage])
 
 
-def traces_of(run: Path) -> Path:
-    """The kept traces; UsageError with the command that makes them."""
+def traces_of(recipe: Recipe, run: Path) -> Path:
+    """The kept traces; UsageError with the command that makes them, if they are not all there."""
     path = run / "sample" / "traces.jsonl"
-    if not path.is_file():
-        raise UsageError(f"{path} is not there: python -m train sample RECIPE {run} makes it.")
+    sampled = len(read_rows(ledger(path)))
+    wanted = min(recipe.rejection.queries, len(cases_for(recipe, "sample")))
+    if sampled < wanted:
+        raise UsageError(
+            f"{sampled} of {wanted} queries are sampled: finish python -m train sample RECIPE {run} first."
+        )
     return path
 
 
@@ -51,7 +56,7 @@ def beginning(recipe: Recipe, run: Path) -> Path | str:
         return recipe.model.source
     folder = run / "new"
     if not (folder / "config.json").is_file():
-        from train.model import new  # noqa: PLC0415  torch, only where it is needed
+        from train.policy.model import new  # noqa: PLC0415  torch, only where it is needed
         from train.world import TRAIN, World  # noqa: PLC0415
 
         new(recipe, folder, World(TRAIN, _VOCABULARY_CASES, hidden=recipe.data.hidden))
@@ -74,13 +79,13 @@ def cases_for(recipe: Recipe, stage: str, count: int | None = None, *, device: s
         "cold-start": (TRAIN, recipe.cold_start.samples),
         "sample": (SAMPLE, recipe.rejection.queries),
         "refine": (SAMPLE, recipe.rejection.queries),
-        "grpo": (GRPO, recipe.grpo.steps * recipe.grpo.queries),
+        "grpo": (GRPO, recipe.grpo.steps * recipe.grpo.queries * (1 + recipe.grpo.resamples)),
         "test": (TEST, 2_000),
     }
     first, size = own[stage]
     footage = None
     if recipe.data.footage and stage != "test":
-        from train.footage import Footage  # noqa: PLC0415  the decoder
+        from train.footage.pairs import Footage  # noqa: PLC0415  the decoder
 
         footage = Footage(Path(recipe.data.footage), "train", first=first, count=_FOOTAGE_CASES)
     return World(first, count or size, hidden=recipe.data.hidden, device=device, footage=footage)

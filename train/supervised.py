@@ -23,10 +23,10 @@ from trl import SFTConfig, SFTTrainer
 
 from train.cases import Case, Cases
 from train.checkpoints import LOG, MODEL, OFTEN, SELDOM, Journal, Leg, Resumable, latest
-from train.model import load, small
+from train.policy.model import load, small
+from train.policy.rendering import Collator, Rendered, Renderer, segments
+from train.policy.tokenizer import END, PAD, TOKENIZER_FILE
 from train.recipe import Recipe, Supervised
-from train.rendering import Collator, Rendered, Renderer, segments
-from train.tokenizer import END, PAD, TOKENIZER_FILE
 from train.traces import Trace, replay
 from vrt_lite.errors import UsageError
 from vrt_lite.profile import Profile

@@ -55,6 +55,11 @@ def append_traces(path: Path, traces: Iterable[Trace]) -> None:
     append_rows(path, ({"key": trace.key, "replies": list(trace.replies)} for trace in traces))
 
 
+def ledger(out: Path) -> Path:
+    """The file beside the traces that tells which queries have been sampled: {key, samples, well_formed, right}."""
+    return out.with_name(f"{out.stem}.sampled.jsonl")
+
+
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """The objects of a file of JSON lines; a last line without its end is left out. UsageError for a broken one."""
     if not path.exists():

@@ -20,7 +20,7 @@ pytest.importorskip("trl")
 from coloured import RECIPE, SUPERVISED, cases  # noqa: E402
 
 from train.checkpoints import Journal, latest, read_optimizer, write_optimizer  # noqa: E402
-from train.model import load, new  # noqa: E402
+from train.policy.model import load, new  # noqa: E402
 from train.supervised import supervise  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")

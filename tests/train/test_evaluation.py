@@ -13,9 +13,9 @@ import pytest
 from judgements import TIED, TWO, call, with_odds
 from numpy.typing import NDArray
 
-from train import tables
 from train.cases import Case
-from train.evaluate import (
+from train.evaluation import tables
+from train.evaluation.evaluate import (
     OUTCOMES,
     Judging,
     agree,
@@ -27,8 +27,8 @@ from train.evaluate import (
     report,
     write_report,
 )
-from train.measures import agreement, calibration, difference, figures
-from train.outcomes import Outcome, append_outcomes, read_outcomes
+from train.evaluation.measures import agreement, calibration, difference, figures
+from train.evaluation.outcomes import Outcome, append_outcomes, read_outcomes
 from vrt_lite.backends.scripted import ScriptedBackend
 from vrt_lite.errors import UsageError
 from vrt_lite.interfaces import FrameStore, Observe, Sampling

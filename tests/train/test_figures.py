@@ -13,10 +13,10 @@ from PIL import Image
 
 pytest.importorskip("matplotlib")
 
-from train import figures as pictures
-from train.evaluate import report
-from train.measures import figures
-from train.outcomes import Outcome
+from train.evaluation import figures as pictures
+from train.evaluation.evaluate import report
+from train.evaluation.measures import figures
+from train.evaluation.outcomes import Outcome
 from vrt_lite.errors import UsageError
 from vrt_lite.protocol.tags import KEYS
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 pytest.importorskip("torch")
 
 from train.cases import Case
-from train.footage import KINDS, Footage, draw
-from train.survey import SURVEY, survey, surveyed
+from train.footage.pairs import KINDS, Footage, draw
+from train.footage.survey import SURVEY, survey, surveyed
 from train.traces import replay
 from vrt_lite.errors import UsageError
 from vrt_lite.profile import Profile, default_profile

@@ -19,9 +19,9 @@ from transformers import TrainerCallback  # noqa: E402
 from train.cases import Case  # noqa: E402
 from train.groups import draw, masked, tokens  # noqa: E402
 from train.grpo import prepare, reinforce  # noqa: E402
-from train.model import load  # noqa: E402
+from train.policy.model import load  # noqa: E402
+from train.policy.rendering import Renderer, segments  # noqa: E402
 from train.recipe import Recipe  # noqa: E402
-from train.rendering import Renderer, segments  # noqa: E402
 from train.traces import read_rows, replay  # noqa: E402
 from vrt_lite.errors import UsageError  # noqa: E402
 from vrt_lite.protocol.messages import Generated  # noqa: E402

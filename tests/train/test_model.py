@@ -15,10 +15,10 @@ transformers = pytest.importorskip("transformers")
 
 from coloured import PROFILE, RECIPE, SIZES, Frames, case, cases  # noqa: E402
 
-from train.model import load, new, profile_text, save  # noqa: E402
-from train.rendering import Collator, Rendered, Renderer  # noqa: E402
+from train.policy.model import load, new, profile_text, save  # noqa: E402
+from train.policy.rendering import Collator, Rendered, Renderer  # noqa: E402
+from train.policy.tokenizer import Tokenizer  # noqa: E402
 from train.supervised import render  # noqa: E402
-from train.tokenizer import Tokenizer  # noqa: E402
 from vrt_lite.backends.llamacpp.reading import FRAME  # noqa: E402
 from vrt_lite.errors import ModelError, UsageError  # noqa: E402
 from vrt_lite.profile import Clock, default_profile, load_profile  # noqa: E402
@@ -75,7 +75,7 @@ def test_a_new_model_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.M
         raise KeyboardInterrupt
 
     with monkeypatch.context() as broken, pytest.raises(KeyboardInterrupt):
-        broken.setattr("train.model.save", killed)
+        broken.setattr("train.policy.model.save", killed)
         new(RECIPE, tmp_path / "start", cases(4))
     assert not (tmp_path / "start").exists()
     load(RECIPE, new(RECIPE, tmp_path / "start", cases(4)), trainable=False)
@@ -156,7 +156,7 @@ def test_the_model_reads_as_the_stock_one_does(checkpoint: Path) -> None:
 
 
 def _videos(number: int) -> list[Video]:
-    from train.rendering import segments
+    from train.policy.rendering import segments
     from train.traces import replay
     from vrt_lite.protocol.messages import Generated
 

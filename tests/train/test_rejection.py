@@ -13,9 +13,9 @@ pytest.importorskip("accelerate")
 from processes import start
 from taught_judge import PROFILE, RECIPE, case
 
-from train.rejection import is_right, keep, ledger, sample
-from train.rollout import Rollout, open_policy, rollouts
-from train.traces import Trace, read_rows, read_traces, replay
+from train.policy.rollout import Rollout, open_policy, rollouts
+from train.rejection import is_right, keep, sample
+from train.traces import Trace, ledger, read_rows, read_traces, replay
 from vrt_lite.errors import UsageError
 
 pytestmark = pytest.mark.filterwarnings("default")

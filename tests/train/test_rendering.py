@@ -20,10 +20,10 @@ import fidelity_cases  # noqa: E402
 from coloured import PROFILE, SIZES, Frames, case, cases  # noqa: E402
 
 from convert.reference import Reference  # noqa: E402
-from train.model import corpus  # noqa: E402
-from train.rendering import Collator, Rendered, Renderer, patches, segments  # noqa: E402
+from train.policy.model import corpus  # noqa: E402
+from train.policy.rendering import Collator, Rendered, Renderer, patches, segments  # noqa: E402
+from train.policy.tokenizer import Tokenizer, learn  # noqa: E402
 from train.supervised import render  # noqa: E402
-from train.tokenizer import Tokenizer, learn  # noqa: E402
 from train.traces import replay  # noqa: E402
 from vrt_lite.backends.llamacpp.positions import extent  # noqa: E402
 from vrt_lite.profile import Clock  # noqa: E402

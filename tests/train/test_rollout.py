@@ -11,9 +11,9 @@ torch = pytest.importorskip("torch")
 
 from taught_judge import PROFILE, case, script  # noqa: E402
 
-from train.rendering import segments  # noqa: E402
-from train.rollout import Rollout, open_policy, rollouts  # noqa: E402
-from train.writing import Policy  # noqa: E402
+from train.policy.rendering import segments  # noqa: E402
+from train.policy.rollout import Rollout, open_policy, rollouts  # noqa: E402
+from train.policy.writing import Policy  # noqa: E402
 from vrt_lite.errors import NoVerdictError  # noqa: E402
 from vrt_lite.interfaces import FrameStore, Sampling, ignore  # noqa: E402
 from vrt_lite.judge import judge  # noqa: E402

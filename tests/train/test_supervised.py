@@ -19,8 +19,8 @@ pytest.importorskip("trl")
 from coloured import RECIPE, SUPERVISED, cases  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
-from train.model import load, new  # noqa: E402
-from train.rendering import Collator, Renderer  # noqa: E402
+from train.policy.model import load, new  # noqa: E402
+from train.policy.rendering import Collator, Renderer  # noqa: E402
 from train.supervised import order, render, supervise  # noqa: E402
 from train.traces import Trace  # noqa: E402
 from vrt_lite.errors import UsageError  # noqa: E402

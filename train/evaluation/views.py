@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from train.outcomes import View
+from train.evaluation.outcomes import View
 from vrt_lite.interfaces import FrameStore
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.frames import FrameRef, shown_first

@@ -1,6 +1,6 @@
 """Writes replies with a transformers model, many conversations at once, and says how likely it finds what was written.
 
-Knows batches, the KV cache and how a token is drawn. What a conversation is made of it takes from `train.rendering`;
+Knows batches, the KV cache and how a token is drawn. What a conversation is made of it takes from `train.policy.rendering`;
 refuses to know judges, rounds and rewards. A reply depends on its own request alone: its random numbers come from its
 seed, and which others it is written together with changes its logits by rounding at most.
 """
@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from train.rendering import Collator, Rendered, Renderer
-from train.tokenizer import END, PAD, Tokenizer
+from train.policy.rendering import Collator, Rendered, Renderer
+from train.policy.tokenizer import END, PAD, Tokenizer
 from vrt_lite.backends.llamacpp.sampling import loops
 from vrt_lite.interfaces import FrameStore, Observe, Sampling, Wrote
 from vrt_lite.profile import Profile
