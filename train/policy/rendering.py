@@ -1,8 +1,8 @@
 """Conversations as what a model learns from: tokens, positions, pictures, and which tokens are its own.
 
 Tokens are those that inference lowers a conversation to, by the same code; positions advance as the engine's do
-(past a video by its largest extent); pictures are bytes in transformers' flat layout, see `train.policy.vision`. Knows one
-profile's way of talking; refuses to know models, cases and losses.
+(past a video by its largest extent); pictures are bytes in transformers' flat layout, see `train.policy.vision`. Knows
+one profile's way of talking; refuses to know models, cases and losses.
 """
 
 from __future__ import annotations

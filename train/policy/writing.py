@@ -1,8 +1,8 @@
 """Writes replies with a transformers model, many conversations at once, and says how likely it finds what was written.
 
-Knows batches, the KV cache and how a token is drawn. What a conversation is made of it takes from `train.policy.rendering`;
-refuses to know judges, rounds and rewards. A reply depends on its own request alone: its random numbers come from its
-seed, and which others it is written together with changes its logits by rounding at most.
+Knows batches, the KV cache and how a token is drawn. What a conversation is made of it takes from
+`train.policy.rendering`; refuses to know judges, rounds and rewards. A reply depends on its own request alone: its
+random numbers come from its seed, and which others it is written together with changes its logits by rounding at most.
 """
 
 from __future__ import annotations
