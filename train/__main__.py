@@ -6,8 +6,10 @@ One command a stage. Each goes on where it ended, in legs of --minutes; it says 
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import wraps
@@ -133,6 +135,7 @@ def evaluate(recipe: Path, run: Path, stages: tuple[str, ...], views: tuple[str,
 
     known, device = load_recipe(recipe), _device()
     cases = _tests(known, options["pairs"], options["footage"], device)
+    ends = math.inf if options["minutes"] is None else time.monotonic() + 60 * options["minutes"]
     reports: dict[str, Any] = {}
     for name in stages or [stage for stage in STAGES if (run / stage / "model").is_dir()]:
         folder = run / "evaluate" / _plain(name, footage=options["footage"] is not None)
@@ -147,7 +150,7 @@ def evaluate(recipe: Path, run: Path, stages: tuple[str, ...], views: tuple[str,
                     cases,
                     folder=folder,
                     view=view,  # type: ignore[arg-type]  click allows no other
-                    minutes=options["minutes"],
+                    minutes=None if ends == math.inf else max((ends - time.monotonic()) / 60, 0.0),
                     progress=lambda done, of, view=view, name=name: _tell(f"{name}, {view}", done, of),
                 )
                 if found is None:
