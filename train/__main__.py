@@ -207,7 +207,8 @@ def figures(run: Path) -> None:
 )
 def world(folder: Path, pairs: int, first: int | None, hidden: float) -> None:
     """Write labelled pairs of the world as mp4 files, with the table that `vrt-lite eval` reads."""
-    from train.world import TEST, write_set  # noqa: PLC0415  torch
+    from train.world import TEST  # noqa: PLC0415
+    from train.world.files import write_set  # noqa: PLC0415  torch
 
     begin = TEST if first is None else first
     click.echo(write_set(folder, begin, pairs, hidden=hidden, done=lambda done: _tell("world", done, pairs)))

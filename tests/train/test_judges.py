@@ -47,9 +47,11 @@ def test_views_of_a_checkpoint(taught: Path, tmp_path: Path) -> None:
 
 def test_a_checkpoint_and_its_gguf_agree(taught: Path, tmp_path: Path) -> None:
     export_pair(taught, tmp_path / "gguf", text_type="f32", projector_type="f32")
+    own = tmp_path / "gguf" / "profile.toml"
+    own.rename(tmp_path / "profile.toml")
     with open_judge(taught) as one, open_judge(tmp_path / "gguf") as other, pytest.raises(UsageError, match="profile"):
         agree(one, other, CASES, folder=tmp_path / "agree")
-    shutil.copy(taught / "profile.toml", tmp_path / "gguf")
+    (tmp_path / "profile.toml").rename(own)
     with open_judge(taught) as one, open_judge(tmp_path / "gguf") as other:
         assert one.digest != other.digest
         assert one.profile == other.profile

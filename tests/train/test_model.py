@@ -199,7 +199,7 @@ def test_llama_cpp_reads_the_exported_model_as_training_does(
     from vrt_lite.backends.settings import EngineSettings
 
     profile = replace(PROFILE, clock=Clock("exact", 2.0))
-    text_file, projector = export_pair(checkpoint, tmp_path, text_type=stored, projector_type=stored)
+    text_file, projector, _ = export_pair(checkpoint, tmp_path, text_type=stored, projector_type=stored)
     model, tokenizer = load(RECIPE, checkpoint, trainable=False)
     frames = Frames((40, 200), SIZES[0])
     shown = [tuple(FrameRef(clip, i) for i in range(4)) for clip in (0, 1)]

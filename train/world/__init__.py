@@ -12,7 +12,6 @@ another; test seeds also have textures and photographs of their own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import overload
 
 from train.cases import Case, Cases
@@ -25,7 +24,7 @@ from train.world.values import Scene
 from vrt_lite.errors import UsageError
 from vrt_lite.judge import Pair
 
-__all__ = ["GRPO", "SAMPLE", "TEST", "TRAIN", "Scene", "World", "case_of", "scene", "write_mp4", "write_set"]
+__all__ = ["GRPO", "SAMPLE", "TEST", "TRAIN", "Scene", "World", "case_of", "scene"]
 
 TRAIN, SAMPLE, GRPO, TEST = 0, RANGE, 2 * RANGE, TEST_RANGE * RANGE
 """The first seeds of ranges that share no pair."""
@@ -82,17 +81,3 @@ def case_of(drawn: Scene, *, device: str = "cpu") -> Case:
         hidden=drawn.hidden,
         script=written(drawn),
     )
-
-
-def write_mp4(pair: Case | Scene, folder: Path, *, device: str = "cpu") -> tuple[Path, Path]:
-    """Write the pair as two mp4 files (`files.write_mp4`)."""
-    from train.world.files import write_mp4 as write  # noqa: PLC0415 - PyAV, only where files are written
-
-    return write(pair, folder, device=device)
-
-
-def write_set(folder: Path, first: int, count: int, *, device: str = "cpu", hidden: float = 0.35) -> Path:
-    """Write labelled pairs and their table, as `vrt-lite eval` reads them (`files.write_set`)."""
-    from train.world.files import write_set as write  # noqa: PLC0415 - PyAV, only where files are written
-
-    return write(folder, first, count, device=device, hidden=hidden)
