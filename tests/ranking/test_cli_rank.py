@@ -153,7 +153,9 @@ def test_an_interrupt_says_how_to_go_on(tmp_path: Path, clips: Path, own_home: P
         out, err = process.communicate()
     assert process.returncode == 130
     assert out == ""
-    assert re.search(r"^[12] judgement\(s\) are kept: the same command goes on from there\.$", err, re.MULTILINE)
+    kept = re.search(r"^(\d+) judgement\(s\) are kept: the same command goes on from there\.$", err, re.MULTILINE)
+    assert kept, err
+    assert 1 <= int(kept[1]) < 30  # how many depends on how busy the machine is
     assert err.splitlines()[-1] == "vrt-lite: Interrupted."
     assert "Traceback" not in err
 
