@@ -14,6 +14,7 @@ from typing import Any, Final
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
 from train.traces import read_rows
 from vrt_lite.errors import UsageError
@@ -66,6 +67,9 @@ def curves(run: Path, out: Path) -> Path | None:
         _line(axes, points)
         if name == "loss" and min(value for _, value in points) > 0:
             axes.set_yscale("log")
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.yaxis.set_major_formatter(FormatStrFormatter("%g"))
+            axes.yaxis.set_minor_formatter(NullFormatter())
     return _save(figure, out)
 
 
