@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import overload
 
 from vrt_lite.interfaces import FrameStore
 from vrt_lite.judge import Pair
@@ -34,7 +36,22 @@ class Case:
 
 
 Cases = Sequence[Case]
-"""Cases made when they are asked for: `len()` and an index are all that is used."""
+
+
+class OnDemand(Sequence[Case]):
+    """Cases that are made when they are asked for: a subclass says how many there are, and makes one."""
+
+    @abstractmethod
+    def make(self, place: int) -> Case:
+        """The case at a place, from 0 to `len()` - 1."""
+
+    @overload
+    def __getitem__(self, index: int) -> Case: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Case]: ...
+    def __getitem__(self, index: int | slice) -> Case | list[Case]:
+        places = range(len(self))[index]
+        return self.make(places) if isinstance(places, int) else [self.make(place) for place in places]
 
 
 def right(marks: Mapping[str, Choice], labels: Mapping[str, Choice]) -> dict[str, bool]:

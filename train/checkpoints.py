@@ -22,13 +22,14 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import TrainerCallback
+from transformers import PreTrainedTokenizerFast, TrainerCallback
 
 from train.policy.model import SHARD_BYTES, save, small
+from train.policy.tokenizer import END, PAD, TOKENIZER_FILE
+from train.recipe import Recipe
 from train.traces import append_rows, keep_rows, read_rows
 
 MODEL = "model"
-LOG = "log.jsonl"
 OFTEN, SELDOM = 2.0, 60.0
 """Minutes between checkpoints of a small model, and of a large one."""
 _PREFIX, _UNFINISHED = "checkpoint-", "unfinished"
@@ -51,6 +52,17 @@ class Resumable:
 
     documents: Path
     _part: Path | None = None
+
+    def complete(self: Any, leg: Leg) -> bool:
+        """Train from the last checkpoint on. True when RUN/model is there, False when `leg` ended first."""
+        last = latest(Path(self.args.output_dir))
+        self.train(resume_from_checkpoint=str(last) if last else None)
+        if leg.over:
+            return False
+        with self.written(MODEL) as folder:
+            self.save_model(str(folder))
+        self.clear()
+        return True
 
     @contextlib.contextmanager
     def written(self: Any, name: str) -> Generator[Path]:
@@ -123,6 +135,37 @@ class Resumable:
         self.lr_scheduler.load_state_dict(json.loads((Path(checkpoint) / _SCHEDULE).read_text("utf-8")))
 
 
+def documents_of(start: Path | str, model: Any) -> Path:
+    """The folder that a loaded model's tokenizer, profile and so on come from."""
+    return Path(start) if Path(start).is_dir() else Path(model.name_or_path)
+
+
+def processing_class(documents: Path) -> PreTrainedTokenizerFast:
+    """What TRL wants for a tokenizer; the renderer's own does the work."""
+    return PreTrainedTokenizerFast(tokenizer_file=str(documents / TOKENIZER_FILE), eos_token=END, pad_token=PAD)
+
+
+def arguments(recipe: Recipe, *, run: Path, steps: int) -> dict[str, Any]:
+    """The Trainer's options that all stages share: their saving and logging is left to this module."""
+    gpu, processes = torch.cuda.is_available(), int(os.environ.get("WORLD_SIZE", "1"))  # torchrun's and accelerate's
+    return {
+        "output_dir": str(run),
+        "bf16": gpu and recipe.model.precision == "bfloat16",
+        "use_cpu": not gpu,
+        "ddp_backend": "gloo" if processes > 1 and not gpu else None,
+        "ddp_find_unused_parameters": False,
+        "dataloader_pin_memory": gpu,
+        "seed": recipe.model.seed,
+        "save_strategy": "steps",
+        "save_steps": steps,
+        "logging_nan_inf_filter": False,
+        "log_level": "error",
+        "log_level_replica": "error",
+        "disable_tqdm": True,
+        "report_to": "none",
+    }
+
+
 def write_optimizer(state: dict[str, Any], folder: Path, *, limit: int) -> None:
     """An optimizer's state_dict as safetensors of at most `limit` bytes each (one tensor at least), and its groups."""
     folder.mkdir()
@@ -156,12 +199,14 @@ def read_optimizer(folder: Path) -> dict[str, Any]:
 class Leg(TrainerCallback):
     """Ends a leg of training: stops at the end of the step in which its minutes are over, with a checkpoint.
 
-    In between it saves `every` some minutes. The clock runs from `began` (time.monotonic), so that loading counts.
+    In between it saves `every` some minutes, by default as often as suits the model's size. The clock runs from `began`
+    (time.monotonic), so that loading counts.
     """
 
-    def __init__(self, minutes: float | None, *, every: float, began: float | None = None) -> None:
+    def __init__(self, minutes: float | None, *, model: Any, every: float | None, began: float | None) -> None:
         self._began = self._saved = time.monotonic() if began is None else began
-        self._minutes, self._every = minutes, every
+        self._minutes = minutes
+        self._every = every if every is not None else OFTEN if small(model) else SELDOM
         self.over = False
         """Whether it stopped before the end."""
 

@@ -25,23 +25,22 @@ import torch
 from accelerate.utils import gather_object
 from datasets import Dataset
 from torch import Tensor
-from transformers import PreTrainedTokenizerFast, PrinterCallback
+from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 from trl.models.utils import unwrap_model_for_generation
 
 from train.cases import Cases
-from train.checkpoints import LOG, MODEL, OFTEN, SELDOM, Journal, Leg, Resumable, latest
+from train.checkpoints import MODEL, Journal, Leg, Resumable, arguments, documents_of, processing_class
 from train.groups import Group, Row, draw, facts, masked, tokens
-from train.policy.model import load, small
+from train.policy.model import ADAPTER, load
 from train.policy.rendering import Rendered
 from train.policy.rollout import Rollout, rollouts
-from train.policy.tokenizer import END, PAD, TOKENIZER_FILE
 from train.policy.writing import Policy
 from train.recipe import Recipe
 from train.rewards import group_terms
+from train.traces import LOG
 from vrt_lite.errors import UsageError
 
-ADAPTER = "adapter_config.json"
 Chunk = dict[str, Any]
 
 
@@ -64,14 +63,7 @@ def reinforce(
         return True
     run.mkdir(parents=True, exist_ok=True)
     trainer, leg = prepare(recipe, cases, start=start, run=run, minutes=minutes, every=every, began=began)
-    last = latest(run)
-    trainer.train(resume_from_checkpoint=str(last) if last else None)
-    if leg.over:
-        return False
-    with trainer.written(MODEL) as folder:
-        trainer.save_model(str(folder))
-    trainer.clear()
-    return True
+    return trainer.complete(leg)
 
 
 def prepare(
@@ -92,20 +84,18 @@ def prepare(
     # A new adapter switched off is the model that it adapts; one that training begins with is part of the reference.
     fresh = hasattr(model, "peft_config") and not (Path(start) / ADAPTER).is_file()
     reference = None if fresh or not recipe.grpo.kl else load(recipe, start, trainable=False)[0]
-    leg = Leg(minutes, every=every if every is not None else OFTEN if small(model) else SELDOM, began=began)
-    documents = Path(start) if Path(start).is_dir() else Path(model.name_or_path)
+    leg = Leg(minutes, model=model, every=every, began=began)
+    documents = documents_of(start, model)
     policy = Policy(model, tokenizer, recipe.profile, precision=recipe.model.precision, batch=recipe.grpo.rollouts)
     trainer = Trainer(
         recipe,
         cases,
         policy,
         reference=reference,
-        args=_arguments(recipe, run=run, world=world),
+        args=_arguments(recipe, run=run),
         # TRL wants rows to hand out; which queries a step has is decided here.
         train_dataset=Dataset.from_dict({"prompt": [""] * world}),
-        processing_class=PreTrainedTokenizerFast(
-            tokenizer_file=str(documents / TOKENIZER_FILE), eos_token=END, pad_token=PAD
-        ),
+        processing_class=processing_class(documents),
         callbacks=[leg, Journal(run / LOG, samples_a_step=recipe.grpo.queries * recipe.grpo.group)],
     )
     trainer.documents = documents
@@ -262,11 +252,11 @@ class Trainer(Resumable, GRPOTrainer):
         return (*self._scored(model, pixel_values), None)
 
 
-def _arguments(recipe: Recipe, *, run: Path, world: int) -> GRPOConfig:
+def _arguments(recipe: Recipe, *, run: Path) -> GRPOConfig:
     """The Trainer's options: TRL's loss, one step a generation, saving left to `checkpoints`."""
-    how, gpu = recipe.grpo, torch.cuda.is_available()
+    how = recipe.grpo
     return GRPOConfig(
-        output_dir=str(run),
+        **arguments(recipe, run=run, steps=how.steps),
         per_device_train_batch_size=how.group,
         gradient_accumulation_steps=1,
         num_generations=how.group,
@@ -278,19 +268,8 @@ def _arguments(recipe: Recipe, *, run: Path, world: int) -> GRPOConfig:
         beta=0.0,  # the trainer sets its own, with a reference of its own
         use_bias_correction_kl=False,
         loss_type="dapo",
-        bf16=gpu and recipe.model.precision == "bfloat16",
-        use_cpu=not gpu,
-        ddp_backend="gloo" if world > 1 and not gpu else None,
-        ddp_find_unused_parameters=False,
         activation_checkpointing=recipe.model.gradient_checkpointing,
-        seed=recipe.model.seed,
-        dataloader_pin_memory=gpu,
-        save_strategy="steps",
-        save_steps=how.steps,
         logging_steps=1,
-        logging_nan_inf_filter=False,
-        disable_tqdm=True,
-        report_to="none",
     )
 
 

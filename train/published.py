@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast, overload
+from typing import cast
 
-from train.cases import Case
+from train.cases import Case, OnDemand
 from vrt_lite.errors import UsageError, VideoError
 from vrt_lite.evaluation.layouts import LabelledPair
 from vrt_lite.evaluation.sets import locate, read
@@ -25,64 +25,61 @@ from vrt_lite.video import open_clip
 
 
 @dataclass(frozen=True)
-class Published(Sequence[Case]):
-    """The pairs of a table whose clips are all there; `left_out` says of each other one why it is not used."""
+class Published(OnDemand):
+    """The pairs of a table whose clips are all there; `left_out` says of each other one why it is not used.
+
+    `durations` are each pair's, in seconds.
+    """
 
     folder: Path
     pairs: tuple[LabelledPair, ...]
+    durations: tuple[tuple[float, float], ...]
     scripts: Mapping[str, tuple[str, ...]]
     left_out: tuple[str, ...]
 
     def __len__(self) -> int:
         return len(self.pairs)
 
-    @overload
-    def __getitem__(self, index: int) -> Case: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Case]: ...
-    def __getitem__(self, index: int | slice) -> Case | Sequence[Case]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        pair = self.pairs[index]
-        paths = self.folder / pair.a, self.folder / pair.b
-        with open_clip(paths[0]) as a, open_clip(paths[1]) as b:
-            durations = a.info.duration_seconds, b.info.duration_seconds
+    def make(self, place: int) -> Case:
+        """The case of a pair; its clips are opened when it is."""
+        pair = self.pairs[place]
 
         @contextlib.contextmanager
         def frames(profile: Profile) -> Generator[FrameStore]:
-            with open_clip(paths[0]) as a, open_clip(paths[1]) as b:
+            with open_clip(self.folder / pair.a) as a, open_clip(self.folder / pair.b) as b:
                 yield PairFrames((a, b), (workspace_of(a, profile), workspace_of(b, profile)))
 
         labels = {key: cast(Choice, label) for key, label in pair.labels.items()}
-        return Case(pair.name, Pair(pair.prompt, durations), labels, frames, script=self.scripts.get(pair.name, ()))
+        told = Pair(pair.prompt, self.durations[place])
+        return Case(pair.name, told, labels, frames, script=self.scripts.get(pair.name, ()))
 
 
 def published(where: Path, traces: Path | None = None) -> Published:
     """The set at `where`; with `traces`, JSON lines of key and replies, the pairs that have one.
 
     UsageError for a set or traces that cannot be read, or where nothing is left. Clips are opened once, to know
-    which are broken before hours of training are spent.
+    which are broken before hours of training are spent, and how long they are.
     """
     place = locate(where)
     found = read(place)
     scripts = _scripts(traces) if traces else {}
     pairs: list[LabelledPair] = []
+    durations: list[tuple[float, float]] = []
     left_out = [row.why for row in found.left_out]
     for pair in found.pairs:
         if traces and pair.name not in scripts:
             left_out.append(f"{pair.name} has no trace")
             continue
         try:
-            for clip in (pair.a, pair.b):
-                with open_clip(place.folder / clip):
-                    pass
+            with open_clip(place.folder / pair.a) as a, open_clip(place.folder / pair.b) as b:
+                durations.append((a.info.duration_seconds, b.info.duration_seconds))
         except VideoError as error:
             left_out.append(f"{pair.name}: {error}")
         else:
             pairs.append(pair)
     if not pairs:
         raise UsageError(f"{place.table} has no pair to learn from. The first: {left_out[0] if left_out else 'none'}.")
-    return Published(place.folder, tuple(pairs), scripts, tuple(left_out))
+    return Published(place.folder, tuple(pairs), tuple(durations), scripts, tuple(left_out))
 
 
 def _scripts(path: Path) -> dict[str, tuple[str, ...]]:

@@ -39,8 +39,7 @@ class Terms:
 
 def answers(rounds: Sequence[Round]) -> list[Marks]:
     """The successive answers of a trace: every recommendation, and the final one."""
-    found = (r.parsed.marks if isinstance(r.parsed, Answer) else r.parsed.recommendation for r in rounds)
-    return [marks for marks in found if marks is not None]
+    return [r.marks for r in rounds if r.marks is not None]
 
 
 def called(rounds: Sequence[Round]) -> bool:
@@ -76,12 +75,6 @@ def explore(calls: Sequence[bool], *, share: float) -> list[float]:
     """Of each trace of a group: max(share - R, 0) if it called the tool, R being the share of the group that did."""
     rate = sum(calls) / len(calls) if calls else 0.0
     return [max(share - rate, 0.0) if call else 0.0 for call in calls]
-
-
-def score(rounds: Sequence[Round], labels: Mapping[str, Choice], *, alpha: float) -> float:
-    """The accuracy of the answer that stands: the last one; 0 if there is none."""
-    given = answers(rounds)
-    return accuracy(given[-1].choices, labels, alpha=alpha) if given else 0.0
 
 
 def group_terms(traces: Sequence[Sequence[Round]], labels: Mapping[str, Choice], recipe: Grpo) -> list[Terms]:

@@ -18,16 +18,16 @@ import numpy as np
 import torch
 from datasets import Dataset
 from numpy.typing import NDArray
-from transformers import PreTrainedTokenizerFast, PrinterCallback
+from transformers import PrinterCallback
 from trl import SFTConfig, SFTTrainer
 
 from train.cases import Case, Cases
-from train.checkpoints import LOG, MODEL, OFTEN, SELDOM, Journal, Leg, Resumable, latest
-from train.policy.model import load, small
+from train.checkpoints import MODEL, Journal, Leg, Resumable, arguments, documents_of, processing_class
+from train.policy.model import load
 from train.policy.rendering import Collator, Rendered, Renderer, segments
-from train.policy.tokenizer import END, PAD, TOKENIZER_FILE
+from train.policy.tokenizer import PAD
 from train.recipe import Recipe, Supervised
-from train.traces import Trace, replay
+from train.traces import LOG, Trace, replay
 from vrt_lite.errors import UsageError
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import Generated
@@ -58,30 +58,20 @@ def supervise(
     run.mkdir(parents=True, exist_ok=True)
     lessons = _Lessons(cases, traces)
     numbers = order(len(lessons), recipe, seed=recipe_all.model.seed)
-    arguments = _arguments(recipe, recipe_all, run=run, steps=len(numbers) // (recipe.batch * recipe.accumulation))
+    options = _arguments(recipe, recipe_all, run=run, steps=len(numbers) // (recipe.batch * recipe.accumulation))
     model, tokenizer = load(recipe_all, start, trainable=True)
-    every = every if every is not None else OFTEN if small(model) else SELDOM
-    leg = Leg(minutes, every=every, began=began)
-    documents = _documents(start, model)
+    leg = Leg(minutes, model=model, every=every, began=began)
+    documents = documents_of(start, model)
     trainer = _Tutor(
         model,
-        args=arguments,
+        args=options,
         train_dataset=Dataset.from_dict({"lesson": numbers}),
         data_collator=_Teacher(lessons, Renderer(tokenizer, recipe_all.profile), recipe_all.profile, tokenizer.id(PAD)),
-        processing_class=PreTrainedTokenizerFast(
-            tokenizer_file=str(documents / TOKENIZER_FILE), eos_token=END, pad_token=PAD
-        ),
+        processing_class=processing_class(documents),
         callbacks=[leg, Journal(run / LOG, samples_a_step=recipe.batch * recipe.accumulation)],
     )
     trainer.documents = documents
-    last = latest(run)
-    trainer.train(resume_from_checkpoint=str(last) if last else None)
-    if leg.over:
-        return False
-    with trainer.written(MODEL) as folder:
-        trainer.save_model(str(folder))
-    trainer.clear()
-    return True
+    return trainer.complete(leg)
 
 
 def order(count: int, recipe: Supervised, *, seed: int) -> NDArray[np.int64]:
@@ -159,11 +149,9 @@ class _Tutor(Resumable, SFTTrainer):
 
 def _arguments(recipe: Supervised, recipe_all: Recipe, *, run: Path, steps: int) -> SFTConfig:
     """The Trainer's options: none of its data preparation, its saving left to `checkpoints`."""
-    processes = int(os.environ.get("WORLD_SIZE", "1"))  # torchrun's and accelerate's
-    batch, accumulation = _shared(recipe, processes)
-    gpu = torch.cuda.is_available()
+    batch, accumulation = _shared(recipe, int(os.environ.get("WORLD_SIZE", "1")))
     return SFTConfig(
-        output_dir=str(run),
+        **arguments(recipe_all, run=run, steps=steps),
         per_device_train_batch_size=batch,
         gradient_accumulation_steps=accumulation,
         num_train_epochs=1,
@@ -173,26 +161,13 @@ def _arguments(recipe: Supervised, recipe_all: Recipe, *, run: Path, steps: int)
         weight_decay=recipe.weight_decay,
         adam_beta1=recipe.betas[0],
         adam_beta2=recipe.betas[1],
-        bf16=gpu and recipe_all.model.precision == "bfloat16",
-        use_cpu=not gpu,
-        ddp_backend="gloo" if processes > 1 and not gpu else None,
-        ddp_find_unused_parameters=False,
         activation_checkpointing=recipe_all.model.gradient_checkpointing,
-        seed=recipe_all.model.seed,
         train_sampling_strategy="sequential",
         dataloader_num_workers=recipe_all.data.workers,
-        dataloader_pin_memory=gpu,
         dataset_kwargs={"skip_prepare_dataset": True},
         remove_unused_columns=False,
         max_length=None,
-        save_strategy="steps",
-        save_steps=steps,
         logging_steps=max(1, steps // _LOGGED),
-        logging_nan_inf_filter=False,
-        log_level="error",
-        log_level_replica="error",
-        disable_tqdm=True,
-        report_to="none",
     )
 
 
@@ -206,8 +181,3 @@ def _shared(recipe: Supervised, processes: int) -> tuple[int, int]:
         f"{processes} processes cannot share a step of batch = {recipe.batch} and accumulation = "
         f"{recipe.accumulation}: one of the two must be a multiple of {processes}."
     )
-
-
-def _documents(start: Path | str, model: Any) -> Path:
-    """The folder that the model's tokenizer and so on come from."""
-    return Path(start) if Path(start).is_dir() else Path(model.name_or_path)

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from vrt_lite.profile import Profile
     from vrt_lite.protocol.frames import FrameRef
 
+LOG = "log.jsonl"
+"""What a stage logs, a line a logged step, in the stage's folder."""
+
 
 @dataclass(frozen=True, slots=True)
 class Trace:

@@ -56,6 +56,11 @@ class Round:
             return "correction"
         return "final" if isinstance(self.parsed, tags.Answer) else "tool"
 
+    @property
+    def marks(self) -> tags.Marks | None:
+        """What it answers or, short of that, recommends."""
+        return self.parsed.marks if isinstance(self.parsed, tags.Answer) else self.parsed.recommendation
+
 
 @dataclass(frozen=True, slots=True)
 class Trial:
@@ -153,9 +158,8 @@ def _video(frames: tuple[FrameRef, ...], pair: Pair, profile: Profile) -> Video:
 def _standing(rounds: list[Round]) -> tuple[Round, tags.Marks] | None:
     """The last round that recommends an answer, and the answer."""
     for past in reversed(rounds):
-        marks = past.parsed.marks if isinstance(past.parsed, tags.Answer) else past.parsed.recommendation
-        if marks:
-            return past, marks
+        if past.marks:
+            return past, past.marks
     return None
 
 

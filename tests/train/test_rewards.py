@@ -16,7 +16,6 @@ from train.rewards import (
     gain,
     group_terms,
     informative,
-    score,
     well_formed,
 )
 from vrt_lite.judge import Round
@@ -104,8 +103,9 @@ def test_answers_are_recommendations_and_the_final_one() -> None:
     assert called(rounds)
     assert not called([BAD, _final("1201")])
     assert not called([_round(CALL, correction="the tool call names a frame twice")])
-    assert score(rounds, LABELS, alpha=0.5) == 1.0
-    assert score([BAD], LABELS, alpha=0.5) == 0.0
+    right, bad = group_terms([rounds, [BAD]], LABELS, Grpo(alpha=0.5))
+    assert right.accuracy == 1.0
+    assert bad.accuracy == 0.0
 
 
 def test_the_terms_of_a_group() -> None:

@@ -24,7 +24,8 @@ from train.recipe import Precision
 from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.errors import ModelError, NoVerdictError, UsageError
 from vrt_lite.interfaces import Backend, Sampling
-from vrt_lite.judge import judge
+from vrt_lite.judge import Round, judge
+from vrt_lite.models.store import write_whole
 from vrt_lite.profile import PROFILE_NAME, Profile, load_profile
 
 OUTCOMES = "outcomes.jsonl"
@@ -57,7 +58,7 @@ def by_backend(backend: Backend, profile: Profile, *, name: str, digest: str) ->
 
 def judge_one(case: Case, profile: Profile, backend: Backend, *, view: View = "asked") -> Outcome:
     """One case through the loop that users run. A missing verdict is an outcome; a broken back end is an error."""
-    said: list[str] = []
+    rounds: list[Round] = []
     under = viewed(profile, view)
     began = time.perf_counter()
     verdict, error = None, ""
@@ -65,13 +66,10 @@ def judge_one(case: Case, profile: Profile, backend: Backend, *, view: View = "a
         shown = seen(frames, view, profile=under, seed=case.key)
         try:
             greedy = Sampling(under.max_new_tokens)
-            trial = judge(
-                case.pair, under, backend, shown, sampling=greedy, on_round=lambda r: said.append(r.reply.text)
-            )
-            verdict = trial.verdict
+            verdict = judge(case.pair, under, backend, shown, sampling=greedy, on_round=rounds.append).verdict
         except NoVerdictError as missing:
             error = str(missing)
-    return outcome(case, said, verdict, profile=under, error=error, seconds=round(time.perf_counter() - began, 6))
+    return outcome(case, rounds, verdict, profile=under, error=error, seconds=round(time.perf_counter() - began, 6))
 
 
 @contextlib.contextmanager
@@ -107,7 +105,7 @@ def open_checkpoint(
             under = viewed(profile, view)
             for made in rollouts(policy, cases, profile, samples=1, temperature=0.0, seed=0, view=view):
                 verdict = made.trial.verdict if made.trial else None
-                yield outcome(made.case, [reply.text for reply in made.replies], verdict, profile=under)
+                yield outcome(made.case, made.rounds, verdict, profile=under)
 
         # Some batches at once: trials that end early make room for others.
         yield Judging(folder.name, _digest(f"{_weights(folder)} {precision}", profile), profile, judged, 4 * batch)
@@ -199,11 +197,9 @@ def report(by_view: Mapping[View, Judged], *, about: Mapping[str, Any]) -> dict[
 def write_report(made: Mapping[str, Any], folder: Path) -> Path:
     """Write a report beside its outcomes, whole or not at all; its path."""
     path = folder / FIGURES
-    part = path.with_name(f"{path.name}.part")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        part.write_text(json.dumps(made, indent=1) + "\n", "utf-8")
-        part.replace(path)
+        write_whole(path, (json.dumps(made, indent=1) + "\n").encode())
     except OSError as error:
         raise UsageError(f"Figures cannot be written to {path}: {error.strerror}.") from error
     return path

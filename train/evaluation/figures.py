@@ -6,6 +6,7 @@ marks are. Knows reports (`evaluate.report`) and logs; refuses to know judges.
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,17 +17,17 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
-from train.traces import read_rows
+from train.evaluation.tables import NAMES, VIEWS
+from train.stages import STAGES
+from train.traces import LOG, read_rows
 from vrt_lite.errors import UsageError
+from vrt_lite.models.store import write_whole
 from vrt_lite.protocol.tags import KEYS
 
-LOG = "log.jsonl"
-STAGES = ("cold-start", "refine", "grpo")
 DPI: Final = 160
 GROUND, INK, FAINT, RULE = "#f6f8fa", "#1f2328", "#59636e", "#d0d7de"
 COLOURS: Final = ("#1a7f64", "#8a5a00", "#0969da", "#8250df", "#bf3989", "#57606a")
 MARKS: Final = ("o", "s", "D", "^", "v", "P")
-_NAMES = {"TA": "alignment", "VQ": "visual quality", "MQ": "motion quality", "OA": "overall"}
 _CURVES = {
     "loss": "loss",
     "reward": "reward",
@@ -34,7 +35,6 @@ _CURVES = {
     "called": "share that calls",
     "kl": "KL to the start",
 }
-_VIEWS = {"asked": "frames asked for", "random": "random frames", "none": "no tool"}
 _SMOOTHED = 50
 """A curve of more points than this is drawn faintly, with its running mean over a fiftieth of them on top."""
 
@@ -76,7 +76,7 @@ def curves(run: Path, out: Path) -> Path | None:
 def by_stage(reports: Mapping[str, Mapping[str, Any]], out: Path, *, title: str = "Right by stage") -> Path:
     """All four right, and each dimension's tau, by stage, with 95 % intervals: the frames asked for."""
     lines = {"all four": [_value(made, "all_right") for made in reports.values()]}
-    lines |= {_NAMES[key]: [_value(made, key) for made in reports.values()] for key in KEYS}
+    lines |= {NAMES[key]: [_value(made, key) for made in reports.values()] for key in KEYS}
     figure = _figure(max(5.6, 1.3 * len(reports) + 3.4), 4.2)
     axes = _axes(figure.add_subplot(), f"{title}: % of pairs, 95 % intervals")
     for number, (name, shares) in enumerate(lines.items()):
@@ -100,7 +100,7 @@ def by_view(report: Mapping[str, Any], out: Path, *, title: str = "What the fram
         shares = [made["evidence"][name]["all_right"] for made in views.values()]
         kept = [(i + shift, share) for i, share in enumerate(shares) if share["value"] is not None]
         _whiskers(axes, kept, f"{name} evidence", number)
-    axes.set_xticks(range(len(views)), [_VIEWS[view] for view in views], color=INK, fontsize=9)
+    axes.set_xticks(range(len(views)), [VIEWS[view] for view in views], color=INK, fontsize=9)
     axes.set_xlim(-0.5, max(len(views), 1) - 0.5)
     _per_cent(axes)
     _legend(axes)
@@ -115,7 +115,7 @@ def by_defect(made: Mapping[str, Any], out: Path, *, title: str = "Right by defe
     for number, key in enumerate(("VQ", "MQ")):
         shift = 0.2 * (number - 0.5)
         kept = [(i + shift, of[key]) for i, of in enumerate(groups.values()) if of[key]["value"] is not None]
-        _whiskers(axes, kept, _NAMES[key], number, across=True)
+        _whiskers(axes, kept, NAMES[key], number, across=True)
     axes.set_yticks(range(len(groups)), list(groups), color=INK, fontsize=9)
     axes.set_ylim(len(groups) - 0.4, -0.6)
     axes.set_xlim(-2, 102)
@@ -137,7 +137,7 @@ def reliability(made: Mapping[str, Any], out: Path, *, title: str = "How sure, a
         if not rows:
             continue
         points = [(100 * row["confidence"], 100 * row["accuracy"]) for row in rows]
-        name = "all judgements" if key == "all" else _NAMES[key]
+        name = "all judgements" if key == "all" else NAMES[key]
         if key == "all":
             spread = _spread([row["accuracy"] for row in rows], [row["interval"] for row in rows])
             bars: dict[str, Any] = {"capsize": 3, "linewidth": 1.6, "markersize": 6}
@@ -247,11 +247,11 @@ def _legend(axes: Axes) -> None:
 
 def _save(figure: Figure, out: Path) -> Path:
     """Write a picture, whole or not at all. UsageError if it cannot be."""
-    part = out.with_name(f"{out.name}.part")
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png", facecolor=figure.get_facecolor(), edgecolor=figure.get_edgecolor())
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(part, format="png", facecolor=figure.get_facecolor(), edgecolor=figure.get_edgecolor())
-        part.replace(out)
+        write_whole(out, drawn.getvalue())
     except OSError as error:
         raise UsageError(f"{out} cannot be written: {error.strerror}.") from error
     return out

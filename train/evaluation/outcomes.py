@@ -1,6 +1,6 @@
 """What a judge said of one case, and the file that keeps it: a line a case, so that an evaluation can go on.
 
-Values and their JSON lines. Knows replies by `vrt_lite.protocol` alone; refuses to know judges, torch and what is
+Values and their JSON lines. Knows the rounds of `vrt_lite.judge`; refuses to know judges, torch and what is
 counted over outcomes.
 """
 
@@ -14,11 +14,10 @@ from typing import Any, Literal, get_args
 from train.cases import Case
 from train.traces import append_rows, read_rows
 from vrt_lite.errors import UsageError
-from vrt_lite.judge import respond
+from vrt_lite.judge import Round
 from vrt_lite.profile import Profile
-from vrt_lite.protocol import tags
 from vrt_lite.protocol.messages import Odds
-from vrt_lite.protocol.tags import Choice
+from vrt_lite.protocol.tags import Choice, FrameCall
 from vrt_lite.protocol.verdict import Verdict
 
 View = Literal["asked", "random", "none"]
@@ -61,22 +60,18 @@ Judged = dict[str, Outcome]
 
 def outcome(
     case: Case,
-    replies: Sequence[str],
+    rounds: Sequence[Round],
     verdict: Verdict | None,
     *,
     profile: Profile,
     error: str = "",
     seconds: float = 0,
 ) -> Outcome:
-    """What came of a case: the texts that were written in its rounds, and what the loop made of them.
+    """What came of a case: its rounds, and the verdict that they reached.
 
     `profile` is the one that the judge ran under: where it has one round, a recommendation is all that can be given.
     """
-    parsed = [tags.parse(text) for text in replies]
-    bad = sum(
-        not isinstance(reply, tags.Answer) and bool(respond(reply, case.pair, profile, last=False)[1])
-        for reply in parsed
-    )
+    corrections = sum(r.outcome == "correction" for r in rounds)
     preferences = verdict.preferences if verdict else {}
     ended = verdict is not None and (verdict.source == "final" or profile.rounds == 1)
     return Outcome(
@@ -85,10 +80,10 @@ def outcome(
         winners={key: preference.winner for key, preference in preferences.items()},
         odds={key: preference.odds for key, preference in preferences.items() if preference.odds is not None},
         source=verdict.source if verdict else "",
-        rounds=len(replies),
-        calls=sum(isinstance(reply, tags.FrameCall) for reply in parsed),
-        corrections=bad,
-        well_formed=ended and not bad,
+        rounds=len(rounds),
+        calls=sum(isinstance(r.parsed, FrameCall) for r in rounds),
+        corrections=corrections,
+        well_formed=ended and not corrections,
         defects=case.defects,
         hidden=case.hidden,
         seconds=seconds,

@@ -11,15 +11,15 @@ from typing import Any
 from vrt_lite.protocol.tags import KEYS
 
 Report = Mapping[str, Any]
-_VIEWS = {"asked": "frames asked for", "random": "random frames", "none": "no tool"}
-_KEYS = {"TA": "alignment", "VQ": "visual quality", "MQ": "motion quality", "OA": "overall"}
+VIEWS = {"asked": "frames asked for", "random": "random frames", "none": "no tool"}
+NAMES = {"TA": "alignment", "VQ": "visual quality", "MQ": "motion quality", "OA": "overall"}
 _HEAD = ("pairs", "all four right", *KEYS, "well-formed", "tool", "rounds", "ECE")
 
 
 def stages(reports: Mapping[str, Report]) -> str:
     """A row for each stage (or judge) and view, with tau by dimension: % right, a tie being a class of its own."""
     rows = [
-        (name if first else "", _VIEWS[view], *_row(made))
+        (name if first else "", VIEWS[view], *_row(made))
         for name, report in reports.items()
         for first, (view, made) in zip((True, False, False), report["views"].items(), strict=False)
     ]
@@ -30,7 +30,7 @@ def dimensions(made: Mapping[str, Any]) -> str:
     """Both protocols by dimension, of one view's figures, with calibration."""
     rows = [
         (
-            f"{_KEYS[key]} ({key})",
+            f"{NAMES[key]} ({key})",
             told(of["tau"]),
             told(of["diff"]),
             _ece(made, key),

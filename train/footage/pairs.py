@@ -8,32 +8,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, median
-from typing import overload
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from train.cases import Case
+from train.cases import Case, OnDemand
 from train.footage.packages import Split
 from train.footage.survey import Surveyed, surveyed
-from train.world import captions, faults
-from train.world.coding import coded
+from train.world import captions, case_of, faults
+from train.world.coding import filmed
 from train.world.defects import CODECS, MOTION, VISUAL, content_time, light, tick_of
 from train.world.effects import spoil
-from train.world.labels import labels, labels_of, points
-from train.world.script import asks
-from train.world.script import script as written
+from train.world.labels import labels, labels_at_first, labels_of, points
+from train.world.store import KeptFrames
 from train.world.values import GAPS, TICKS, WINDOWS, Camera, ClipSpec, Defect, Ground, Scene, Shot
 from vrt_lite.interfaces import FrameStore
 from vrt_lite.judge import Pair
 from vrt_lite.profile import Profile
-from vrt_lite.protocol.frames import FrameRef, evenly_spaced
-from vrt_lite.sampled import smart_resize
 from vrt_lite.video import Clip, open_clip
 from vrt_lite.video.picture import Picture, Turn
 
@@ -71,7 +67,7 @@ class Span:
         return self.start + round(share * (self.spec.frames - 1))
 
 
-class Footage(Sequence[Case]):
+class Footage(OnDemand):
     """`count` cases from seed `first` on, from the clips of a split, fetched and surveyed in `folder`.
 
     The same seed gives the same case as long as the clips are the same. `hidden` is the share of pairs whose visual
@@ -86,16 +82,17 @@ class Footage(Sequence[Case]):
     def __len__(self) -> int:
         return len(self._seeds)
 
-    @overload
-    def __getitem__(self, index: int) -> Case: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Case]: ...
-    def __getitem__(self, index: int | slice) -> Case | Sequence[Case]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        seed = self._seeds[index]
-        scene, spans = draw(self.clips, seed, hidden=self._hidden)
-        return _case(f"footage:{self._split}:{seed}", self._folder, scene, spans)
+    def make(self, place: int) -> Case:
+        """The case of a seed."""
+        seed = self._seeds[place]
+        drawn, spans = draw(self.clips, seed, hidden=self._hidden)
+        a, b = (span.spec.frames / span.clip.fps for span in spans)
+        return replace(
+            case_of(drawn),
+            key=f"footage:{self._split}:{seed}",
+            pair=Pair(drawn.caption, (a, b)),
+            open=FootageOpening(self._folder, spans),
+        )
 
 
 def draw(clips: Sequence[Surveyed], seed: int, *, hidden: float = 0.35) -> tuple[Scene, tuple[Span, Span]]:
@@ -112,8 +109,7 @@ def draw(clips: Sequence[Surveyed], seed: int, *, hidden: float = 0.35) -> tuple
         share = (kind - TIES) / (1 - TIES)
         spans = _faulty(rng, span, seen=not 0.47 <= share < 0.88, moving=share >= 0.47, hidden=hidden)
     scene = Scene(seed, captions.arbitrary(rng), None, (spans[0].spec, spans[1].spec), False)
-    at_first = (points(tuple(d for d in clip.defects if not d.hidden), 0) for clip in scene.clips)
-    return replace(scene, hidden=labels(*at_first) != labels_of(scene)), spans
+    return replace(scene, hidden=labels_at_first(scene) != labels_of(scene)), spans
 
 
 def _span(rng: np.random.Generator, clip: Surveyed) -> Span:
@@ -203,20 +199,6 @@ def _knowable(pair: tuple[tuple[Defect, ...], tuple[Defect, ...]]) -> bool:
     return (a.vq - b.vq) * (a.mq - b.mq) >= 0 or abs(a.total - b.total) != 1
 
 
-def _case(key: str, folder: Path, scene: Scene, spans: tuple[Span, Span]) -> Case:
-    a, b = (span.spec.frames / span.clip.fps for span in spans)
-    return Case(
-        key,
-        Pair(scene.caption, (a, b)),
-        labels_of(scene),
-        FootageOpening(folder, spans),
-        defects=tuple(sorted({defect.kind for clip in scene.clips for defect in clip.defects})),
-        evidence=tuple(ref for call in asks(scene) for ref in call),
-        hidden=scene.hidden,
-        script=written(scene),
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class FootageOpening:
     """Opens a pair's frames: a `Case.open` that another process can be handed."""
@@ -224,57 +206,28 @@ class FootageOpening:
     folder: Path
     spans: tuple[Span, Span]
 
-    def __call__(self, profile: Profile) -> AbstractContextManager[FrameStore]:
+    @contextmanager
+    def __call__(self, profile: Profile) -> Generator[FrameStore]:
         """The frames at a profile's size, to be used in a `with` block. Raises VideoError."""
-        return _open(self.folder, self.spans, profile)
+        with open_clip(self.folder / self.spans[0].clip.path) as clip:
+            yield KeptFrames(
+                (self.spans[0].spec, self.spans[1].spec),
+                profile,
+                lambda number, times, size: _shown(clip, self.spans[number], times, size),
+            )
 
 
-@contextmanager
-def _open(folder: Path, spans: tuple[Span, Span], profile: Profile) -> Generator[FrameStore]:
-    with open_clip(folder / spans[0].clip.path) as clip:
-        yield FootageFrames(clip, spans, profile)
+def _shown(clip: Clip, span: Span, positions: Sequence[float], size: tuple[int, int]) -> list[Pixels]:
+    """Frames at times in ticks out of an open clip: decoded, with all faults put in, fitted to size."""
+    spec = span.spec
 
+    def film(times: Sequence[float]) -> Pixels:
+        wanted = [span.source(time) for time in times]
+        shown = clip.frames(set(wanted), size=(spec.width, spec.height))
+        return np.stack([_finished(spec, t, shown[i]) for t, i in zip(times, wanted, strict=True)])
 
-@dataclass(frozen=True)
-class FootageFrames:
-    """The frame store of a pair from one open clip: decodes what is asked for, puts the faults in, fits it to size."""
-
-    clip: Clip
-    spans: tuple[Span, Span]
-    profile: Profile
-    _kept: dict[FrameRef, Pixels] = field(default_factory=dict[FrameRef, Pixels], repr=False)
-
-    def pixels(self, frames: Sequence[FrameRef]) -> list[Pixels]:
-        """RGB arrays in the order asked; a frame is the same whatever it is asked for with."""
-        for number, span in enumerate(self.spans):
-            new = sorted({frame for frame in frames if frame.clip == number} - self._kept.keys())
-            if new:
-                self._kept.update(zip(new, self._shown(span, [frame.index for frame in new]), strict=True))
-        return [self._kept[frame] for frame in frames]
-
-    def _shown(self, span: Span, indices: Sequence[int]) -> list[Pixels]:
-        spec = span.spec
-        spots = evenly_spaced(spec.frames, self.profile.workspace)
-        bounds = {"min_pixels": self.profile.min_pixels, "max_pixels": self.profile.max_pixels}
-        size = smart_resize(spec.width, spec.height, **bounds)
-        fit = Picture(spec.width, spec.height, Turn(), "sdr", False).fit
-        spoilt = self._spoilt(span, [spec.position(spots[index]) for index in indices])
-        return [fit(np.ascontiguousarray(picture), size) for picture in spoilt]
-
-    def _spoilt(self, span: Span, positions: Sequence[float]) -> Pixels:
-        """Frames at times in ticks with all faults, (n, height, width, 3), at the span's own size."""
-
-        def film(times: Sequence[float]) -> Pixels:
-            wanted = [span.source(time) for time in times]
-            shown = self.clip.frames(set(wanted), size=(span.spec.width, span.spec.height))
-            return np.stack([_finished(span.spec, t, shown[i]) for t, i in zip(times, wanted, strict=True)])
-
-        pictures = film(positions)
-        for defect in span.spec.defects:
-            there = [i for i, position in enumerate(positions) if defect.at(tick_of(position))]
-            if defect.kind in CODECS and there:
-                pictures[there] = coded(defect, span.spec, [positions[i] for i in there], film)
-        return pictures
+    fit = Picture(spec.width, spec.height, Turn(), "sdr", False).fit
+    return [fit(np.ascontiguousarray(picture), size) for picture in filmed(spec, positions, film)]
 
 
 @torch.inference_mode()

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from train.footage.packages import Split
 from vrt_lite.errors import UsageError, VideoError
+from vrt_lite.models.store import write_whole
 from vrt_lite.video import open_clip
 
 SURVEY = "survey.json"
@@ -68,9 +69,7 @@ def survey(folder: Path, *, progress: Callable[[str], None] = lambda what: None)
             found.append(_measured(path, name, before))
         except VideoError as error:
             raise UsageError(f"Footage cannot be used: {error}") from error
-    part = folder / f"{SURVEY}.part"
-    part.write_text(json.dumps([asdict(clip) for clip in found]) + "\n", "utf-8")
-    part.replace(folder / SURVEY)
+    write_whole(folder / SURVEY, (json.dumps([asdict(clip) for clip in found]) + "\n").encode())
     return tuple(found)
 
 

@@ -38,7 +38,7 @@ _DOCUMENTS = (
     *("chat_template.jinja", "chat_template.json", PROFILE_NAME),
 )
 _ADAPTED = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
-_ADAPTER = "adapter_config.json"
+ADAPTER = "adapter_config.json"
 _CHAT = """{% for m in messages %}<|im_start|>{{ m['role'] }}
 {% if m['content'] is string %}{{ m['content'] }}{% else %}{% for c in m['content'] %}{% if c['type']=='video' %}\
 <|vision_start|><|video_pad|><|vision_end|>{% elif c['type']=='image' %}<|vision_start|><|image_pad|><|vision_end|>\
@@ -162,9 +162,9 @@ def _demand_positions(_: Any, __: Any, given: dict[str, Any]) -> None:
 
 def _base(folder: Path) -> Path:
     """The folder that a PEFT adapter adapts, or the folder itself."""
-    if not (folder / _ADAPTER).is_file():
+    if not (folder / ADAPTER).is_file():
         return folder
-    return locate(json.loads((folder / _ADAPTER).read_text("utf-8"))["base_model_name_or_path"]).folder
+    return locate(json.loads((folder / ADAPTER).read_text("utf-8"))["base_model_name_or_path"]).folder
 
 
 def _with_adapter(model: Any, recipe: Recipe, adapter: Path | None, *, trainable: bool) -> Any:

@@ -25,7 +25,7 @@ from vrt_lite.interfaces import FrameStore, Observe, Sampling
 from vrt_lite.judge import Round, Trial, judge
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import Conversation, Generated, Reply
-from vrt_lite.protocol.tags import Answer, Marks
+from vrt_lite.protocol.tags import Marks
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,7 @@ class Rollout:
     @property
     def marks(self) -> tuple[Marks | None, ...]:
         """What each round answered or recommended, if it did."""
-        parsed = (r.parsed for r in self.rounds)
-        return tuple(p.marks if isinstance(p, Answer) else p.recommendation for p in parsed)
+        return tuple(r.marks for r in self.rounds)
 
 
 def rollouts(

@@ -11,10 +11,7 @@ another; test seeds also have textures and photographs of their own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import overload
-
-from train.cases import Case, Cases
+from train.cases import Case, Cases, OnDemand
 from train.world.draw import RANGE, TEST_RANGE, scene
 from train.world.labels import labels_of
 from train.world.script import asks
@@ -31,7 +28,7 @@ TRAIN, SAMPLE, GRPO, TEST = 0, RANGE, 2 * RANGE, TEST_RANGE * RANGE
 _FOOTAGE_EVERY = 5
 
 
-class World(Sequence[Case]):
+class World(OnDemand):
     """The cases of seeds `first` to `first + count - 1`, each made when it is asked for.
 
     `hidden` is the share of pairs of which a label cannot be known from the frames shown first. With `footage`, every
@@ -51,32 +48,21 @@ class World(Sequence[Case]):
     def __len__(self) -> int:
         return len(self._seeds)
 
-    @overload
-    def __getitem__(self, index: int) -> Case: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Case]: ...
-    def __getitem__(self, index: int | slice) -> Case | list[Case]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        seed = self._seeds[index]
-        place = seed - self._seeds.start
+    def make(self, place: int) -> Case:
+        """The case of a seed."""
         if self._footage and place % _FOOTAGE_EVERY == _FOOTAGE_EVERY - 1:
             return self._footage[place // _FOOTAGE_EVERY % len(self._footage)]
-        return case_of(scene(seed, hidden=self._hidden), device=self._device)
-
-    def __iter__(self) -> Iterator[Case]:
-        return (self[i] for i in range(len(self)))
+        return case_of(scene(self._seeds[place], hidden=self._hidden), device=self._device)
 
 
 def case_of(drawn: Scene, *, device: str = "cpu") -> Case:
     """A scene as a case."""
-    kinds = sorted({defect.kind for clip in drawn.clips for defect in clip.defects})
     return Case(
         key=f"world:{drawn.seed}",
         pair=Pair(drawn.caption, (drawn.clips[0].seconds, drawn.clips[1].seconds)),
         labels=labels_of(drawn),
         open=Opening(drawn, device),
-        defects=tuple(kinds),
+        defects=tuple(sorted({defect.kind for clip in drawn.clips for defect in clip.defects})),
         evidence=tuple(ref for call in asks(drawn) for ref in call),
         hidden=drawn.hidden,
         script=written(drawn),

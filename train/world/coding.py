@@ -14,13 +14,23 @@ import numpy as np
 from av.video.codeccontext import VideoCodecContext
 from numpy.typing import NDArray
 
-from train.world.defects import strength, tick_of
+from train.world.defects import CODECS, strength, tick_of
 from train.world.values import FIRST, TICKS, ClipSpec, Defect
 
 GROUP = 4
 """Ticks from one whole picture to the next."""
 
 Film = Callable[[Sequence[float]], NDArray[np.uint8]]
+
+
+def filmed(clip: ClipSpec, positions: Sequence[float], film: Film) -> NDArray[np.uint8]:
+    """Frames at times in ticks, (n, height, width, 3), as the clip's encoders leave them; `film` gives them before."""
+    pictures = film(positions)
+    for defect in clip.defects:
+        there = [i for i, position in enumerate(positions) if defect.at(tick_of(position))]
+        if defect.kind in CODECS and there:
+            pictures[there] = coded(defect, clip, [positions[i] for i in there], film)
+    return pictures
 
 
 def coded(defect: Defect, clip: ClipSpec, positions: Sequence[float], film: Film) -> NDArray[np.uint8]:

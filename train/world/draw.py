@@ -16,7 +16,7 @@ import numpy as np
 from train.world.captions import arbitrary, checked
 from train.world.faults import of_motion, placed
 from train.world.grounds import POOL, photographs
-from train.world.labels import Points, alignment, labels, labels_of, points, points_of
+from train.world.labels import Points, alignment, labels_at_first, labels_of, points_of
 from train.world.values import (
     GAPS,
     TICKS,
@@ -93,21 +93,12 @@ def _drawn(rng: np.random.Generator, seed: int, concealed: bool) -> Scene:
         clips = (clips[0], _elsewhere(rng, clips[1]))
     pair = (_with(clips[0], a), _with(clips[1], b))
     found = Scene(seed, caption, wanted, pair, False)
-    return replace(found, hidden=labels_of(found) != _labels_at_first(found))
+    return replace(found, hidden=labels_of(found) != labels_at_first(found))
 
 
 def _alike(a: tuple[Defect, ...], b: tuple[Defect, ...]) -> bool:
     """Whether two clips have the same faults but for their grain."""
     return [replace(d, seed=0) for d in a] == [replace(d, seed=0) for d in b]
-
-
-def _labels_at_first(drawn: Scene) -> dict[str, int]:
-    """The labels of what the frames that are shown first have."""
-    seen = (
-        points(tuple(d for d in clip.defects if not d.hidden), alignment(drawn.wanted, clip.looks))
-        for clip in drawn.clips
-    )
-    return dict(labels(*seen))
 
 
 def _knowable(drawn: Scene, rng: np.random.Generator) -> bool:

@@ -51,6 +51,15 @@ def labels_of(scene: Scene) -> dict[str, Choice]:
     return labels(*points_of(scene))
 
 
+def labels_at_first(scene: Scene) -> dict[str, Choice]:
+    """The labels of what the frames that are shown first have."""
+    a, b = (
+        points(tuple(d for d in clip.defects if not d.hidden), alignment(scene.wanted, clip.looks))
+        for clip in scene.clips
+    )
+    return labels(a, b)
+
+
 def labels(first: Points, second: Points) -> dict[str, Choice]:
     """The labels that two clips' points give."""
     return {

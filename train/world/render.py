@@ -15,7 +15,7 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from numpy.typing import NDArray
 from torch import Tensor
 
-from train.world.coding import coded
+from train.world.coding import filmed
 from train.world.defects import CODECS, VISUAL, content_time, light, strength, throw, tick_of
 from train.world.effects import spoil
 from train.world.grounds import picture as picture_of
@@ -38,12 +38,7 @@ def frames(
         levels = [(pictures * 255 + 0.5).to(torch.uint8).permute(0, 2, 3, 1) for pictures in drawn]
         return torch.cat(levels).cpu().numpy()
 
-    pictures = film(positions)
-    for defect in clip.defects:
-        there = [i for i, position in enumerate(positions) if defect.at(tick_of(position))]
-        if defect.kind in CODECS and there:
-            pictures[there] = coded(defect, clip, [positions[i] for i in there], film)
-    return pictures
+    return filmed(clip, positions, film)
 
 
 def _finished(clip: ClipSpec, positions: Sequence[float], size: tuple[int, int], device: str) -> Tensor:
