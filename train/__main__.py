@@ -19,7 +19,7 @@ from typing import Any
 import click
 
 from train.recipe import Recipe, load_recipe
-from train.stages import STAGES, beginning, cases_for, model_of, start_of, traces_of
+from train.stages import STAGES, beginning, cases_for, hold_to, model_of, start_of, traces_of
 from vrt_lite.errors import UsageError, VrtError
 
 UNFINISHED = 3
@@ -53,7 +53,9 @@ def stage(name: str) -> Callable[[Callable[..., bool]], click.Command]:
     def made(work: Callable[..., bool]) -> click.Command:
         @wraps(work)
         def command(recipe: Path, run: Path, minutes: float | None) -> None:
-            if not work(load_recipe(recipe), run, minutes):
+            loaded = load_recipe(recipe)
+            hold_to(loaded, run, name)
+            if not work(loaded, run, minutes):
                 click.echo(f"{name}: this leg is over; the same command goes on.", err=True)
                 sys.exit(UNFINISHED)
             click.echo(f"{name}: done, {run / name}")

@@ -6,21 +6,30 @@ RUN/sample/traces.jsonl     traces of that model that were right
 RUN/refine/model/           after those
 RUN/grpo/model/             after GRPO
 RUN/evaluate/STAGE/         outcomes, figures
+RUN/STAGE/recipe.json       what the stage was begun with
 """
 
 from __future__ import annotations
 
+import json
+import os
+from dataclasses import asdict
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from train.cases import Cases
 from train.recipe import Recipe
 from train.traces import ledger, read_rows
 from vrt_lite.errors import UsageError
+from vrt_lite.models.store import write_whole
 
 Stage = Literal["cold-start", "refine", "grpo"]
 STAGES: Final[tuple[Stage, ...]] = ("cold-start", "refine", "grpo")
 _BEFORE: Final[dict[str, str]] = {"sample": "cold-start", "refine": "cold-start", "grpo": "refine"}
+_OWN: Final[dict[str, str]] = {"cold-start": "cold_start", "sample": "rejection", "refine": "refine", "grpo": "grpo"}
+_FREE: Final = frozenset(("data.workers", "model.gradient_checkpointing", "rejection.queries"))
+"""What may change between two legs: it changes no number, or only how many there are."""
+_BEGUN: Final = "recipe.json"
 _VOCABULARY_CASES: Final = 2_000
 _FOOTAGE_CASES: Final = 10_000
 
@@ -36,6 +45,29 @@ def model_of(run: Path, stage: str) -> Path:
 def start_of(run: Path, stage: str) -> Path:
     """The model that a stage begins with."""
     return model_of(run, _BEFORE[stage])
+
+
+def hold_to(recipe: Recipe, run: Path, stage: str) -> None:
+    """Note what a stage is begun with. UsageError if it was begun with something else: its legs are one training."""
+    folder, told = run / stage, _told(recipe, stage)
+    path = folder / _BEGUN
+    if path.is_file() and any(other.name != _BEGUN for other in folder.iterdir()):
+        begun: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        if changed := next((name for name in told if name not in _FREE and begun.get(name) != told[name]), ""):
+            raise UsageError(
+                f"{folder} was begun with {changed} = {begun.get(changed)!r}, and the recipe now says "
+                f"{told[changed]!r}. Put it back, or give another RUN."
+            )
+    elif os.environ.get("RANK", "0") == "0":  # torchrun's and accelerate's: one process writes for all
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(path, (json.dumps(told, indent=1) + "\n").encode())
+
+
+def _told(recipe: Recipe, stage: str) -> dict[str, Any]:
+    """What a stage's numbers depend on, by the names that the recipe's file has for it; plain JSON."""
+    tables = {"model": recipe.model, "data": recipe.data, _OWN[stage]: getattr(recipe, _OWN[stage])}
+    told = {f"{name}.{key}": value for name, table in tables.items() for key, value in asdict(table).items()}
+    return json.loads(json.dumps({**told, "profile": recipe.profile.sha256}))
 
 
 def traces_of(recipe: Recipe, run: Path) -> Path:

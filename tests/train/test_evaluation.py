@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -78,14 +78,10 @@ def final(digits: str, odds: Odds | None = None) -> Reply:
     return with_odds(text, odds, odds, odds, odds) if odds else Reply(text)
 
 
-@dataclass
-class Noted:
-    """A frame store that remembers what it was asked for; its pictures are their own index."""
-
-    asked: list[FrameRef] = field(default_factory=list)
+class Numbered:
+    """A frame store whose pictures are their own index."""
 
     def pixels(self, frames: Sequence[FrameRef]) -> list[NDArray[np.uint8]]:
-        self.asked += frames
         return [np.full((28, 28, 3), 100 * frame.clip + frame.index, np.uint8) for frame in frames]
 
 
@@ -102,10 +98,10 @@ class Looking(ScriptedBackend):
         return super().reply(conversation, frames, sampling=sampling, observe=observe)
 
 
-def case(number: int, labels: str = "0212", *, store: Noted | None = None, hidden: bool = False) -> Case:
+def case(number: int, labels: str = "0212", *, hidden: bool = False) -> Case:
     @contextlib.contextmanager
     def frames(profile: Profile) -> Generator[FrameStore]:
-        yield store or Noted()
+        yield Numbered()
 
     return Case(f"case:{number}", Pair("a fox", (3.0, 3.0)), choices(labels), frames, hidden=hidden)
 

@@ -87,6 +87,11 @@ def test_every_stage_after_the_other(recipe: Path) -> None:
     while (done := train("cold-start", recipe, run, "--minutes", "0")).returncode == 3:
         legs += 1
         assert legs < 3, done.stderr
+        other = recipe.with_name("other.toml")
+        other.write_text(RECIPE.replace("samples = 8", "samples = 12"), encoding="utf-8")
+        changed = train("cold-start", other, run)
+        assert changed.returncode == 2
+        assert "was begun with cold_start.samples = 8, and the recipe now says 12" in changed.stderr
     assert done.returncode == 0, done.stderr[-2000:]
     assert legs == 1  # two steps: the first leg ends after one
     assert [json.loads(line)["step"] for line in (run / "cold-start/log.jsonl").read_text("utf-8").splitlines()] == [

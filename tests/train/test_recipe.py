@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from train.recipe import Grpo, Supervised, load_recipe
+from train.stages import hold_to
 from vrt_lite.errors import UsageError
 from vrt_lite.profile import default_profile
 
@@ -67,3 +68,20 @@ def test_what_cannot_be_used_is_named(tmp_path: Path, text: str, told: str) -> N
 def test_a_recipe_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         load_recipe(tmp_path / "none.toml")
+
+
+def test_a_stage_is_held_to_what_it_was_begun_with(tmp_path: Path) -> None:
+    def begin(text: str, stage: str = "grpo") -> None:
+        hold_to(load_recipe(written(tmp_path, text)), tmp_path, stage)
+
+    begin("")
+    begin("[grpo]\nkl = 0.02\n")  # nothing was made of it yet
+    (tmp_path / "grpo" / "log.jsonl").touch()
+    begin("[grpo]\nkl = 0.02\n[data]\nworkers = 3\n[refine]\nsamples = 3\n")
+    with pytest.raises(UsageError, match=r"begun with grpo\.kl = 0\.02, and the recipe now says 0\.01"):
+        begin("")
+    with pytest.raises(UsageError, match=r"model\.shape"):
+        begin("[grpo]\nkl = 0.02\n[model]\nshape = { layers = 3 }\n")
+    begin("[rejection]\nqueries = 5\n", "sample")
+    (tmp_path / "sample" / "traces.jsonl").touch()
+    begin("[rejection]\nqueries = 6\n", "sample")

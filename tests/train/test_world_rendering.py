@@ -33,7 +33,6 @@ from vrt_lite.video import open_clip
 SIZE = (126, 70)
 BEHIND = Ground("clouds", "0")
 STAR = Thing("star", (0.9, 0.1, 0.1), 0.4, (-1.0, 0.1), (1.0, 0.1), 0.1)
-WHOLE = [*range(0, 48, 5), *FIRST]
 OCCLUDER = Thing("circle", (0.2, 0.1, 0.1), 0.3, (0.9, -0.8), (0.9, 1.2))
 photos = pytest.mark.skipif(not (find_spec("skimage") and find_spec("matplotlib")), reason="no photographs here")
 
