@@ -48,7 +48,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "sheet": {"errors", "interfaces", "judgement", "protocol"},
     "display": {"display", "interfaces", "judgement", "protocol", "ranking"},
-    "evaluation": {"api", "display", "errors", "evaluation", "interfaces", "models", "runs"},
+    "evaluation": {"api", "display", "errors", "evaluation", "interfaces", "models", "protocol", "runs"},
     "ranking": {"api", "display", "errors", "interfaces", "protocol", "ranking", "runs", "video"},
     "report": {"", "display", "errors", "evaluation", "protocol", "ranking", "report", "runs", "video"},
     "runs": {"api", "errors", "interfaces", "models", "protocol", "runs"},

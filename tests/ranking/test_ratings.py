@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tournaments import FIRST, TIE, round_robin, tau
 
-from vrt_lite.ranking.ratings import Z95, Ratings, Vote, cycles, fit
+from vrt_lite.ranking.ratings import Z95, Ratings, fit
+from vrt_lite.ranking.votes import Vote, cycles
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "ratings"
 EVEN, A, B = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)

@@ -12,13 +12,12 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from vrt_lite.evaluation.layouts import LabelledPair
+from vrt_lite.protocol.messages import Odds
+from vrt_lite.protocol.verdict import MIRROR, likeliest, mean_of, odds_of
 
 Order = Literal["given", "swapped"]
 Orders = Literal["given", "swapped", "random", "both"]
 Failure = Literal["", "missing clip", "broken clip", "no verdict"]
-Odds = tuple[float, float, float]
-"""Probabilities of (tie, A, B)."""
-_MIRROR: Mapping[int, int] = {0: 0, 1: 2, 2: 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,7 @@ def asked(pair: LabelledPair, order: Order) -> Case:
 def mirrored(winners: Mapping[str, int], odds: Mapping[str, Odds | None]) -> tuple[dict[str, int], dict[str, Any]]:
     """Winners and odds with the two clips exchanged."""
     return (
-        {key: _MIRROR[winner] for key, winner in winners.items()},
+        {key: MIRROR[winner] for key, winner in winners.items()},
         {key: None if o is None else (o[0], o[2], o[1]) for key, o in odds.items()},
     )
 
@@ -95,10 +94,10 @@ def averaged(one: Case, other: Case) -> Case:
     odds: dict[str, Odds | None] = {}
     winners: dict[str, int] = {}
     for key in one.winners:
-        a, b = _soft(one, key), _soft(other, key)
-        tie, first, second = ((x + y) / 2 for x, y in zip(a, b, strict=True))
-        odds[key] = None if one.odds.get(key) is None or other.odds.get(key) is None else (tie, first, second)
-        winners[key] = 1 if first > max(second, tie) else 2 if second > max(first, tie) else 0
+        a, b = one.odds.get(key), other.odds.get(key)
+        mean = mean_of(odds_of(one.winners[key], a), odds_of(other.winners[key], b))
+        odds[key] = None if a is None or b is None else mean
+        winners[key] = likeliest(mean)
     return replace(
         one,
         winners=winners,
@@ -108,8 +107,3 @@ def averaged(one: Case, other: Case) -> Case:
         tokens=one.tokens + other.tokens,
         seconds=one.seconds + other.seconds,
     )
-
-
-def _soft(case: Case, key: str) -> Odds:
-    odds, winner = case.odds.get(key), case.winners[key]
-    return odds if odds is not None else (float(winner == 0), float(winner == 1), float(winner == 2))

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from vrt_lite.protocol.messages import Odds
 from vrt_lite.protocol.tags import KEYS, OVERALL, Choice, Marks
 
 Source = Literal["final", "recommended", "identical"]
+MIRROR: Final[tuple[Choice, Choice, Choice]] = (0, 2, 1)
+"""What each choice is with the two videos exchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,7 @@ class Preference:
     def mirrored(self) -> Preference:
         """The same preference with the two videos exchanged."""
         odds = None if self.odds is None else (self.odds[0], self.odds[2], self.odds[1])
-        return Preference(_MIRROR[self.winner], odds)
+        return Preference(MIRROR[self.winner], odds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +53,6 @@ class Verdict:
         return Verdict(swapped, self.source, self.confidence)
 
 
-_MIRROR: Mapping[Choice, Choice] = {0: 0, 1: 2, 2: 1}
-
 TIE = Verdict({key: Preference(0, (1.0, 0.0, 0.0)) for key in KEYS}, "identical")
 """What the same file twice gets, without the model."""
 
@@ -75,25 +75,28 @@ def average(first: Verdict, second: Verdict) -> Verdict:
     """
     preferences: dict[str, Preference] = {}
     for key in KEYS:
-        a, b = (_odds(v.preferences[key]) for v in (first, second))
-        mean = ((a[0] + b[0]) / 2, (a[1] + b[1]) / 2, (a[2] + b[2]) / 2)
-        preferences[key] = Preference(_likeliest(mean), mean)
+        a, b = (odds_of(v.preferences[key].winner, v.preferences[key].odds) for v in (first, second))
+        mean = mean_of(a, b)
+        preferences[key] = Preference(likeliest(mean), mean)
     sources = {first.source, second.source}
     confidences = [v.confidence for v in (first, second) if v.confidence is not None]
     source: Source = "recommended" if "recommended" in sources else first.source
     return Verdict(preferences, source, min(confidences, default=None))
 
 
-def _odds(preference: Preference) -> Odds:
-    """The odds, or all on the winner where the back end gave none."""
-    if preference.odds is not None:
-        return preference.odds
-    tie, one, two = (1.0 if preference.winner == choice else 0.0 for choice in (0, 1, 2))
-    return (tie, one, two)
+def odds_of(winner: int, odds: Odds | None) -> Odds:
+    """The odds, or all on the winner where there are none that can be used."""
+    if odds is not None and sum(odds) > 0:
+        return odds
+    return (float(winner == 0), float(winner == 1), float(winner == 2))
 
 
-def _likeliest(odds: Odds) -> Choice:
+def mean_of(a: Odds, b: Odds) -> Odds:
+    """The mean of two odds about the same (unswapped) pair."""
+    return ((a[0] + b[0]) / 2, (a[1] + b[1]) / 2, (a[2] + b[2]) / 2)
+
+
+def likeliest(odds: Odds) -> Choice:
+    """The likeliest choice; a dead heat is a tie."""
     tie, one, two = odds
-    if one > two and one > tie:
-        return 1
-    return 2 if two > one and two > tie else 0
+    return 1 if one > max(two, tie) else 2 if two > max(one, tie) else 0

@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vrt_lite.protocol.tags import KEYS
-from vrt_lite.ranking.votes import Odds, Vote
+from vrt_lite.protocol.verdict import MIRROR, odds_of
+from vrt_lite.ranking.votes import Vote
 from vrt_lite.runs.judged import Result
-
-_MIRROR = (0, 2, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +90,10 @@ def votes(contest: Contest, outcomes: Sequence[Outcome], key: str, *, as_given: 
             result = contest.answers.get((a, b))
             if result and result.winners:
                 tied = key in pair.disagreements and not as_given
-                found.append(Vote(a, b, (1.0, 0.0, 0.0) if tied else _odds(result, key)))
+                odds = (1.0, 0.0, 0.0) if tied else odds_of(result.winners[key], result.odds.get(key))
+                found.append(Vote(a, b, odds))
     return found
 
 
 def _winners(result: Result, *, mirrored: bool) -> dict[str, int]:
-    return {key: _MIRROR[won] if mirrored else won for key, won in result.winners.items()}
-
-
-def _odds(result: Result, key: str) -> Odds:
-    """The odds, or all on the winner where there are none that can be used."""
-    given = result.odds.get(key)
-    if given and sum(given) > 0:
-        return given
-    tie, one, two = (float(result.winners[key] == choice) for choice in (0, 1, 2))
-    return (tie, one, two)
+    return {key: MIRROR[won] if mirrored else won for key, won in result.winners.items()}

@@ -12,8 +12,10 @@ from string import ascii_lowercase
 from typing import Any
 
 from vrt_lite.protocol.tags import DIMENSIONS, KEYS, OVERALL
+from vrt_lite.protocol.verdict import MIRROR
 from vrt_lite.ranking.contest import Contest, Contestant, Outcome, outcome, votes
-from vrt_lite.ranking.ratings import Ratings, cycles, fit
+from vrt_lite.ranking.ratings import Ratings, fit
+from vrt_lite.ranking.votes import cycles
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +78,9 @@ def rank(contest: Contest) -> Ladder:
     """Rate a group by what was answered so far."""
     outcomes = tuple(outcome(contest, i, j) for i, j in contest.pairs())
     count = len(contest.clips)
-    rated = {key: fit(votes(contest, outcomes, key), count) for key in KEYS}
-    given = votes(contest, outcomes, OVERALL, as_given=True)
-    position = fit(given, count)
+    said = {key: votes(contest, outcomes, key) for key in KEYS}
+    rated = {key: fit(said[key], count) for key in KEYS}
+    position = fit(votes(contest, outcomes, OVERALL, as_given=True), count)
     unranked = _unranked(outcomes, count)
     return Ladder(
         group=contest.name,
@@ -87,7 +89,7 @@ def rank(contest: Contest) -> Ladder:
         standings=_standings(rated, outcomes, {clip for clip, _ in unranked}),
         unranked=unranked,
         outcomes=outcomes,
-        cycles=tuple(cycles(votes(contest, outcomes, OVERALL), count)),
+        cycles=tuple(cycles(said[OVERALL], count)),
         first=Rated(position.first, position.first_low, position.first_high),
         judgements=len(contest.answers),
         failures=sum(bool(result.error) for result in contest.answers.values()),
@@ -115,7 +117,7 @@ def _standings(rated: Mapping[str, Ratings], outcomes: Sequence[Outcome], withou
         if pair.winners:
             winner = pair.winners[OVERALL]
             tally[pair.i][winner] += 1
-            tally[pair.j][(0, 2, 1)[winner]] += 1
+            tally[pair.j][MIRROR[winner]] += 1
     return tuple(
         Standing(
             rank=1 + sum(ranks[other] < ranks[clip] for other in order),

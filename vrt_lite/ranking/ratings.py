@@ -20,9 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vrt_lite.ranking.votes import Vote, cycles
-
-__all__ = ["Ratings", "Vote", "cycles", "fit"]
+from vrt_lite.ranking.votes import Vote
 
 Floats = NDArray[np.float64]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-Odds = tuple[float, float, float]
+from vrt_lite.protocol.messages import Odds
 
 
 @dataclass(frozen=True, slots=True)

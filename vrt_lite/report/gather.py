@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from vrt_lite.errors import UsageError
+from vrt_lite.protocol.messages import Odds
 from vrt_lite.protocol.tags import OVERALL
+from vrt_lite.protocol.verdict import MIRROR, odds_of
 from vrt_lite.report.case import Case, Footage, exchanged, read_case, together
 from vrt_lite.report.nodes import Node
 from vrt_lite.report.pictures import Album
-from vrt_lite.runs.judged import Odds, Result
+from vrt_lite.runs.judged import Result
 
 if TYPE_CHECKING:
     from vrt_lite.runs.run import Run
-
-_MIRROR = (0, 2, 1)
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class Match:
     keys: list[str] = field(default_factory=list[str])
     exchanged: list[bool] = field(default_factory=list[bool])
     winners: list[int] = field(default_factory=list[int])
-    shares: list[tuple[float, float, float]] = field(default_factory=list[Odds])
+    shares: list[Odds] = field(default_factory=list[Odds])
     errors: list[str] = field(default_factory=list[str])
     sources: list[str] = field(default_factory=list[str])
 
@@ -48,8 +48,8 @@ class Match:
             self.errors.append(result.error)
             return
         winner = result.winners[OVERALL]
-        self.winners.append(_MIRROR[winner] if exchanged else winner)
-        tie, one, two = result.odds.get(OVERALL) or tuple(float(winner == choice) for choice in (0, 1, 2))
+        self.winners.append(MIRROR[winner] if exchanged else winner)
+        tie, one, two = odds_of(winner, result.odds.get(OVERALL))
         self.shares.append((tie, two, one) if exchanged else (tie, one, two))
 
     @property
@@ -166,7 +166,7 @@ def label_of(match: Match, labels: Mapping[str, Mapping[str, Any]]) -> Labels | 
         if label := labels.get(key):
             mirrored = (label.get("order") == "swapped") != turned
             given = {name: winner for name, winner in label.get("labels", {}).items() if winner in (0, 1, 2)}
-            winners = {name: _MIRROR[winner] if mirrored else winner for name, winner in given.items()}
+            winners = {name: MIRROR[winner] if mirrored else winner for name, winner in given.items()}
             return Labels(str(label.get("name") or label.get("row", "")), winners)
     return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from vrt_lite.protocol.verdict import MIRROR, odds_of
 from vrt_lite.ranking.contest import Contest, Outcome
 from vrt_lite.ranking.ladder import Ladder
 from vrt_lite.report.gather import Material
@@ -69,7 +70,7 @@ def _cell(
     if share is None or not outcome.winners:
         words, kind, told = "?", "none", "no verdict"
     else:
-        won = outcome.winners[key] if i < j else (0, 2, 1)[outcome.winners[key]]
+        won = outcome.winners[key] if i < j else MIRROR[outcome.winners[key]]
         words, kind = f"{100 * share:.0f}", ("w1", "w2", "w0")[won]
         told = ("tied", "won", "lost")[won]
         told += ", the orders disagree" if key in outcome.disagreements else ""
@@ -83,7 +84,6 @@ def _share(contest: Contest, i: int, j: int, key: str) -> float | None:
     for a, b, own in ((i, j, 1), (j, i, 2)):
         result = contest.answers.get((a, b))
         if result and result.winners:
-            winner = result.winners[key]
-            odds = result.odds.get(key) or tuple(float(winner == choice) for choice in (0, 1, 2))
+            odds = odds_of(result.winners[key], result.odds.get(key))
             shares.append(odds[own] + odds[0] / 2)
     return sum(shares) / len(shares) if shares else None

@@ -11,10 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from vrt_lite.protocol.messages import Odds
 from vrt_lite.protocol.tags import DIMENSIONS, OVERALL
-
-Odds = tuple[float, float, float]
-"""Probabilities of (tie, video 1, video 2)."""
 
 
 @dataclass(frozen=True, slots=True)

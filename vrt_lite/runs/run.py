@@ -13,9 +13,10 @@ from dataclasses import asdict
 from typing import Any
 
 from vrt_lite.errors import StoreError
+from vrt_lite.protocol.messages import Odds
 from vrt_lite.runs.claims import Owner, lives
 from vrt_lite.runs.database import Database
-from vrt_lite.runs.judged import Odds, Question, Result, result_of
+from vrt_lite.runs.judged import Question, Result, result_of
 
 _PAGE = 256
 _COLUMNS = "j.key, j.first, j.second, j.prompt, winners, odds, source, rounds, calls, tokens, seconds, error"
