@@ -15,8 +15,6 @@ from vrt_lite.display.escape import safe
 from vrt_lite.display.plain import PlainView, verdict_lines
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from vrt_lite.display.live import LiveView
     from vrt_lite.judgement import Judgement
 
@@ -35,8 +33,9 @@ def view(
         return PlainView(io.StringIO(), quiet=True)
     if live and not quiet and to.isatty():
         from vrt_lite.display.live import LiveView  # noqa: PLC0415 - rich only for a terminal
+        from vrt_lite.display.terminal import console_on  # noqa: PLC0415
 
-        console = _console(to)
+        console = console_on(to)
         if console.is_interactive:
             return LiveView(console, verbose=verbose)
     return PlainView(to, quiet=quiet, verbose=verbose)
@@ -47,13 +46,8 @@ def show_verdict(judgement: Judgement, *, stream: TextIO | None = None) -> None:
     to = stream or sys.stdout
     if to.isatty():
         from vrt_lite.display.panel import VerdictPanel  # noqa: PLC0415 - rich only for a terminal
+        from vrt_lite.display.terminal import console_on  # noqa: PLC0415
 
-        _console(to).print(VerdictPanel(judgement))
+        console_on(to).print(VerdictPanel(judgement))
     else:
         to.writelines(f"{line}\n" for line in verdict_lines(judgement, encoding=to.encoding or "utf-8"))
-
-
-def _console(stream: TextIO) -> Console:
-    from rich.console import Console
-
-    return Console(file=stream, highlight=False, markup=False, emoji=False)

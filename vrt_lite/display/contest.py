@@ -5,7 +5,6 @@ Both go to stderr. Knows rich, which is imported where a terminal is; refuses to
 
 from __future__ import annotations
 
-import contextlib
 import io
 import sys
 import threading
@@ -14,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from vrt_lite.display.escape import safe
+from vrt_lite.display.plain import say_line
 from vrt_lite.interfaces import Encoding, Event, Loading, Prefill, RoundBegan, Wrote
 from vrt_lite.protocol.tags import OVERALL
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from vrt_lite.ranking.ladder import Ladder
     from vrt_lite.ranking.rank import Progress
 
-_REFRESHES_PER_SECOND = 8
 _RATED_EVERY_SECONDS = 0.4
 _WIDEST_BAR = 30
 
@@ -35,9 +34,9 @@ def rank_view(*, quiet: bool = False, live: bool = True, stream: TextIO | None =
     if to is None:  # closed by whoever started us
         return PlainBoard(io.StringIO(), quiet=True)
     if live and not quiet and to.isatty():
-        from rich.console import Console
+        from vrt_lite.display.terminal import console_on  # noqa: PLC0415 - rich only for a terminal
 
-        console = Console(file=to, highlight=False, markup=False, emoji=False)
+        console = console_on(to)
         if console.is_interactive:
             return LiveBoard(console)
     return PlainBoard(to, quiet=quiet)
@@ -77,10 +76,7 @@ class PlainBoard:
 
     def _say(self, line: str) -> None:
         if not self._quiet:
-            # A reader of the progress who left must not cost the ranking.
-            with contextlib.suppress(OSError):
-                self._stream.write(f"{safe(line, encoding=self._stream.encoding or 'utf-8')}\n")
-                self._stream.flush()
+            say_line(line, self._stream)
 
 
 class LiveBoard:
@@ -90,9 +86,8 @@ class LiveBoard:
     """
 
     def __init__(self, console: Console) -> None:
-        from rich.live import Live
-
         from vrt_lite.display.glyphs import glyphs_for  # noqa: PLC0415 - rich only for a terminal
+        from vrt_lite.display.terminal import live_on  # noqa: PLC0415
 
         self.done = 0
         self._console = console
@@ -105,13 +100,7 @@ class LiveBoard:
         self._stage = "Reading the clips"
         self._began = time.monotonic()
         self._due = 0.0
-        self._live = Live(
-            get_renderable=self._render,
-            console=console,
-            transient=True,
-            refresh_per_second=_REFRESHES_PER_SECOND,
-            vertical_overflow="crop",
-        )
+        self._live = live_on(console, self._render)
 
     def __enter__(self) -> LiveBoard:
         self._live.start(refresh=True)
@@ -189,18 +178,16 @@ class LiveBoard:
     def _status(self, done: int, most: int, stage: str, progress: Progress | None, width: int) -> RenderableType:
         from rich.text import Text
 
-        seconds = time.monotonic() - self._began
-        spin = self._glyphs.spinner[int(seconds * _REFRESHES_PER_SECOND) % len(self._glyphs.spinner)]
+        from vrt_lite.display.terminal import append_bar, spinner  # noqa: PLC0415 - rich only for a terminal
+
+        spin = spinner(time.monotonic() - self._began, self._glyphs)
         counted = f"{done} of {most}" if most else ""
         left = progress.seconds_left if progress else None
         time_left = f"{tell_time(left)} left" if left is not None else ""
         encoding = self._console.encoding
         row = Text(f"{spin} {counted}", no_wrap=True)
         room = min(width - row.cell_len - len(time_left) - 6, _WIDEST_BAR)
-        if most and room >= 4:
-            filled = room * done // most
-            row.append("  ").append(self._glyphs.progress[0] * filled, "cyan")
-            row.append(self._glyphs.progress[1] * (room - filled), "dim")
+        append_bar(row, done, most, room=room, glyphs=self._glyphs)
         row.append(f"  {time_left}" if time_left else "")
         row.append(f"  {safe(stage, encoding=encoding)}", "dim")
         row.truncate(width, overflow="crop")

@@ -42,11 +42,10 @@ def show_ladders(
         if len(ladders) > 1 or ladder.group:
             to.write(f"{safe(f'{ladder.group or ladder.prompt}:', encoding=encoding)}\n")
         if to.isatty():
-            from rich.console import Console
-
             from vrt_lite.display.glyphs import glyphs_for  # noqa: PLC0415
+            from vrt_lite.display.terminal import console_on  # noqa: PLC0415 - rich only for a terminal
 
-            console = Console(file=to, highlight=False, markup=False, emoji=False)
+            console = console_on(to)
             console.print(board(ladder, console.width, glyphs=glyphs_for(console.options), encoding=encoding))
         else:
             _write_plain(ladder, to)

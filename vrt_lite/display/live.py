@@ -15,16 +15,15 @@ from typing import assert_never
 
 from rich.cells import cell_len, chop_cells
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.text import Text
 
 from vrt_lite.display.escape import safe
 from vrt_lite.display.glyphs import Glyphs, glyphs_for
 from vrt_lite.display.plain import name_frames, name_round
+from vrt_lite.display.terminal import REFRESHES_PER_SECOND, append_bar, live_on, spinner
 from vrt_lite.interfaces import Encoding, Event, Loading, Prefill, RoundBegan, RoundEnded, Wrote
 from vrt_lite.protocol.frames import FrameRef
 
-_REFRESHES_PER_SECOND = 10
 _TAIL_ROWS = 12
 _WIDEST = 88
 _WIDEST_BAR = 40
@@ -62,13 +61,7 @@ class LiveView:
         self._pieces: list[str] = []
         self._stage = _Stage("Opening the clips")
         self._began = self._printed = time.monotonic()
-        self._live = Live(
-            get_renderable=self._render,
-            console=console,
-            transient=True,
-            refresh_per_second=_REFRESHES_PER_SECOND,
-            vertical_overflow="crop",
-        )
+        self._live = live_on(console, self._render)
 
     def __enter__(self) -> LiveView:
         self._live.start(refresh=True)
@@ -87,7 +80,7 @@ class LiveView:
         rows: list[Text] = []
         with self._lock:
             self._note(event)
-            if self._verbose and time.monotonic() - self._printed > 1 / _REFRESHES_PER_SECOND:
+            if self._verbose and time.monotonic() - self._printed > 1 / REFRESHES_PER_SECOND:
                 self._lay_out()
                 self._printed = time.monotonic()
                 rows = list(self._rows)
@@ -225,12 +218,9 @@ def _round_rows(order: int, number: int, frames: Sequence[FrameRef], width: int,
 
 def _status(stage: _Stage, seconds: float, width: int, glyphs: Glyphs) -> Text:
     """One row: a spinner, what happens, how far it is, and the time since the start."""
-    spin = glyphs.spinner[int(seconds * _REFRESHES_PER_SECOND) % len(glyphs.spinner)]
     clock = f"{seconds:.1f} s" if seconds < 60 else f"{seconds // 60:.0f} min {seconds % 60:02.0f} s"
-    row = Text(f"{spin} {stage.label}", no_wrap=True, overflow="crop")
+    row = Text(f"{spinner(seconds, glyphs)} {stage.label}", no_wrap=True, overflow="crop")
     row.truncate(max(width - len(clock) - 2, 1))
     room = min(width - row.cell_len - len(clock) - 4, _WIDEST_BAR)
-    if stage.total and room >= 4:
-        done = room * stage.done // stage.total
-        row.append("  ").append(glyphs.progress[0] * done, "cyan").append(glyphs.progress[1] * (room - done), "dim")
+    append_bar(row, stage.done, stage.total, room=room, glyphs=glyphs)
     return row.append(f"  {clock}", "dim")

@@ -72,12 +72,15 @@ class PlainView:
                     self._say(f"  {line}")
 
     def _say(self, line: str) -> None:
-        if self._quiet:
-            return
-        # A reader of the progress who left must not cost the verdict.
-        with contextlib.suppress(OSError):
-            self._stream.write(f"{safe(line, encoding=self._stream.encoding or 'utf-8')}\n")
-            self._stream.flush()
+        if not self._quiet:
+            say_line(line, self._stream)
+
+
+def say_line(line: str, stream: TextIO) -> None:
+    """A line of progress. A reader of it who left must not cost the verdict."""
+    with contextlib.suppress(OSError):
+        stream.write(f"{safe(line, encoding=stream.encoding or 'utf-8')}\n")
+        stream.flush()
 
 
 def verdict_lines(judgement: Judgement, *, encoding: str = "utf-8") -> list[str]:

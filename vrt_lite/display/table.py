@@ -15,15 +15,16 @@ def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, stream
     shown = [[safe(cell, encoding=to.encoding or "utf-8") for cell in row] for row in rows]
     if to.isatty():
         from rich import box
-        from rich.console import Console
         from rich.table import Table
+
+        from vrt_lite.display.terminal import console_on  # noqa: PLC0415 - rich only for a terminal
 
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         for heading in headings:
             table.add_column(heading, overflow="fold")
         for row in shown:
             table.add_row(*row)
-        Console(file=to, highlight=False, markup=False, emoji=False).print(table)
+        console_on(to).print(table)
         return
     widths = [max(map(len, column)) for column in zip(headings, *shown, strict=True)]
     for row in (headings, *shown):
