@@ -7,6 +7,7 @@ runs side by side; refuses to know the command line and the terminal.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -53,11 +54,13 @@ class Judge:
         projector: Path | None = None,
         settings: Settings | None = None,
         backend: Backend | Remote | None = None,
+        digest: Callable[[Path], str] = sha256,
         verbose: bool = False,
     ) -> None:
         """Find the model's files, and check them. A `backend` given takes the place of the model's own.
 
-        For a `Remote` no file is needed: `model` names its profile alone, VR-Thinker's if left out.
+        For a `Remote` no file is needed: `model` names its profile alone, VR-Thinker's if left out. `digest` gives a
+        file's sha256 and may remember it, as `Store.digest` does: a text model has gigabytes. Each is asked for once.
         """
         self.settings = settings or Settings()
         if isinstance(backend, Remote):
@@ -78,8 +81,9 @@ class Judge:
         # The comparison itself, and beside it two clips, or the weights, the choice that fits, and the digests. On a
         # server many run side by side, and none may wait for a thread that another holds.
         self._pool = ThreadPoolExecutor(max_workers=1024 if self._server else 5)
+        self._sha256 = functools.cache(digest)
         # Begun at once: what was encoded in earlier runs is looked up by it.
-        self._projector_sha256 = self._pool.submit(sha256, self.files.projector).result if self.files else str
+        self._projector_sha256 = self._pool.submit(self._sha256, self.files.projector).result if self.files else str
 
     def __enter__(self) -> Judge:
         return self
@@ -92,15 +96,14 @@ class Judge:
         self._pool.shutdown()
         self._free.close()
 
-    def key(self, *, digest: Callable[[Path], str] = sha256) -> str:
+    def key(self) -> str:
         """A digest of all that a verdict depends on beside clips, order and prompt; nothing is loaded for it.
 
-        `digest` gives a file's sha256, and may remember it: a text model has gigabytes. A server that is not told
-        which model to use is asked what it serves.
+        A server that is not told which model to use is asked what it serves.
         """
         if self._server:
             return key_of(self.settings, self._own, judge=self._server.identity())
-        judge = {"text": digest(self._local().text), "projector": digest(self._local().projector)}
+        judge = {"text": self._sha256(self._local().text), "projector": self._projector_sha256()}
         return key_of(self.settings, self._own, judge=judge)
 
     def compare(
@@ -178,10 +181,7 @@ class Judge:
                 if not orders:
                     raise failures[0]
                 self._model = digests.result() if digests else None
-            judged = (
-                replace(judged[0], warnings=clips[0].warnings),
-                replace(judged[1], warnings=clips[1].warnings),
-            )
+            judged = (replace(judged[0], warnings=clips[0].warnings), replace(judged[1], warnings=clips[1].warnings))
             judgement = self._judgement(prompt, judged, tuple(orders))
             if sheet:
                 from vrt_lite.sheet import draw_sheet  # noqa: PLC0415 - Pillow only when a sheet is asked for
@@ -302,7 +302,7 @@ class Judge:
         return ModelUsed(
             name=files.name,
             text=files.text.name,
-            text_sha256=sha256(files.text),
+            text_sha256=self._sha256(files.text),
             projector=files.projector.name,
             projector_sha256=self._projector_sha256(),
             profile=self.profile.name,

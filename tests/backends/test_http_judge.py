@@ -172,7 +172,7 @@ def test_what_was_judged_before_a_server_failed_is_kept_and_not_judged_again(
     def work(url: str) -> None:
         with Store(tmp_path / "runs.sqlite") as store, Judge(backend=small(url, served_model="judge")) as judge:
             run = store.begin("set", kind="eval", about={})
-            judge_all(tasks(folder), run, store=store, open_judge=lambda: judge, jobs=jobs, done=done)
+            judge_all(tasks(folder), run, store=store, judge=judge, jobs=jobs, done=done)
 
     script = [says(FINAL)] * good + [failure]
     with serving(*script) as server:

@@ -85,7 +85,7 @@ class Asked:
         found = read(locate(folder))
         pairs = choose(found.pairs, limit=choice.limit, sample=choice.sample, seed=choice.seed)
         with Judge(backend=self.backend) as judge, Progress(self.stream, total=len(pairs)) as progress:
-            judging = Judging(lambda: judge, "a scripted judge", "scripted")
+            judging = Judging(judge, "a scripted judge", "scripted")
             self.run = begin(run_name(found, choice, "a"), found, choice, judging=judging, store=store)
             self.figures = evaluate(found, pairs, choice, run=self.run, store=store, judging=judging, progress=progress)
 
@@ -257,7 +257,8 @@ def test_a_random_order_is_the_seeds(tmp_path: Path, many_clips: list[Path], sto
 
 def test_a_name_is_of_one_set_and_judge(tmp_path: Path, many_clips: list[Path], store: Store) -> None:
     found = read(locate(placed("genai-bench", tmp_path, many_clips)))
-    judges = [Judging(Judge, key, "x") for key in ("one", "other")]
+    with Judge(backend=ScriptedBackend([])) as judge:
+        judges = [Judging(judge, key, "x") for key in ("one", "other")]
     begin("mine", found, Choice(), judging=judges[0], store=store)
     begin("mine", found, Choice(budget=3), judging=judges[0], store=store)
     with pytest.raises(UsageError, match="another judge"):

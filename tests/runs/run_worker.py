@@ -74,7 +74,7 @@ def work(store_path: Path, folder: Path, log: Path, seconds: float = 0.0, name: 
 
     with Store(store_path) as store, Logged(log, seconds) as judge:
         run = store.begin(name, kind="rank", about={"prompt": PROMPT})
-        judge_all(pairs(folder), run, store=store, open_judge=lambda: judge, done=done)
+        judge_all(pairs(folder), run, store=store, judge=judge, done=done)
     return told
 
 

@@ -156,15 +156,21 @@ def test_a_step_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
 def test_processes_that_open_at_once_make_one_file(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from vrt_lite.runs.store import Store\n"
-        "sys.stdin.readline()\n"
+        "print('ready', flush=True); sys.stdin.readline()\n"
         "with Store(Path(sys.argv[1])) as s: s.begin(sys.argv[2], kind='rank', about={})\n"
     )
     path = tmp_path / "a.sqlite"
-    starting = [
-        subprocess.Popen([sys.executable, "-c", code, str(path), f"{n}"], stdin=subprocess.PIPE) for n in range(4)
-    ]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    starting = [subprocess.Popen([sys.executable, "-c", code, str(path), f"{n}"], **pipes) for n in range(4)]
     for process in starting:
-        process.communicate(b"\n")
+        assert process.stdout
+        assert process.stdout.readline().strip() == b"ready"
+    for process in starting:
+        assert process.stdin
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+    for process in starting:
+        process.communicate()
         assert process.returncode == 0
     with Store(path) as store:
         assert {info.name for info in store.runs()} == {"0", "1", "2", "3"}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from clips import write_clip
 
 from vrt_lite.api import Judge
 from vrt_lite.models.files import find, sha256
@@ -36,8 +37,8 @@ SOME: dict[str, Any] = {
 
 
 def key(model: str | Path | None = None, digest: Callable[[Path], str] = sha256, **settings: Any) -> str:
-    with Judge(model, settings=Settings(**settings)) as judge:
-        return judge.key(digest=digest)
+    with Judge(model, settings=Settings(**settings), digest=digest) as judge:
+        return judge.key()
 
 
 def test_every_setting_is_known_to_matter_or_not() -> None:
@@ -77,9 +78,25 @@ def test_a_store_remembers_the_files_digests() -> None:
 
     assert key(digest=digest) != key()
     files = find()
-    assert asked == [files.text.name, files.projector.name]
+    assert sorted(asked) == sorted([files.text.name, files.projector.name])
     with Store() as store:
         assert key(digest=store.digest) == key()
+
+
+def test_each_file_is_digested_once(tmp_path: Path) -> None:
+    clip = write_clip(tmp_path / "a.mp4")
+    asked: list[Path] = []
+
+    def digest(path: Path) -> str:
+        asked.append(path)
+        return sha256(path)
+
+    with Judge(digest=digest) as judge:
+        judge.key()
+        judgement = judge.compare(clip, clip)
+    files = find()
+    assert sorted(asked) == sorted([files.text, files.projector])
+    assert judgement.model.text_sha256 == sha256(files.text)
 
 
 def test_no_engine_is_loaded_for_it() -> None:

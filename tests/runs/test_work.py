@@ -63,7 +63,7 @@ class Scripted:
         self.asked: list[str] = []
         self._says = says
 
-    def key(self, *, digest: Callable[[Path], str]) -> str:
+    def key(self) -> str:
         return "scripted"
 
     def compare(self, a: Path, b: Path, *, prompt: str, observe: Observe = ignore) -> Judgement:
@@ -81,7 +81,7 @@ def told_by(
         tasks,
         run,
         store=store,
-        open_judge=lambda: judge,
+        judge=judge,
         jobs=jobs,
         done=lambda task, result, now: told.append((task.label, now, result.error)),
         **options,
@@ -118,22 +118,10 @@ def test_all_are_judged_once_in_order_and_found_again(folder: Path, tmp_path: Pa
         assert [f"{by_content[r.first]} {by_content[r.second]}" for r in store.run("run").results()] == names
 
 
-def test_if_all_is_found_no_judge_is_opened(folder: Path, run: Run, store: Store) -> None:
+def test_if_all_is_found_the_judge_is_asked_nothing(folder: Path, run: Run, store: Store) -> None:
     told_by(pairs(folder), run, store, Scripted())
-
-    def refuse() -> Judge:
-        raise AssertionError("opened")
-
-    found: list[bool] = []
-    judge_all(
-        pairs(folder),
-        run,
-        store=store,
-        open_judge=refuse,
-        done=lambda _task, _result, now: found.append(now),
-        judge_key="scripted",
-    )
-    assert found == [False] * PAIRS
+    found = told_by(pairs(folder), run, store, None, judge_key="scripted")
+    assert [now for _, now, _ in found] == [False] * PAIRS
 
 
 def test_content_counts_not_names(folder: Path, run: Run, store: Store, tmp_path: Path) -> None:
@@ -152,7 +140,8 @@ def test_the_next_task_may_depend_on_the_last_result(folder: Path, run: Run, sto
             assert len(told) == number
             yield task
 
-    judge_all(choose(), run, store=store, open_judge=Scripted, done=lambda task, _result, _now: told.append(task.label))  # type: ignore[arg-type]
+    judge: Any = Scripted()
+    judge_all(choose(), run, store=store, judge=judge, done=lambda task, _result, _now: told.append(task.label))
     assert len(told) == PAIRS
 
 
@@ -171,24 +160,8 @@ def test_jobs_run_side_by_side(folder: Path, run: Run, store: Store) -> None:
         together.wait()
         return judgement([sure()])
 
-    opened: list[Scripted] = []
-
-    def open_judge() -> Any:
-        opened.append(Scripted(says))
-        return opened[-1]
-
-    told: list[str] = []
-    judge_all(
-        iter(list(pairs(folder))[:9]),
-        run,
-        store=store,
-        open_judge=open_judge,
-        jobs=3,
-        done=lambda task, _result, _now: told.append(task.label),
-    )
-    assert len(told) == 9
-    assert len(opened) == 3
-    assert all(judge.asked for judge in opened)
+    judge = Scripted(says)
+    assert len(told_by(iter(list(pairs(folder))[:9]), run, store, judge, jobs=3)) == len(judge.asked) == 9
 
 
 @pytest.mark.parametrize("kind", [NoVerdictError, VideoError])

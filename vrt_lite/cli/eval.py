@@ -92,11 +92,10 @@ def evaluate(
     found = read(place)
     choice = Choice(order, limit, sample, options["seed"], budget)
     settings = settings_of({**options, "preset": options["preset"] or place.layout.preset})
-    with Store(file) as store, open_judge_of(model, projector, backend, settings, verbose > 1) as judge:
+    with Store(file) as store, open_judge_of(model, projector, backend, settings, verbose > 1, store) as judge:
         own = judge.files.name if judge.files else None
         called = own or getattr(backend, "served_model", None) or model or "the server's model"
-        # One judge for all: on this machine it judges one pair at a time, and a server is asked from many threads.
-        who = Judging(lambda: judge, judge.key(digest=store.digest), called, jobs)
+        who = Judging(judge, judge.key(), called, jobs)
         figures = _judged(found, choice, who, store, name, quiet=quiet, live=verbose < 2)
     _print(figures, as_json=as_json)
     if plots:

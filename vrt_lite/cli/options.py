@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from vrt_lite.api import Judge
     from vrt_lite.backends.settings import Remote
     from vrt_lite.protocol.prompt import Dimension
+    from vrt_lite.runs.store import Store
     from vrt_lite.settings import Settings
 
     _ParamType = click.ParamType[int | None]  # generic in its stubs; at run time only in new releases
@@ -121,12 +122,18 @@ def judging(command: _Command) -> _Command:
 
 
 def open_judge_of(
-    model: str | None, projector: Path | None, backend: Remote | None, settings: Settings, verbose: bool
+    model: str | None,
+    projector: Path | None,
+    backend: Remote | None,
+    settings: Settings,
+    verbose: bool,
+    store: Store | None = None,
 ) -> Judge:
-    """The judge that the options of `judging` name: on this machine, or on a server."""
+    """The judge that the options of `judging` name: on this machine, or on a server. A store remembers digests."""
     from vrt_lite.api import Judge  # noqa: PLC0415
 
-    return Judge(model, projector=projector, settings=settings, backend=backend, verbose=verbose)
+    remembered: dict[str, Any] = {"digest": store.digest} if store else {}
+    return Judge(model, projector=projector, settings=settings, backend=backend, verbose=verbose, **remembered)
 
 
 def prompt_of(prompt: str | None, prompt_file: Path | None) -> str:

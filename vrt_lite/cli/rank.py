@@ -98,7 +98,11 @@ def rank(
     effort = Effort(both_orders=not one_order, budget=budget, confidence=confidence)
     view = rank_view(quiet=quiet or as_json, live=verbose < 2)
     try:
-        with Store(store) as opened, open_judge_of(model, projector, backend, settings, verbose > 1) as judge, view:
+        with (
+            Store(store) as opened,
+            open_judge_of(model, projector, backend, settings, verbose > 1, opened) as judge,
+            view,
+        ):
             ranking = rank_clips(groups, store=opened, judge=judge, watcher=view, effort=effort, name=name, jobs=jobs)
     except (KeyboardInterrupt, VrtError):
         if view.done:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -45,9 +45,9 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Judging:
-    """Who judges: `open_judge` is called when one is needed, `key` is what all of them are known by."""
+    """Who judges, `jobs` pairs at once; `key` is the judge's `key()`, `model` what people call it."""
 
-    open_judge: Callable[[], Judge]
+    judge: Judge
     key: str
     model: str
     jobs: int = 1
@@ -109,7 +109,7 @@ def evaluate(
         work.tasks(pairs),
         run,
         store=store,
-        open_judge=judging.open_judge,
+        judge=judging.judge,
         jobs=judging.jobs,
         done=work.done,
         observe=progress.observe,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from vrt_lite.errors import UsageError
 from vrt_lite.evaluation.layouts import LAYOUTS, PAIRS, LabelledPair, Layout, LeftOut, expect, names, pair_of, recognise
 from vrt_lite.evaluation.tables import SUFFIXES, columns, rows
+from vrt_lite.models.files import sha256
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +105,7 @@ def read(place: Place) -> LabelledSet:
     if not pairs:
         first = f" The first: {left_out[0].why}." if left_out else ""
         raise UsageError(f"{place.table} has no pair that can be judged ({len(left_out)} rows left out).{first}")
-    with place.table.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return LabelledSet(place, digest, tuple(pairs), tuple(left_out))
+    return LabelledSet(place, sha256(place.table), tuple(pairs), tuple(left_out))
 
 
 def choose(

@@ -126,7 +126,7 @@ def rank_clips(
     """
     effort = effort or Effort()
     field = gather(groups, digest=store.digest)
-    key = judge.key(digest=store.digest)
+    key = judge.key()
     run = store.begin(name or _name(field, key), kind="rank", about={})
     opened = dict(run.items("opened"))
     field = without_broken(field, opens=_opens, known=opened)
@@ -151,7 +151,7 @@ def rank_clips(
         _tasks(field.contests, effort),
         run,
         store=store,
-        open_judge=lambda: judge,
+        judge=judge,
         jobs=jobs,
         done=done,
         observe=watcher.observe,
@@ -162,17 +162,18 @@ def rank_clips(
     return Ranking(run.name, ladders, field.left_out, found)
 
 
-def ladders_of(run: Run) -> tuple[Ladder, ...]:
-    """The ladders of a run by what is stored now, be it finished or not."""
+def contests_of(run: Run) -> tuple[Contest, ...]:
+    """The groups of a run with what is stored of them now, be it finished or not."""
     about: Any = run.about
     clips = [Contestant(clip["name"], Path(clip["path"]), clip["sha256"]) for clip in about.get("clips", [])]
     results = list(run.results())
-    ladders: list[Ladder] = []
-    for group in about.get("groups", []):
-        contest = Contest(group["name"], group["prompt"], tuple(clips[int(i)] for i in group["clips"]))
+    contests = tuple(
+        Contest(group["name"], group["prompt"], tuple(clips[int(i)] for i in group["clips"]))
+        for group in about.get("groups", [])
+    )
+    for contest in contests:
         contest.recall(results)
-        ladders.append(rank(contest))
-    return tuple(ladders)
+    return contests
 
 
 def left_out_of(run: Run) -> tuple[LeftOut, ...]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from vrt_lite.protocol.tags import OVERALL
 from vrt_lite.ranking.contest import Contest, Contestant
 from vrt_lite.ranking.ladder import Ladder, Rated, Standing, rank
-from vrt_lite.ranking.rank import ladders_of, left_out_of
+from vrt_lite.ranking.rank import contests_of, left_out_of
 from vrt_lite.report.charts import interval, percent
 from vrt_lite.report.gather import Material, Overview
 from vrt_lite.report.matrix import matrix_of
@@ -29,30 +29,31 @@ _GROUPS = 40
 
 def ranking(material: Material) -> Overview:
     """All groups of a run."""
-    ladders = list(ladders_of(material.run)) or [rank(contest) for contest in _found(material)]
+    contests = contests_of(material.run) or _found(material)
+    ladders = [rank(contest) for contest in contests]
     title = _title(ladders[0]) if len(ladders) == 1 else f"{len(ladders)} groups ranked"
     parts: list[Node] = [h("header", h("h1", _heading(ladders), tabindex="-1"), _summary(material.run, ladders))]
     if len(ladders) > _GROUPS:
         words = f"The first {_GROUPS} groups are shown; the pairs of all {len(ladders)} are in the list below."
         parts.append(h("p", words, class_="lead"))
-    for number, ladder in enumerate(ladders[:_GROUPS], start=1):
-        contest = Contest(ladder.group, ladder.prompt, ladder.clips)
-        contest.recall(material.run.results())
+    for number, (contest, ladder) in enumerate(zip(contests[:_GROUPS], ladders, strict=False), start=1):
         parts.append(_group(material, contest, ladder, number, alone=len(ladders) == 1))
     parts += _left_out(material.run)
     return Overview(title, tuple(parts))
 
 
-def _found(material: Material) -> list[Contest]:
+def _found(material: Material) -> tuple[Contest, ...]:
+    """A group a prompt, of whatever was judged: for a run that names no groups."""
     by: dict[str, dict[str, None]] = {}
     for match in material.matches:
         by.setdefault(match.prompt, {}).update(dict.fromkeys((match.first, match.second)))
+    results = list(material.run.results())
     contests: list[Contest] = []
     for prompt, clips in by.items():
         names = [(material.names.get(sha256, sha256[:12]), sha256) for sha256 in clips]
         contests.append(Contest("", prompt, tuple(Contestant(name, Path(name), sha256) for name, sha256 in names)))
-        contests[-1].recall(material.run.results())
-    return contests
+        contests[-1].recall(results)
+    return tuple(contests)
 
 
 def _left_out(run: Run) -> list[Node]:

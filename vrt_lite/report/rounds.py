@@ -103,7 +103,7 @@ def _strip(case: Case, order: Order, turn: Turn, video: int, shown: str, album: 
         "div",
         h("p", h("span", f"Video {video}", class_=f"chip v{video}"), " ", shown, class_="quiet"),
         h("p", f"Frames not shown: {album.why(clip)}.", class_="absent") if not any(figures) else None,
-        h("ul", figures, class_=f"strip{' wide' if clip.shown[0] > 1.2 * clip.shown[1] else ''}")
+        h("ul", figures, class_="strip")
         if any(figures)
         else h("ul", [h("li", seconds(still.seconds)) for still in stills], class_="moments-only"),
     )

@@ -36,7 +36,7 @@ def csv_lines(run: Run, *, shown: Callable[[str], str] = str) -> Iterator[str]:
     leaves a cell empty.
     """
     yield _line(COLUMNS)
-    for number, result, (first, second), _ in _judged(run):
+    for number, result, (first, second), _ in _judged(run, whole=False):
         chances = [result.odds.get(key) or ("", "", "") for key in KEYS]
         texts = [_harmless(shown(text)) for text in (first, second, result.prompt, result.error)]
         yield _line(
@@ -52,7 +52,7 @@ def csv_lines(run: Run, *, shown: Callable[[str], str] = str) -> Iterator[str]:
 
 def json_lines(run: Run) -> Iterator[str]:
     """A line for each judgement, in the order made: its light columns, and the `judgement` whole. ASCII only."""
-    for number, result, names, judgement in _judged(run):
+    for number, result, names, judgement in _judged(run, whole=True):
         clips = {place: {"name": name} for place, name in zip(("first", "second"), names, strict=True)}
         light = asdict(result)
         for place, clip in clips.items():
@@ -68,11 +68,12 @@ def names_of(run: Run) -> dict[str, str]:
     return {str(clip["sha256"]): str(clip.get("name") or clip.get("path") or "") for clip in known}
 
 
-def _judged(run: Run) -> Iterator[tuple[int, Result, tuple[str, str], dict[str, Any] | None]]:
-    """Number from 1, light columns, the clips' names, and the whole judgement."""
+def _judged(run: Run, *, whole: bool) -> Iterator[tuple[int, Result, tuple[str, str], dict[str, Any] | None]]:
+    """Number from 1, light columns, the clips' names, and the judgement if wanted `whole`, or to name a clip."""
     names = names_of(run)
     for number, result in enumerate(run.results(), start=1):
-        judgement = run.judgement(result.key)
+        named = names.get(result.first) and names.get(result.second)
+        judgement = run.judgement(result.key) if whole or not named else None
         paths = [clip["path"] for clip in judgement["inputs"]] if judgement else ["", ""]
         first, second = (
             names.get(sha256) or path for sha256, path in zip((result.first, result.second), paths, strict=True)

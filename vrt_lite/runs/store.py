@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import hashlib
 import json
 import os
 import stat
@@ -20,6 +19,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from vrt_lite.errors import UsageError, VideoError
+from vrt_lite.models.files import sha256
 from vrt_lite.models.store import data_home
 from vrt_lite.runs.claims import new_owner
 from vrt_lite.runs.database import Database
@@ -151,7 +151,8 @@ class Store:
         if rows := self._database.read("SELECT sha256 FROM digests WHERE path = ? AND stamp = ?", place, stamp):
             found = rows[0][0]
         else:
-            found = _sha256(path)
+            with _readable(path):
+                found = sha256(path)
             after, changed = _stamp(path)
             if after != stamp or time.time() - changed < _SETTLED_SECONDS:
                 return found
@@ -179,11 +180,6 @@ def _stamp(path: Path) -> tuple[str, float]:
         raise VideoError(f"{str(path)!r} is no regular file")
     changed = max(told.st_mtime_ns, told.st_ctime_ns)
     return f"{told.st_size} {told.st_mtime_ns} {told.st_ctime_ns} {told.st_ino}", changed / 1e9
-
-
-def _sha256(path: Path) -> str:
-    with _readable(path), path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextlib.contextmanager

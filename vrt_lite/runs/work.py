@@ -1,4 +1,4 @@
-"""Judges what a run asks for: each question once, by as many judges as may run, and by no other process meanwhile.
+"""Judges what a run asks for: each question once, as many at once as may be, and by no other process meanwhile.
 
 Knows the order of things: look it up, claim it, judge it, keep it, say so. Refuses to know why a pair is asked for.
 """
@@ -46,7 +46,7 @@ def judge_all(
     run: Run,
     *,
     store: Store,
-    open_judge: Callable[[], Judge],
+    judge: Judge,
     jobs: int = 1,
     done: Callable[[Task, Result, bool], None],
     observe: Observe = ignore,
@@ -54,20 +54,20 @@ def judge_all(
 ) -> None:
     """Judge every task that is not judged yet.
 
-    A task is pulled when a judge is free, so that a generator may choose by what `done` was told before; `done` is
-    called in this thread, and is told whether it was judged now (True) or found (False). A question that another
-    process has claimed is come back to: its result is found once that process has it.
+    A task is pulled when it can be judged at once, so that a generator may choose by what `done` was told before;
+    `done` is called in this thread, and is told whether it was judged now (True) or found (False). A question that
+    another process has claimed is come back to: its result is found once that process has it.
 
-    `open_judge` is called when first needed, once for each of the `jobs`; whoever gave it closes what it opened. With
-    `judge_key`, which is `Judge.key()`, it is not called at all if everything is found. `observe` is told of the work
-    of one judge, not of several.
+    The judge is asked for `jobs` pairs at once, each from a thread of its own; it is not asked at all if everything is
+    found. `judge_key` is its `key()`, if that is known already. `observe` is told of one pair's work, not of several.
 
     NoVerdictError and VideoError are kept as failures; a clip that cannot even be read is told to `done` and not kept,
     as it may be there the next time. Any other VrtError ends the work, once the pairs being judged are done, and so
     does an interrupt, at once. What was judged is kept, whatever happens.
     """
-    with _Crew(run, store, open_judge, jobs, observe, judge_key) as crew, _signs_of_life(store):
-        work = _Work(run, store, crew, done)
+    key = judge_key or judge.key()
+    with _Crew(run, store, judge, jobs, observe) as crew, _signs_of_life(store):
+        work = _Work(run, store, crew, key, done)
         for task in tasks:
             work.take(task)
             while crew.full or len(work.awaited) >= _AWAITED:
@@ -89,17 +89,20 @@ class _Awaited:
 class _Work:
     """The asking side: looks up, claims, hands over, and comes back to what others have claimed."""
 
-    def __init__(self, run: Run, store: Store, crew: _Crew, done: Callable[[Task, Result, bool], None]) -> None:
+    def __init__(
+        self, run: Run, store: Store, crew: _Crew, judge_key: str, done: Callable[[Task, Result, bool], None]
+    ) -> None:
         self.awaited: list[_Awaited] = []
         self._run = run
         self._store = store
         self._crew = crew
+        self._key = judge_key
         self._done = done
 
     def take(self, task: Task) -> None:
-        """A task: found, or handed to a free judge, or awaited."""
+        """A task: found, or handed to a free thread, or awaited."""
         try:
-            question = _asked(task, self._store, self._crew.judge_key())
+            question = _asked(task, self._store, self._key)
         except VideoError as error:
             nobody = Question("", "", task.prompt, "")
             self._done(task, result_of(nobody, None, error=str(error)), True)
@@ -134,25 +137,15 @@ class _Work:
 
 
 class _Crew:
-    """The judging side: one thread a judge, each opened when all others are at work. A context manager."""
+    """The judging side: a thread a job, each begun when all others are at work. A context manager."""
 
-    def __init__(
-        self,
-        run: Run,
-        store: Store,
-        open_judge: Callable[[], Judge],
-        jobs: int,
-        observe: Observe,
-        judge_key: str | None,
-    ) -> None:
+    def __init__(self, run: Run, store: Store, judge: Judge, jobs: int, observe: Observe) -> None:
         self._run = run
         self._store = store
-        self._open = open_judge
+        self._judge = judge
         self._jobs = jobs
         self._observe = observe if jobs == 1 else ignore
-        self._key = judge_key
         self._threads: list[Thread] = []
-        self._spare: Judge | None = None
         self._at_work: set[str] = set()
         self._asked: queue.SimpleQueue[tuple[Task, Question] | None] = queue.SimpleQueue()
         self._ended: queue.SimpleQueue[tuple[Task, Question, Result | BaseException]] = queue.SimpleQueue()
@@ -162,7 +155,7 @@ class _Crew:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: object) -> None:
-        """Let the judges end what they are at; an interrupt, also one that comes now, makes them stop."""
+        """Let them end what they are at; an interrupt, also one that comes now, makes them stop."""
         try:
             if isinstance(error, KeyboardInterrupt):
                 self._stop.set()
@@ -185,31 +178,23 @@ class _Crew:
 
     @property
     def full(self) -> bool:
-        """Whether no judge is free."""
+        """Whether all threads are at work."""
         return len(self._at_work) >= self._jobs
 
     def has(self, question: Question) -> bool:
         """Whether this question is being judged here."""
         return question.key in self._at_work
 
-    def judge_key(self) -> str:
-        """What the judges are known by; opens the first one if it was not told."""
-        if self._key is None:
-            self._spare = self._open()
-            self._key = self._spare.key(digest=self._store.digest)
-        return self._key
-
     def start(self, task: Task, question: Question) -> None:
         """Have a claimed question judged."""
         if len(self._at_work) == len(self._threads):
-            judge, self._spare = self._spare or self._open(), None
-            self._threads.append(Thread(target=self._judging, args=(judge,), daemon=True))
+            self._threads.append(Thread(target=self._judging, daemon=True))
             self._threads[-1].start()
         self._at_work.add(question.key)
         self._asked.put((task, question))
 
     def finished(self, seconds: float) -> tuple[Task, Result] | None:
-        """What was judged and kept, if that happens within so many seconds; raises what ended a judge's work."""
+        """What was judged and kept, if that happens within so many seconds; raises what ended a thread's work."""
         if not self.busy:
             time.sleep(seconds)
             return None
@@ -222,25 +207,26 @@ class _Crew:
             raise result
         return task, result
 
-    def _judging(self, judge: Judge) -> None:
+    def _judging(self) -> None:
         while (asked := self._asked.get()) and not self._stop.is_set():
             task, question = asked
             try:
-                self._ended.put((task, question, self._judged(judge, task, question)))
+                self._ended.put((task, question, self._judged(task, question)))
             except BaseException as error:  # it is raised again where the work was asked for
                 with contextlib.suppress(StoreError):
                     self._run.release(question)
                 self._ended.put((task, question, error))
 
-    def _judged(self, judge: Judge, task: Task, question: Question) -> Result:
+    def _judged(self, task: Task, question: Question) -> Result:
         """Judge and keep. A clip that was replaced meanwhile is kept as what it was when it was judged."""
         try:
-            judgement = judge.compare(task.first, task.second, prompt=task.prompt, observe=self._watched).to_json()
+            judged = self._judge.compare(task.first, task.second, prompt=task.prompt, observe=self._watched)
         except (NoVerdictError, VideoError) as error:
             if not self._unchanged(task, question):
                 self._run.release(question)
                 return result_of(question, None, error=str(error))
             return self._run.add(question, None, error=str(error))
+        judgement = judged.to_json()
         if self._unchanged(task, question):
             return self._run.add(question, judgement)
         self._run.release(question)
