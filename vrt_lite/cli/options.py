@@ -131,9 +131,10 @@ def open_judge_of(
 ) -> Judge:
     """The judge that the options of `judging` name: on this machine, or on a server. A store remembers digests."""
     from vrt_lite.api import Judge  # noqa: PLC0415
+    from vrt_lite.models.files import sha256  # noqa: PLC0415
 
-    remembered: dict[str, Any] = {"digest": store.digest} if store else {}
-    return Judge(model, projector=projector, settings=settings, backend=backend, verbose=verbose, **remembered)
+    digest = store.digest if store else sha256
+    return Judge(model, projector=projector, settings=settings, backend=backend, digest=digest, verbose=verbose)
 
 
 def prompt_of(prompt: str | None, prompt_file: Path | None) -> str:
