@@ -33,7 +33,7 @@ _footage = click.option("--footage", type=FOLDER, help="Test pairs from this fol
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 def train() -> None:
-    """Train a judge that writes VR-Thinker's protocol: cold start, rejection sampling, GRPO.
+    """Train a judge that writes VR-Thinker's protocol: pretraining, cold start, rejection sampling, GRPO.
 
     RECIPE is a TOML file (train/configs), RUN a folder that holds all that is made. On several GPUs start a stage as
     torchrun --nproc_per_node N -m train STAGE RECIPE RUN.
@@ -67,6 +67,17 @@ def stage(name: str) -> Callable[[Callable[..., bool]], click.Command]:
     return made
 
 
+@stage("pretrain")
+def pretrain(recipe: Recipe, run: Path, minutes: float | None) -> bool:
+    """Teach a new model's tower to see, before it is to talk; for a recipe that has a table of it."""
+    from train.pretrain import pretrain as teach  # noqa: PLC0415  torch, only where it is needed
+
+    if not recipe.pretrain.samples:
+        raise UsageError(f"Recipe {recipe.name} has no [pretrain]: begin with python -m train cold-start.")
+    cases = cases_for(recipe, "pretrain", device=_drawing(recipe))
+    return teach(recipe, cases, start=beginning(recipe, run, "pretrain"), run=run / "pretrain", minutes=minutes)
+
+
 @stage("cold-start")
 def cold_start(recipe: Recipe, run: Path, minutes: float | None) -> bool:
     """Learn from written traces; the loss is on the model's own turns."""
@@ -75,7 +86,7 @@ def cold_start(recipe: Recipe, run: Path, minutes: float | None) -> bool:
     return supervise(
         recipe.cold_start,
         cases_for(recipe, "cold-start", device=_drawing(recipe)),
-        start=beginning(recipe, run),
+        start=beginning(recipe, run, "cold-start"),
         run=run / "cold-start",
         recipe_all=recipe,
         minutes=minutes,

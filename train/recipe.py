@@ -65,7 +65,7 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Supervised:
-    """Cold start and refinement: the loss is on the model's own turns only."""
+    """Pretraining, cold start and refinement. `samples` are pairs."""
 
     samples: int = 1_200
     learning_rate: float = 1.5e-6
@@ -112,12 +112,16 @@ class Grpo:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A whole training. `profile` is how the model talks; every stage writes to a folder of its own in the run's."""
+    """A whole training. `profile` is how the model talks; every stage writes to a folder of its own in the run's.
+
+    `pretrain` is for a new model; without samples of its own there is no such stage.
+    """
 
     name: str
     profile: Profile
     model: Model = Model()
     data: Data = Data()
+    pretrain: Supervised = Supervised(samples=0)
     cold_start: Supervised = Supervised()
     rejection: Rejection = Rejection()
     refine: Supervised = field(default_factory=lambda: Supervised(samples=20_000))

@@ -1,6 +1,7 @@
 """The stages of a run, each in a folder of its own, and what each learns from. Knows names and order; trains nothing.
 
 RUN/new/                    the new model, where the recipe names no source
+RUN/pretrain/model/         its tower taught to see, where the recipe says so
 RUN/cold-start/model/       after the written traces
 RUN/sample/traces.jsonl     traces of that model that were right
 RUN/refine/model/           after those
@@ -26,7 +27,13 @@ from vrt_lite.models.store import write_whole
 Stage = Literal["cold-start", "refine", "grpo"]
 STAGES: Final[tuple[Stage, ...]] = ("cold-start", "refine", "grpo")
 _BEFORE: Final[dict[str, str]] = {"sample": "cold-start", "refine": "cold-start", "grpo": "refine"}
-_OWN: Final[dict[str, str]] = {"cold-start": "cold_start", "sample": "rejection", "refine": "refine", "grpo": "grpo"}
+_OWN: Final[dict[str, str]] = {
+    "pretrain": "pretrain",
+    "cold-start": "cold_start",
+    "sample": "rejection",
+    "refine": "refine",
+    "grpo": "grpo",
+}
 _FREE: Final = frozenset(("data.workers", "model.gradient_checkpointing", "rejection.queries"))
 """What may change between two legs: it changes no number, or only how many there are."""
 _BEGUN: Final = "recipe.json"
@@ -82,8 +89,13 @@ def traces_of(recipe: Recipe, run: Path) -> Path:
     return path
 
 
-def beginning(recipe: Recipe, run: Path) -> Path | str:
-    """What the cold start begins with: the recipe's source, or a new model, made here if it is not there."""
+def beginning(recipe: Recipe, run: Path, stage: Literal["pretrain", "cold-start"]) -> Path | str:
+    """What a run's first stages begin with: the recipe's source, or a new model, made here if it is not there.
+
+    The cold start of a recipe that pretrains begins with what came of that.
+    """
+    if stage == "cold-start" and recipe.pretrain.samples:
+        return model_of(run, "pretrain")
     if recipe.model.source:
         return recipe.model.source
     folder = run / "new"
@@ -103,11 +115,12 @@ def cases_for(recipe: Recipe, stage: str, count: int | None = None, *, device: s
     if recipe.data.source != "world":
         from train.published import published  # noqa: PLC0415  the decoder
 
-        traces = Path(recipe.data.traces) if recipe.data.traces and stage == "cold-start" else None
+        traces = Path(recipe.data.traces) if recipe.data.traces and stage in ("pretrain", "cold-start") else None
         return published(Path(recipe.data.source), traces)
     from train.world import GRPO, SAMPLE, TEST, TRAIN, World  # noqa: PLC0415  NumPy
 
     own = {
+        "pretrain": (TRAIN, recipe.pretrain.samples),
         "cold-start": (TRAIN, recipe.cold_start.samples),
         "sample": (SAMPLE, recipe.rejection.queries),
         "refine": (SAMPLE, recipe.rejection.queries),

@@ -58,7 +58,14 @@ def supervise(
     run.mkdir(parents=True, exist_ok=True)
     lessons = _Lessons(cases, traces)
     numbers = order(len(lessons), recipe, seed=recipe_all.model.seed)
-    options = _arguments(recipe, recipe_all, run=run, steps=len(numbers) // (recipe.batch * recipe.accumulation))
+    steps = len(numbers) // (recipe.batch * recipe.accumulation)
+    options = SFTConfig(
+        **arguments(recipe_all, run=run, steps=steps),
+        **schedule(recipe, recipe_all, steps=steps),
+        activation_checkpointing=recipe_all.model.gradient_checkpointing,
+        dataset_kwargs={"skip_prepare_dataset": True},
+        max_length=None,
+    )
     model, tokenizer = load(recipe_all, start, trainable=True)
     leg = Leg(minutes, model=model, every=every, began=began)
     documents = documents_of(start, model)
@@ -85,6 +92,26 @@ def order(count: int, recipe: Supervised, *, seed: int) -> NDArray[np.int64]:
     total = -(-used * recipe.epochs // step) * step
     shuffled = [np.random.default_rng([seed, epoch]).permutation(used) for epoch in range(-(-total // used))]
     return np.concatenate(shuffled)[:total]
+
+
+def schedule(recipe: Supervised, recipe_all: Recipe, *, steps: int) -> dict[str, Any]:
+    """The Trainer's options of a stage of `steps` that learns in the given order: none of its data preparation."""
+    batch, accumulation = _shared(recipe, int(os.environ.get("WORLD_SIZE", "1")))
+    return {
+        "per_device_train_batch_size": batch,
+        "gradient_accumulation_steps": accumulation,
+        "num_train_epochs": 1,
+        "learning_rate": recipe.learning_rate,
+        "lr_scheduler_type": "cosine",
+        "warmup_steps": recipe.warmup,
+        "weight_decay": recipe.weight_decay,
+        "adam_beta1": recipe.betas[0],
+        "adam_beta2": recipe.betas[1],
+        "train_sampling_strategy": "sequential",
+        "dataloader_num_workers": recipe_all.data.workers,
+        "remove_unused_columns": False,
+        "logging_steps": max(1, steps // _LOGGED),
+    }
 
 
 def render(case: Case, replies: Sequence[str], renderer: Renderer, profile: Profile) -> list[Rendered]:
@@ -145,30 +172,6 @@ class _Tutor(Resumable, SFTTrainer):
         """As TRL has it. Padding stands on the right, where nothing before it looks: a mask would only cost time."""
         inputs["attention_mask"] = torch.ones_like(inputs["attention_mask"])
         return super().compute_loss(model, inputs, *args, **options)
-
-
-def _arguments(recipe: Supervised, recipe_all: Recipe, *, run: Path, steps: int) -> SFTConfig:
-    """The Trainer's options: none of its data preparation, its saving left to `checkpoints`."""
-    batch, accumulation = _shared(recipe, int(os.environ.get("WORLD_SIZE", "1")))
-    return SFTConfig(
-        **arguments(recipe_all, run=run, steps=steps),
-        per_device_train_batch_size=batch,
-        gradient_accumulation_steps=accumulation,
-        num_train_epochs=1,
-        learning_rate=recipe.learning_rate,
-        lr_scheduler_type="cosine",
-        warmup_steps=recipe.warmup,
-        weight_decay=recipe.weight_decay,
-        adam_beta1=recipe.betas[0],
-        adam_beta2=recipe.betas[1],
-        activation_checkpointing=recipe_all.model.gradient_checkpointing,
-        train_sampling_strategy="sequential",
-        dataloader_num_workers=recipe_all.data.workers,
-        dataset_kwargs={"skip_prepare_dataset": True},
-        remove_unused_columns=False,
-        max_length=None,
-        logging_steps=max(1, steps // _LOGGED),
-    )
 
 
 def _shared(recipe: Supervised, processes: int) -> tuple[int, int]:

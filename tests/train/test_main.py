@@ -23,6 +23,12 @@ precision = "float32"
 shape = { layers = 2, width = 64, heads = 2, kv_heads = 1, feed_forward = 96, rope_section = [4, 6, 6], \
 tower_depth = 2, tower_width = 64, tower_heads = 2, tower_feed_forward = 96, tower_full = [1] }
 
+[pretrain]
+samples = 8
+learning_rate = 1e-3
+batch = 4
+accumulation = 1
+
 [cold_start]
 samples = 8
 learning_rate = 1e-3
@@ -82,13 +88,18 @@ def test_every_stage_after_the_other(recipe: Path) -> None:
     early = train("refine", recipe, run)
     assert early.returncode == 2
     assert "python -m train cold-start" in early.stderr
+    early = train("cold-start", recipe, run)
+    assert early.returncode == 2
+    assert "python -m train pretrain" in early.stderr
+    seen = train("pretrain", recipe, run)
+    assert seen.returncode == 0, seen.stderr[-2000:]
 
     legs = 0
     while (done := train("cold-start", recipe, run, "--minutes", "0")).returncode == 3:
         legs += 1
         assert legs < 3, done.stderr
         other = recipe.with_name("other.toml")
-        other.write_text(RECIPE.replace("samples = 8", "samples = 12"), encoding="utf-8")
+        other.write_text(RECIPE.replace("[cold_start]\nsamples = 8", "[cold_start]\nsamples = 12"), encoding="utf-8")
         changed = train("cold-start", other, run)
         assert changed.returncode == 2
         assert "was begun with cold_start.samples = 8, and the recipe now says 12" in changed.stderr
@@ -128,6 +139,13 @@ def _write_scripts(run: Path, rows: list[dict[str, object]]) -> None:
     scripts = {case.key: case.script for case in World(SAMPLE, len(rows))}
     lines = [json.dumps({"key": row["key"], "replies": scripts[str(row["key"])]}) for row in rows]
     (run / "sample/traces.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def test_a_recipe_without_pretraining_says_where_to_begin(tmp_path: Path) -> None:
+    (tmp_path / "plain.toml").write_text("", encoding="utf-8")
+    done = train("pretrain", tmp_path / "plain.toml", tmp_path / "run")
+    assert done.returncode == 2
+    assert done.stderr == "error: Recipe plain has no [pretrain]: begin with python -m train cold-start.\n"
 
 
 def test_a_recipe_that_cannot_be_used_is_one_line(recipe: Path, tmp_path: Path) -> None:

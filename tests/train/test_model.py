@@ -70,6 +70,15 @@ def test_the_same_seed_makes_the_same_model(checkpoint: Path, tmp_path: Path) ->
         new(RECIPE, same, cases(4))
 
 
+def test_a_picture_does_not_fade_in_a_new_tower(checkpoint: Path) -> None:
+    """With weights of deviation 0.02, as transformers draws them, the spread would be 0.05."""
+    model, _ = load(RECIPE, checkpoint, trainable=False)
+    torch.manual_seed(0)
+    pixels = torch.randint(0, 256, (24, 1176), dtype=torch.uint8)
+    seen = model.model.visual(pixels, grid_thw=torch.tensor([[1, 4, 6]])).pooler_output
+    assert 0.2 < float(seen.std()) < 2
+
+
 def test_a_new_model_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def killed(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt

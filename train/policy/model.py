@@ -186,7 +186,24 @@ def _write_new(recipe: Recipe, folder: Path, cases: Cases) -> None:
     _write_documents(folder, recipe.profile)
     torch.manual_seed(recipe.model.seed)
     model = Qwen2_5_VLForConditionalGeneration(_config(recipe.model.shape, tokenizer))
+    _spread(model, recipe.model.shape)
     save(model, folder, folder)
+
+
+def _spread(model: Any, shape: Shape) -> None:
+    """Draw weights that hand on what they are given at its size: normal, deviation 1 / sqrt(inputs).
+
+    transformers' 0.02 suits a width of some thousands; in a small tower a picture would fade away. What ends a branch
+    is smaller by the root of the number of branches, as in GPT-2.
+    """
+    ends = {"o_proj": shape.layers, "attn.proj": shape.tower_depth}
+    for name, module in model.named_modules():
+        if getattr(module, "weight", None) is not None and module.weight.ndim > 1:
+            depth = next((depth for end, depth in ends.items() if name.endswith(end)), 0)
+            if name.endswith("down_proj"):
+                depth = shape.tower_depth if ".visual." in name else shape.layers
+            inputs = shape.width if "embed_tokens" in name else module.weight[0].numel()
+            torch.nn.init.normal_(module.weight, std=(inputs * max(1, 2 * depth)) ** -0.5)
 
 
 def _write_documents(folder: Path, profile: Profile) -> None:

@@ -111,9 +111,7 @@ class Renderer:
         """One turn as inference lowers it. No token spans two turns."""
 
         def block(part: Video | Image) -> FrameBlock:
-            shown = part.frames if isinstance(part, Video) else (part.frame, part.frame)
-            shown = (*shown, shown[-1]) if len(shown) % 2 else shown
-            flat, grid = patches([pixels[frame] for frame in shown])
+            flat, grid = pictured(part, pixels)
             seconds = part.seconds_per_patch if isinstance(part, Video) else 0.0
             steps = self._profile.clock.steps(grid[0], seconds) if isinstance(part, Video) else (0,)
             told.pictures.append((IMAGE_KIND if isinstance(part, Image) else VIDEO_KIND, flat, grid))
@@ -175,6 +173,13 @@ class _Told:
             np.concatenate([empty, *flat[VIDEO_KIND]]),
             np.array(grids[VIDEO_KIND], np.int64).reshape(-1, 3),
         )
+
+
+def pictured(part: Video | Image, pixels: Pixels) -> tuple[NDArray[np.uint8], tuple[int, int, int]]:
+    """Flat patches (count, 1176) of a part, and its grid. An image, or a last frame without a partner, is doubled."""
+    shown = part.frames if isinstance(part, Video) else (part.frame,)
+    shown = (*shown, shown[-1]) if len(shown) % 2 else shown
+    return patches([pixels[frame] for frame in shown])
 
 
 def patches(frames: Sequence[NDArray[np.uint8]]) -> tuple[NDArray[np.uint8], tuple[int, int, int]]:

@@ -1,0 +1,220 @@
+"""A new tower's first lessons: what is to be seen, before it is talked about.
+
+VR-Thinker begins with a tower that has seen millions of pictures. A new one has seen none, and of the words of a whole
+trace only few depend on pictures: it would learn next to nothing from them. So it first learns from what is shown of
+one clip in one turn, and from what the script's snapshot says of it:
+
+* **words**: the mean of its tokens, held against the text's own word vectors, names the tokens of that line: a
+  softmax over the vocabulary against the bag of them, the rarer the heavier (SuperClass, arXiv 2411.03313). So the
+  tower speaks the words that the text model reads and writes.
+* **measures**: each of its tokens tells, on fixed axes, what a ruler tells of its cell: light, contrast at three
+  scales, what is flat, what changes from frame to frame (after MaskFeat, arXiv 2112.09133).
+
+The tower and the word vectors learn, nothing else. Knows transformers' Trainer; refuses to know what a case shows.
+"""
+
+from __future__ import annotations
+
+import time
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+from transformers import PrinterCallback, Trainer, TrainingArguments
+
+from train.cases import Case, Cases
+from train.checkpoints import MODEL, Journal, Leg, Resumable, arguments, documents_of
+from train.policy.model import load
+from train.policy.rendering import IGNORED, MERGE, PATCH, pictured
+from train.policy.tokenizer import Tokenizer
+from train.recipe import Recipe
+from train.supervised import order, schedule
+from train.traces import LOG, replay
+from vrt_lite.errors import UsageError
+from vrt_lite.profile import Profile
+from vrt_lite.protocol.messages import Image, Video
+
+MEASURES = 35
+"""What `measures` tells of a cell."""
+_SAMPLED = 64
+"""Cases that say how common words and measures are."""
+_WEIGHT = 0.1
+"""Of a measure, beside the words."""
+_SCALES = 3
+_LEAST = 1e-4  # of an energy, light being in 0 to 4: below it a cell is flat
+_FLAT = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a turn shows of a clip, patches (count, 1176) and grids (pictures, 3), and what the judge says of it."""
+
+    patches: NDArray[np.uint8]
+    grids: NDArray[np.int64]
+    said: str
+
+
+def pretrain(
+    recipe: Recipe,
+    cases: Cases,
+    *,
+    start: Path | str,
+    run: Path,
+    minutes: float | None = None,
+    every: float | None = None,
+) -> bool:
+    """Train the tower of the model in `start` into RUN/model; True when it is there, False if the leg ended first.
+
+    The next call goes on from the last checkpoint, as in `train.supervised`.
+    """
+    began = time.monotonic()
+    if (run / MODEL).is_dir():
+        return True
+    run.mkdir(parents=True, exist_ok=True)
+    own = recipe.pretrain
+    numbers = order(len(cases), own, seed=recipe.model.seed)
+    steps = len(numbers) // (own.batch * own.accumulation)
+    model, tokenizer = load(recipe, start, trainable=True)
+    usual = _usual([v for n in range(min(_SAMPLED, len(cases))) for v in views(cases[n], recipe.profile)], tokenizer)
+    _look(model, usual)
+    leg = Leg(minutes, model=model, every=every, began=began)
+    trainer = _Tutor(
+        model,
+        args=TrainingArguments(**arguments(recipe, run=run, steps=steps), **schedule(own, recipe, steps=steps)),
+        train_dataset=[{"case": int(number)} for number in numbers],
+        data_collator=_Teacher(cases, recipe.profile, tokenizer, usual.weights),
+        callbacks=[leg, Journal(run / LOG, samples_a_step=own.batch * own.accumulation)],
+    )
+    trainer.documents = documents_of(start, model)
+    return trainer.complete(leg)
+
+
+def views(case: Case, profile: Profile) -> Iterator[View]:
+    """What the script of a case has a line about, turn by turn and clip by clip."""
+    visible, trial = replay(case, case.script, profile)
+    with case.open(profile) as frames:
+        for conversation, turn in zip(visible, trial.rounds, strict=True):
+            lines = turn.parsed.notes.snapshot.splitlines()
+            for clip in (0, 1):
+                name = f"Video {clip + 1}:"
+                said = next((line.removeprefix(name) for line in lines if line.startswith(name)), "")
+                parts = [part for part in conversation[-1].parts if _of(part, clip)]
+                if said and parts:
+                    shown = list(dict.fromkeys(frame for part in parts for frame in _frames(part)))
+                    pixels = dict(zip(shown, frames.pixels(shown), strict=True))
+                    told = [pictured(part, pixels) for part in parts]
+                    yield View(np.concatenate([flat for flat, _ in told]), np.array([grid for _, grid in told]), said)
+
+
+def measures(patches: Tensor) -> Tensor:
+    """What a ruler tells of cells: (cells · 4, 1176) bytes to (cells, MEASURES).
+
+    By frame: light of each channel; logarithms of the energy of first and second differences, across and down, at
+    three scales; the flat share, across and down the frame. Then how the cell changes between its two frames.
+    """
+    whole = patches.view(-1, MERGE, MERGE, 3, 2, PATCH, PATCH).permute(0, 4, 3, 1, 5, 2, 6)
+    light = whole.reshape(-1, 2, 3, MERGE * PATCH, MERGE * PATCH).float() * (4 / 255)
+    grey = light.mean(2)
+    found = [light.mean((3, 4)).flatten(1), (grey.diff(dim=3).abs() < _FLAT).float().mean((2, 3))]
+    scaled = grey
+    for scale in range(_SCALES):
+        scaled = functional.avg_pool2d(scaled, 2) if scale else scaled
+        for axis in (2, 3):
+            found += [_energy(scaled.diff(n, dim=axis)) for n in (1, 2)]
+    change = grey[:, 1:] - grey[:, :1]
+    found += [change.mean((2, 3)), _energy(change), _energy(functional.avg_pool2d(change, 4))]
+    return torch.cat(found, 1)
+
+
+def _energy(values: Tensor) -> Tensor:
+    return torch.log(values.square().mean((2, 3)) + _LEAST)
+
+
+def _of(part: Any, clip: int) -> bool:
+    return isinstance(part, Video | Image) and _frames(part)[0].clip == clip
+
+
+def _frames(part: Video | Image) -> tuple[Any, ...]:
+    return part.frames if isinstance(part, Video) else (part.frame,)
+
+
+@dataclass(frozen=True, slots=True)
+class _Usual:
+    """Of the first cases: how much each token of the vocabulary weighs, and mean and deviation of each measure."""
+
+    weights: NDArray[np.float32]
+    mean: Tensor
+    deviation: Tensor
+
+
+def _usual(seen: Sequence[View], tokenizer: Tokenizer) -> _Usual:
+    """UsageError if no script says anything of what is shown."""
+    if not seen:
+        raise UsageError("There is nothing to pretrain on: no script has a snapshot with a line on a video.")
+    counts = np.zeros(len(tokenizer), np.float32)
+    for view in seen:
+        counts[sorted(set(tokenizer.tokens(view.said, special=False)))] += 1
+    measured = torch.cat([measures(torch.from_numpy(view.patches)) for view in seen])
+    return _Usual(np.log((1 + len(seen)) / (1 + counts)) + 1e-3, measured.mean(0), measured.std(0) + 1e-3)
+
+
+class _Teacher:
+    """The collator: cases are drawn where they are batched, in a worker if there are any."""
+
+    def __init__(self, cases: Cases, profile: Profile, tokenizer: Tokenizer, weights: NDArray[np.float32]) -> None:
+        self._cases, self._profile, self._tokenizer, self._weights = cases, profile, tokenizer, weights
+
+    def __call__(self, rows: Sequence[Mapping[str, int]]) -> dict[str, Tensor]:
+        """Patches and grids of a batch's views; of each its number of pictures, its bag of tokens, a label to count."""
+        seen = [view for row in rows for view in views(self._cases[row["case"]], self._profile)]
+        bags = np.zeros((len(seen), len(self._weights)), np.float32)
+        for bag, view in zip(bags, seen, strict=True):
+            tokens = sorted(set(self._tokenizer.tokens(view.said, special=False)))
+            bag[tokens] = self._weights[tokens] / self._weights[tokens].sum()
+        batch = {
+            "pixel_values_videos": np.concatenate([view.patches for view in seen]),
+            "video_grid_thw": np.concatenate([view.grids for view in seen]),
+            "pictures": np.array([len(view.grids) for view in seen]),
+            "bags": bags,
+            "labels": np.tile(np.array([[IGNORED, 0]]), (len(seen), 1)),  # the Trainer counts a step's, past the first
+        }
+        return {name: torch.from_numpy(values) for name, values in batch.items()}
+
+
+class _Tutor(Resumable, Trainer):
+    """The Trainer, with a loss that is one mean over a step's views, however they are spread."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.model_accepts_loss_kwargs = True
+        self.remove_callback(PrinterCallback)
+
+
+def _look(model: Any, usual: _Usual) -> None:
+    """Let a model's forward be this stage's loss; what has no part in it stays as it is."""
+    model.requires_grad_(False)
+    model.model.visual.requires_grad_(True)
+    words = model.get_input_embeddings().weight.requires_grad_(True)
+    chance = torch.Generator().manual_seed(0)
+    axes = torch.randn(words.shape[1], MEASURES, generator=chance) / words.shape[1] ** 0.5
+
+    def forward(_: Any, *, labels: Tensor, num_items_in_batch: Any = None, **given: Tensor) -> dict[str, Tensor]:
+        patches, grids = given["pixel_values_videos"], given["video_grid_thw"]
+        tokens = model.model.visual(patches, grid_thw=grids).pooler_output.float()
+        mean, deviation, onto = (part.to(tokens.device) for part in (usual.mean, usual.deviation, axes))
+        wrong = (tokens @ onto - (measures(patches) - mean) / deviation).square().sum(1)
+        sizes = [int(of.sum()) for of in (grids.prod(1) // MERGE**2).split(given["pictures"].tolist())]
+        seen = torch.stack([part.mean(0) for part in tokens.split(sizes)])
+        bags = given["bags"]
+        unnamed = -(bags * functional.log_softmax(seen @ words[: bags.shape[1]].float().T, 1)).sum(1)
+        losses = unnamed + _WEIGHT * torch.stack([part.mean() for part in wrong.split(sizes)])
+        return {"loss": losses.sum() / (len(labels) if num_items_in_batch is None else num_items_in_batch)}
+
+    model.forward = types.MethodType(forward, model)
