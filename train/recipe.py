@@ -65,7 +65,7 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Supervised:
-    """Pretraining, cold start and refinement. `samples` are pairs."""
+    """Pretraining, cold start and refinement. `samples` are pairs; the tower learns at `tower_share` of the rate."""
 
     samples: int = 1_200
     learning_rate: float = 1.5e-6
@@ -74,6 +74,7 @@ class Supervised:
     accumulation: int = 32
     betas: tuple[float, ...] = (0.9, 0.999)
     weight_decay: float = 0.0
+    tower_share: float = 1.0
     epochs: int = 1
 
 

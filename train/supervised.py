@@ -77,7 +77,7 @@ def supervise(
         processing_class=processing_class(documents),
         callbacks=[leg, Journal(run / LOG, samples_a_step=recipe.batch * recipe.accumulation)],
     )
-    trainer.documents = documents
+    trainer.documents, trainer.tower_share = documents, recipe.tower_share
     return trainer.complete(leg)
 
 
@@ -160,13 +160,27 @@ class _Teacher:
 
 
 class _Tutor(Resumable, SFTTrainer):
-    """TRL's trainer, with a loss that is right over micro-batches."""
+    """TRL's trainer, with a loss that is right over micro-batches, and a rate of the tower's own."""
+
+    tower_share = 1.0
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         # The class says no, and the Trainer would then weigh every micro-batch alike, however much of it is learned.
         self.model_accepts_loss_kwargs = True
         self.remove_callback(PrinterCallback)
+
+    def create_optimizer(self, *args: Any, **options: Any) -> Any:
+        """As the Trainer has it, each of its groups in two: the rest, and what belongs to the tower."""
+        begun = self.optimizer
+        optimizer = super().create_optimizer(*args, **options)
+        if begun is None and self.tower_share != 1:
+            tower = {id(p) for name, p in self.model.named_parameters() if "visual." in name}
+            for group in list(optimizer.param_groups):
+                mine = [p for p in group["params"] if id(p) in tower]
+                group["params"] = [p for p in group["params"] if id(p) not in tower]
+                optimizer.param_groups.append({**group, "params": mine, "lr": group["lr"] * self.tower_share})
+        return optimizer
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **options: Any) -> Any:
         """As TRL has it. Padding stands on the right, where nothing before it looks: a mask would only cost time."""

@@ -50,7 +50,7 @@ def _differ(a: dict[str, Any], b: dict[str, Any]) -> float:
 
 def test_two_steps(start: Path, tmp_path: Path) -> None:
     before = load_file(start / "model.safetensors")
-    after = _run(start, tmp_path / "run")
+    after = _run(start, tmp_path / "run", learning_rate=3e-3, warmup=0.0)
     assert _differ(before, after) > 1e-3
     log = _log(tmp_path / "run")
     assert [row["step"] for row in log] == [1, 2]
@@ -146,6 +146,17 @@ def test_traces_take_the_place_of_scripts(start: Path, tmp_path: Path) -> None:
     assert all(torch.equal(a[k], b[k]) for k in a)
     with pytest.raises(UsageError, match="other:7"):
         supervise(recipe, told, run=tmp_path / "bad", traces=[Trace("other:7", ("x",))], **how)
+
+
+def test_the_tower_learns_at_a_rate_of_its_own(start: Path, tmp_path: Path) -> None:
+    before, plain = load_file(start / "model.safetensors"), _run(start, tmp_path / "plain")
+    frozen, tenth = (_run(start, tmp_path / f"{share}", tower_share=share) for share in (0.0, 0.1))
+    tower = [name for name in before if "visual." in name]
+    assert all(torch.equal(before[name], frozen[name]) for name in tower)
+    assert _differ(before, frozen) > 1e-3
+    moved = [sum(float((after[name] - before[name]).abs().sum()) for name in tower) for after in (plain, tenth)]
+    assert 0.05 < moved[1] / moved[0] < 0.2
+    assert _log(tmp_path / "0.1")[0]["lr"] == _log(tmp_path / "plain")[0]["lr"]
 
 
 def test_the_order_is_whole_steps_of_shuffled_epochs() -> None:
