@@ -80,7 +80,8 @@ def test_micro_batches_make_no_difference(start: Path, tmp_path: Path) -> None:
     whole = _run(start, tmp_path / "whole", batch=4, accumulation=1)
     for batch, accumulation in ((2, 2), (1, 4)):
         run = tmp_path / f"{batch}"
-        assert _differ(whole, _run(start, run, batch=batch, accumulation=accumulation)) <= 2e-5
+        # Adam makes a step of rounding where a gradient is nearly nought; a wrong mean would move all by a hundredth.
+        assert _differ(whole, _run(start, run, batch=batch, accumulation=accumulation)) <= 1e-3
         losses = [[row["loss"] for row in _log(r)] for r in (tmp_path / "whole", run)]
         assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
