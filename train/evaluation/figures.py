@@ -167,8 +167,8 @@ def draw(reports: Mapping[str, Mapping[str, Any]], folder: Path, *, run: Path | 
 
 def _stage(log: Path) -> tuple[int, str]:
     """Stages in their order, then what else there is by name."""
-    name = log.parent.name
-    return (STAGES.index(name) if name in STAGES else len(STAGES), name)
+    name, order = log.parent.name, ("pretrain", *STAGES)
+    return (order.index(name) if name in order else len(order), name)
 
 
 def _value(report: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
