@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import PreTrainedTokenizerFast, TrainerCallback
+from transformers import PreTrainedTokenizerFast, PrinterCallback, TrainerCallback
 
 from train.policy.model import SHARD_BYTES, save, small
 from train.policy.tokenizer import END, PAD, TOKENIZER_FILE
@@ -52,6 +52,10 @@ class Resumable:
 
     documents: Path
     _part: Path | None = None
+
+    def __init__(self: Any, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.remove_callback(PrinterCallback)  # `Journal` tells
 
     def complete(self: Any, leg: Leg) -> bool:
         """Train from the last checkpoint on. True when RUN/model is there, False when `leg` ended first."""

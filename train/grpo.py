@@ -25,7 +25,6 @@ import torch
 from accelerate.utils import gather_object
 from datasets import Dataset
 from torch import Tensor
-from transformers import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 from trl.models.utils import unwrap_model_for_generation
 
@@ -109,7 +108,6 @@ class Trainer(Resumable, GRPOTrainer):
         super().__init__(model=policy.model, reward_funcs=_scored_with_the_group, **options)
         if self.is_fsdp_enabled:
             raise UsageError("GRPO runs on one GPU, with DDP, or with DeepSpeed: under FSDP a model cannot write.")
-        self.remove_callback(PrinterCallback)
         self._recipe, self._cases, self._policy = recipe, cases, policy
         # Set late: TRL would load a reference of its own, by transformers' own classes.
         self.beta = recipe.grpo.kl

@@ -27,19 +27,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
-from transformers import PrinterCallback, Trainer, TrainingArguments
+from transformers import Trainer, TrainingArguments
 
 from train.cases import Case, Cases
-from train.checkpoints import MODEL, Journal, Leg, Resumable, arguments, documents_of
+from train.checkpoints import MODEL, Journal, Leg, arguments, documents_of
 from train.policy.model import load
-from train.policy.rendering import IGNORED, MERGE, PATCH, pictured
+from train.policy.rendering import IGNORED, MERGE, PATCH, pictured, pixels_of
 from train.policy.tokenizer import Tokenizer
 from train.recipe import Recipe
-from train.supervised import order, schedule
+from train.supervised import Tutor, order, schedule
 from train.traces import LOG, replay
 from vrt_lite.errors import UsageError
 from vrt_lite.profile import Profile
-from vrt_lite.protocol.messages import Image, Video
+from vrt_lite.protocol.messages import Image, Part, Video
 
 MEASURES = 35
 """What `measures` tells of a cell."""
@@ -92,7 +92,7 @@ def pretrain(
         data_collator=_Teacher(cases, recipe.profile, tokenizer, usual.weights),
         callbacks=[leg, Journal(run / LOG, samples_a_step=own.batch * own.accumulation)],
     )
-    trainer.documents = documents_of(start, model)
+    trainer.documents, trainer.tower_share = documents_of(start, model), own.tower_share
     return trainer.complete(leg)
 
 
@@ -102,14 +102,12 @@ def views(case: Case, profile: Profile) -> Iterator[View]:
     with case.open(profile) as frames:
         for conversation, turn in zip(visible, trial.rounds, strict=True):
             lines = turn.parsed.notes.snapshot.splitlines()
+            pixels = pixels_of(conversation[-1:], frames)
             for clip in (0, 1):
                 name = f"Video {clip + 1}:"
                 said = next((line.removeprefix(name) for line in lines if line.startswith(name)), "")
-                parts = [part for part in conversation[-1].parts if _of(part, clip)]
-                if said and parts:
-                    shown = list(dict.fromkeys(frame for part in parts for frame in _frames(part)))
-                    pixels = dict(zip(shown, frames.pixels(shown), strict=True))
-                    told = [pictured(part, pixels) for part in parts]
+                told = [pictured(part, pixels) for part in conversation[-1].parts if _clip(part) == clip]
+                if said and told:
                     yield View(np.concatenate([flat for flat, _ in told]), np.array([grid for _, grid in told]), said)
 
 
@@ -137,12 +135,14 @@ def _energy(values: Tensor) -> Tensor:
     return torch.log(values.square().mean((2, 3)) + _LEAST)
 
 
-def _of(part: Any, clip: int) -> bool:
-    return isinstance(part, Video | Image) and _frames(part)[0].clip == clip
+def _clip(part: Part) -> int | None:
+    """Which clip a part shows; None for text."""
+    return part.frames[0].clip if isinstance(part, Video) else part.frame.clip if isinstance(part, Image) else None
 
 
-def _frames(part: Video | Image) -> tuple[Any, ...]:
-    return part.frames if isinstance(part, Video) else (part.frame,)
+def _words(view: View, tokenizer: Tokenizer) -> list[int]:
+    """The different tokens of what is said."""
+    return sorted(set(tokenizer.tokens(view.said, special=False)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ def _usual(seen: Sequence[View], tokenizer: Tokenizer) -> _Usual:
         raise UsageError("There is nothing to pretrain on: no script has a snapshot with a line on a video.")
     counts = np.zeros(len(tokenizer), np.float32)
     for view in seen:
-        counts[sorted(set(tokenizer.tokens(view.said, special=False)))] += 1
+        counts[_words(view, tokenizer)] += 1
     measured = torch.cat([measures(torch.from_numpy(view.patches)) for view in seen])
     return _Usual(np.log((1 + len(seen)) / (1 + counts)) + 1e-3, measured.mean(0), measured.std(0) + 1e-3)
 
@@ -176,7 +176,7 @@ class _Teacher:
         seen = [view for row in rows for view in views(self._cases[row["case"]], self._profile)]
         bags = np.zeros((len(seen), len(self._weights)), np.float32)
         for bag, view in zip(bags, seen, strict=True):
-            tokens = sorted(set(self._tokenizer.tokens(view.said, special=False)))
+            tokens = _words(view, self._tokenizer)
             bag[tokens] = self._weights[tokens] / self._weights[tokens].sum()
         batch = {
             "pixel_values_videos": np.concatenate([view.patches for view in seen]),
@@ -188,13 +188,8 @@ class _Teacher:
         return {name: torch.from_numpy(values) for name, values in batch.items()}
 
 
-class _Tutor(Resumable, Trainer):
+class _Tutor(Tutor, Trainer):
     """The Trainer, with a loss that is one mean over a step's views, however they are spread."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.model_accepts_loss_kwargs = True
-        self.remove_callback(PrinterCallback)
 
 
 def _look(model: Any, usual: _Usual) -> None:

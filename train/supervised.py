@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from datasets import Dataset
 from numpy.typing import NDArray
-from transformers import PrinterCallback
 from trl import SFTConfig, SFTTrainer
 
 from train.cases import Case, Cases
@@ -159,8 +158,8 @@ class _Teacher:
         return self._collate(rendered)
 
 
-class _Tutor(Resumable, SFTTrainer):
-    """TRL's trainer, with a loss that is right over micro-batches, and a rate of the tower's own."""
+class Tutor(Resumable):
+    """Mixed in before a Trainer that learns in a given order: a step's loss is one mean, the tower's rate its own."""
 
     tower_share = 1.0
 
@@ -168,12 +167,11 @@ class _Tutor(Resumable, SFTTrainer):
         super().__init__(*args, **options)
         # The class says no, and the Trainer would then weigh every micro-batch alike, however much of it is learned.
         self.model_accepts_loss_kwargs = True
-        self.remove_callback(PrinterCallback)
 
-    def create_optimizer(self, *args: Any, **options: Any) -> Any:
+    def create_optimizer(self: Any, *args: Any, **options: Any) -> Any:
         """As the Trainer has it, each of its groups in two: the rest, and what belongs to the tower."""
         begun = self.optimizer
-        optimizer = super().create_optimizer(*args, **options)
+        optimizer = super().create_optimizer(*args, **options)  # type: ignore[misc]
         if begun is None and self.tower_share != 1:
             tower = {id(p) for name, p in self.model.named_parameters() if "visual." in name}
             for group in list(optimizer.param_groups):
@@ -181,6 +179,10 @@ class _Tutor(Resumable, SFTTrainer):
                 group["params"] = [p for p in group["params"] if id(p) not in tower]
                 optimizer.param_groups.append({**group, "params": mine, "lr": group["lr"] * self.tower_share})
         return optimizer
+
+
+class _Tutor(Tutor, SFTTrainer):
+    """TRL's trainer, with a loss that is right over micro-batches."""
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **options: Any) -> Any:
         """As TRL has it. Padding stands on the right, where nothing before it looks: a mask would only cost time."""

@@ -1,7 +1,8 @@
-"""What a test starts by torchrun: a stage of the taught judge in as many processes as it is given.
+"""What a test starts by torchrun: a stage in as many processes as it is given.
 
-processes.py sample CHECKPOINT OUT        rejection sampling
-processes.py step CHECKPOINT OUT          one step of GRPO; its gradients, before they are clipped, go to OUT
+processes.py sample CHECKPOINT OUT        rejection sampling by the taught judge
+processes.py step CHECKPOINT OUT          one step of GRPO by it; its gradients, before they are clipped, go to OUT
+processes.py pretrain CHECKPOINT OUT      two steps of pretraining on coloured cases
 """
 
 from __future__ import annotations
@@ -17,15 +18,23 @@ ROOT = Path(__file__).parents[2]
 
 def start(verb: str, checkpoint: Path, out: Path, *, count: int) -> None:
     """Run this file in `count` processes."""
+    torchrun(Path(__file__), verb, checkpoint, out, count=count)
+
+
+def torchrun(script: Path, *arguments: str | Path, count: int) -> None:
+    """Run a script in `count` processes; it must end well."""
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}", "OMP_NUM_THREADS": "1"}
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
-    subprocess.run(
-        [sys.executable, *torchrun, __file__, verb, str(checkpoint), str(out)],
-        check=True,
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
+    done = subprocess.run(
+        [*command, str(script), *map(str, arguments)],
+        capture_output=True,
+        text=True,
         env=environment,
         cwd=ROOT,
         timeout=300,
+        check=False,
     )
+    assert done.returncode == 0, done.stderr[-3000:]
 
 
 def sample(checkpoint: Path, out: Path) -> None:
@@ -34,6 +43,16 @@ def sample(checkpoint: Path, out: Path) -> None:
     from train.rejection import sample as rejected
 
     assert rejected(RECIPE, checkpoint, [case(seed) for seed in range(6)], out)
+
+
+def pretrain(checkpoint: Path, out: Path) -> None:
+    import torch
+    from coloured import PRETRAINED, cases
+
+    from train.pretrain import pretrain as taught
+
+    torch.set_num_threads(1)
+    assert taught(PRETRAINED, cases(8), start=checkpoint, run=out)
 
 
 def step(checkpoint: Path, out: Path) -> None:
@@ -58,4 +77,4 @@ def step(checkpoint: Path, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    {"sample": sample, "step": step}[sys.argv[1]](Path(sys.argv[2]), Path(sys.argv[3]))
+    {"sample": sample, "step": step, "pretrain": pretrain}[sys.argv[1]](Path(sys.argv[2]), Path(sys.argv[3]))

@@ -1,4 +1,4 @@
-"""Trains on coloured cases, to be killed or run in two processes: START RUN STEPS EVERY [MINUTES | "pretrain"]."""
+"""Trains on coloured cases, to be killed or run in two processes: START RUN STEPS EVERY [MINUTES]."""
 
 from __future__ import annotations
 
@@ -12,17 +12,12 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 import torch  # noqa: E402
 from coloured import RECIPE, SUPERVISED, cases  # noqa: E402
 
-from train.pretrain import pretrain  # noqa: E402
 from train.supervised import supervise  # noqa: E402
 
 if __name__ == "__main__":
     start, run, steps, every, *minutes = sys.argv[1:]
     torch.set_num_threads(1)
     recipe = replace(SUPERVISED, samples=4 * int(steps))
-    if minutes == ["pretrain"]:
-        taught = replace(RECIPE, pretrain=replace(recipe, learning_rate=2e-3))
-        pretrain(taught, cases(4 * int(steps)), start=Path(start), run=Path(run))
-        sys.exit()
     done = supervise(
         recipe,
         cases(4 * int(steps)),

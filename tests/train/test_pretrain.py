@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +14,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-from coloured import PROFILE, RECIPE, SUPERVISED, case, cases  # noqa: E402
+from coloured import PRETRAINED, PROFILE, RECIPE, case, cases  # noqa: E402
+from processes import start as start_processes  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
 from train.policy.model import load, new  # noqa: E402
@@ -27,8 +25,6 @@ from vrt_lite.errors import UsageError  # noqa: E402
 from vrt_lite.protocol.frames import FrameRef  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")
-WORKER = Path(__file__).with_name("supervised_worker.py")
-TAUGHT = replace(RECIPE, pretrain=replace(SUPERVISED, learning_rate=2e-3))
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +33,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _run(start: Path, run: Path, **how: Any) -> dict[str, Any]:
-    assert pretrain(TAUGHT, cases(8), start=start, run=run, **how)
+    assert pretrain(PRETRAINED, cases(8), start=start, run=run, **how)
     return load_file(run / "model" / "model.safetensors")
 
 
@@ -98,7 +94,7 @@ def test_two_steps_change_the_tower_and_the_words_alone(start: Path, tmp_path: P
 
 def test_a_resumed_run_is_the_unbroken_one(start: Path, tmp_path: Path) -> None:
     unbroken = _run(start, tmp_path / "unbroken")
-    assert not pretrain(TAUGHT, cases(8), start=start, run=tmp_path / "legs", minutes=0)
+    assert not pretrain(PRETRAINED, cases(8), start=start, run=tmp_path / "legs", minutes=0)
     assert (tmp_path / "legs" / "checkpoint-1").is_dir()
     resumed = _run(start, tmp_path / "legs")
     assert all(torch.equal(unbroken[name], resumed[name]) for name in unbroken)
@@ -108,18 +104,9 @@ def test_a_resumed_run_is_the_unbroken_one(start: Path, tmp_path: Path) -> None:
 def test_a_cut_or_shared_step_is_the_same(start: Path, tmp_path: Path) -> None:
     """The cases of a step have three views and two: a mean over each part would not be the step's."""
     whole = _run(start, tmp_path / "whole")
-    cut = replace(TAUGHT, pretrain=replace(TAUGHT.pretrain, batch=1, accumulation=4))
+    cut = replace(PRETRAINED, pretrain=replace(PRETRAINED.pretrain, batch=1, accumulation=4))
     assert pretrain(cut, cases(8), start=start, run=tmp_path / "cut")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(WORKER)]
-    done = subprocess.run(
-        [*command, str(start), str(tmp_path / "two"), "2", "60", "pretrain"],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    start_processes("pretrain", start, tmp_path / "two", count=2)
     for other in ("cut", "two"):
         found = load_file(tmp_path / other / "model" / "model.safetensors")
         worst = max(float((found[name] - whole[name]).abs().max() / whole[name].abs().max()) for name in whole)
@@ -146,7 +133,7 @@ def test_the_tower_learns_the_words_for_what_it_sees(tmp_path: Path) -> None:
         return replace(case(number), open=frames, script=script)
 
     recipe = replace(
-        TAUGHT, pretrain=replace(TAUGHT.pretrain, samples=240, batch=8, accumulation=1, learning_rate=3e-3)
+        PRETRAINED, pretrain=replace(PRETRAINED.pretrain, samples=240, batch=8, accumulation=1, learning_rate=3e-3)
     )
     begun = new(recipe, tmp_path / "start", [made(n) for n in range(40)])
     assert pretrain(recipe, [made(n) for n in range(240)], start=begun, run=tmp_path / "run")
@@ -163,4 +150,4 @@ def test_the_tower_learns_the_words_for_what_it_sees(tmp_path: Path) -> None:
 def test_scripts_that_say_nothing_of_what_is_shown_are_refused(start: Path, tmp_path: Path) -> None:
     silent = [replace(c, script=(c.script[-1].replace("Video", "Clip"),)) for c in cases(8)]
     with pytest.raises(UsageError, match="nothing to pretrain on"):
-        pretrain(TAUGHT, silent, start=start, run=tmp_path / "run")
+        pretrain(PRETRAINED, silent, start=start, run=tmp_path / "run")

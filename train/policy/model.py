@@ -196,14 +196,11 @@ def _spread(model: Any, shape: Shape) -> None:
     transformers' 0.02 suits a width of some thousands; in a small tower a picture would fade away. What ends a branch
     is smaller by the root of the number of branches, as in GPT-2.
     """
-    ends = {"o_proj": shape.layers, "attn.proj": shape.tower_depth}
     for name, module in model.named_modules():
         if getattr(module, "weight", None) is not None and module.weight.ndim > 1:
-            depth = next((depth for end, depth in ends.items() if name.endswith(end)), 0)
-            if name.endswith("down_proj"):
-                depth = shape.tower_depth if ".visual." in name else shape.layers
-            inputs = shape.width if "embed_tokens" in name else module.weight[0].numel()
-            torch.nn.init.normal_(module.weight, std=(inputs * max(1, 2 * depth)) ** -0.5)
+            depth = shape.tower_depth if ".visual." in name else shape.layers
+            branches = 2 * depth if name.endswith(("o_proj", "attn.proj", "down_proj")) else 1
+            torch.nn.init.normal_(module.weight, std=(module.weight[0].numel() * branches) ** -0.5)
 
 
 def _write_documents(folder: Path, profile: Profile) -> None:

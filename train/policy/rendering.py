@@ -95,9 +95,7 @@ class Renderer:
     def _rendered(
         self, conversation: Conversation, frames: FrameStore, learned: frozenset[int], *, opened: bool
     ) -> Rendered:
-        shown = list(dict.fromkeys(frame for message in conversation for frame in message.frames))
-        # One request for all frames lets a store decode both clips at once.
-        pixels = dict(zip(shown, frames.pixels(shown), strict=True)) if shown else {}
+        pixels = pixels_of(conversation, frames)
         told = _Told(self._image, self._video)
         for index, message in enumerate(conversation):
             items = self._items(message, pixels, told)
@@ -173,6 +171,12 @@ class _Told:
             np.concatenate([empty, *flat[VIDEO_KIND]]),
             np.array(grids[VIDEO_KIND], np.int64).reshape(-1, 3),
         )
+
+
+def pixels_of(messages: Sequence[Message], frames: FrameStore) -> Pixels:
+    """All that messages show, in one request, which lets a store decode both clips at once."""
+    shown = list(dict.fromkeys(frame for message in messages for frame in message.frames))
+    return dict(zip(shown, frames.pixels(shown), strict=True)) if shown else {}
 
 
 def pictured(part: Video | Image, pixels: Pixels) -> tuple[NDArray[np.uint8], tuple[int, int, int]]:
