@@ -4,9 +4,9 @@ VR-Thinker begins with a tower that has seen millions of pictures. A new one has
 trace only few depend on pictures: it would learn next to nothing from them. So it first learns from what is shown of
 one clip in one turn, and from what the script's snapshot says of it:
 
-* **words**: the mean of its tokens, held against the text's own word vectors, names the tokens of that line: a
-  softmax over the vocabulary against the bag of them, the rarer the heavier (SuperClass, arXiv 2411.03313). So the
-  tower speaks the words that the text model reads and writes.
+* **words**: its tokens, held against the text's own word vectors, say of each word whether that line has it. Some
+  tokens show it and most do not, so a word's odds are a soft maximum over them (log-sum-exp pooling, arXiv 1411.6228),
+  beginning from how common it is. So the tower speaks the words that the text model reads and writes.
 * **measures**: each of its tokens tells, on fixed axes, what a ruler tells of its cell: light, contrast at three
   scales, what is flat, what changes from frame to frame (after MaskFeat, arXiv 2112.09133).
 
@@ -15,6 +15,7 @@ The tower and the word vectors learn, nothing else. Knows transformers' Trainer;
 
 from __future__ import annotations
 
+import math
 import time
 import types
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,8 +46,10 @@ MEASURES = 35
 """What `measures` tells of a cell."""
 _SAMPLED = 64
 """Cases that say how common words and measures are."""
-_WEIGHT = 0.1
+_WEIGHT = 0.3
 """Of a measure, beside the words."""
+_SHARPNESS = 4.0
+"""Of the soft maximum: 0 would be the mean."""
 _SCALES = 3
 _LEAST = 1e-4  # of an energy, light being in 0 to 4: below it a cell is flat
 _FLAT = 0.02
@@ -89,10 +92,10 @@ def pretrain(
         model,
         args=TrainingArguments(**arguments(recipe, run=run, steps=steps), **schedule(own, recipe, steps=steps)),
         train_dataset=[{"case": int(number)} for number in numbers],
-        data_collator=_Teacher(cases, recipe.profile, tokenizer, usual.weights),
+        data_collator=_Teacher(cases, recipe.profile, tokenizer, usual.said),
         callbacks=[leg, Journal(run / LOG, samples_a_step=own.batch * own.accumulation)],
     )
-    trainer.documents, trainer.tower_share = documents_of(start, model), own.tower_share
+    trainer.documents, trainer.recipe = documents_of(start, model), own
     return trainer.complete(leg)
 
 
@@ -100,9 +103,9 @@ def views(case: Case, profile: Profile) -> Iterator[View]:
     """What the script of a case has a line about, turn by turn and clip by clip."""
     visible, trial = replay(case, case.script, profile)
     with case.open(profile) as frames:
+        pixels = pixels_of([conversation[-1] for conversation in visible], frames)
         for conversation, turn in zip(visible, trial.rounds, strict=True):
             lines = turn.parsed.notes.snapshot.splitlines()
-            pixels = pixels_of(conversation[-1:], frames)
             for clip in (0, 1):
                 name = f"Video {clip + 1}:"
                 said = next((line.removeprefix(name) for line in lines if line.startswith(name)), "")
@@ -147,9 +150,10 @@ def _words(view: View, tokenizer: Tokenizer) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Usual:
-    """Of the first cases: how much each token of the vocabulary weighs, and mean and deviation of each measure."""
+    """Of the first cases: the tokens that are said, each one's log-odds, mean and deviation of each measure."""
 
-    weights: NDArray[np.float32]
+    said: NDArray[np.int64]
+    odds: Tensor
     mean: Tensor
     deviation: Tensor
 
@@ -158,31 +162,30 @@ def _usual(seen: Sequence[View], tokenizer: Tokenizer) -> _Usual:
     """UsageError if no script says anything of what is shown."""
     if not seen:
         raise UsageError("There is nothing to pretrain on: no script has a snapshot with a line on a video.")
-    counts = np.zeros(len(tokenizer), np.float32)
+    counts = np.zeros(len(tokenizer))
     for view in seen:
         counts[_words(view, tokenizer)] += 1
+    said = np.flatnonzero(counts)
+    share = (counts[said] + 0.5) / (len(seen) + 1)
     measured = torch.cat([measures(torch.from_numpy(view.patches)) for view in seen])
-    return _Usual(np.log((1 + len(seen)) / (1 + counts)) + 1e-3, measured.mean(0), measured.std(0) + 1e-3)
+    odds = torch.from_numpy(np.log(share / (1 - share))).float()
+    return _Usual(said, odds, measured.mean(0), measured.std(0) + 1e-3)
 
 
 class _Teacher:
     """The collator: cases are drawn where they are batched, in a worker if there are any."""
 
-    def __init__(self, cases: Cases, profile: Profile, tokenizer: Tokenizer, weights: NDArray[np.float32]) -> None:
-        self._cases, self._profile, self._tokenizer, self._weights = cases, profile, tokenizer, weights
+    def __init__(self, cases: Cases, profile: Profile, tokenizer: Tokenizer, said: NDArray[np.int64]) -> None:
+        self._cases, self._profile, self._tokenizer, self._said = cases, profile, tokenizer, said
 
     def __call__(self, rows: Sequence[Mapping[str, int]]) -> dict[str, Tensor]:
-        """Patches and grids of a batch's views; of each its number of pictures, its bag of tokens, a label to count."""
+        """Patches and grids of a batch's views; of each its number of pictures, what is said, a label to count."""
         seen = [view for row in rows for view in views(self._cases[row["case"]], self._profile)]
-        bags = np.zeros((len(seen), len(self._weights)), np.float32)
-        for bag, view in zip(bags, seen, strict=True):
-            tokens = _words(view, self._tokenizer)
-            bag[tokens] = self._weights[tokens] / self._weights[tokens].sum()
         batch = {
             "pixel_values_videos": np.concatenate([view.patches for view in seen]),
             "video_grid_thw": np.concatenate([view.grids for view in seen]),
             "pictures": np.array([len(view.grids) for view in seen]),
-            "bags": bags,
+            "said": np.array([np.isin(self._said, _words(view, self._tokenizer)) for view in seen], np.float32),
             "labels": np.tile(np.array([[IGNORED, 0]]), (len(seen), 1)),  # the Trainer counts a step's, past the first
         }
         return {name: torch.from_numpy(values) for name, values in batch.items()}
@@ -203,12 +206,12 @@ def _look(model: Any, usual: _Usual) -> None:
     def forward(_: Any, *, labels: Tensor, num_items_in_batch: Any = None, **given: Tensor) -> dict[str, Tensor]:
         patches, grids = given["pixel_values_videos"], given["video_grid_thw"]
         tokens = model.model.visual(patches, grid_thw=grids).pooler_output.float()
-        mean, deviation, onto = (part.to(tokens.device) for part in (usual.mean, usual.deviation, axes))
+        mean, deviation, onto, odds = (x.to(tokens.device) for x in (usual.mean, usual.deviation, axes, usual.odds))
         wrong = (tokens @ onto - (measures(patches) - mean) / deviation).square().sum(1)
         sizes = [int(of.sum()) for of in (grids.prod(1) // MERGE**2).split(given["pictures"].tolist())]
-        seen = torch.stack([part.mean(0) for part in tokens.split(sizes)])
-        bags = given["bags"]
-        unnamed = -(bags * functional.log_softmax(seen @ words[: bags.shape[1]].float().T, 1)).sum(1)
+        shown = _SHARPNESS * tokens @ words[torch.from_numpy(usual.said)].float().T
+        named = torch.stack([part.logsumexp(0) - math.log(len(part)) for part in shown.split(sizes)]) / _SHARPNESS
+        unnamed = functional.binary_cross_entropy_with_logits(named + odds, given["said"], reduction="none").sum(1)
         losses = unnamed + _WEIGHT * torch.stack([part.mean() for part in wrong.split(sizes)])
         return {"loss": losses.sum() / (len(labels) if num_items_in_batch is None else num_items_in_batch)}
 

@@ -65,7 +65,10 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Supervised:
-    """Pretraining, cold start and refinement. `samples` are pairs; the tower learns at `tower_share` of the rate."""
+    """Pretraining, cold start and refinement. `samples` are pairs; the tower learns at `tower_share` of the rate.
+
+    `muon` is the rate of the layers' matrices, taught by Muon; 0 leaves them to AdamW as everything else.
+    """
 
     samples: int = 1_200
     learning_rate: float = 1.5e-6
@@ -75,6 +78,7 @@ class Supervised:
     betas: tuple[float, ...] = (0.9, 0.999)
     weight_decay: float = 0.0
     tower_share: float = 1.0
+    muon: float = 0.0
     epochs: int = 1
 
 

@@ -22,6 +22,7 @@ from trl import SFTConfig, SFTTrainer
 
 from train.cases import Case, Cases
 from train.checkpoints import MODEL, Journal, Leg, Resumable, arguments, documents_of, processing_class
+from train.muon import Muon
 from train.policy.model import load
 from train.policy.rendering import Collator, Rendered, Renderer, segments
 from train.policy.tokenizer import PAD
@@ -76,7 +77,7 @@ def supervise(
         processing_class=processing_class(documents),
         callbacks=[leg, Journal(run / LOG, samples_a_step=recipe.batch * recipe.accumulation)],
     )
-    trainer.documents, trainer.tower_share = documents, recipe.tower_share
+    trainer.documents, trainer.recipe = documents, recipe
     return trainer.complete(leg)
 
 
@@ -159,9 +160,12 @@ class _Teacher:
 
 
 class Tutor(Resumable):
-    """Mixed in before a Trainer that learns in a given order: a step's loss is one mean, the tower's rate its own."""
+    """Mixed in before a Trainer that learns in a given order, at the rates of `recipe`.
 
-    tower_share = 1.0
+    A step's loss is one mean; the tower has a rate of its own, and so have matrices that Muon teaches.
+    """
+
+    recipe: Supervised
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -169,16 +173,32 @@ class Tutor(Resumable):
         self.model_accepts_loss_kwargs = True
 
     def create_optimizer(self: Any, *args: Any, **options: Any) -> Any:
-        """As the Trainer has it, each of its groups in two: the rest, and what belongs to the tower."""
-        begun = self.optimizer
+        """As the Trainer has it, each of its groups split by what has a rate of its own."""
+        if self.optimizer is not None:
+            return self.optimizer
+        recipe: Supervised = self.recipe
+        if recipe.muon:
+            if self.is_fsdp_enabled or self.is_deepspeed_enabled:
+                raise UsageError("muon needs whole matrices: leave it out of a recipe for FSDP or DeepSpeed.")
+            self.optimizer_cls_and_kwargs = (Muon, self.get_optimizer_cls_and_kwargs(self.args)[1])
         optimizer = super().create_optimizer(*args, **options)  # type: ignore[misc]
-        if begun is None and self.tower_share != 1:
-            tower = {id(p) for name, p in self.model.named_parameters() if "visual." in name}
-            for group in list(optimizer.param_groups):
-                mine = [p for p in group["params"] if id(p) in tower]
-                group["params"] = [p for p in group["params"] if id(p) not in tower]
-                optimizer.param_groups.append({**group, "params": mine, "lr": group["lr"] * self.tower_share})
+        names = {id(weight): name for name, weight in self.model.named_parameters()}
+        split: list[dict[str, Any]] = []
+        for group in optimizer.param_groups:
+            kinds: dict[tuple[bool, bool], list[torch.Tensor]] = {}
+            for weight in group["params"]:
+                kinds.setdefault(_kind(names[id(weight)], weight), []).append(weight)
+            for (tower, matrix), weights in kinds.items():
+                muon = matrix and recipe.muon > 0
+                rate = (recipe.muon if muon else recipe.learning_rate) * (recipe.tower_share if tower else 1)
+                split.append({**group, "params": weights, "lr": rate, "muon": muon})
+        optimizer.param_groups = split
         return optimizer
+
+
+def _kind(name: str, weight: torch.Tensor) -> tuple[bool, bool]:
+    """Whether a weight is of the tower, and whether it is a layer's matrix: none that words are looked up in."""
+    return "visual." in name, weight.ndim == 2 and not name.endswith(("embed_tokens.weight", "lm_head.weight"))
 
 
 class _Tutor(Tutor, SFTTrainer):

@@ -1,0 +1,112 @@
+"""Muon and AdamW as one optimizer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("trl")
+
+from coloured import RECIPE, SUPERVISED, cases  # noqa: E402
+from safetensors.torch import load_file  # noqa: E402
+
+from train.muon import Muon, orthogonal  # noqa: E402
+from train.policy.model import load, new  # noqa: E402
+from train.supervised import Tutor, _kind, supervise  # noqa: E402
+from vrt_lite.errors import UsageError  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("default")
+
+
+def _weights() -> tuple[Any, Any]:
+    chance = torch.Generator().manual_seed(0)
+    return tuple(torch.nn.Parameter(torch.randn(size, generator=chance)) for size in ((6, 4), (5,)))
+
+
+def _taught(optimizer: Any, weights: tuple[Any, Any], *, steps: range) -> None:
+    for step in steps:
+        chance = torch.Generator().manual_seed(step)
+        for weight in weights:
+            weight.grad = torch.randn(weight.shape, generator=chance)
+        optimizer.step()
+
+
+def _both(weights: tuple[Any, Any]) -> Muon:
+    matrix, vector = weights
+    groups = [{"params": [matrix], "lr": 0.02, "muon": True}, {"params": [vector], "muon": False}]
+    return Muon(groups, lr=0.01, weight_decay=0.1)
+
+
+@pytest.mark.parametrize("size", [(7, 7), (16, 5), (5, 16)])
+def test_singular_values_become_one(size: tuple[int, int]) -> None:
+    matrix = torch.randn(size, generator=torch.Generator().manual_seed(1))
+    turned = orthogonal(1e3 * matrix)
+    values = torch.linalg.svdvals(turned)
+    assert values.min() > 0.5
+    assert values.max() < 1.3
+    left, _, right = torch.linalg.svd(matrix, full_matrices=False)
+    assert torch.linalg.norm(turned - left @ right) < 0.35 * torch.linalg.norm(left @ right)
+
+
+def test_what_is_not_muons_learns_by_adamw() -> None:
+    weights, alone = _weights(), _weights()
+    _taught(_both(weights), weights, steps=range(3))
+    _taught(torch.optim.AdamW(alone, lr=0.01, weight_decay=0.1), alone, steps=range(3))
+    assert torch.equal(weights[1], alone[1])
+    assert not torch.equal(weights[0], alone[0])
+
+
+def test_a_step_is_as_long_whatever_the_gradients_scale() -> None:
+    weights = _weights()
+    before = weights[0].detach().clone()
+    weights[0].grad = 1e-4 * torch.randn(before.shape, generator=torch.Generator().manual_seed(2))
+    _both(weights).step()
+    moved = weights[0].detach() - before * (1 - 0.02 * 0.1)
+    assert float(moved.square().mean().sqrt()) == pytest.approx(0.2 * 0.02, rel=0.3)
+
+
+def test_its_state_goes_on_where_it_was() -> None:
+    whole, halves = _weights(), _weights()
+    _taught(_both(whole), whole, steps=range(4))
+    first = _both(halves)
+    _taught(first, halves, steps=range(2))
+    second = _both(halves)
+    second.load_state_dict(first.state_dict())
+    _taught(second, halves, steps=range(2, 4))
+    assert all(torch.equal(a, b) for a, b in zip(whole, halves, strict=True))
+
+
+def test_a_resumed_stage_is_the_unbroken_one_and_not_adamws(tmp_path: Path) -> None:
+    start = new(RECIPE, tmp_path / "start", cases(4))
+    recipe, how = replace(SUPERVISED, muon=3e-3, tower_share=0.5), {"start": start, "recipe_all": RECIPE}
+    assert supervise(recipe, cases(8), run=tmp_path / "whole", **how)
+    assert not supervise(recipe, cases(8), run=tmp_path / "legs", minutes=0, **how)
+    assert supervise(recipe, cases(8), run=tmp_path / "legs", **how)
+    assert supervise(replace(recipe, muon=0.0), cases(8), run=tmp_path / "adamw", **how)
+    whole, legs, adamw = (
+        load_file(tmp_path / run / "model" / "model.safetensors") for run in ("whole", "legs", "adamw")
+    )
+    assert all(torch.equal(whole[name], legs[name]) for name in whole)
+    assert not any(torch.equal(whole[n], adamw[n]) for n in whole if n.endswith("_proj.weight"))
+
+
+def test_the_layers_matrices_are_muons(tmp_path: Path) -> None:
+    model, _ = load(RECIPE, new(RECIPE, tmp_path / "start", cases(4)), trainable=True)
+    kinds = {name: _kind(name, weight) for name, weight in model.named_parameters()}
+    assert {name.split(".")[-2] for name, (_, matrix) in kinds.items() if not matrix} >= {"embed_tokens", "norm"}
+    assert all(matrix for name, (_, matrix) in kinds.items() if name.endswith("_proj.weight"))
+    assert all(tower == ("visual" in name) for name, (tower, _) in kinds.items())
+
+
+@pytest.mark.parametrize("sharded", ["is_fsdp_enabled", "is_deepspeed_enabled"])
+def test_sharded_matrices_are_refused(sharded: str) -> None:
+    tutor: Any = SimpleNamespace(optimizer=None, recipe=replace(SUPERVISED, muon=1e-3))
+    tutor.is_fsdp_enabled = tutor.is_deepspeed_enabled = False
+    setattr(tutor, sharded, True)
+    with pytest.raises(UsageError, match="leave it out"):
+        Tutor.create_optimizer(tutor)
