@@ -67,6 +67,9 @@ def supervise(
         max_length=None,
     )
     model, tokenizer = load(recipe_all, start, trainable=True)
+    for name, weight in model.named_parameters():
+        # Where the tower's share is nought, nothing is reckoned back through it either.
+        weight.requires_grad_(weight.requires_grad and (recipe.tower_share > 0 or "visual." not in name))
     leg = Leg(minutes, model=model, every=every, began=began)
     documents = documents_of(start, model)
     trainer = _Tutor(
