@@ -307,6 +307,18 @@ def main() -> None:
     except VrtError as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(2 if isinstance(error, UsageError) else 1)
+    finally:
+        leave_group()
+
+
+def leave_group() -> None:
+    """Part from the processes that torchrun started beside this one, if it did.
+
+    gloo has threads of its own; an interpreter that ends while they run is now and then aborted, its work done.
+    """
+    torch = sys.modules.get("torch")
+    if torch and torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -77,4 +77,7 @@ def step(checkpoint: Path, out: Path) -> None:
 
 
 if __name__ == "__main__":
+    from train.__main__ import leave_group
+
     {"sample": sample, "step": step, "pretrain": pretrain}[sys.argv[1]](Path(sys.argv[2]), Path(sys.argv[3]))
+    leave_group()

@@ -12,6 +12,7 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 import torch  # noqa: E402
 from coloured import RECIPE, SUPERVISED, cases  # noqa: E402
 
+from train.__main__ import leave_group  # noqa: E402
 from train.supervised import supervise  # noqa: E402
 
 if __name__ == "__main__":
@@ -28,3 +29,4 @@ if __name__ == "__main__":
         every=float(every),
     )
     print("finished" if done else "leg")
+    leave_group()

@@ -162,3 +162,14 @@ def test_the_world_as_files(tmp_path: Path) -> None:
     table = (tmp_path / "set" / "pairs.csv").read_text("utf-8").splitlines()
     assert len(table) == 2
     assert len(list((tmp_path / "set").glob("*.mp4"))) == 2
+
+
+def test_a_group_of_processes_is_left_in_order(tmp_path: Path) -> None:
+    import torch
+
+    from train.__main__ import leave_group
+
+    leave_group()
+    torch.distributed.init_process_group("gloo", init_method=f"{(tmp_path / 'met').as_uri()}", rank=0, world_size=1)
+    leave_group()
+    assert not torch.distributed.is_initialized()
