@@ -202,6 +202,7 @@ def _look(model: Any, usual: _Usual) -> None:
     words = model.get_input_embeddings().weight.requires_grad_(True)
     chance = torch.Generator().manual_seed(0)
     axes = torch.randn(words.shape[1], MEASURES, generator=chance) / words.shape[1] ** 0.5
+    said = torch.from_numpy(usual.said)
 
     def forward(_: Any, *, labels: Tensor, num_items_in_batch: Any = None, **given: Tensor) -> dict[str, Tensor]:
         patches, grids = given["pixel_values_videos"], given["video_grid_thw"]
@@ -209,7 +210,7 @@ def _look(model: Any, usual: _Usual) -> None:
         mean, deviation, onto, odds = (x.to(tokens.device) for x in (usual.mean, usual.deviation, axes, usual.odds))
         wrong = (tokens @ onto - (measures(patches) - mean) / deviation).square().sum(1)
         sizes = [int(of.sum()) for of in (grids.prod(1) // MERGE**2).split(given["pictures"].tolist())]
-        shown = _SHARPNESS * tokens @ words[torch.from_numpy(usual.said)].float().T
+        shown = _SHARPNESS * tokens @ words[said].float().T
         named = torch.stack([part.logsumexp(0) - math.log(len(part)) for part in shown.split(sizes)]) / _SHARPNESS
         unnamed = functional.binary_cross_entropy_with_logits(named + odds, given["said"], reduction="none").sum(1)
         losses = unnamed + _WEIGHT * torch.stack([part.mean() for part in wrong.split(sizes)])

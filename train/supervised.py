@@ -67,9 +67,9 @@ def supervise(
         max_length=None,
     )
     model, tokenizer = load(recipe_all, start, trainable=True)
-    for name, weight in model.named_parameters():
-        # Where the tower's share is nought, nothing is reckoned back through it either.
-        weight.requires_grad_(weight.requires_grad and (recipe.tower_share > 0 or "visual." not in name))
+    if not recipe.tower_share:  # then nothing is reckoned back through the tower either
+        for weight in (weight for name, weight in model.named_parameters() if _kind(name, weight)[0]):
+            weight.requires_grad_(False)
     leg = Leg(minutes, model=model, every=every, began=began)
     documents = documents_of(start, model)
     trainer = _Tutor(
@@ -175,17 +175,17 @@ class Tutor(Resumable):
         # The class says no, and the Trainer would then weigh every micro-batch alike, however much of it is learned.
         self.model_accepts_loss_kwargs = True
 
-    def create_optimizer(self: Any, *args: Any, **options: Any) -> Any:
+    def create_optimizer(self: Any, model: Any = None) -> Any:
         """As the Trainer has it, each of its groups split by what has a rate of its own."""
-        if self.optimizer is not None:
-            return self.optimizer
         recipe: Supervised = self.recipe
+        if self.optimizer is not None or (recipe.muon == 0 and recipe.tower_share == 1):
+            return super().create_optimizer(model)  # type: ignore[misc]
         if recipe.muon:
             if self.is_fsdp_enabled or self.is_deepspeed_enabled:
                 raise UsageError("muon needs whole matrices: leave it out of a recipe for FSDP or DeepSpeed.")
             self.optimizer_cls_and_kwargs = (Muon, self.get_optimizer_cls_and_kwargs(self.args)[1])
-        optimizer = super().create_optimizer(*args, **options)  # type: ignore[misc]
-        names = {id(weight): name for name, weight in self.model.named_parameters()}
+        optimizer = super().create_optimizer(model)  # type: ignore[misc]
+        names = {id(weight): name for name, weight in (self.model if model is None else model).named_parameters()}
         split: list[dict[str, Any]] = []
         for group in optimizer.param_groups:
             kinds: dict[tuple[bool, bool], list[torch.Tensor]] = {}
