@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import subprocess
 import sys
+from functools import partial
+from itertools import count
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import pytest
 from made import JUDGED, question
@@ -153,6 +158,27 @@ def test_a_step_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
         assert not opened.read("SELECT * FROM sqlite_master WHERE name = 'more'")
 
 
+@pytest.mark.parametrize("nth", range(6))
+def test_another_may_make_the_file_at_any_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int) -> None:
+    """The other opens the file before the n-th statement of this one, as far as this one's locks let it."""
+    path, statements, others = tmp_path / "a.sqlite", count(), list[Thread]()
+
+    class Interrupted(sqlite3.Connection):
+        def execute(self, *given: Any) -> sqlite3.Cursor:
+            if next(statements) == nth:
+                monkeypatch.setattr(database.sqlite3, "connect", sqlite3_connect)
+                others.append(Thread(target=lambda: Database(path).close()))
+                others[0].start()
+                others[0].join(0.5)
+            return super().execute(*given)
+
+    sqlite3_connect = sqlite3.connect
+    monkeypatch.setattr(database.sqlite3, "connect", partial(sqlite3_connect, factory=Interrupted))
+    with Database(path) as opened:
+        others[0].join()
+        assert pragma(opened, "user_version") == len(STEPS)
+
+
 def test_processes_that_open_at_once_make_one_file(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from vrt_lite.runs.store import Store\n"
@@ -161,17 +187,19 @@ def test_processes_that_open_at_once_make_one_file(tmp_path: Path) -> None:
     )
     path = tmp_path / "a.sqlite"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    starting = [subprocess.Popen([sys.executable, "-c", code, str(path), f"{n}"], **pipes) for n in range(4)]
-    for process in starting:
-        assert process.stdout
-        assert process.stdout.readline().strip() == b"ready"
-    for process in starting:
-        assert process.stdin
-        process.stdin.write(b"\n")
-        process.stdin.flush()
-    for process in starting:
-        process.communicate()
-        assert process.returncode == 0
+    with contextlib.ExitStack() as ended:
+        starting = [
+            ended.enter_context(subprocess.Popen([sys.executable, "-c", code, str(path), f"{n}"], **pipes))
+            for n in range(4)
+        ]
+        for process in starting:
+            assert process.stdout
+            assert process.stdout.readline().strip() == b"ready"
+        for process in starting:
+            assert process.stdin
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+    assert [process.returncode for process in starting] == [0] * 4
     with Store(path) as store:
         assert {info.name for info in store.runs()} == {"0", "1", "2", "3"}
 

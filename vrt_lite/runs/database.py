@@ -56,6 +56,11 @@ STEPS: Final = (
 )
 """What brings a file from version i to i + 1. Only ever added to: a file of any earlier version can be opened."""
 
+# In one statement: between two of them another process may bring the file up to date.
+_STATE = """
+    SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master)
+    FROM pragma_application_id, pragma_user_version
+"""
 _NETWORK = (
     "nfs",
     "cifs",
@@ -150,11 +155,8 @@ class Database:
 
     def _checked(self, newest: int) -> int:
         """The file's version, 0 for an empty file; UsageError for a file that is not ours, or newer than `newest`."""
-        ask = self._connection.execute
         try:
-            [application] = ask("PRAGMA application_id").fetchone()
-            [version] = ask("PRAGMA user_version").fetchone()
-            [tables] = ask("SELECT count(*) FROM sqlite_master").fetchone()
+            application, version, tables = self._connection.execute(_STATE).fetchone()
         except sqlite3.DatabaseError as error:
             if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB:
                 raise UsageError(f"{self.path} is no store of runs. Give another file with --store.") from error
