@@ -52,6 +52,8 @@ LONGEST_SECONDS = 60
 RANGE = 10**9
 TEST_RANGE = 3
 """Seeds are in ranges of a billion; from this one on they show textures and photographs that no other does."""
+_STUFFS: tuple[Stuff, ...] = ("leaves", "leaves", "leaves", "paper", "photo", "photo", "photo", "clouds", "clouds")
+_STILL = 0.03
 
 _T = TypeVar("_T")
 
@@ -80,7 +82,7 @@ def scene(seed: int, *, hidden: float = 0.35) -> Scene:
 
 
 def _drawn(rng: np.random.Generator, seed: int, concealed: bool) -> Scene:
-    still = not concealed and rng.random() < 0.08
+    still = not concealed and rng.random() < _STILL
     plan = _Plan(seed, "still" if still else _pick(rng, ("fast", "fast", "slow")), bool(rng.random() < 0.6))
     wanted, caption, looks = _asked(rng, still)
     moving = () if still else of_motion(rng, concealed)
@@ -127,7 +129,7 @@ def _asked(rng: np.random.Generator, still: bool) -> tuple[Looks | None, str, tu
     case = rng.random()
     if case < 0.33:
         return some, caption, (some, some)
-    wrong = 1 if rng.random() < 0.8 else 2
+    wrong = _pick(rng, (1, 1, 1, 2, 2, 3))
     if case < 0.45:
         same = _other(rng, some, wrong)
         return some, caption, (same, same)
@@ -183,7 +185,7 @@ def _shots(rng: np.random.Generator, plan: _Plan) -> tuple[Shot, ...]:
 
 
 def _ground(rng: np.random.Generator, plan: _Plan) -> Ground:
-    stuff: Stuff = _pick(rng, ("leaves", "leaves", "leaves", "leaves", "photo", "photo", "photo", "clouds", "clouds"))
+    stuff: Stuff = _pick(rng, _STUFFS)
     flip = bool(rng.random() < 0.5)
     gain = (_between(rng, 0.93, 1.07), _between(rng, 0.93, 1.07), _between(rng, 0.93, 1.07))
     if stuff == "photo":

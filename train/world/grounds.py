@@ -40,7 +40,7 @@ _TEST = (
     "skimage/data/rocket.jpg",
 )
 
-_LEAVES = 2_000
+_LEAVES, _SHEETS = 2_000, 60
 _SMALLEST, _LARGEST = 4.0, 150.0  # radii; their density falls with the third power: the look of all scales
 
 
@@ -54,8 +54,8 @@ def picture(stuff: Stuff, source: str) -> NDArray[np.uint8]:
     """A ground's picture, (height, width, 3); the same for the same name. UsageError for a photograph not here."""
     if stuff == "photo":
         return _photograph(source)
-    rng = np.random.default_rng((int(source), 1 if stuff == "leaves" else 2))
-    made = _leaves(rng) if stuff == "leaves" else _clouds(rng)
+    rng = np.random.default_rng((int(source), {"leaves": 1, "clouds": 2, "paper": 3}[stuff]))
+    made = _leaves(rng) if stuff == "leaves" else _clouds(rng) if stuff == "clouds" else _paper(rng)
     return (np.clip(made, 0, 1) * 255 + 0.5).astype(np.uint8)
 
 
@@ -73,13 +73,22 @@ def _photograph(name: str) -> NDArray[np.uint8]:
 
 def _leaves(rng: np.random.Generator) -> NDArray[np.float32]:
     """Dead leaves: opaque textured shapes of all sizes, one over the other."""
-    grain = _spectrum(rng, 1.0)
+    spread = 1 - (_SMALLEST / _LARGEST) ** 2
+    radii = _SMALLEST / np.sqrt(1 - rng.uniform(0, 1, _LEAVES) * spread)
+    return _layered(rng, radii, _spectrum(rng, 1.0))
+
+
+def _paper(rng: np.random.Generator) -> NDArray[np.float32]:
+    """Large sheets one over the other, plain but for their shading: smooth, and yet sharp where one ends."""
+    return _layered(rng, rng.uniform(_LARGEST / 2, _LARGEST, _SHEETS), np.zeros((HEIGHT, WIDTH), np.float32))
+
+
+def _layered(rng: np.random.Generator, radii: NDArray[np.float64], grain: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Opaque shapes of these radii, the last on top, each with a piece of the grain and a shading of its own."""
     canvas = np.empty((HEIGHT, WIDTH, 3), np.float32)
     canvas[:] = _hue(rng, rng.uniform(0, 1))
     canvas += 0.06 * grain[..., None]
-    spread = 1 - (_SMALLEST / _LARGEST) ** 2
-    radii = _SMALLEST / np.sqrt(1 - rng.uniform(0, 1, _LEAVES) * spread)
-    centres = rng.uniform(0, 1, (_LEAVES, 2)) * (HEIGHT, WIDTH)
+    centres = rng.uniform(0, 1, (len(radii), 2)) * (HEIGHT, WIDTH)
     base, rows, columns = rng.uniform(0, 1), np.arange(HEIGHT), np.arange(WIDTH)
     for (y, x), r in zip(centres, radii, strict=True):
         top, left = max(int(y - r), 0), max(int(x - r), 0)

@@ -26,7 +26,7 @@ Direction = Literal["left", "right", "up", "down"]
 Level = Literal[1, 2, 3]
 Visual = Literal["blur", "noise", "blocks", "banding", "haze", "sharpening", "colour", "h264", "h265"]
 Moving = Literal["stutter", "jitter", "flicker", "ghosting", "freeze", "reversal", "warping"]
-Stuff = Literal["leaves", "clouds", "photo"]
+Stuff = Literal["leaves", "clouds", "paper", "photo"]
 
 Point = tuple[float, float]
 Rgb = tuple[float, float, float]
