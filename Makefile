@@ -23,7 +23,7 @@ PARITY_RUN := $(PARITY)/$(SCRIPTS)/python -m
 .NOTPARALLEL:
 
 demo: $(VENV)/run.stamp
-	@$(RUN) vrt_lite compare examples/a.mp4 examples/b.mp4 --prompt "A red square moving right."
+	@$(RUN) vrt_lite compare examples/star.mp4 examples/circle.mp4 --prompt "A blue star moves up."
 
 test: $(VENV)/test.stamp
 	$(RUN) pytest

@@ -1,9 +1,9 @@
 """Six clips of one world: a clean one and five worse by growing steps, to try `vrt-lite rank` on.
 
     python examples/ladder.py ladder
-    vrt-lite rank ladder --prompt "A red square moving right."
+    vrt-lite rank ladder --prompt "A red square moving right." -m vrt-tiny-0
 
-The world is the bundled judge's: a coloured shape crosses a cloudy texture. The steps are blur. Their names say
+The world is vrt-tiny-0's: a coloured shape crosses a cloudy texture. The steps are blur. Their names say
 nothing of the steps, so that a ranking by name would be wrong. The same seed gives the same pictures; refuses to know
 the package.
 """

@@ -30,8 +30,9 @@ from vrt_lite.protocol.prompt import Dimension
 from vrt_lite.settings import Settings
 
 ROOT = Path(__file__).parent.parent
-A, B = (str(ROOT / "examples" / name) for name in ("a.mp4", "b.mp4"))
-PROMPT = ["--prompt", "A red square moving right."]
+A, B = (str(ROOT / "examples" / name) for name in ("star.mp4", "circle.mp4"))
+RATE = 480 / 77  # of both
+PROMPT = ["--prompt", "A blue star moves up."]
 SCHEMA = json.loads((ROOT / "vrt_lite" / "schema" / "judgement.schema.json").read_text())
 
 
@@ -69,7 +70,7 @@ def refused(capfd: pytest.CaptureFixture[str], status: int, says: str, *argument
 def test_the_example_pair_gets_its_labels(capfd: pytest.CaptureFixture[str]) -> None:
     status, out, err = compare(capfd, A, B, *PROMPT)
     assert status == 0
-    assert out.splitlines()[0].startswith("overall: video 1 (a.mp4)")
+    assert out.splitlines()[0].startswith("overall: video 1 (star.mp4)")
     assert "round 1" in err
 
 
@@ -81,7 +82,7 @@ def test_json_follows_the_schema_and_says_what_was_seen(capfd: pytest.CaptureFix
     assert [r["outcome"] for r in order["rounds"]] == ["tool", "final"]
     first = order["rounds"][0]["frames"]
     assert [(f["video"], f["index"]) for f in first] == [(v, i) for v in (1, 2) for i in (0, 16, 31, 47)]
-    assert [f["seconds"] for f in first[:4]] == pytest.approx([0, 1, 31 / 16, 47 / 16])
+    assert [f["seconds"] for f in first[:4]] == pytest.approx([0, 16 / RATE, 31 / RATE, 47 / RATE])
     for preference in judgement["verdict"]["dimensions"].values():
         odds = preference["probabilities"]
         assert sum(odds.values()) == pytest.approx(1)
@@ -154,7 +155,7 @@ def test_wordings_reach_the_prompt() -> None:
     own = {"VQ": Dimension("Sharpness", "how crisp the picture is")}
     settings = Settings(preset="videogen-reward", dimensions=own, workspace=24, first_frames=6)
     backend = ScriptedBackend(["<final answer>TA=1, VQ=2, MQ=0, OA=1</final answer>"])
-    with Judge(settings=settings, backend=backend) as judge:
+    with Judge("vrt-tiny-0", settings=settings, backend=backend) as judge:
         judgement = judge.compare(A, B, prompt="a fox")
     jsonschema.validate(judgement.to_json(), SCHEMA)
     assert judgement.verdict.overall.odds is None
@@ -278,7 +279,7 @@ def test_a_context_too_large_for_the_machine_is_status_5(capfd: pytest.CaptureFi
 
 
 def test_a_context_too_small_is_status_6_with_advice(capfd: pytest.CaptureFixture[str]) -> None:
-    refused(capfd, 6, "Raise --ctx", A, B, "--ctx", "512")
+    refused(capfd, 6, "Raise --ctx", A, B, "--ctx", "256")
 
 
 def test_footage_that_the_small_judge_does_not_understand(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -368,7 +369,7 @@ def test_the_library_example_runs() -> None:
 
 
 def test_the_example_model_is_the_default() -> None:
-    assert find().name == "vrt-tiny-0"
+    assert find().name == "vrt-tiny-1"
 
 
 FINAL = "<final answer>TA=1, VQ=2, MQ=0, OA=1</final answer>"
@@ -415,7 +416,7 @@ def test_row_5_variable_rate_goes_by_time_and_each_clip_by_its_own(tmp_path: Pat
     # Half of the frames fill a tenth of the time: by time, most of the workspace lies in the rest.
     assert sum(index >= 10 for index in two.workspace.source) > 40
     assert min(steps) >= 0
-    assert one.workspace.seconds[-1] == pytest.approx(47 / 16)
+    assert one.workspace.seconds[-1] == pytest.approx(47 / RATE)
 
 
 def test_row_6_a_turned_clip_gives_the_same_frames_and_size(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from vrt_lite.judge import Pair, opening
 from vrt_lite.models.files import BUNDLED, ModelFiles, bundled_names, find, read_header
 from vrt_lite.profile import PROFILE_NAME, default_profile, load_profile
 
-JUDGE = find()
+JUDGE = find("vrt-tiny-0")
 CPU = EngineSettings(gpu_layers=0)
 
 
@@ -32,14 +32,16 @@ def paths(folder: Path) -> tuple[Path, Path]:
     return folder / JUDGE.text.name, folder / JUDGE.projector.name
 
 
-def test_the_bundled_judge_is_found_by_name_folder_and_file() -> None:
-    assert BUNDLED in bundled_names()
+def test_a_bundled_judge_is_found_by_name_folder_and_file() -> None:
+    assert JUDGE.name in bundled_names()
     folder = JUDGE.text.parent
-    found = [find(BUNDLED), find(folder), find(JUDGE.text), find(JUDGE.text, projector=JUDGE.projector)]
+    found = [find(JUDGE.name), find(folder), find(JUDGE.text), find(JUDGE.text, projector=JUDGE.projector)]
     assert {(f.text, f.projector, f.profile.sha256) for f in found} == {
         (JUDGE.text, JUDGE.projector, JUDGE.profile.sha256)
     }
-    assert JUDGE.profile.name == BUNDLED
+    assert JUDGE.profile.name == JUDGE.name
+    assert {find(name).profile.name for name in bundled_names()} == set(bundled_names())
+    assert find().name == BUNDLED
 
 
 def test_a_model_without_a_profile_talks_like_vr_thinker(copy: Path) -> None:
@@ -50,10 +52,10 @@ def test_a_model_without_a_profile_talks_like_vr_thinker(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("no-such-model", "is not here. Bundled: vrt-tiny-0"),
+        ("no-such-model", "is not here. Bundled: vrt-tiny-0, vrt-tiny-1."),
         ("no-such-file.gguf", "does not exist"),
         ("http://example.org/model", "is not here"),
-        ("", "vrt-tiny-0"),
+        ("", BUNDLED),
     ],
 )
 def test_a_missing_model_says_what_there_is(name: str, says: str) -> None:

@@ -38,7 +38,7 @@ from vrt_lite.fitting.tuning import (
 )
 from vrt_lite.models.files import ModelFiles, find
 
-JUDGE = find()
+JUDGE = find("vrt-tiny-0")
 HERE = Machine("A processor", 8, (), "engine 1: AVX2 = 1")
 SLOW, QUICK = Speed(2.0, 50.0, 8.0), Speed(1.0, 90.0, 9.0)
 FOUND = Tuning(
@@ -366,14 +366,13 @@ def output(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 def test_compare_uses_what_tune_found(capfd: pytest.CaptureFixture[str], own_home: Path) -> None:
     def engine(*options: str) -> tuple[dict[str, object], object]:
-        judgement = json.loads(
-            output(capfd, "compare", *EXAMPLES, "--prompt", "A red square moving right.", "--json", *options)
-        )
+        command = ("compare", *EXAMPLES, "--prompt", "A red square moving right.", "--model", JUDGE.name)
+        judgement = json.loads(output(capfd, *command, "--json", *options))
         jsonschema.validate(judgement, json.loads(SCHEMA.read_text(encoding="utf-8")))
         return judgement["settings"]["engine"], judgement["verdict"]
 
     assert engine()[0]["tuned"] is False
-    told = json.loads(output(capfd, "tune", "--budget", "3", "--json"))
+    told = json.loads(output(capfd, "tune", JUDGE.name, "--budget", "3", "--json"))
     assert told["tuning"]["projector"] == JUDGE.projector.name
     assert Path(told["file"]).is_relative_to(own_home)
     first, second = engine(), engine()
@@ -386,9 +385,9 @@ def test_compare_uses_what_tune_found(capfd: pytest.CaptureFixture[str], own_hom
     save(replace(found, threads=2, ubatch=256), JUDGE, this_machine())
     mine = {**used, "threads": 1, "ubatch": 256, "tuned": True}
     assert engine("--threads", "1")[0].items() >= mine.items()
-    assert "deleted" in output(capfd, "tune", "--forget")
+    assert "deleted" in output(capfd, "tune", JUDGE.name, "--forget")
     assert engine()[0]["tuned"] is False
-    assert "nothing was kept" in output(capfd, "tune", "--forget")
+    assert "nothing was kept" in output(capfd, "tune", JUDGE.name, "--forget")
 
 
 def test_tune_says_what_it_measured(capfd: pytest.CaptureFixture[str]) -> None:

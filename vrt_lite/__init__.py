@@ -1,7 +1,7 @@
 """vrt-lite: which of two generated videos is better, judged on this machine.
 
     >>> from vrt_lite import compare
-    >>> judgement = compare("examples/a.mp4", "examples/b.mp4", prompt="A red square moving right.")
+    >>> judgement = compare("examples/star.mp4", "examples/circle.mp4", prompt="A blue star moves up.")
     >>> judgement.winner
     1
 

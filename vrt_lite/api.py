@@ -327,7 +327,7 @@ def compare(
     """Judge two clips made from one prompt, with the bundled judge if neither a model nor a back end is named.
 
     >>> from vrt_lite import compare
-    >>> judgement = compare("examples/a.mp4", "examples/b.mp4", prompt="A red square moving right.")
+    >>> judgement = compare("examples/star.mp4", "examples/circle.mp4", prompt="A blue star moves up.")
     >>> judgement.winner  # 1 or 2 for the better video, 0 for a tie
     1
     >>> judgement.verdict.preferences["VQ"].winner

@@ -21,23 +21,24 @@ from vrt_lite.display.panel import VerdictPanel
 from vrt_lite.report import write_report
 
 HERE = Path(__file__).parent
-PROMPT = "A red square moving right."
+PROMPT = "A blue star moves up."
+CLIPS = ("examples/star.mp4", "examples/circle.mp4")
 
 
 def main() -> None:
     """Judge, draw, save."""
     os.chdir(HERE.parent.parent)
     with Judge() as judge:
-        judgement = judge.compare("examples/a.mp4", "examples/b.mp4", prompt=PROMPT, sheet=HERE / "sheet.png")
+        judgement = judge.compare(*CLIPS, prompt=PROMPT, sheet=HERE / "sheet.png")
     console = Console(record=True, width=92, file=io.StringIO(), force_terminal=True, color_system="truecolor")
-    command = f'$ vrt-lite compare examples/a.mp4 examples/b.mp4 --prompt "{PROMPT}"'
+    command = f'$ vrt-lite compare {CLIPS[0]} {CLIPS[1]} --prompt "{PROMPT}"'
     console.print(Text(command, style="bold", no_wrap=True))
     console.print()
     console.print(VerdictPanel(judgement))
     with Image.open(HERE / "sheet.png") as drawn:
         # A README's picture: smaller, and a palette does for it.
         small = drawn.convert("RGB").resize((drawn.width * 3 // 4, drawn.height * 3 // 4), Image.Resampling.LANCZOS)
-        small.quantize(160).save(HERE / "sheet.png", optimize=True)
+        small.quantize(160, method=Image.Quantize.MAXCOVERAGE).save(HERE / "sheet.png", optimize=True)
     console.save_svg(str(HERE / "compare.svg"), title="vrt-lite")
     draw_report(judgement.to_json(), HERE / "report.png")
 
@@ -57,7 +58,7 @@ def draw_report(judgement: dict[str, Any], picture: Path) -> None:
         browser.close()
     with Image.open(picture) as drawn:
         small = drawn.convert("RGB").resize((drawn.width * 4 // 5, drawn.height * 4 // 5), Image.Resampling.LANCZOS)
-        small.quantize(200).save(picture, optimize=True)
+        small.quantize(200, method=Image.Quantize.MAXCOVERAGE).save(picture, optimize=True)
 
 
 if __name__ == "__main__":

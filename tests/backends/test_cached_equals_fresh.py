@@ -20,7 +20,7 @@ from vrt_lite.protocol import memory
 from vrt_lite.protocol.frames import FrameRef
 from vrt_lite.protocol.messages import Conversation, Generated, Image, Message, Part, Reply, Text, Video
 
-FILES = find()
+FILES = find("vrt-tiny-0")
 CONVERSATIONS = 200
 SIZES = ((56, 84), (84, 56), (112, 56))
 

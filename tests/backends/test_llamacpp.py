@@ -17,7 +17,7 @@ from vrt_lite.models.files import find
 from vrt_lite.protocol.frames import FrameRef
 from vrt_lite.protocol.messages import Conversation, Generated, Image, Message, Part, Reply, Text, Video
 
-FILES = find()
+FILES = find("vrt-tiny-0")
 PAIR = Pair("A red circle moving down.", (3.0, 3.0))
 SHORT = Sampling(24)
 

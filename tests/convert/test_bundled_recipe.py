@@ -10,6 +10,8 @@ from typing import Any
 import gguf
 import pytest
 
+from vrt_lite.models.files import find
+
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = {path.stem: tomllib.loads(path.read_text("utf-8")) for path in (ROOT / "models").glob("*.toml")}
 BUNDLED = [
@@ -28,10 +30,12 @@ def test_size_checksum_and_type(file: dict[str, Any]) -> None:
     assert kind == f"MOSTLY_{file['type'].upper()}"
 
 
-def test_every_bundled_gguf_has_a_recipe_and_all_fit_in_13_mb() -> None:
+def test_every_bundled_gguf_has_a_recipe_and_the_default_judge_is_small() -> None:
     files = sorted((ROOT / "vrt_lite" / "bundled").rglob("*.gguf"))
     assert files == sorted(ROOT / file["path"] for file in BUNDLED)
-    assert sum(path.stat().st_size for path in files) <= 13_000_000
+    default = find()
+    assert default.text.stat().st_size + default.projector.stat().st_size <= 12_000_000
+    assert sum(path.stat().st_size for path in files) <= 25_000_000
 
 
 def test_every_recipe_has_its_row_and_its_checksums() -> None:

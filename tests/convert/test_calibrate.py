@@ -39,7 +39,7 @@ from vrt_lite.protocol.messages import Conversation  # noqa: E402
 from vrt_lite.sampled import PairFrames, workspace_of  # noqa: E402
 from vrt_lite.video import open_clip  # noqa: E402
 
-BUNDLED = find()
+BUNDLED = find("vrt-tiny-0")
 PROFILE = f"""
 system_prompt = "the judge"
 user_prompt = "Which shows {{caption}} best?"
@@ -148,7 +148,7 @@ def test_every_token_counts_once_and_no_verdict_changes(tmp_path: Path) -> None:
         settings = EngineSettings(on_eval=on_eval)
         with (
             LlamaCppBackend(BUNDLED.text, BUNDLED.projector, profile=BUNDLED.profile, settings=settings) as backend,
-            Judge(backend=backend) as judge,
+            Judge(BUNDLED.name, backend=backend) as judge,
         ):
             backend.guesses = 0
             judgements.append(judge.compare(EXAMPLE.a, EXAMPLE.b, prompt=EXAMPLE.caption))

@@ -334,9 +334,9 @@ def test_a_hostile_table_stays_text(tmp_path: Path, many_clips: list[Path], stor
 def test_the_command_with_the_bundled_judge(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     text = (
         "a,b,prompt,overall\n"
-        f"{EXAMPLES / 'a.mp4'},b.mp4,A red square moving right.,A\n"
-        "b.mp4,a.mp4,A red square moving right.,2\n"
-        "a.mp4,gone.mp4,x,B\n"
+        f"{EXAMPLES / 'star.mp4'},circle.mp4,A blue star moves up.,A\n"
+        "circle.mp4,star.mp4,A blue star moves up.,2\n"
+        "star.mp4,gone.mp4,x,B\n"
     )
     (tmp_path / "pairs.csv").write_text(text)
     command = [

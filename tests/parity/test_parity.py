@@ -202,7 +202,7 @@ def test_verify_takes_a_repository_and_a_list_of_pairs(checkpoint: Path, pair: P
 
 def test_the_bundled_judge_says_what_the_reference_says(tmp_path: Path) -> None:
     """With the weights that its Q8_0 file holds: the loop of two rounds, frames by call, a verdict, either order."""
-    files = find()
+    files = find("vrt-tiny-0")
     bundled_checkpoint.make(tmp_path / "judge", (files.text, files.projector))
     captioned = ("--caption", EXAMPLE.caption)
     pairs = ("--clips", EXAMPLE.a, EXAMPLE.b, *captioned, "--clips", EXAMPLE.b, EXAMPLE.a, *captioned)

@@ -1,4 +1,4 @@
-"""Ranks a folder with the bundled judge, to be killed at any moment: a line in a file each time a model runs.
+"""Ranks a folder with the judge of the ladder's world, to be killed at any moment: a line in a file a judgement.
 
 python killed_worker.py STORE FOLDER PROMPT LINES
 """
@@ -31,7 +31,7 @@ class Traced(Judge):
 
 def main(store: str, folder: str, prompt: str, lines: str) -> None:
     Traced.lines = Path(lines)
-    with Store(Path(store)) as opened, Traced() as judge:
+    with Store(Path(store)) as opened, Traced("vrt-tiny-0") as judge:
         groups = read_entries([folder], prompt=prompt)
         ranking = rank_clips(groups, store=opened, judge=judge, watcher=PlainBoard(io.StringIO(), quiet=True))
     print(*ranking.ladders[0].names())

@@ -37,6 +37,9 @@ def ranked(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str
     return status, out, err
 
 
+JUDGE = ("--model", "vrt-tiny-0")  # the ladder's world is its own
+
+
 def refused(capfd: pytest.CaptureFixture[str], status: int, says: str, *arguments: str) -> None:
     got, out, err = ranked(capfd, *arguments, "-q")
     assert (got, out) == (status, "")
@@ -60,7 +63,7 @@ def clips(tmp_path: Path, ladder: tuple[Path, ...]) -> Path:
 
 def test_a_folder_is_ranked_and_found_again(capfd: pytest.CaptureFixture[str], clips: Path, tmp_path: Path) -> None:
     out_folder = tmp_path / "best"
-    arguments = (str(clips), "-p", PROMPT, "--top", "1", "--copy-to", str(out_folder))
+    arguments = (str(clips), "-p", PROMPT, *JUDGE, "--top", "1", "--copy-to", str(out_folder))
     status, out, err = ranked(capfd, *arguments)
     lines = out.splitlines()
     assert status == 0
@@ -98,7 +101,7 @@ def test_a_folder_is_ranked_and_found_again(capfd: pytest.CaptureFixture[str], c
 
 def test_json_says_it_all(capfd: pytest.CaptureFixture[str], clips: Path) -> None:
     (clips / "c.mp4").write_text("no video", encoding="utf-8")
-    status, out, err = ranked(capfd, str(clips), "-p", PROMPT, "--json", "--top", "1", "--one-order")
+    status, out, err = ranked(capfd, str(clips), "-p", PROMPT, *JUDGE, "--json", "--top", "1", "--one-order")
     told: dict[str, Any] = json.loads(out)
     [ladder] = told["ladders"]
     assert status == 3, "a clip that was left out shows in the status"

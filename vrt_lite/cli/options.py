@@ -56,7 +56,7 @@ _JUDGING = (
         "-m",
         "--model",
         metavar="MODEL",
-        help="A bundled or pulled name, a folder, or a text GGUF. [default: vrt-tiny-0]",
+        help="A bundled or pulled name, a folder, or a text GGUF. [default: vrt-tiny-1]",
     ),
     click.option("--projector", metavar="FILE", type=click.Path(path_type=Path), help="The projector (mmproj) GGUF."),
     click.option("--preset", metavar="NAME", help=f"Dimension wordings: {PRESETS}."),

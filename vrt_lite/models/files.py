@@ -18,7 +18,7 @@ from vrt_lite.models.recipes import recipes
 from vrt_lite.models.store import find_stored, stored
 from vrt_lite.profile import PROFILE_NAME, Profile, default_profile, load_profile
 
-BUNDLED: Final = "vrt-tiny-0"
+BUNDLED: Final = "vrt-tiny-1"
 _BUNDLE = Path(__file__).parents[1] / "bundled"
 _TYPES = ("f16", "q8_0", "bf16", "f32")
 _TYPE = re.compile(r"[-._](bf16|fp?16|fp?32|q8_0)(?=[-._])")

@@ -52,9 +52,9 @@ class Context:
         params.flash_attn_type = flash_attention(settings.text_flash_attention(on_gpu=model.on_gpu))
         self._fewest = 1
         if model.is_small and settings.kv_type == "f16":
-            # Measured with the bundled judge. A token is less work than the threads' waiting for each other:
-            # beside one busy process, two threads wrote 20 times as slowly.
-            self._threads_for_few = settings.threads or 1
+            # Measured with the bundled judges. A batch is less work than the threads' waiting for each other: two
+            # threads read a prompt up to ten times as slowly and, beside one busy process, wrote 20 times as slowly.
+            self._threads = self._threads_for_few = settings.threads or 1
             # Whatever is wanted: the memory that it saves is not needed, and the bits below hold without it.
             params.flash_attn_type = flash_attention(False)
             # The engine's kernel for a lone token rounds otherwise than the one for more. Two at a time cost little
