@@ -117,12 +117,14 @@ def _told(found: dict[str, dict[str, Any]], memory: CardMemory) -> Iterator[str]
 
 def _bundled_agrees() -> Iterator[str]:
     """Whether the bundled judge gives the example pair the same verdict, and writes the same, on both."""
-    from bench.overhead import EXAMPLE_PAIR, EXAMPLE_PROMPT  # noqa: PLC0415
+    from bench.overhead import EXAMPLE_JUDGE, EXAMPLE_PAIR, EXAMPLE_PROMPT  # noqa: PLC0415
     from vrt_lite.api import compare  # noqa: PLC0415
     from vrt_lite.settings import Settings  # noqa: PLC0415
 
     on_gpu, on_cpu = (
-        compare(*EXAMPLE_PAIR, prompt=EXAMPLE_PROMPT, settings=Settings(gpu_layers=layers, cache=False))
+        compare(
+            *EXAMPLE_PAIR, prompt=EXAMPLE_PROMPT, model=EXAMPLE_JUDGE, settings=Settings(gpu_layers=layers, cache=False)
+        )
         for layers in (ALL_LAYERS, 0)
     )
     winners = [{k: p.winner for k, p in j.verdict.preferences.items()} for j in (on_gpu, on_cpu)]

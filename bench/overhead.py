@@ -24,18 +24,18 @@ MOST_SHARE = 0.10
 _EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 EXAMPLE_PAIR = (_EXAMPLES / "a.mp4", _EXAMPLES / "b.mp4")
 EXAMPLE_PROMPT = "A red square moving right."
-_JUDGE = "vrt-tiny-0"
+EXAMPLE_JUDGE = "vrt-tiny-0"
 _FUNCTIONS = 25
 
 
 def measure(*, repeat: int, threads: int | None, profiled: bool) -> Report:
     """Compare the example pair again and again, the engine's memory of it wiped each time; medians."""
-    files = find(_JUDGE)
+    files = find(EXAMPLE_JUDGE)
     settings = Settings(cache=False)
     profile, engine = settings.applied_to(files.profile), EngineSettings(threads=threads)
     with (
         open_backend(files, profile=profile, settings=engine) as backend,
-        Judge(_JUDGE, settings=settings, backend=backend) as judge,
+        Judge(EXAMPLE_JUDGE, settings=settings, backend=backend) as judge,
     ):
         runs: list[dict[str, float]] = []
         listing = ""

@@ -23,7 +23,7 @@ MUST_HOLD = (
     "vrt_lite/report/report.js",
     *(f"vrt_lite/recipes/{name}" for name in RECIPES),
 )
-MOST_BYTES = 20 * 2**20
+MOST_BYTES = 16 * 2**20
 
 
 def run(*command: str | Path, cwd: Path) -> str:

@@ -35,7 +35,12 @@ def test_every_bundled_gguf_has_a_recipe_and_the_default_judge_is_small() -> Non
     assert files == sorted(ROOT / file["path"] for file in BUNDLED)
     default = find()
     assert default.text.stat().st_size + default.projector.stat().st_size <= 12_000_000
-    assert sum(path.stat().st_size for path in files) <= 25_000_000
+    assert sum(path.stat().st_size for path in files) <= 17_000_000
+
+
+def test_the_default_judge_talks_as_it_was_trained() -> None:
+    trained = ROOT / "train" / "configs" / "tiny.profile.toml"
+    assert (find().text.parent / "profile.toml").read_bytes() == trained.read_bytes()
 
 
 def test_every_recipe_has_its_row_and_its_checksums() -> None:

@@ -24,6 +24,7 @@ from vrt_lite.ranking.entries import Group
 from vrt_lite.ranking.rank import Effort, Ranking, rank_clips
 from vrt_lite.runs.store import Store
 
+JUDGE = ("--model", "vrt-tiny-0")  # the ladder's world is its own
 HOSTILE = "\x1b[31m\x1b]0;owned\x07[bold]x[-] \u202egpj\u2066\nnew"
 HARMLESS = re.compile(r"[^\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]*")
 OURS = re.compile(r"\x1b\[[0-9;?]*[mAKhl]|[\r\n]")
@@ -35,9 +36,6 @@ def ranked(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str
     out, err = capfd.readouterr()
     assert "Traceback" not in err
     return status, out, err
-
-
-JUDGE = ("--model", "vrt-tiny-0")  # the ladder's world is its own
 
 
 def refused(capfd: pytest.CaptureFixture[str], status: int, says: str, *arguments: str) -> None:

@@ -54,8 +54,8 @@ def picture(stuff: Stuff, source: str) -> NDArray[np.uint8]:
     """A ground's picture, (height, width, 3); the same for the same name. UsageError for a photograph not here."""
     if stuff == "photo":
         return _photograph(source)
-    rng = np.random.default_rng((int(source), {"leaves": 1, "clouds": 2, "paper": 3}[stuff]))
-    made = _leaves(rng) if stuff == "leaves" else _clouds(rng) if stuff == "clouds" else _paper(rng)
+    number, make = {"leaves": (1, _leaves), "clouds": (2, _clouds), "paper": (3, _paper)}[stuff]
+    made = make(np.random.default_rng((int(source), number)))
     return (np.clip(made, 0, 1) * 255 + 0.5).astype(np.uint8)
 
 

@@ -70,8 +70,8 @@ def script(scene: Scene) -> tuple[str, ...]:
         snapshot = "\n".join(f"Video {n}: {text}." for n, text in enumerate(told, start=1) if text)
         known = [_known(clip, ticks) for clip, ticks in zip(scene.clips, seen, strict=True)]
         a, b = (points(known[n], alignment(scene.wanted, clip.looks)) for n, clip in enumerate(scene.clips))
-        held = number == 0
-        thought = "\n".join((_faults(scene, 0, known[0], a, held=held), _faults(scene, 1, known[1], b, held=held)))
+        amiss = (_mismatches(scene.wanted, clip.looks, held=number == 0) for clip in scene.clips)
+        thought = "\n".join(map(_faults, (1, 2), amiss, known, (a, b)))
         if number == 0:
             thought = f"{_asked_for(scene.wanted)}\n{thought}"
         ending = _ending(labels(a, b), call, number)
@@ -121,41 +121,33 @@ def _asked_for(wanted: Looks | None) -> str:
     return f"The prompt wants a {wanted.colour} {wanted.form} moving {wanted.direction}."
 
 
-def _faults(scene: Scene, number: int, known: tuple[Defect, ...], told: Points, *, held: bool) -> str:
-    """One clip's faults as far as they are known, and their points.
-
-    `held`: what the caption wants is held against what is there, word by word, and judged on the spot. Side by side
-    even a small judge can compare them.
-    """
-    looks = scene.clips[number].looks
-    faults = _held(scene.wanted, looks) if held else _mismatches(scene.wanted, looks)
-    faults += [_said(d) + (" for a while" if d.brief and d.kind in VISUAL else "") for d in known]
+def _faults(number: int, faults: list[str], known: tuple[Defect, ...], told: Points) -> str:
+    """One clip's faults, those that are known after those of alignment, and their points."""
+    faults = faults + [_said(d) + (" for a while" if d.brief and d.kind in VISUAL else "") for d in known]
     said = ", ".join(faults) or "no fault"
-    return f"Video {number + 1}: {said}. TA {told.ta}, VQ {told.vq}, MQ {told.mq}, sum {told.total}."
+    return f"Video {number}: {said}. TA {told.ta}, VQ {told.vq}, MQ {told.mq}, sum {told.total}."
 
 
-def _mismatches(wanted: Looks | None, shown: Looks | None) -> list[str]:
+def _mismatches(wanted: Looks | None, shown: Looks | None, *, held: bool) -> list[str]:
+    """What is not as the caption wants it.
+
+    `held`: each thing that it wants is first held against what is there, so that it is judged on the spot. Side by
+    side even a small judge can compare them.
+    """
     if wanted is None:
         return []
     if shown is None:
         return ["no shape"]
-    return [f"wrong {name}" for name, want, have in _pairs(wanted, shown) if want != have]
-
-
-def _held(wanted: Looks | None, shown: Looks | None) -> list[str]:
-    if wanted is None or shown is None:
-        return _mismatches(wanted, shown)
-    return [
-        f"{want} is {have}" + (f", wrong {name}" if want != have else "") for name, want, have in _pairs(wanted, shown)
-    ]
-
-
-def _pairs(wanted: Looks, shown: Looks) -> tuple[tuple[str, str, str], ...]:
-    return (
+    pairs = (
         ("colour", wanted.colour, shown.colour),
         ("shape", wanted.form, shown.form),
         ("direction", wanted.direction, shown.direction),
     )
+    said: list[str] = []
+    for name, want, have in pairs:
+        said += [f"{want} is {have}"] if held else []
+        said += [f"wrong {name}"] if want != have else []
+    return said
 
 
 def _ending(choices: Mapping[str, int], call: tuple[FrameRef, ...], number: int) -> str:

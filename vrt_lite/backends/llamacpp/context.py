@@ -25,7 +25,6 @@ from vrt_lite.backends.llamacpp.engine import (
 from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.errors import OutOfMemoryError
 
-_FEW = 16
 _KV_TYPES = {"f32": llama.GGML_TYPE_F32, "f16": llama.GGML_TYPE_F16, "q8_0": llama.GGML_TYPE_Q8_0}
 
 
@@ -48,19 +47,19 @@ class Context:
         params = llama.llama_context_default_params()
         params.n_ctx = size
         params.n_batch = params.n_ubatch = min(batch, max(size, 32))
-        self._threads = self._threads_for_few = settings.threads or usable_cpus()
+        threads = settings.threads or usable_cpus()
         params.flash_attn_type = flash_attention(settings.text_flash_attention(on_gpu=model.on_gpu))
         self._fewest = 1
         if model.is_small and settings.kv_type == "f16":
             # Measured with the bundled judges. A batch is less work than the threads' waiting for each other: two
             # threads read a prompt up to ten times as slowly and, beside one busy process, wrote 20 times as slowly.
-            self._threads = self._threads_for_few = settings.threads or 1
+            threads = settings.threads or 1
             # Whatever is wanted: the memory that it saves is not needed, and the bits below hold without it.
             params.flash_attn_type = flash_attention(False)
             # The engine's kernel for a lone token rounds otherwise than the one for more. Two at a time cost little
             # more, and give bit for bit the same however a text is cut into batches.
             self._fewest = 2
-        params.n_threads = params.n_threads_batch = self._threads
+        params.n_threads = params.n_threads_batch = threads
         params.type_k = params.type_v = _KV_TYPES["f32" if settings.exact else settings.kv_type]
         params.n_seq_max = 1
         params.no_perf = True
@@ -142,7 +141,6 @@ class Context:
             batch.n_seq_id[i] = 1
             batch.seq_id[i][0] = 0
             batch.logits[i] = logits_from <= i < count
-        self._use_threads(self._threads_for_few if count <= _FEW else self._threads)
         self._decode(batch)
         if len(fed) > count:
             self.cut(position + count)
@@ -152,7 +150,6 @@ class Context:
         count = len(embeddings)
         batch = self._frames
         batch.n_tokens = count
-        self._use_threads(self._threads)
         ctypes.memmove(batch.embd, np.ascontiguousarray(embeddings).ctypes.data, embeddings.nbytes)
         ctypes.memmove(batch.pos, np.ascontiguousarray(positions).ctypes.data, positions.nbytes)
         for i in range(count):
@@ -181,9 +178,6 @@ class Context:
     def _logits(self, row: int) -> NDArray[np.float32]:
         pointer = llama.llama_get_logits_ith(self.pointer, row)
         return cast("NDArray[np.float32]", np.ctypeslib.as_array(pointer, (self._model.vocabulary,)).copy())
-
-    def _use_threads(self, threads: int) -> None:
-        llama.llama_set_n_threads(self.pointer, threads, threads)
 
     def _decode(self, batch: Any) -> None:
         status = llama.llama_decode(self.pointer, batch)
