@@ -160,8 +160,8 @@ def test_wordings_reach_the_prompt() -> None:
     jsonschema.validate(judgement.to_json(), SCHEMA)
     assert judgement.verdict.overall.odds is None
     text = "".join(part.text for part in backend.conversations[0][1].parts if isinstance(part, Text))
-    assert "1. **Text Alignment**: alignment between video content and prompt" in text
-    assert "2. **Sharpness**: how crisp the picture is" in text
+    assert "1. **Text Alignment (TA)**: Alignment between video content and prompt" in text
+    assert "2. **Sharpness (VQ)**: how crisp the picture is" in text
     assert "evenly downsampled from 48 frames" in text
     assert len(backend.conversations[0][1].frames) == 12
     assert any("--first-frames" in warning for warning in judgement.warnings)

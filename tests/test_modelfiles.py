@@ -204,7 +204,7 @@ def test_a_profile_overrides_what_it_names(copy: Path) -> None:
     profile = load_profile(copy / PROFILE_NAME)
     assert profile.user_prompt == "Judge {caption}\r\n{dim_name_1}"
     assert (profile.window, profile.clock.rule, profile.rounds) == (2, "exact", default_profile().rounds)
-    assert profile.dimensions["TA"].name == "Alignment"
+    assert profile.dimensions["TA"].name == "Alignment (TA)"
     assert profile.dimensions["VQ"].name == "Sharpness"
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from vrt_lite.backends.settings import KvType
 from vrt_lite.errors import UsageError
 from vrt_lite.profile import Profile, check, preset
-from vrt_lite.protocol.prompt import Dimension
+from vrt_lite.protocol.prompt import Dimension, show_key
 
 _IN_PROFILE = ("workspace", "first_frames", "window", "rounds", "max_pixels")
 _NO_VERDICT = ("both_orders", "cache", "gpu_layers", "threads", "preset", "dimensions", *_IN_PROFILE)
@@ -24,6 +24,7 @@ _NO_VERDICT = ("both_orders", "cache", "gpu_layers", "threads", "preset", "dimen
 class Settings:
     """How to judge. None means: the model's profile, or the engine, decides. Counts of frames are per video.
 
+    `dimensions` words dimensions anew, by key; a name that does not show its key gets it: "Sharpness (VQ)".
     `cache` keeps what was encoded on disk and finds it there again; it changes no verdict.
     """
 
@@ -49,8 +50,9 @@ class Settings:
         if self.max_pixels is not None:
             given["min_pixels"] = min(profile.min_pixels, self.max_pixels)
         dimensions = preset(self.preset) if self.preset else profile.dimensions
+        own = {key: show_key(key, dimension) for key, dimension in self.dimensions.items()}
         try:
-            return check(replace(profile, **given, dimensions={**dimensions, **self.dimensions}))
+            return check(replace(profile, **given, dimensions={**dimensions, **own}))
         except ValueError as error:
             raise UsageError(f"These settings cannot be used: {error}") from error
 

@@ -1,19 +1,24 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vrt_lite.profile import default_profile
-from vrt_lite.protocol.prompt import Dimension, plain, render_user
+from vrt_lite.profile import default_profile, preset_names
+from vrt_lite.protocol.prompt import Dimension, plain, render_user, show_key
+from vrt_lite.settings import Settings
 
 PROFILE = default_profile()
+GOLDEN = Path(__file__).parent.parent / "golden" / "prompts"
 
 
-def render(caption: str) -> str:
+def render(caption: str, settings: Settings | None = None) -> str:
+    profile = settings.applied_to(PROFILE) if settings else PROFILE
     return plain(
-        render_user(PROFILE.user_prompt, caption=caption, dimensions=PROFILE.dimensions, workspace=PROFILE.workspace)
+        render_user(profile.user_prompt, caption=caption, dimensions=profile.dimensions, workspace=profile.workspace)
     )
 
 
@@ -27,6 +32,26 @@ def test_prompts_are_the_checkpoints_byte_for_byte() -> None:
     assert hashlib.sha256(PROFILE.system_prompt.encode()).hexdigest() == (
         "fc7f800b05af7362a09a76bca8be45497c73cd688c17200f5496a0c854ce99b4"
     )
+
+
+def test_there_is_a_golden_prompt_for_each_preset() -> None:
+    assert {path.stem for path in GOLDEN.iterdir()} == set(preset_names())
+
+
+@pytest.mark.parametrize("preset", preset_names())
+def test_a_preset_reads_as_published_with_its_keys(preset: str) -> None:
+    user = render("A cinematic shot of a waterfall in a lush forest.", Settings(preset=preset))
+    assert user.encode() == (GOLDEN / f"{preset}.txt").read_bytes()
+    assert [user.count(f"({key})**: ") for key in ("TA", "VQ", "MQ")] == [1, 1, 1]
+
+
+def test_a_users_own_wording_shows_its_key() -> None:
+    """The answer's format has the keys alone: a name without its key tells the judge nothing."""
+    own = {"VQ": Dimension("Sharpness", "how crisp"), "MQ": Dimension("Flow (MQ)", "how even")}
+    user = render("a fox", Settings(preset="mj-bench-video", dimensions=own))
+    assert "1. **Alignment (TA)**: " in user
+    assert "2. **Sharpness (VQ)**: how crisp\n3. **Flow (MQ)**: how even\n" in user
+    assert show_key("VQ", Dimension("Motion (MQ)", "x")).name == "Motion (MQ) (VQ)"
 
 
 @given(st.text())

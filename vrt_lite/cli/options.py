@@ -61,7 +61,11 @@ _JUDGING = (
     click.option("--projector", metavar="FILE", type=click.Path(path_type=Path), help="The projector (mmproj) GGUF."),
     click.option("--preset", metavar="NAME", help=f"Dimension wordings: {PRESETS}."),
     click.option(
-        "--dimension", "dimensions", metavar="KEY=NAME:TEXT", multiple=True, help="Word TA, VQ or MQ yourself."
+        "--dimension",
+        "dimensions",
+        metavar="KEY=NAME:TEXT",
+        multiple=True,
+        help="Word TA, VQ or MQ yourself. The judge reads NAME (KEY).",
     ),
     click.option("--workspace", metavar="N", type=int, help="Frames a video that the judge may ask for."),
     click.option("--first-frames", metavar="N", type=int, help="Frames a video shown first."),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vrt_lite.protocol.messages import Text
 from vrt_lite.protocol.tags import DIMENSIONS
@@ -22,6 +22,15 @@ class Dimension:
 
     name: str
     explain: str
+
+
+def show_key(key: str, dimension: Dimension) -> Dimension:
+    """The dimension with its key behind its name, "Fineness (VQ)", unless the name shows it already.
+
+    The answer's format has the keys alone: without one in the name nothing tells the judge which dimension is which.
+    """
+    shown = f"({key})"
+    return dimension if shown in dimension.name else replace(dimension, name=f"{dimension.name} {shown}")
 
 
 def placeholders(template: str) -> frozenset[str]:
