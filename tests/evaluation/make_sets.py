@@ -2,8 +2,9 @@
 
     python tests/evaluation/make_sets.py
 
-Sources of the layouts: GenAI-Bench's inference.py and utils.py (TIGER-AI-Lab/GenAI-Bench), VideoGen-RewardBench's
-eval_videogen_rewardbench.py (KwaiVGI/VideoAlign), MJ-Bench-Video's datas/test.json (aiming-lab/MJ-Video).
+Sources of the layouts: GenAI-Bench's inference.py and utils.py (TIGER-AI-Lab/GenAI-Bench), UnifiedReward's data.json
+for it (CodeGoat24/UnifiedReward, GenAI-Bench-Video), VideoGen-RewardBench's eval_videogen_rewardbench.py
+(KwaiVGI/VideoAlign), MJ-Bench-Video's datas/test.json (aiming-lab/MJ-Video).
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 HERE = Path(__file__).parent / "sets"
 GENAI_CLIPS = "https://huggingface.co/datasets/tianleliphoebe/genai-arena-video-mp4/blob/main/dir"
 GENAI = ("leftvote", "rightvote", "tievote", "bothbad_vote", "leftvote", "rightvote")
+GENAI_TEST = ("tievote", "rightvote", "bothbad_vote", "tievote", "rightvote")
 # Overall, TA, VQ, MQ
 VIDEOGEN = (
     ("A", "A", "same", "A"),
@@ -35,8 +39,8 @@ MJ = (
 )
 
 
-def genai() -> str:
-    """video_generation/test_v1-00000-of-00001, one JSON line a row."""
+def genai(votes: Sequence[str] = GENAI) -> str:
+    """video_generation/test_v1-00000-of-00001, or test-…, one JSON line a row."""
     rows = [
         {
             "prompt": f"A made-up prompt, number {n}.",
@@ -46,9 +50,24 @@ def genai() -> str:
             "right_model": "other",
             "vote_type": vote,
         }
-        for n, vote in enumerate(GENAI, start=1)
+        for n, vote in enumerate(votes, start=1)
     ]
     return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def unified_reward() -> str:
+    """GenAI-Bench-Video/data.json, a list; clips by their file names, which lie in videos/."""
+    rows = [
+        {
+            "id": n,
+            "prompt": f"A made-up prompt, number {n}.",
+            "video_left": f"{n:032x}.mp4",
+            "video_right": f"{n + 256:032x}.mp4",
+            "vote_type": vote,
+        }
+        for n, vote in enumerate(GENAI)
+    ]
+    return json.dumps(rows, indent=4) + "\n"
 
 
 def videogen() -> str:
@@ -103,6 +122,8 @@ def mj() -> str:
 
 FILES = {
     "genai-bench/video_generation/test_v1-00000-of-00001.jsonl": genai,
+    "genai-bench/video_generation/test-00000-of-00001.jsonl": partial(genai, GENAI_TEST),
+    "genai-bench-unifiedreward/data.json": unified_reward,
     "videogen-rewardbench/videogen-rewardbench.csv": videogen,
     "mj-bench-video/test.json": mj,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,10 +20,12 @@ from vrt_lite.backends.scripted import ScriptedBackend
 from vrt_lite.cli import run
 from vrt_lite.errors import UsageError
 from vrt_lite.evaluation.evaluate import Choice, Judging, begin, evaluate, run_name
-from vrt_lite.evaluation.plots import draw_plots
+from vrt_lite.evaluation.metrics import wilson
+from vrt_lite.evaluation.plots import draw_plots, pictures
 from vrt_lite.evaluation.progress import Progress
 from vrt_lite.evaluation.sets import choose, locate, read
 from vrt_lite.protocol.messages import Odds, Reply
+from vrt_lite.report import write_report
 from vrt_lite.runs.store import Store
 
 HERE = Path(__file__).parent
@@ -77,12 +80,17 @@ class Asked:
     """One call of evaluate with a scripted judge, and what it left."""
 
     def __init__(
-        self, folder: Path, store: Store, replies: Sequence[str | Reply], choice: Choice | None = None
+        self,
+        folder: Path,
+        store: Store,
+        replies: Sequence[str | Reply],
+        choice: Choice | None = None,
+        split: str | None = None,
     ) -> None:
         choice = choice or Choice()
         self.backend = ScriptedBackend(replies)
         self.stream = io.StringIO()
-        found = read(locate(folder))
+        found = read(locate(folder, split=split))
         pairs = choose(found.pairs, limit=choice.limit, sample=choice.sample, seed=choice.seed)
         with Judge(backend=self.backend) as judge, Progress(self.stream, total=len(pairs)) as progress:
             judging = Judging(judge, "a scripted judge", "scripted")
@@ -94,6 +102,13 @@ class Asked:
 def store(tmp_path: Path) -> Iterator[Store]:
     with Store(tmp_path / "runs.sqlite") as opened:
         yield opened
+
+
+def shown_of(asked: Asked) -> str:
+    """What a pipe gets of a run's figures."""
+    out = io.StringIO()
+    evaluation.show(asked.run, out)
+    return out.getvalue()
 
 
 def parts(share: dict[str, Any]) -> tuple[int, int]:
@@ -115,7 +130,9 @@ def test_genai_bench_by_hand(tmp_path: Path, many_clips: list[Path], store: Stor
     assert asked.figures["confusion"] == {"OA": [[1, 0, 1], [1, 1, 0], [0, 1, 1]]}
     # Four verdicts are no tie: 1, 1, 2, 2; so are four labels.
     assert [parts(asked.figures["position"][of]) for of in ("verdicts", "labels")] == [(2, 4), (2, 4)]
-    assert asked.figures["published"]["models"]["VR-Thinker 7B"] == [0.687, 0.823]
+    # Published figures are of the other split.
+    assert asked.figures["split"] == "test_v1"
+    assert (asked.figures["published"]["models"], asked.figures["published"]["other_splits"]) == ({}, ["test"])
     # Twelve clips of 16 to 27 frames at 16 a second; the longest tenth of six pairs is one: 27 frames.
     [clips] = [of for of in asked.figures["subsets"] if of["of"] == "clip"]
     assert (clips["from"], clips["pairs"], parts(clips["tau"])) == (27 / 16, 1, (1, 1))
@@ -133,7 +150,7 @@ def test_videogen_rewardbench_by_hand(tmp_path: Path, many_clips: list[Path], st
     assert asked.figures["accuracy"]["OA"]["probabilities"] == 0
     assert asked.figures["accuracy"]["OA"]["calibrated"]["value"] is None
     # The first two pairs share a prompt.
-    assert len(asked.figures["accuracy"]["OA"]["tau"]["clustered"]) == 2
+    assert (asked.figures["accuracy"]["TA"]["pairs"], asked.figures["accuracy"]["TA"]["prompts"]) == (5, 4)
     # The last prompt is the longest: "Made-up prompt" and five times "long"; it has no overall label, so pair 4 leads.
     [prompts] = [of for of in asked.figures["subsets"] if of["of"] == "prompt"]
     assert (prompts["from"], prompts["pairs"], parts(prompts["tau"])) == (34.0, 1, (1, 1))
@@ -149,6 +166,114 @@ def test_mj_bench_video_by_hand(tmp_path: Path, many_clips: list[Path], store: S
     }
     assert asked.figures["left_out"] == {"discarded": 1}
     assert asked.figures["pairs"] == {"chosen": 5, "judged": 5, "failed": 0, "left": 0}
+
+
+def test_published_figures_stand_beside_their_own_split(tmp_path: Path, many_clips: list[Path], store: Store) -> None:
+    folder = placed("genai-bench", tmp_path, many_clips)
+    replies = [verdict("0000") for _ in range(5)]
+    asked = Asked(folder, store, replies, split="test")
+    assert (asked.figures["set"], asked.figures["split"]) == ("genai-bench", "test")
+    assert measured(asked.figures, "tau", "diff") == {"OA": [(3, 5), (0, 2)]}  # labels 0 2 0 0 2
+    assert asked.figures["published"]["models"]["VR-Thinker 7B"] == [0.687, 0.823]
+    shown = shown_of(asked)
+    assert "GenAI-Bench, video part, split test: 5 of 5 pairs judged" in shown
+    assert re.search(r"^VR-Thinker 7B +68\.7 +82\.3$", shown, re.MULTILINE)
+    assert re.search(r"^this run +60\.0 \(23\.1-88\.2\) +0\.0 \(0\.0-65\.8\)$", shown, re.MULTILINE)
+    # Labels 0 2 0 0 2: three in five for a tie; of the two that are none both are B.
+    assert re.search(r"^always tie, all 5 pairs +60\.0 \(23\.1-88\.2\) +0\.0 \(", shown, re.MULTILINE)
+    assert re.search(
+        r"^commonest answer, all 5 pairs +60\.0 \(23\.1-88\.2\) tie +100\.0 \(34\.2-100\.0\) B$", shown, re.MULTILINE
+    )
+    assert "not comparable" not in shown
+    assert "published" in dict(pictures(asked.figures))
+
+
+def test_baselines_by_hand(tmp_path: Path, many_clips: list[Path], store: Store) -> None:
+    """Of the judged pairs beside their figures, of the whole table by themselves; every part has its own."""
+    folder = placed("genai-bench", tmp_path, many_clips)
+    asked = Asked(folder, store, [verdict(v) for v in GENAI], Choice(limit=4, order="both", budget=6))
+
+    def counted(of: dict[str, Any]) -> dict[str, Any]:
+        return {
+            kind: {measure: (share["answer"], *parts(share)) for measure, share in of[kind].items()}
+            for kind in ("tie", "commonest")
+        }
+
+    # Labels 1 2 0 0 1 2. Judged are the first three, in both orders: 1 2 0.
+    assert counted(asked.figures["accuracy"]["OA"]["baselines"]) == {
+        "tie": {"tau": (0, 1, 3), "diff": (0, 0, 2)},
+        "commonest": {"tau": (1, 1, 3), "diff": (1, 1, 2)},
+    }
+    assert asked.figures["baselines"]["OA"]["pairs"] == 6
+    assert counted(asked.figures["baselines"]["OA"]) == {
+        "tie": {"tau": (0, 2, 6), "diff": (0, 0, 4)},
+        "commonest": {"tau": (1, 2, 6), "diff": (1, 2, 4)},
+    }
+    for part in (*asked.figures["subsets"], asked.figures["orders"]["given"], asked.figures["orders"]["averaged"]):
+        assert part["baselines"]["pairs"] == part["pairs"]
+    shown = shown_of(asked)
+    assert re.search(r"^  always tie +33\.3 \(6\.1-79\.2\) +0\.0 \(0\.0-65\.8\)$", shown, re.MULTILINE)
+    assert re.search(r"^  commonest answer +33\.3 \(6\.1-79\.2\) A +50\.0 \(9\.5-90\.5\) A$", shown, re.MULTILINE)
+    assert re.search(r"^ORDER +PAIRS +TAU +DIFF +ALWAYS TIE +COMMONEST$", shown, re.MULTILINE)
+    assert re.search(r"^averaged +3 .* 33\.3 / 0\.0 +33\.3 / 50\.0$", shown, re.MULTILINE)
+
+
+def test_an_interval_is_the_same_everywhere(tmp_path: Path, many_clips: list[Path], store: Store) -> None:
+    """Also where prompts repeat: Wilson's in the JSON, on the terminal and in the report, and a word of warning."""
+    asked = Asked(placed("videogen-rewardbench", tmp_path, many_clips), store, [verdict(v) for v in VIDEOGEN])
+    share = asked.figures["accuracy"]["TA"]["tau"]
+    assert (share["low"], share["high"]) == wilson(3, 5) == pytest.approx((0.2307, 0.8824), abs=1e-4)
+    warning = "5 pairs have 4 prompts; pairs of one prompt are not independent"
+    shown = shown_of(asked)
+    assert re.search(r"^alignment \(TA\) +5 +60\.0 \(23\.1-88\.2\) ", shown, re.MULTILINE)
+    assert f"alignment (TA): {warning}" in shown
+    write_report(asked.run, tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text("utf-8")
+    assert re.search(r"Alignment<[^|]*?>5<[^|]*?60\.0\u00a0 \(23\.1 to 88\.2\)", page)
+    assert f"Alignment: {warning}" in page
+
+
+def test_always_a_tie_is_the_score_to_beat_of_a_set_of_ties(tmp_path: Path, store: Store) -> None:
+    """MJ-Bench-Video's test labels, 959 ties of 1 077: what needs no judge stands beside what is published."""
+    rows = [
+        {"caption": "x", "video_0_path": "a.mp4", "video_1_path": "b.mp4", "overall_preference": label}
+        for label, count in (("Same", 959), ("Video 1 better", 60), ("Video 2 better", 58))
+        for _ in range(count)
+    ]
+    (tmp_path / "test.json").write_text(json.dumps(rows))
+    shown = shown_of(Asked(tmp_path, store, []))
+    assert "MJ-Bench-Video, split test: 0 of 1077 pairs judged, 1077 failed" in shown
+    assert re.search(r"^VR-Thinker 7B +67\.3 +75\.6$", shown, re.MULTILINE)
+    assert re.search(r"^always tie, all 1077 pairs +89\.0 \(87\.0-90\.8\) +0\.0 \(", shown, re.MULTILINE)
+    assert re.search(r"^commonest answer, all 1077 pairs +89\.0 \(.*\) tie +50\.8 \(.*\) A$", shown, re.MULTILINE)
+
+
+def test_a_users_own_paths_lead_anywhere_and_a_published_sets_do_not(
+    tmp_path: Path, many_clips: list[Path], store: Store
+) -> None:
+    (tmp_path / "tables" / "deep").mkdir(parents=True)
+    for name, clip in zip(("one.mp4", "two.mp4"), many_clips, strict=False):
+        shutil.copyfile(clip, tmp_path / name)
+    absolute = tmp_path / "one.mp4"
+    own = tmp_path / "tables" / "deep" / "mine.csv"
+    own.write_text(f"a,b,overall\n{absolute},../../two.mp4,A\n")
+    asked = Asked(own, store, [verdict("1000")])
+    assert asked.figures["pairs"] == {"chosen": 1, "judged": 1, "failed": 0, "left": 0}
+    published = tmp_path / "tables" / "test-0.jsonl"
+    row = {"prompt": "x", "left_video": str(absolute), "right_video": "../two.mp4", "vote_type": "leftvote"}
+    published.write_text(json.dumps(row) + "\n")
+    failures = Asked(published, store, []).figures["failures"]
+    assert failures["counts"] == {"missing clip": 1}
+    assert "refused" in failures["first"][0]["why"]
+
+
+def test_figures_of_an_older_shape_are_made_anew(tmp_path: Path, many_clips: list[Path], store: Store) -> None:
+    asked = Asked(placed("genai-bench", tmp_path, many_clips), store, [verdict(v) for v in GENAI])
+    about = {key: value for key, value in asked.run.about.items() if key not in ("split", "labels")}
+    asked.run.note({**about, "figures": {**asked.figures, "version": 1, "accuracy": {}}})
+    again = evaluation.figures_of(store.run(asked.run.name))
+    assert again == {**asked.figures, "split": "", "baselines": {}, "published": again["published"]}
+    assert "this table's name does not tell which it is of: they are not comparable" in shown_of(asked)
 
 
 def test_what_it_costs(tmp_path: Path, many_clips: list[Path], store: Store) -> None:
@@ -272,22 +397,21 @@ def test_figures_are_shown_drawn_and_plain_json(tmp_path: Path, many_clips: list
     replies = [verdict(choices, odds) for choices, odds in zip(GENAI, GENAI_ODDS, strict=True)]
     asked = Asked(folder, store, replies)
     assert json.loads(json.dumps(asked.figures)) == asked.figures == store.run(asked.run.name).about["figures"]
-    out = io.StringIO()
-    evaluation.show(store.run(asked.run.name), out)
-    shown = out.getvalue()
+    shown = shown_of(asked)
     for expected in (
-        "GenAI-Bench, video part: 6 of 6 pairs judged, 0 failed",
-        "50.0 (18.8-81.2)  50.0 (15.0-85.0)",  # Wilson of 3 in 6 and of 2 in 4
+        "GenAI-Bench, video part, split test_v1: 6 of 6 pairs judged, 0 failed",
         "a tie is |P(A) - P(B)| <= 0.05",
-        "VR-Thinker 7B           68.7              82.3",
-        "this run                50.0 (18.8-81.2)  50.0 (15.0-85.0)",
+        "Published figures of this set are of split test, not of test_v1: they are not comparable with these.",
     ):
         assert expected in shown
+    # Wilson of 3 in 6 and of 2 in 4.
+    assert re.search(r"^overall +6 +50\.0 \(18\.8-81\.2\) +50\.0 \(15\.0-85\.0\) ", shown, re.MULTILINE)
+    assert "VR-Thinker" not in shown
+    assert "published evaluations" not in shown
     assert "\x1b" not in shown
     drawn = draw_plots(asked.figures, tmp_path / "plots" / "deep")
     assert [path.name for path in drawn] == [
         "accuracy.png",
-        "published.png",
         "lengths.png",
         "confusion.png",
         "rounds.png",

@@ -14,9 +14,9 @@ from evaluation import make_sets
 from hub_server import Hub, serving
 
 from vrt_lite.cli import run
-from vrt_lite.errors import ModelError
+from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.evaluation.fetching import bring, set_folder
-from vrt_lite.evaluation.layouts import Layout, named
+from vrt_lite.evaluation.layouts import Layout, splits_of
 from vrt_lite.evaluation.sets import locate, read
 
 CLIP = os.urandom(3 * 2**20)
@@ -56,10 +56,8 @@ def videogen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     yield from served(monkeypatch, "KlingTeam/VideoGen-RewardBench", files)
 
 
-def layout(name: str) -> Layout:
-    found = named(name)
-    assert found is not None
-    return found
+def layout(name: str, split: str | None = None) -> Layout:
+    return splits_of(name, split)[0]
 
 
 def lines() -> tuple[list[str], Layout]:
@@ -69,7 +67,7 @@ def lines() -> tuple[list[str], Layout]:
 def test_a_set_is_fetched_unpacked_and_not_fetched_again(videogen: Hub) -> None:
     said, wanted = lines()
     folder = bring(wanted, say=said.append)
-    assert folder == set_folder(wanted)
+    assert folder == set_folder(wanted.name)
     assert (folder / "videos" / "one" / "v1a.mp4").read_bytes() == CLIP
     assert sorted(path.name for path in folder.iterdir()) == [
         "videogen-rewardbench.csv",
@@ -98,7 +96,7 @@ def test_what_arrives_damaged_twice_is_refused(videogen: Hub) -> None:
     videogen.flips["videos.zip"] = 2
     with pytest.raises(ModelError, match="arrived damaged twice"):
         bring(wanted, say=said.append)
-    assert not list(set_folder(wanted).rglob("*.mp4"))
+    assert not list(set_folder(wanted.name).rglob("*.mp4"))
     assert (bring(wanted, say=said.append) / "videos" / "one" / "v1a.mp4").is_file()
 
 
@@ -111,7 +109,7 @@ def test_an_archive_that_leaves_the_folder_is_refused(videogen: Hub, tmp_path: P
     with pytest.raises(ModelError, match="no path inside a folder"):
         bring(wanted, say=said.append)
     assert not list(tmp_path.rglob("outside.mp4"))
-    assert not list(set_folder(wanted).parent.parent.rglob("outside.mp4"))
+    assert not list(set_folder(wanted.name).parent.parent.rglob("outside.mp4"))
 
 
 def test_an_archive_that_is_none_is_refused(videogen: Hub) -> None:
@@ -159,28 +157,36 @@ def test_mj_bench_video_brings_every_clip(monkeypatch: pytest.MonkeyPatch) -> No
         ]
 
 
-def test_genai_bench_brings_the_clips_that_its_table_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The table is of one repository and the clips of another; each has its own server here."""
+@pytest.mark.parametrize(("split", "pairs"), [(None, 6), ("test_v1", 6), ("test", 5)])
+def test_genai_bench_brings_a_split_and_the_clips_that_its_table_names(
+    monkeypatch: pytest.MonkeyPatch, split: str | None, pairs: int
+) -> None:
+    """The tables are of one repository and the clips of another; each has its own server here."""
     from pyarrow import Table, parquet
 
-    rows = [json.loads(line) for line in make_sets.genai().splitlines()]
-    made = io.BytesIO()
-    parquet.write_table(Table.from_pylist(rows), made)
-    wanted = layout("genai-bench")
-    table = {
-        "video_generation/test_v1-00000-of-00001.parquet": made.getvalue(),
-        "video_generation/test-0.parquet": b"-",
-    }
-    for _ in served(monkeypatch, "TIGER-Lab/GenAI-Bench", table):
+    tables: dict[str, bytes] = {}
+    for name, votes in (("test_v1", make_sets.GENAI), ("test", make_sets.GENAI_TEST)):
+        made = io.BytesIO()
+        parquet.write_table(Table.from_pylist([json.loads(line) for line in make_sets.genai(votes).splitlines()]), made)
+        tables[f"video_generation/{name}-00000-of-00001.parquet"] = made.getvalue()
+    wanted = layout("genai-bench", split)
+    folder = set_folder("genai-bench")
+    for _ in served(monkeypatch, "TIGER-Lab/GenAI-Bench", tables):
         with pytest.raises(ModelError, match="genai-arena-video-mp4"):
             bring(wanted, say=lambda _: None)
-    assert len(read(locate(set_folder(wanted))).pairs) == 6
+    assert [path.name for path in folder.rglob("*.parquet")] == [f"{wanted.split}-00000-of-00001.parquet"]
+    assert len(read(locate(folder)).pairs) == pairs
     said: list[str] = []
-    clips = {f"dir/g{n}{side}.mp4": f"{n}{side}".encode() for n in range(1, 7) for side in "ab" if n != 6}
+    clips = {f"dir/g{n}{side}.mp4": f"{n}{side}".encode() for n in range(1, 7) for side in "ab" if n != 4}
     for hub in served(monkeypatch, "tianleliphoebe/genai-arena-video-mp4", clips):
         from vrt_lite.evaluation.fetching import bring_addressed
 
-        bring_addressed(wanted, set_folder(wanted), say=said.append)
-        assert len(hub.ranges) == 10
-    assert (set_folder(wanted) / "videos" / "dir" / "g5b.mp4").read_bytes() == b"5b"
+        bring_addressed(wanted, folder, say=said.append)
+        assert len(hub.ranges) == 2 * pairs - 2
+    assert (folder / "videos" / "dir" / "g5b.mp4").read_bytes() == b"5b"
     assert "2 clip(s) are not in" in said[-1]
+
+
+def test_a_split_that_is_not_on_the_hub_is_refused() -> None:
+    with pytest.raises(UsageError, match="split unifiedreward is not on the hub"):
+        bring(layout("genai-bench", "unifiedreward"), say=lambda _: None)

@@ -10,10 +10,9 @@ import pytest
 from vrt_lite.evaluation.metrics import (
     Share,
     calibrated,
-    clustered,
+    commonest,
     diff,
     mean_interval,
-    repeat,
     sign,
     tau,
     wilson,
@@ -83,15 +82,24 @@ def test_wilson_has_its_published_values() -> None:
     assert wilson(0, 0) == (0.0, 1.0)
 
 
-def test_pairs_of_one_prompt_widen_the_interval() -> None:
+def test_pairs_of_one_prompt_widen_a_differences_interval() -> None:
     """Ten prompts of twenty alike pairs say as much as ten pairs."""
-    right = [prompt < 5 for prompt in range(10) for _ in range(20)]
+    change = [int(prompt < 5) for prompt in range(10) for _ in range(20)]
     prompts = [prompt for prompt in range(10) for _ in range(20)]
-    alone, together = clustered(right, range(200)), clustered(right, prompts)
+    alone, together = mean_interval(change, range(200)), mean_interval(change, prompts)
     assert together[1] - together[0] > 3 * (alone[1] - alone[0])
-    assert clustered(right, prompts) == together  # the seed is fixed
-    assert repeat(prompts)
-    assert not repeat(range(200))
+    assert mean_interval(change, prompts) == together  # the seed is fixed
+
+
+def test_every_accuracy_has_wilsons_interval() -> None:
+    for found in (tau(LABELS, VERDICTS), diff(LABELS, VERDICTS), sign(LABELS, MARGINS), calibrated(LABELS, MARGINS)):
+        assert (found.low, found.high) == wilson(found.right, found.of)
+
+
+def test_the_commonest_label() -> None:
+    assert commonest([0, 2, 0, 1]) == 0
+    assert commonest([2, 1, 0, 2, 1, 0]) == 1
+    assert commonest([]) is None
 
 
 def test_a_difference_has_an_interval_around_it() -> None:
@@ -113,16 +121,15 @@ def test_nothing_is_no_figure() -> None:
     for nothing in (tau([], []), diff([0], [0]), sign([], []), calibrated([], [])):
         assert nothing.value is None
         assert (nothing.low, nothing.high) == (0.0, 1.0)
-    assert clustered([], []) == (0.0, 1.0)
     assert mean_interval([], []) == (-1.0, 1.0)
 
 
 def test_many_pairs() -> None:
-    """26 500 pairs of 420 prompts, as many as the largest set has."""
+    """26 500 pairs, as many as the largest set has."""
     chance = random.Random(1)
     labels = [chance.choice((0, 1, 2)) for _ in range(26_500)]
     margins = [{0: 0.0, 1: 0.4, 2: -0.4}[label] + chance.gauss(0, 0.3) for label in labels]
-    got = calibrated(labels, margins, [i % 420 for i in range(26_500)])
+    got = calibrated(labels, margins)
     assert isinstance(got, Share)
     assert got.value is not None
     assert math.isclose(got.right / got.of, got.value)

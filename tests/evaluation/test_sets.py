@@ -11,9 +11,9 @@ import pytest
 from evaluation import make_sets
 
 from vrt_lite.errors import UsageError
-from vrt_lite.evaluation import published
 from vrt_lite.evaluation.clips import Clips
-from vrt_lite.evaluation.layouts import named
+from vrt_lite.evaluation.layouts import LAYOUTS, PAIRS, named, splits_of
+from vrt_lite.evaluation.published import published
 from vrt_lite.evaluation.sets import LabelledSet, choose, locate, read
 
 SETS = Path(__file__).parent / "sets"
@@ -34,22 +34,72 @@ def test_the_fixtures_are_what_their_script_makes() -> None:
         assert (SETS / name).read_bytes() == make().encode()
 
 
-@pytest.mark.parametrize("name", ["genai-bench", "videogen-rewardbench", "mj-bench-video"])
-def test_a_folder_is_recognised(name: str) -> None:
-    layout = named(name)
-    assert layout is not None
-    assert locate(SETS / name).layout is layout
-    assert locate(SETS / name, layout=layout).table.is_file()
-    assert locate(locate(SETS / name).table).layout is layout
+@pytest.mark.parametrize(
+    ("folder", "name", "split"),
+    [
+        ("genai-bench", "genai-bench", "test_v1"),  # the authors' own split, where both are there
+        ("genai-bench-unifiedreward", "genai-bench", "unifiedreward"),
+        ("videogen-rewardbench", "videogen-rewardbench", "eval"),
+        ("mj-bench-video", "mj-bench-video", "test"),
+    ],
+)
+def test_a_set_and_its_split_are_recognised(folder: str, name: str, split: str) -> None:
+    [layout] = splits_of(name, split)
+    place = locate(SETS / folder)
+    assert place.layout is layout
+    assert locate(SETS / folder, name=name) == place
+    assert locate(SETS / folder, name=name, split=split) == place
+    assert locate(place.table).layout is layout
+    assert locate(place.table, name=name, split=split).layout is layout
+
+
+def test_a_split_is_taken_when_asked_for() -> None:
+    place = locate(SETS / "genai-bench", name="genai-bench", split="test")
+    assert (place.table.name, place.layout.split) == ("test-00000-of-00001.jsonl", "test")
+    assert locate(SETS / "genai-bench", split="test") == place
+    assert labels(read(place)) == [{"OA": label} for label in (0, 2, 0, 0, 2)]
+    with pytest.raises(UsageError, match=r"genai-bench has no split 'dev'; known are test_v1, test, unifiedreward"):
+        locate(SETS / "genai-bench", name="genai-bench", split="dev")
+    with pytest.raises(UsageError, match="split test, not 'test_v1'"):
+        locate(place.table, split="test_v1")
+    with pytest.raises(UsageError, match="not laid out as GenAI-Bench"):
+        locate(SETS / "mj-bench-video" / "test.json", name="genai-bench", split="test")
+
+
+@pytest.mark.parametrize(
+    ("table", "split"),
+    [
+        ("video_generation/test_v1/0000.jsonl", "test_v1"),  # as the hub's own conversion names them
+        ("video_generation/test/0000.jsonl", "test"),
+        ("train_v1-00000-of-00001.jsonl", "test_v1"),
+        ("video_generation/train-00000-of-00001.jsonl", ""),  # of one split first, of the other later
+        ("some.jsonl", ""),
+        ("test/some.jsonl", ""),
+    ],
+)
+def test_a_tables_name_tells_its_split_or_nothing_does(tmp_path: Path, table: str, split: str) -> None:
+    path = tmp_path / table
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(make_sets.genai())
+    whole = path.parent if path.name == "some.jsonl" else tmp_path
+    for place in (locate(path), locate(whole), locate(whole, name="genai-bench")):
+        assert (place.table, place.layout.name, place.layout.split) == (path, "genai-bench", split)
+    if not split:
+        assert locate(path, split="test").layout.split == locate(whole, split="test").layout.split == "test"
+
+
+def test_unified_rewards_table_is_read_as_genai_benchs() -> None:
+    found = read(locate(SETS / "genai-bench-unifiedreward"))
+    assert labels(found) == labels(read(locate(SETS / "genai-bench")))
+    assert (found.pairs[1].a, found.pairs[1].b) == (f"{1:032x}.mp4", f"{257:032x}.mp4")
+    assert found.pairs[1].prompt == "A made-up prompt, number 1."
 
 
 def test_names_of_the_hub_are_known() -> None:
-    assert (
-        named("KlingTeam/VideoGen-RewardBench")
-        is named("kwaivgi/videogen-rewardbench")
-        is named("VideoGen-RewardBench")
-    )
+    assert named("KlingTeam/VideoGen-RewardBench") == "videogen-rewardbench"
+    assert named("kwaivgi/videogen-rewardbench") == named("VideoGen-RewardBench") == "videogen-rewardbench"
     assert named("somewhere/else") is None
+    assert named("") is None
 
 
 def test_genai_labels() -> None:
@@ -160,7 +210,7 @@ def test_two_tables_in_a_folder_must_be_told_apart(tmp_path: Path) -> None:
 def test_a_set_by_name_must_have_its_columns(tmp_path: Path) -> None:
     (tmp_path / "videogen-rewardbench.csv").write_text("path_A,path_B\nx,y\n")
     with pytest.raises(UsageError, match=r"not laid out as VideoGen-RewardBench: videogen-rewardbench\.csv"):
-        locate(tmp_path, layout=named("videogen-rewardbench"))
+        locate(tmp_path, name="videogen-rewardbench")
 
 
 def test_parquet_is_read_as_jsonl_is(tmp_path: Path) -> None:
@@ -256,8 +306,35 @@ def test_an_absolute_path_inside_the_folder_is_taken_as_it_is(folder: Path) -> N
     assert isinstance(Clips(folder).find(str(folder.parent / "secret.mp4")), str)
 
 
-def test_published_figures_are_the_papers() -> None:
-    assert published.published("genai-bench")["VR-Thinker 7B"] == (0.687, 0.823)
-    assert published.published("videogen-rewardbench")["VideoReward 2B"] == (0.608, 0.738)
-    assert published.published("mj-bench-video")["VisionReward 13B"] == (0.541, 0.652)
-    assert published.published("pairs") == {}
+def test_a_users_own_paths_are_followed(folder: Path) -> None:
+    """Of the user's own table: absolute and `..` paths; all else as in a published set."""
+    secret = folder.parent / "secret.mp4"
+    own = Clips(folder, anywhere=True)
+    for path in (str(secret), "../secret.mp4", "deep/../../secret.mp4", "..\\secret.mp4"):
+        found = own.find(path)
+        assert isinstance(found, Path)
+        assert found.samefile(secret)
+    assert own.find("elsewhere/name.mp4") == folder / "deep" / "er" / "name.mp4"
+    assert "is not in" in str(own.find("../nowhere.mp4"))
+    assert "no file name" in str(own.find("/"))
+
+
+def test_only_a_plain_table_is_the_users_own() -> None:
+    assert [layout.name for layout in (*LAYOUTS, PAIRS) if layout.own] == ["pairs"]
+
+
+def test_published_figures_are_the_papers_and_of_one_split() -> None:
+    for name, split, model, figures in (
+        ("genai-bench", "test", "VR-Thinker 7B", [0.687, 0.823]),
+        ("videogen-rewardbench", "eval", "VideoReward 2B", [0.608, 0.738]),
+        ("mj-bench-video", "test", "VisionReward 13B", [0.541, 0.652]),
+    ):
+        found = published(name, split)
+        assert found is not None
+        assert found["models"][model] == figures
+        assert len(found["models"]) == 6
+        assert found["other_splits"] == []
+        other = published(name, "other")
+        assert other is not None
+        assert (other["models"], other["other_splits"]) == ({}, [split])
+    assert published("pairs", "") is None

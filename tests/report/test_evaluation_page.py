@@ -18,7 +18,7 @@ from vrt_lite.runs.judged import Question
 from vrt_lite.runs.store import Run, Store
 
 
-def evaluation(store: Store, folder: Path) -> Run:
+def evaluation(store: Store, folder: Path, split: str = "test") -> Run:
     """Three pairs in both orders: one as labelled, one whose orders disagree, one with a clip that is not there."""
     clips = [write_clip(folder / f"{n}.mp4", frames=20 + n, size=(56, 56)) for n in range(4)]
     run = store.begin(
@@ -39,7 +39,14 @@ def evaluation(store: Store, folder: Path) -> Run:
     for case in (*cases, lost):
         run.put("pair", case.item, case.to_json())
     made = figures(
-        [*cases, lost], name="genai-bench", title="GenAI-Bench", order="both", chosen=3, left_out={"broken": 1}
+        [*cases, lost],
+        name="genai-bench",
+        title="GenAI-Bench",
+        split=split,
+        labels={"OA": [1, 2, 0], "TA": [0, 0, 2]},
+        order="both",
+        chosen=3,
+        left_out={"broken": 1},
     )
     run.note({**run.about, "figures": made})
     return run
@@ -51,11 +58,25 @@ def test_figures_stand_beside_the_published_ones(tmp_path: Path) -> None:
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
     text = re.sub(r"<[^>]*>", "|", page.partition('id="pair"')[0])
     assert "100.0\u00a0% judged as people did" in text
+    assert "GenAI-Bench, split test" in text
     assert re.search(r"VR-Thinker 7B\|+68\.7\|+82\.3", text)
+    # Labels B, B and A, of which both B are judged.
+    assert re.search(r"Overall, always tie\|+0\.0\u00a0 \(0\.0 to 65\.8\)\|", text)
+    assert re.search(r"commonest answer, all 3 pairs\|+66\.7\u00a0 \(20\.8 to 93\.9\) B\|", text)
+    assert re.search(r"swapped\|+2\|.*\|0\.0 / 0\.0\|+100\.0 / 100\.0\|", text)
     assert "2 of 3 pairs judged, 1 failed; 1 rows broken." in text
     assert re.search(r"pair &lt;2&gt; \(given\)\|+missing clip\|+&#x27;&lt;i&gt;.mp4&#x27; is not there", text)
     assert re.search(r"Exchanging changes tau by −50\.0 points \(.*\), over 2 pairs\.", text)
     assert page.count('src="data:image/png;base64,') >= 3
+
+
+def test_published_figures_of_another_split_are_left_out(tmp_path: Path) -> None:
+    with Store(tmp_path / "runs.sqlite") as store:
+        write_report(evaluation(store, tmp_path, "test_v1"), tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "GenAI-Bench, split test_v1" in page
+    assert "Published figures of this set are of split test, not of test_v1" in page
+    assert "VR-Thinker 7B" not in page
 
 
 def test_each_pair_has_its_labels(tmp_path: Path, tabs: Callable[..., Any]) -> None:

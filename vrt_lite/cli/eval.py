@@ -26,6 +26,7 @@ or set missing or out of reach, 5 out of memory, 6 no pair got a verdict, 7 stor
 @click.option(
     "--from", "folder", metavar="FOLDER", type=click.Path(path_type=Path), help="Where SET, or its clips, lie."
 )
+@click.option("--split", metavar="NAME", help="Which split: of genai-bench test_v1, test or unifiedreward.")
 @click.option("--pull", is_flag=True, help="Fetch SET from the Hugging Face hub first, or what is missing of it.")
 @click.option("--limit", metavar="N", type=click.IntRange(1), help="Only the first N pairs.")
 @click.option("--sample", metavar="N", type=click.IntRange(1), help="Only N pairs, drawn by --seed.")
@@ -34,7 +35,7 @@ or set missing or out of reach, 5 out of memory, 6 no pair got a verdict, 7 stor
     "--order",
     type=click.Choice(["given", "swapped", "random", "both"]),
     default="given",
-    help="Which clip is shown first: A, as published, or another; its effect is reported. [default: given]",
+    help="Which clip is shown first: A is given, B is swapped; its effect is reported. [default: given]",
 )
 @judging
 @click.option(
@@ -49,6 +50,7 @@ or set missing or out of reach, 5 out of memory, 6 no pair got a verdict, 7 stor
 def evaluate(
     labelled: str,
     *,
+    split: str | None,
     folder: Path | None,
     pull: bool,
     limit: int | None,
@@ -72,12 +74,16 @@ def evaluate(
     \b
     vrt-lite eval genai-bench --from ./GenAI-Bench --model ./vr-thinker-7b
     vrt-lite eval videogen-rewardbench --pull --sample 500
+    vrt-lite eval genai-bench --split test --from ./GenAI-Bench
     vrt-lite eval mj-bench-video --from ./MJ-BENCH-VIDEO --order both
     vrt-lite eval pairs.csv --plots figures
 
     SET is genai-bench, videogen-rewardbench or mj-bench-video, a folder with one of them, or a table of pairs: CSV or
-    JSONL with the columns a, b (clips, relative to the table's folder), prompt, and one or more of overall, TA, VQ, MQ
-    (A, B or same; or 1, 2, 0; empty: no label); id and group if you like.
+    JSONL with the columns a, b (clips: absolute, or relative to the table's folder), prompt, and one or more of
+    overall, TA, VQ, MQ (A, B or same; or 1, 2, 0; empty: no label); id and group if you like.
+
+    The splits of genai-bench are test_v1 (the authors' leaderboard; taken if it is there), test (other papers' tables)
+    and unifiedreward (UnifiedReward's data.json). Published figures are shown beside the same split only.
 
     Every judgement is kept when it is made: the same call goes on where it stopped. The network is used with --pull
     and --backend alone. --seed also draws the sample and the random order.
@@ -88,7 +94,7 @@ def evaluate(
     from vrt_lite.evaluation.sets import read  # noqa: PLC0415
     from vrt_lite.runs.store import Store  # noqa: PLC0415
 
-    place = _place(labelled, folder, pull=pull, quiet=quiet)
+    place = _place(labelled, split, folder, pull=pull, quiet=quiet)
     found = read(place)
     choice = Choice(order, limit, sample, options["seed"], budget)
     settings = settings_of({**options, "preset": options["preset"] or place.layout.preset})
@@ -106,33 +112,32 @@ def evaluate(
     _refuse_nothing(figures)
 
 
-def _place(labelled: str, folder: Path | None, *, pull: bool, quiet: bool) -> Place:
+def _place(labelled: str, split: str | None, folder: Path | None, *, pull: bool, quiet: bool) -> Place:
     """The set that is meant, fetched if that was asked for."""
     from vrt_lite.display import safe  # noqa: PLC0415
-    from vrt_lite.evaluation.layouts import named  # noqa: PLC0415
+    from vrt_lite.evaluation.layouts import named, splits_of  # noqa: PLC0415
     from vrt_lite.evaluation.sets import locate  # noqa: PLC0415
 
-    layout = named(labelled)
-    if pull and (layout is None or folder is not None):
+    name = named(labelled)
+    if pull and (name is None or folder is not None):
         raise UsageError("--pull fetches a set by its name, to where vrt-lite keeps it: leave out --from and paths.")
-    if layout is None:
-        return locate(Path(labelled), clips=folder)
+    if name is None:
+        return locate(Path(labelled), split=split, clips=folder)
     if folder is not None:
-        return locate(folder, layout=layout)
+        return locate(folder, name=name, split=split)
     from vrt_lite.evaluation.fetching import bring, set_folder  # noqa: PLC0415
 
+    layout = splits_of(name, split)[0]
     if pull:
-        return locate(
-            bring(layout, say=lambda line: None if quiet else click.echo(safe(line), err=True)), layout=layout
-        )
-    here = set_folder(layout)
+        here = bring(layout, say=lambda line: None if quiet else click.echo(safe(line), err=True))
+        return locate(here, name=name, split=layout.split)
+    here = set_folder(name)
     if not here.is_dir():
         size = f" ({layout.megabytes / 1000:g} GB)" if layout.megabytes else ""
-        raise UsageError(
-            f"{layout.name} is not here. Give a copy with --from FOLDER, or fetch it{size}: "
-            f"vrt-lite eval {layout.name} --pull"
-        )
-    return locate(here, layout=layout)
+        asked = f"{name} --split {split}" if split else name
+        fetch = f", or fetch it{size}: vrt-lite eval {asked} --pull" if layout.repository else "."
+        raise UsageError(f"{name} is not here. Give a copy with --from FOLDER{fetch}")
+    return locate(here, name=name, split=split)
 
 
 def _judged(
@@ -146,7 +151,7 @@ def _judged(
     pairs = choose(found.pairs, limit=choice.limit, sample=choice.sample, seed=choice.seed)
     run = driver.begin(name or driver.run_name(found, choice, judging.key), found, choice, judging=judging, store=store)
     if not quiet:
-        click.echo(safe(f"run {run.name}: {len(pairs)} pairs of {found.place.layout.title}"), err=True)
+        click.echo(safe(f"run {run.name}: {len(pairs)} pairs of {found.place.layout.called}"), err=True)
     total = len(pairs) * (2 if choice.order == "both" else 1)
     with Progress(None if quiet else sys.stderr, total=total, live=live) as progress:
         return driver.evaluate(found, pairs, choice, run=run, store=store, judging=judging, progress=progress)

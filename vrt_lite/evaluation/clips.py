@@ -1,8 +1,8 @@
-"""Where the clips that a table names lie, inside one folder and nowhere else. Knows names; opens no clip.
+"""Where the clips that a table names lie. Knows names; opens no clip.
 
-A table comes from somewhere else: what it names is looked for inside the set's folder only. `..` is refused, an
-absolute path outside the folder and an address are looked for by their file name, and a name that several files have is
-told apart by the folders above it.
+A published table comes from somewhere else: what it names is looked for inside the set's folder only. `..` is refused,
+an absolute path outside the folder is looked for by its file name. In a user's own table both are followed. An address
+is looked for by its file name, and a name that several files have is told apart by the folders above it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,14 @@ _BESIDE: Final = ("", "videos", "video", "clips")
 
 
 class Clips:
-    """The clips of one folder. Its files are listed once, and only when a clip is not where the table says."""
+    """The clips of one folder; with `anywhere`, also those that absolute and `..` paths lead to.
 
-    def __init__(self, folder: Path, *, table: Path | None = None) -> None:
+    The folder's files are listed once, and only when a clip is not where the table says.
+    """
+
+    def __init__(self, folder: Path, *, table: Path | None = None, anywhere: bool = False) -> None:
         self.folder = folder.absolute()
+        self._anywhere = anywhere
         bases = [self.folder] if table is None else [self.folder, table.absolute().parent]
         self._bases = [base / name for base in dict.fromkeys(bases) for name in _BESIDE]
         self._listed: dict[str, list[Path]] | None = None
@@ -36,13 +40,14 @@ class Clips:
         return self._found[named]
 
     def _find(self, named: str) -> Path | str:
-        parts = parts_of(named)
+        parts = parts_of(named, leaving=self._anywhere)
         if isinstance(parts, str):
             return parts
         shown = named if len(named) < 200 else f"{named[:199]}…"
         if is_rooted(named):
             direct = Path(named)
-            if not _ADDRESS.match(named) and direct.is_relative_to(self.folder) and _is_file(direct):
+            reached = self._anywhere or direct.is_relative_to(self.folder)
+            if reached and not _ADDRESS.match(named) and _is_file(direct):
                 return direct
         else:
             for base in self._bases:
@@ -70,12 +75,12 @@ class Clips:
         return self._listed
 
 
-def parts_of(named: str) -> tuple[str, ...] | str:
-    """The path's parts below its root or host; or why it is refused."""
+def parts_of(named: str, *, leaving: bool = False) -> tuple[str, ...] | str:
+    """The path's parts below its root or host; or why it is refused. `leaving` allows `..`."""
     path = unquote(urlsplit(named).path) if _ADDRESS.match(named) else named.replace("\\", "/")
     parts = tuple(part for part in PurePosixPath(_DRIVE.sub("/", path, count=1)).parts if part != "/")
     parts = tuple(part for part in parts if part != "//")
-    if ".." in parts:
+    if ".." in parts and not leaving:
         return f"{named[:200]!r} leaves the folder ('..') and is refused"
     if not parts or "\0" in path:
         return f"{named[:200]!r} is no file name"

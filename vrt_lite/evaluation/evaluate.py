@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from vrt_lite.errors import UsageError, VideoError
 from vrt_lite.evaluation.cases import Case, Failure, Order, Orders, asked, case_of, mirrored
 from vrt_lite.evaluation.clips import Clips
-from vrt_lite.evaluation.figures import figures
+from vrt_lite.evaluation.figures import VERSION, figures
 from vrt_lite.evaluation.layouts import LabelledPair
 from vrt_lite.evaluation.progress import Progress
 from vrt_lite.evaluation.sets import LabelledSet
@@ -65,6 +65,8 @@ def begin(name: str, found: LabelledSet, choice: Choice, *, judging: Judging, st
     about: dict[str, Any] = {
         "set": place.layout.name,
         "title": place.layout.title,
+        "split": place.layout.split,
+        "labels": found.label_counts,
         "table": str(place.table),
         "table_sha256": found.sha256,
         "folder": str(place.folder),
@@ -103,7 +105,9 @@ def evaluate(
 
     Raises what `judge_all` raises. Whatever happens, each judged pair is in the run.
     """
-    work = _Work(run, store, judging.key, Clips(found.place.folder, table=found.place.table), choice, progress)
+    place = found.place
+    clips = Clips(place.folder, table=place.table, anywhere=place.layout.own)
+    work = _Work(run, store, judging.key, clips, choice, progress)
     run.note({**run.about, "chosen": len(pairs)})
     judge_all(
         work.tasks(pairs),
@@ -121,14 +125,19 @@ def evaluate(
 
 
 def figures_of(run: Run) -> dict[str, Any]:
-    """The figures that a run ended with; of a run that has not ended, those of what is judged by now."""
+    """The figures that a run ended with; of a run that has not ended, those of what is judged by now.
+
+    Figures of an older shape are made anew.
+    """
     about: Mapping[str, Any] = run.about
-    if noted := about.get("figures"):
+    if (noted := about.get("figures")) and noted.get("version") == VERSION:
         return dict(noted)
     return figures(
         (case_of(value) for _, value in run.items(KIND)),
         name=about["set"],
         title=about["title"],
+        split=about.get("split", ""),
+        labels=about.get("labels", {}),
         order=about["order"],
         chosen=about.get("chosen", 0),
         left_out=about["left_out"],

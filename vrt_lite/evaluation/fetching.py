@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from vrt_lite.errors import ModelError
+from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.evaluation.clips import parts_of
 from vrt_lite.evaluation.layouts import LabelledPair, Layout, pair_of
 from vrt_lite.evaluation.tables import rows
@@ -30,17 +30,19 @@ _ADDRESS: Final = re.compile(
 _SPARE_BYTES = 256 * 2**20
 
 
-def set_folder(layout: Layout) -> Path:
-    """Where a set that was fetched by name lies; it need not be there."""
-    return store.home() / "sets" / layout.name
+def set_folder(name: str) -> Path:
+    """Where a set that was fetched by name lies, all of its splits; it need not be there."""
+    return store.home() / "sets" / name
 
 
 def bring(layout: Layout, *, say: Say) -> Path:
     """The folder of a set, brought here or completed; `say` gets a line a stage. ModelError if it cannot be had.
 
-    If the hub cannot be reached and the table is here, what is here is used.
+    If the hub cannot be reached and the table is here, what is here is used. UsageError for a split that is not on it.
     """
-    folder = set_folder(layout)
+    if not layout.repository:
+        raise UsageError(f"{layout.called} is not on the hub. Give a copy of its table as SET, its clips with --from.")
+    folder = set_folder(layout.name)
     with store.disk_errors(), store.locked(f"set-{layout.name}"):
         folder.mkdir(parents=True, exist_ok=True)
         try:
@@ -56,7 +58,7 @@ def bring(layout: Layout, *, say: Say) -> Path:
                 f"{listed.repository} has no {' or '.join(layout.files)} any more. Fetch the set yourself and give it "
                 f"with --from FOLDER; see {hub.endpoint()}/datasets/{listed.repository}"
             )
-        say(f"{layout.title}: {listed.repository} at {listed.revision[:12]}, licence {listed.licence or 'not stated'}")
+        say(f"{layout.called}: {listed.repository} at {listed.revision[:12]}, licence {listed.licence or 'not stated'}")
         _bring_all(listed, wanted, folder, say)
         for archive in wanted:
             if archive.name.endswith(".zip") and not _is_unpacked(folder / archive.name, archive):

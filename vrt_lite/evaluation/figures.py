@@ -1,30 +1,38 @@
 """All figures of an evaluation, from its cases, as plain JSON. Pure; knows no run, no set's layout and no terminal.
 
 `about["figures"]` of an eval run has this shape. A SHARE is {right, of, value, low, high}: `value` is right / of, or
-null of no pairs; low and high are its 95 % interval. Shares are 0 to 1. KEY is OA, TA, VQ or MQ, only those labelled.
+null of no pairs; low and high are its 95 % interval, Wilson's. Shares are 0 to 1. KEY is OA, TA, VQ or MQ, only those
+labelled.
 
-    version    1
+    version    2
     set, title the set's name, and in words
+    split      which split of the set, as its table's name tells it; "" if it does not
     order      "given", "swapped", "random" or "both"; the figures below are of that order, of "given" for "both"
     main       the KEY that the figures by subset, band, group and order are of: OA where it is labelled
     pairs      {chosen, judged, failed, left}: left are not judged yet; chosen is their sum
     left_out   {broken, discarded, unlabelled}: rows of the table that are no pair to judge; 0 is not there
-    accuracy   {KEY: {pairs, failed, tau, diff, tau_all, diff_all, calibrated, sign, probabilities}}
+    accuracy   {KEY: {pairs, failed, tau, diff, tau_all, diff_all, calibrated, sign, probabilities, prompts,
+               baselines}}
                tau, diff: SHARE, discrete; tau_all, diff_all: the same with failures counted as wrong;
                calibrated: SHARE with `threshold`, soft, fitted on these pairs; sign: SHARE, soft;
-               probabilities: of how many judged pairs there are any. tau and diff also have `clustered`
-               [low, high], a bootstrap over prompts, where prompts repeat
+               probabilities: of how many judged pairs there are any; prompts: how many different ones they have;
+               baselines: BASELINES of the same pairs
+    baselines  {KEY: BASELINES} of all labelled pairs of the table, judged or not
     confusion  {KEY: 3 x 3 counts}: rows are labels 1, 2, 0, columns verdicts 1, 2, 0
-    subsets    [{name, of, from, pairs, failed, tau, diff}]: the longest 10 %, `of` "clip" (s) or "prompt" (characters)
-    bands      {clip|prompt: [{low, high, pairs, tau, diff}]}: quarters, by length, of at least 40 pairs
-    groups     [{name, pairs, failed, tau, diff}], the largest first, at most 200
+    subsets    [{name, of, from, failed, PART}]: the longest 10 %, `of` "clip" (s) or "prompt" (characters)
+    bands      {clip|prompt: [{low, high, PART}]}: quarters, by length, of at least 40 pairs
+    groups     [{name, failed, PART}], the largest first, at most 200
     cost       {judgements, tool_rate: SHARE, recommended: SHARE, rounds, calls, seconds, tokens:
                {mean, median, p95}, rounds_histogram: {"1": n, …}}: a judgement is one pair in one order
     position   {verdicts: SHARE, labels: SHARE}: of those that are no tie, those for the video shown first
-    orders     null, or {given, swapped: {pairs, tau, diff}, and for "both": averaged: {pairs, tau, diff},
+    orders     null, or {given, swapped: {PART}, and for "both": averaged: {PART},
                effect: {pairs, tau, low, high} (swapped - given), disagree: {KEY: SHARE}}
     failures   {counts: {kind: n}, first: [{row, name, order, kind, why}]}: at most 200 are named
-    published  {source, models: {name: [tau, diff]}}, null for other sets
+    published  {source, models: {name: [tau, diff]}, other_splits}: figures on this very split, and of which other
+               splits of the set there are some; null for other sets
+
+PART is pairs, tau, diff and baselines. BASELINES are what needs no judge: {pairs, tie: {tau, diff}, commonest: {tau,
+diff}}, each a SHARE with `answer`: of saying a tie of every pair, and the commonest label (for diff that of 1 and 2).
 """
 
 from __future__ import annotations
@@ -39,10 +47,10 @@ from typing import Any, Final
 
 from vrt_lite.evaluation.cases import Case, Orders, averaged
 from vrt_lite.evaluation.layouts import KEYS
-from vrt_lite.evaluation.metrics import Share, calibrated, clustered, diff, mean_interval, repeat, share, sign, tau
-from vrt_lite.evaluation.published import published, source
+from vrt_lite.evaluation.metrics import Share, calibrated, commonest, diff, mean_interval, share, sign, tau
+from vrt_lite.evaluation.published import published
 
-VERSION: Final = 1
+VERSION: Final = 2
 HARD: Final = 0.1
 _NAMED = 200
 _LEAST_BANDED = 40  # a quarter of fewer says nothing
@@ -53,21 +61,23 @@ def figures(
     *,
     name: str,
     title: str,
+    split: str,
+    labels: Mapping[str, Sequence[int]],
     order: Orders = "given",
     chosen: int,
     left_out: Mapping[str, int],
 ) -> dict[str, Any]:
-    """Every figure there is of these cases; see this module's text for the shape."""
+    """Every figure there is of these cases. `labels` are how many of the table's pairs are labelled 1, 2 and 0."""
     every = list(cases)
     main_cases = [case for case in every if order != "both" or case.order == "given"]
     judged, failed = _parted(main_cases)
     labelled = [key for key in KEYS if any(key in case.labels for case in main_cases)]
     main = labelled[0] if labelled else "OA"
-    known = published(name)
     return {
         "version": VERSION,
         "set": name,
         "title": title,
+        "split": split,
         "order": order,
         "main": main,
         "pairs": {
@@ -78,6 +88,7 @@ def figures(
         },
         "left_out": dict(left_out),
         "accuracy": {key: _accuracy(main_cases, key) for key in labelled},
+        "baselines": {key: _baselines([1] * a + [2] * b + [0] * tied) for key, (a, b, tied) in labels.items()},
         "confusion": {key: _confusion(judged, key) for key in labelled},
         "subsets": _subsets(main_cases, main),
         "bands": {kind: _bands(judged, main, length) for kind, length in _LENGTHS.items()},
@@ -86,7 +97,7 @@ def figures(
         "position": _position(every),
         "orders": _orders(every, main) if order in ("random", "both") else None,
         "failures": _failures(every),
-        "published": {"source": source(), "models": {k: list(v) for k, v in known.items()}} if known else None,
+        "published": published(name, split),
     }
 
 
@@ -107,36 +118,47 @@ def _accuracy(cases: Sequence[Case], key: str) -> dict[str, Any]:
     labels, verdicts = [c.labels[key] for c in judged], [c.winners[key] for c in judged]
     three, two = tau(labels, verdicts), diff(labels, verdicts)
     lost = sum(case.labels[key] != 0 for case in failed)
-    soft = [(c.labels[key], margin, c.prompt) for c in judged if (margin := c.margin(key)) is not None]
-    found = [list(column) for column in zip(*soft, strict=True)] or [[], [], []]
-    prompts = found[2] if repeat(found[2]) else []
-    plain: dict[str, Any] = {
+    soft = [(c.labels[key], margin) for c in judged if (margin := c.margin(key)) is not None]
+    known, margins = [label for label, _ in soft], [margin for _, margin in soft]
+    return {
         "pairs": len(judged),
         "failed": len(failed),
         "tau": _share(three),
         "diff": _share(two),
         "tau_all": _share(share(three.right, three.of + len(failed))),
         "diff_all": _share(share(two.right, two.of + lost)),
-        "calibrated": _share(calibrated(found[0], found[1], prompts)),
-        "sign": _share(sign(found[0], found[1])),
+        "calibrated": _share(calibrated(known, margins)),
+        "sign": _share(sign(known, margins)),
         "probabilities": len(soft),
+        "prompts": len({case.prompt for case in judged}),
+        "baselines": _baselines(labels),
     }
-    if repeat([c.prompt for c in judged]):
-        parted = [c for c in judged if c.labels[key]]
-        for name, kept in (("tau", judged), ("diff", parted)):
-            right = [c.labels[key] == c.winners[key] for c in kept]
-            plain[name]["clustered"] = list(clustered(right, [c.prompt for c in kept]))
-    return plain
+
+
+def _baselines(labels: Sequence[int]) -> dict[str, Any]:
+    """What these labels give without any judge: a tie of every pair, and the commonest answer of each measure."""
+
+    def always(answer: int | None, measure: Callable[[Sequence[int], Sequence[int]], Share]) -> dict[str, Any]:
+        said = [answer or 0] * len(labels)
+        return {"answer": answer, **_share(measure(labels, said))}
+
+    decided = [label for label in labels if label]
+    return {
+        "pairs": len(labels),
+        "tie": {"tau": always(0, tau), "diff": always(0, diff)},
+        "commonest": {"tau": always(commonest(labels), tau), "diff": always(commonest(decided), diff)},
+    }
 
 
 def _both(cases: Sequence[Case], key: str) -> dict[str, Any]:
-    """Only tau and diff, of the judged ones that have this label."""
+    """Only tau, diff and their baselines, of the judged ones that have this label."""
     kept = [case for case in cases if key in case.labels and not case.failure]
     labels, verdicts = [case.labels[key] for case in kept], [case.winners[key] for case in kept]
     return {
         "pairs": len(kept),
         "tau": _share(tau(labels, verdicts)),
         "diff": _share(diff(labels, verdicts)),
+        "baselines": _baselines(labels),
     }
 
 

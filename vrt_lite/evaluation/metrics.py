@@ -4,17 +4,17 @@ Two families, never mixed. **Discrete**, from the verdicts themselves: `tau` (th
 (pairs whose label is a tie are left out; a predicted tie is wrong there). **Soft**, from the preferences
 m = P(video 1) - P(video 2): `calibrated` (three classes, the tie threshold fitted on these very pairs) and `sign`
 (pairs whose label is a tie are left out; the sign of m decides, m = 0 is wrong). Labels and verdicts are 1, 2 or
-0 (tie). Knows no set, no file and no judge.
+0 (tie). Every accuracy has Wilson's interval, every paired difference a bootstrapped one. Knows no set, no file and no
+judge.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 RESAMPLES = 1000
 SEED = 20_305
@@ -77,16 +77,15 @@ def sign(labels: Sequence[int], margins: Sequence[float]) -> Share:
     return share(sum(_SIGN[a] * m > 0 for a, m in kept), len(kept))
 
 
-def calibrated(labels: Sequence[int], margins: Sequence[float], clusters: Sequence[Hashable] = ()) -> Share:
+def calibrated(labels: Sequence[int], margins: Sequence[float]) -> Share:
     """Three-class accuracy of m at the tie threshold that makes it highest: |m| <= threshold is called a tie.
 
-    Soft, and fitted on the same pairs: an upper estimate. Algorithm 1 of "Ties Matter" (Deutsch et al. 2023, arXiv
-    2305.14324), as in its authors' mt-metrics-eval: thresholds are 0 and every |m|, equal ones are passed at once, the
-    lowest of the best is taken. VideoGen-RewardBench's figure "with ties". The interval is a percentile bootstrap that
-    fits the threshold anew in every resample; pairs of one cluster (a prompt) are drawn together.
+    Soft, and fitted on the same pairs: an upper estimate; Wilson's interval takes the threshold as given. Algorithm 1
+    of "Ties Matter" (Deutsch et al. 2023, arXiv 2305.14324), as in its authors' mt-metrics-eval: thresholds are 0 and
+    every |m|, equal ones are passed at once, the lowest of the best is taken. VideoGen-RewardBench's "with ties".
     """
     if not len(labels):
-        return Share(0, 0, 0.0, 1.0)
+        return share(0, 0)
     human = np.array([_SIGN[label] for label in labels])
     size = np.abs(np.asarray(margins, np.float64))
     by_size = np.argsort(size, kind="stable")
@@ -97,49 +96,32 @@ def calibrated(labels: Sequence[int], margins: Sequence[float], clusters: Sequen
     ends = np.flatnonzero(np.append(size[1:] != size[:-1], True))
     # An m of 0 is a tie at any threshold, also the lowest.
     cuts = ends if size[0] == 0 else np.concatenate(([-1], ends))
-
-    def best(weights: NDArray[np.int64]) -> tuple[int, int]:
-        passed = np.concatenate(([0], np.cumsum(weights * gain)))
-        reached = passed[cuts + 1]
-        at = int(np.argmax(reached))
-        return int(weights @ alike + reached[at]), int(cuts[at])
-
-    right, cut = best(np.ones(len(size), np.int64))
-    names = [clusters[i] for i in by_size] if clusters else range(len(size))
-    values = [best(weights)[0] / total for weights, total in _resamples(names)]
-    low, high = np.quantile(values, (0.025, 0.975))
-    return Share(right, len(size), float(low), float(high), float(size[cut]) if cut >= 0 else 0.0)
+    reached = np.concatenate(([0], np.cumsum(gain)))[cuts + 1]
+    best = int(np.argmax(reached))
+    right, cut = int(alike.sum() + reached[best]), int(cuts[best])
+    return replace(share(right, len(size)), threshold=float(size[cut]) if cut >= 0 else 0.0)
 
 
-def clustered(right: Sequence[bool], clusters: Sequence[Hashable]) -> tuple[float, float]:
-    """A percentile bootstrap interval of a share whose pairs come in clusters (prompts), 95 %; (0, 1) of no pairs.
-
-    Wilson's interval takes pairs to be independent; pairs of one prompt are not, and this one is mostly wider then.
-    """
-    return mean_interval([int(hit) for hit in right], clusters) if right else (0.0, 1.0)
+def commonest(labels: Sequence[int]) -> int | None:
+    """The label that most pairs have; of equally common ones 1 before 2 before 0. None without labels."""
+    return max((1, 2, 0), key=labels.count) if labels else None
 
 
 def mean_interval(values: Sequence[int], clusters: Sequence[Hashable]) -> tuple[float, float]:
-    """A percentile bootstrap interval, 95 %, of a mean; whole clusters are drawn. (-1, 1) of no values."""
+    """A percentile bootstrap interval, 95 %, of a mean; whole clusters are drawn. (-1, 1) of no values.
+
+    For paired differences, which Wilson's interval is not made for.
+    """
     if not values:
         return -1.0, 1.0
     each = np.asarray(values, np.int64)
-    means = [float(weights @ each) / total for weights, total in _resamples(clusters)]
-    low, high = np.quantile(means, (0.025, 0.975))
-    return float(low), float(high)
-
-
-def repeat(clusters: Sequence[Hashable]) -> bool:
-    """Whether any cluster has more than one pair."""
-    return len(set(clusters)) < len(clusters)
-
-
-def _resamples(clusters: Sequence[Hashable]) -> Iterator[tuple[NDArray[np.int64], int]]:
-    """How often each pair is drawn, and all draws together, for each resample of whole clusters."""
     numbers: dict[Hashable, int] = {}
     member = np.array([numbers.setdefault(name, len(numbers)) for name in clusters])
     chance = np.random.default_rng(SEED)
+    means: list[float] = []
     for _ in range(RESAMPLES):
         drawn = np.bincount(chance.integers(len(numbers), size=len(numbers)), minlength=len(numbers))
         weights = drawn[member]
-        yield weights, int(weights.sum())
+        means.append(float(weights @ each) / int(weights.sum()))
+    low, high = np.quantile(means, (0.025, 0.975))
+    return float(low), float(high)

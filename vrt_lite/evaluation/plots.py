@@ -12,6 +12,7 @@ from typing import Any, Final
 from PIL import Image, ImageDraw, ImageFont
 
 from vrt_lite.errors import UsageError
+from vrt_lite.evaluation.wording import call_set
 
 SCALE: Final = 2  # drawn large: crisp on a dense screen
 WIDTH, MARGIN, TITLE = 880, 28, 62
@@ -19,6 +20,13 @@ LABELS, VALUES, ROW = 250, 130, 26
 CARD, EDGE, INK, FAINT, RULE = "#f6f8fa", "#d0d7de", "#1f2328", "#59636e", "#c4ccd4"
 OURS, OTHER = "#1a7f64", "#8c959f"
 DIFF = "#8a5a00"
+_MEASURES = ("tau", "diff", "calibrated", "sign")
+# Always tie has no diff to draw: it is 0.
+_BASELINES = (
+    ("tie", "tau", "always tie"),
+    ("commonest", "tau", "commonest answer"),
+    ("commonest", "diff", "commonest answer"),
+)
 _NAMES = {"OA": "overall", "TA": "alignment", "VQ": "visual quality", "MQ": "motion quality"}
 
 
@@ -52,27 +60,35 @@ def pictures(figures: Mapping[str, Any]) -> list[tuple[str, Image.Image]]:
 
 
 def _accuracy(figures: Mapping[str, Any]) -> Image.Image | None:
-    rows = [
-        (f"{_NAMES[key]}, {measure}", of[measure], OURS if measure in ("tau", "calibrated") else DIFF)
-        for key, of in figures["accuracy"].items()
-        for measure in ("tau", "diff", "calibrated", "sign")
-        if of[measure]["value"] is not None
-    ]
-    subtitle = "% right with 95 % intervals; tau and calibrated count ties, diff and sign leave them out"
-    return _dots(f"{figures['title']}: accuracy", subtitle, rows) if rows else None
+    rows: list[tuple[str, Mapping[str, Any], str]] = []
+    for key, of in figures["accuracy"].items():
+        shares = [
+            *((name, of[name], colour) for name, colour in zip(_MEASURES, (OURS, DIFF) * 2, strict=True)),
+            *((f"{name}, {measure}", of["baselines"][kind][measure], OTHER) for kind, measure, name in _BASELINES),
+        ]
+        rows += [(f"{_NAMES[key]}, {name}", share, colour) for name, share, colour in shares if share["of"]]
+    subtitle = (
+        "% right with 95 % intervals; tau and calibrated count ties, diff and sign leave them out; grey: no judge"
+    )
+    return _dots(f"{call_set(figures)}: accuracy", subtitle, rows) if rows else None
 
 
 def _published(figures: Mapping[str, Any]) -> Image.Image | None:
     own = figures["accuracy"].get("OA")
-    if not figures["published"] or not own or own["tau"]["value"] is None:
+    if not figures["published"] or not figures["published"]["models"] or not own or own["tau"]["value"] is None:
         return None
     rows: list[tuple[str, Mapping[str, Any], str]] = []
     for i, measure in enumerate(("tau", "diff")):
         for model, values in figures["published"]["models"].items():
             rows.append((f"{model}, {measure}", {"value": values[i], "low": None, "high": None}, OTHER))
         rows.append((f"this run, {measure}", own[measure], (OURS, DIFF)[i]))
+        if whole := figures["baselines"].get("OA"):
+            rows += [
+                (f"{name}, {measure}", whole[kind][measure], OTHER) for kind, of, name in _BASELINES if of == measure
+            ]
     subtitle = f"% right, overall judgment; {figures['pairs']['judged']} pairs here, with 95 % intervals"
-    return _dots(f"{figures['title']}: beside what is published", subtitle, rows)
+    drawn = [row for row in rows if row[1]["value"] is not None]
+    return _dots(f"{call_set(figures)}: beside what is published", subtitle, drawn)
 
 
 def _lengths(figures: Mapping[str, Any]) -> Image.Image | None:
@@ -84,7 +100,7 @@ def _lengths(figures: Mapping[str, Any]) -> Image.Image | None:
     for of in figures["subsets"]:
         rows.append((f"{of['name']} (top 10 %)", of["tau"], DIFF))
     kept = [row for row in rows if row[1]["value"] is not None]
-    return _dots(f"{figures['title']}: tau by length", "% right with 95 % intervals", kept) if kept else None
+    return _dots(f"{call_set(figures)}: tau by length", "% right with 95 % intervals", kept) if kept else None
 
 
 def _rounds(figures: Mapping[str, Any]) -> Image.Image | None:
@@ -96,7 +112,7 @@ def _rounds(figures: Mapping[str, Any]) -> Image.Image | None:
         (f"{n} round{'s' if n != '1' else ''}", {"value": count / total, "low": None, "high": None, "of": count}, OURS)
         for n, count in histogram.items()
     ]
-    return _dots(f"{figures['title']}: rounds a judgement", f"% of {total} judgements", rows, bars=True)
+    return _dots(f"{call_set(figures)}: rounds a judgement", f"% of {total} judgements", rows, bars=True)
 
 
 def _confusion(figures: Mapping[str, Any]) -> Image.Image | None:
@@ -106,7 +122,7 @@ def _confusion(figures: Mapping[str, Any]) -> Image.Image | None:
         return None
     side, left, top = 84, MARGIN + 150, MARGIN + TITLE + 28
     height = top + 3 * side + MARGIN
-    picture, pen = _card(f"{figures['title']}: labels and verdicts", f"pairs, {_NAMES[figures['main']]}", height)
+    picture, pen = _card(f"{call_set(figures)}: labels and verdicts", f"pairs, {_NAMES[figures['main']]}", height)
     names = ("A better", "B better", "tie")
     most = max(map(max, table))
     for i, name in enumerate(names):

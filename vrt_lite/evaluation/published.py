@@ -16,13 +16,16 @@ def _table() -> dict[str, Any]:
         return tomllib.load(file)
 
 
-def source() -> str:
-    """Where the figures are from."""
-    return str(_table()["source"])
+def published(name: str, split: str) -> dict[str, Any] | None:
+    """What is published of a set, overall judgment, as plain data; None for a set without published figures.
 
-
-def published(name: str) -> dict[str, tuple[float, float]]:
-    """Models with their (tau, diff) on a set, overall judgment, shares from 0 to 1; empty for any other set."""
-    models: dict[str, dict[str, list[float]]] = _table()["models"]
-    found = {model: sets[name] for model, sets in models.items() if name in sets}
-    return {model: (round(tau / 100, 4), round(diff / 100, 4)) for model, (tau, diff) in found.items()}
+    `models` are those on this very split, with their [tau, diff], shares from 0 to 1. `other_splits` are the splits of
+    the set that other figures are of: those cannot be compared with figures on this one.
+    """
+    table = _table()
+    rows: list[tuple[str, str, str, float, float]] = [row for row in table["rows"] if row[1] == name]
+    if not rows:
+        return None
+    models = {model: [round(tau / 100, 4), round(diff / 100, 4)] for model, _, of, tau, diff in rows if of == split}
+    others = list(dict.fromkeys(of for _, _, of, _, _ in rows if of != split))
+    return {"source": str(table["source"]), "models": models, "other_splits": others}

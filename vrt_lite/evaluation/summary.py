@@ -12,12 +12,19 @@ from typing import Any, Final, TextIO
 
 from vrt_lite.display import safe
 from vrt_lite.display.table import show_table
+from vrt_lite.evaluation.wording import (
+    call_set,
+    tell_baselines,
+    tell_other_splits,
+    tell_part_baselines,
+    tell_shared_prompts,
+)
 
 _NAMES: Final = {"OA": "overall", "TA": "alignment (TA)", "VQ": "visual quality (VQ)", "MQ": "motion quality (MQ)"}
 _ORDERS: Final = {
     "given": "A shown first",
-    "swapped": "B shown first (published evaluations show A first)",
-    "random": "by chance of each pair (published evaluations show A first)",
+    "swapped": "B shown first",
+    "random": "by chance of each pair",
     "both": "both; the figures are of A shown first unless they say otherwise",
 }
 _MEASURES: Final = (("tau", "TAU"), ("diff", "DIFF"), ("calibrated", "CALIBRATED"), ("sign", "SIGN"))
@@ -25,8 +32,11 @@ _LEGEND: Final = (
     "tau: three classes, ties count. diff: pairs labelled a tie are left out. Both from the verdicts.",
     "calibrated: as tau, from P(A) - P(B), its tie threshold fitted on these same pairs (Deutsch et al. 2023): an "
     "upper estimate. sign: as diff, from the sign of P(A) - P(B).",
-    "In brackets 95 % intervals: Wilson's; of calibrated a bootstrap.",
+    "always tie, commonest answer: what saying a tie of every pair gets, and the label that most of them have (for "
+    "diff A or B); in the tables below as tau / diff.",
+    "In brackets 95 % intervals: Wilson's; of a difference a bootstrap over prompts.",
 )
+_PART: Final = ("PAIRS", "TAU", "DIFF", "ALWAYS TIE", "COMMONEST")
 _FAILURES = 10
 
 
@@ -34,28 +44,32 @@ def show_figures(figures: Mapping[str, Any], *, stream: TextIO) -> None:
     """Print all of the figures for a person."""
     _lines(stream, _head(figures))
     accuracy: Mapping[str, Any] = figures["accuracy"]
-    rows = [
-        [_NAMES[key], str(of["pairs"]), *(_share(of[name]) for name, _ in _MEASURES)] for key, of in accuracy.items()
-    ]
+    rows: list[list[str]] = []
+    for key, of in accuracy.items():
+        rows.append([_NAMES[key], str(of["pairs"]), *(_share(of[name]) for name, _ in _MEASURES)])
+        rows += [[f"  {name}", "", tau, diff, "", ""] for name, tau, diff in tell_baselines(of["baselines"], _share)]
     _table(stream, ["ACCURACY %", "PAIRS", *(title for _, title in _MEASURES)], rows)
     _lines(stream, _notes(figures))
     if cut := _cuts(figures):
-        _table(stream, ["SUBSET", "PAIRS", "TAU", "DIFF"], cut)
+        _table(stream, ["SUBSET", *_PART], cut)
     _lines(stream, _cost(figures["cost"]))
     _lines(stream, _position(figures))
     if figures["orders"]:
-        _table(stream, ["ORDER", "PAIRS", "TAU", "DIFF"], _order_rows(figures["orders"]))
+        _table(stream, ["ORDER", *_PART], _order_rows(figures["orders"]))
         _lines(stream, _effect(figures["orders"]))
-    if figures["published"]:
-        _table(stream, ["PUBLISHED, OVERALL", "TAU", "DIFF"], _published(figures))
-        _lines(stream, [f"source: {figures['published']['source']}"])
+    if known := figures["published"]:
+        if known["models"]:
+            _table(stream, ["PUBLISHED, OVERALL", "TAU", "DIFF"], _published(figures))
+            _lines(stream, [f"source: {known['source']}"])
+        if others := tell_other_splits(figures):
+            _lines(stream, [others])
     _lines(stream, _failures(figures["failures"]))
 
 
 def _head(figures: Mapping[str, Any]) -> Iterator[str]:
     pairs: Mapping[str, int] = figures["pairs"]
     left = f", {pairs['left']} not judged yet" if pairs["left"] else ""
-    yield f"{figures['title']}: {pairs['judged']} of {pairs['chosen']} pairs judged, {pairs['failed']} failed{left}"
+    yield f"{call_set(figures)}: {pairs['judged']} of {pairs['chosen']} pairs judged, {pairs['failed']} failed{left}"
     if out := ", ".join(f"{count} {kind}" for kind, count in figures["left_out"].items() if count):
         yield f"rows of the table left out: {out}"
     yield f"order: {_ORDERS[figures['order']]}"
@@ -68,9 +82,8 @@ def _notes(figures: Mapping[str, Any]) -> Iterator[str]:
         if of["failed"]:
             tau, diff = _share(of["tau_all"]), _share(of["diff_all"])
             yield f"{_NAMES[key]}, {of['failed']} failed counted as wrong: tau {tau}, diff {diff}"
-        if clustered := of["tau"].get("clustered"):
-            both = f"tau {_range(*clustered)}, diff {_range(*of['diff']['clustered'])}"
-            yield f"{_NAMES[key]}, intervals with pairs of one prompt drawn together: {both}"
+        if shared := tell_shared_prompts(_NAMES[key], of):
+            yield shared
         if of["pairs"] and of["calibrated"].get("threshold") is not None:
             yield f"{_NAMES[key]}, calibrated: a tie is |P(A) - P(B)| <= {of['calibrated']['threshold']:.3g}"
         if of["probabilities"] < of["pairs"]:
@@ -92,12 +105,12 @@ def _cuts(figures: Mapping[str, Any]) -> list[list[str]]:
     groups = figures["groups"]
     rows += [[f"group {of['name']}", *_row(of)] for of in groups[:_FAILURES]]
     if len(groups) > _FAILURES:
-        rows.append([f"and {len(groups) - _FAILURES} groups more (--json)", "", "", ""])
+        rows.append([f"and {len(groups) - _FAILURES} groups more (--json)", "", "", "", "", ""])
     return rows
 
 
 def _row(of: Mapping[str, Any]) -> list[str]:
-    return [str(of["pairs"]), _share(of["tau"]), _share(of["diff"])]
+    return [str(of["pairs"]), _share(of["tau"]), _share(of["diff"]), *tell_part_baselines(of["baselines"], _value)]
 
 
 def _cost(cost: Mapping[str, Any]) -> Iterator[str]:
@@ -145,7 +158,13 @@ def _published(figures: Mapping[str, Any]) -> list[list[str]]:
     own = figures["accuracy"].get("OA")
     pairs: Mapping[str, int] = figures["pairs"]
     part = "" if pairs["judged"] == pairs["chosen"] else f", {pairs['judged']} pairs"
-    return [*rows, [f"this run{part}", _share(own["tau"]), _share(own["diff"])]] if own else rows
+    if own:
+        rows.append([f"this run{part}", _share(own["tau"]), _share(own["diff"])])
+    if whole := figures["baselines"].get("OA"):
+        rows += [
+            [f"{name}, all {whole['pairs']} pairs", tau, diff] for name, tau, diff in tell_baselines(whole, _share)
+        ]
+    return rows
 
 
 def _failures(failures: Mapping[str, Any]) -> Iterator[str]:
@@ -162,7 +181,11 @@ def _failures(failures: Mapping[str, Any]) -> Iterator[str]:
 def _share(share: Mapping[str, Any]) -> str:
     if share["value"] is None:
         return "-"
-    return f"{100 * share['value']:.1f} ({_range(share['low'], share['high'])})"
+    return f"{_value(share)} ({_range(share['low'], share['high'])})"
+
+
+def _value(share: Mapping[str, Any]) -> str:
+    return "-" if share["value"] is None else f"{100 * share['value']:.1f}"
 
 
 def _range(low: float, high: float) -> str:

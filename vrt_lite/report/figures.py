@@ -11,6 +11,13 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from vrt_lite.evaluation.wording import (
+    call_set,
+    tell_baselines,
+    tell_other_splits,
+    tell_part_baselines,
+    tell_shared_prompts,
+)
 from vrt_lite.report.gather import Material, Overview
 from vrt_lite.report.nodes import Content, Element, Node, h, said
 
@@ -21,6 +28,7 @@ _MEASURES = (
     ("calibrated", "tau, calibrated", "From probabilities, with the threshold for a tie that fits these pairs best."),
     ("sign", "diff, soft", "From probabilities alone: who is likelier, of pairs that are no tie."),
 )
+_PART = ("Pairs", "tau", "diff", "Always tie", "Commonest answer")
 Json = Mapping[str, Any]
 
 
@@ -31,7 +39,7 @@ def evaluation(material: Material) -> Overview:
     figures = figures_of(material.run)
     name = str(figures.get("title") or material.run.about.get("title") or material.run.name)
     try:
-        content = _told(material, figures)
+        name, content = call_set(figures), _told(material, figures)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError):
         content = [_plain("Figures", figures)]
     lead = h("p", said(name), " · ", said(str(material.run.about.get("model", ""))), " · ", said(material.run.name))
@@ -65,15 +73,22 @@ def _counted(figures: Json) -> list[Node]:
     words = f"{pairs['judged']} of {pairs['chosen']} pairs judged, {pairs['failed']} failed"
     words += f", {pairs['left']} left to judge" if pairs["left"] else ""
     words += "".join(f"; {count} rows {kind}" for kind, count in left.items() if count)
-    return [h("p", f"{words}. Order: {figures['order']}. Intervals are 95 %.", class_="lead")]
+    return [h("p", f"{words}. Order: {figures['order']}. Intervals are 95 %, Wilson's.", class_="lead")]
 
 
 def _accuracy(figures: Json) -> Element:
-    rows = [
-        [_NAMES.get(key, key), str(of["pairs"]), *(_share(of.get(name)) for name, _, _ in _MEASURES)]
-        for key, of in cast("dict[str, dict[str, Any]]", figures["accuracy"]).items()
-    ]
+    rows: list[list[str]] = []
     notes = [h("li", h("b", title), ": ", words) for _, title, words in _MEASURES]
+    words = "What saying a tie of every pair gets, and the label that most of them have; of a part as tau / diff."
+    notes.append(h("li", h("b", "Always tie, commonest answer"), ": ", words))
+    for key, of in cast("dict[str, dict[str, Any]]", figures["accuracy"]).items():
+        name = _NAMES.get(key, key)
+        rows.append([name, str(of["pairs"]), *(_share(of.get(measure)) for measure, _, _ in _MEASURES)])
+        rows += [
+            [f"{name}, {what}", "", tau, diff, "", ""] for what, tau, diff in tell_baselines(of["baselines"], _share)
+        ]
+        if shared := tell_shared_prompts(name, of):
+            notes.append(h("li", said(shared)))
     return h(
         "div",
         table("Accuracy", ["Dimension", "Pairs", *(title for _, title, _ in _MEASURES)], rows),
@@ -85,22 +100,36 @@ def _published(figures: Json) -> list[Node]:
     known = figures.get("published")
     if not known:
         return []
-    main = figures["accuracy"][figures["main"]]
-    rows = [[name, f"{100 * tau:.1f}", f"{100 * diff:.1f}"] for name, (tau, diff) in known["models"].items()]
-    rows.append(["This run", _share(main["tau"]), _share(main["diff"])])
-    source = h("p", "Published figures: ", said(str(known["source"])), class_="quiet")
-    return [h("h2", "Beside the published table"), table("Published", ["Model", "tau", "diff"], rows), source]
+    found: list[Node] = [h("h2", "Beside the published table")]
+    if known["models"]:
+        rows = [[name, f"{100 * tau:.1f}", f"{100 * diff:.1f}"] for name, (tau, diff) in known["models"].items()]
+        if own := figures["accuracy"].get("OA"):
+            rows.append(["This run", _share(own["tau"]), _share(own["diff"])])
+        if whole := figures["baselines"].get("OA"):
+            rows += [
+                [f"{what}, all {whole['pairs']} pairs", *shares] for what, *shares in tell_baselines(whole, _share)
+            ]
+        found.append(table("Published", ["Model", "tau", "diff"], rows))
+        found.append(h("p", "Published figures: ", said(str(known["source"])), class_="quiet"))
+    if others := tell_other_splits(figures):
+        found.append(h("p", said(others)))
+    return found
+
+
+def _part(name: str, of: Json) -> list[str]:
+    """A part's row: its accuracy, and the baselines as "tau / diff"."""
+    baselines = tell_part_baselines(of["baselines"], _value)
+    return [name, str(of["pairs"]), _share(of["tau"]), _share(of["diff"]), *baselines]
 
 
 def _parts(figures: Json) -> list[Node]:
-    rows = [[str(of["name"]), str(of["pairs"]), _share(of["tau"]), _share(of["diff"])] for of in figures["subsets"]]
+    rows = [_part(str(of["name"]), of) for of in figures["subsets"]]
     units = {"clip": "s", "prompt": "characters"}
     for kind, bands in figures["bands"].items():
         for band in bands:
-            name = f"{kind}: {band['low']:g} to {band['high']:g} {units.get(kind, '')}"
-            rows.append([name, str(band["pairs"]), _share(band["tau"]), _share(band["diff"])])
-    rows += [[str(of["name"]), str(of["pairs"]), _share(of["tau"]), _share(of["diff"])] for of in figures["groups"]]
-    return [table("By part", ["Part", "Pairs", "tau", "diff"], rows)]
+            rows.append(_part(f"{kind}: {band['low']:g} to {band['high']:g} {units.get(kind, '')}", band))
+    rows += [_part(str(of["name"]), of) for of in figures["groups"]]
+    return [table("By part", ["Part", *_PART], rows)]
 
 
 def _plots(figures: Json) -> list[Node]:
@@ -136,8 +165,8 @@ def _order(figures: Json) -> list[Node]:
     if figures["orders"]:
         orders = cast("dict[str, dict[str, Any]]", figures["orders"])
         named = [(name, orders[name]) for name in ("given", "swapped", "averaged") if name in orders]
-        rows = [[name, str(of["pairs"]), _share(of["tau"]), _share(of["diff"])] for name, of in named]
-        found.append(table("By order", ["Order", "Pairs", "tau", "diff"], rows))
+        rows = [_part(name, of) for name, of in named]
+        found.append(table("By order", ["Order", *_PART], rows))
         if effect := figures["orders"].get("effect"):
             points = [f"{100 * effect[part]:+.1f}".replace("-", "−") for part in ("tau", "low", "high")]
             change = f"{points[0]} points ({points[1]} to {points[2]})"
@@ -204,9 +233,11 @@ def _share(share: Any) -> str:
     of = cast("dict[str, Any]", share)
     if of.get("value") is None:
         return "–"
-    low, high = of.get("clustered") or (of.get("low"), of.get("high"))
-    told = f"{100 * of['value']:.1f}"
-    return told if low is None or high is None else f"{told}\u00a0 ({100 * low:.1f} to {100 * high:.1f})"
+    return f"{_value(of)}\u00a0 ({100 * of['low']:.1f} to {100 * of['high']:.1f})"
+
+
+def _value(share: Json) -> str:
+    return "–" if share["value"] is None else f"{100 * share['value']:.1f}"
 
 
 def _plain(title: str, values: Any) -> Element:
