@@ -214,6 +214,7 @@ def test_baselines_by_hand(tmp_path: Path, many_clips: list[Path], store: Store)
     shown = shown_of(asked)
     assert re.search(r"^  always tie +33\.3 \(6\.1-79\.2\) +0\.0 \(0\.0-65\.8\)$", shown, re.MULTILINE)
     assert re.search(r"^  commonest answer +33\.3 \(6\.1-79\.2\) A +50\.0 \(9\.5-90\.5\) A$", shown, re.MULTILINE)
+    assert re.search(r"^  always tie, all 6 pairs +33\.3 \(", shown, re.MULTILINE)
     assert re.search(r"^ORDER +PAIRS +TAU +DIFF +ALWAYS TIE +COMMONEST$", shown, re.MULTILINE)
     assert re.search(r"^averaged +3 .* 33\.3 / 0\.0 +33\.3 / 50\.0$", shown, re.MULTILINE)
 
@@ -244,6 +245,7 @@ def test_always_a_tie_is_the_score_to_beat_of_a_set_of_ties(tmp_path: Path, stor
     shown = shown_of(Asked(tmp_path, store, []))
     assert "MJ-Bench-Video, split test: 0 of 1077 pairs judged, 1077 failed" in shown
     assert re.search(r"^VR-Thinker 7B +67\.3 +75\.6$", shown, re.MULTILINE)
+    assert re.search(r"^  always tie, all 1077 pairs +89\.0 \(87\.0-90\.8\) +0\.0 \(", shown, re.MULTILINE)
     assert re.search(r"^always tie, all 1077 pairs +89\.0 \(87\.0-90\.8\) +0\.0 \(", shown, re.MULTILINE)
     assert re.search(r"^commonest answer, all 1077 pairs +89\.0 \(.*\) tie +50\.8 \(.*\) A$", shown, re.MULTILINE)
 
@@ -493,6 +495,9 @@ def test_the_command_with_the_bundled_judge(tmp_path: Path, capfd: pytest.Captur
         (["nowhere"], 2, "There is no set 'nowhere'"),
         (["pairs.csv", "--pull"], 2, "--pull fetches a set by its name"),
         (["genai-bench", "--jobs", "2"], 2, "--backend URL"),
+        (["genai-bench", "--split", "test"], 2, "vrt-lite eval genai-bench --split test --pull"),
+        (["genai-bench", "--split", "unifiedreward"], 2, "Give a copy with --from FOLDER."),
+        (["genai-bench", "--split", "dev"], 2, "known are test_v1, test, unifiedreward"),
         (["genai-bench", "--from", str(EXAMPLES)], 2, "not laid out as GenAI-Bench"),
     ],
 )
@@ -516,3 +521,19 @@ def test_a_set_whose_clips_are_all_missing_ends_with_a_status(
     assert status == 3
     assert "failed: 5 missing clip" in out
     assert "--from FOLDER" in err.splitlines()[-1]
+
+
+def test_a_split_is_asked_for_on_the_command_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    command = [
+        "eval",
+        "genai-bench",
+        "--from",
+        str(HERE / "sets" / "genai-bench"),
+        "--store",
+        str(tmp_path / "s"),
+        "-q",
+    ]
+    for option, split, compared in (([], "test_v1", 0), (["--split", "test"], "test", 6)):
+        assert run([*command, *option, "--json"]) == 3  # the clips are not there
+        figures = json.loads(capfd.readouterr().out)
+        assert (figures["split"], len(figures["published"]["models"])) == (split, compared)

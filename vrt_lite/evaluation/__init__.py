@@ -1,8 +1,8 @@
 """Evaluation: a judge held to a labelled preference set.
 
 `tables` and `layouts` read a set, `sets` finds it, `clips` finds its clips, `fetching` brings it from the hub;
-`evaluate` has it judged and keeps a `Case` a pair in the run; `metrics` and `figures` count; `summary` and `plots`
-show. The shape of `run.about["figures"]` is drawn in `figures`. Importing does no work.
+`evaluate` has it judged and keeps a `Case` a pair in the run; `metrics` and `figures` count; `wording`, `summary` and
+`plots` show. The shape of `run.about["figures"]` is drawn in `figures`. Importing does no work.
 """
 
 from __future__ import annotations

@@ -262,7 +262,7 @@ def splits_of(name: str | None = None, split: str | None = None) -> tuple[Layout
     known = [layout for layout in LAYOUTS if name in (None, layout.name)]
     found = tuple(layout for layout in known if split in (None, layout.split))
     if not found:
-        choice = ", ".join(layout.split for layout in known)
+        choice = ", ".join(dict.fromkeys(layout.split for layout in known))
         raise UsageError(f"{name or 'No known set'} has {'no' if name else 'a'} split {split!r}; known are {choice}.")
     return found
 

@@ -18,6 +18,7 @@ from vrt_lite.evaluation.wording import (
     tell_other_splits,
     tell_part_baselines,
     tell_shared_prompts,
+    tell_table_baselines,
 )
 
 _NAMES: Final = {"OA": "overall", "TA": "alignment (TA)", "VQ": "visual quality (VQ)", "MQ": "motion quality (MQ)"}
@@ -47,7 +48,7 @@ def show_figures(figures: Mapping[str, Any], *, stream: TextIO) -> None:
     rows: list[list[str]] = []
     for key, of in accuracy.items():
         rows.append([_NAMES[key], str(of["pairs"]), *(_share(of[name]) for name, _ in _MEASURES)])
-        rows += [[f"  {name}", "", tau, diff, "", ""] for name, tau, diff in tell_baselines(of["baselines"], _share)]
+        rows += [[f"  {name}", "", tau, diff, "", ""] for name, tau, diff in tell_baselines(figures, key, _share)]
     _table(stream, ["ACCURACY %", "PAIRS", *(title for _, title in _MEASURES)], rows)
     _lines(stream, _notes(figures))
     if cut := _cuts(figures):
@@ -160,10 +161,7 @@ def _published(figures: Mapping[str, Any]) -> list[list[str]]:
     part = "" if pairs["judged"] == pairs["chosen"] else f", {pairs['judged']} pairs"
     if own:
         rows.append([f"this run{part}", _share(own["tau"]), _share(own["diff"])])
-    if whole := figures["baselines"].get("OA"):
-        rows += [
-            [f"{name}, all {whole['pairs']} pairs", tau, diff] for name, tau, diff in tell_baselines(whole, _share)
-        ]
+    rows += [list(row) for row in tell_table_baselines(figures, "OA", _share)]
     return rows
 
 

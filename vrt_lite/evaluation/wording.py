@@ -36,8 +36,25 @@ def tell_shared_prompts(name: str, of: Figures) -> str:
     )
 
 
-def tell_baselines(of: Figures, share: Callable[[Figures], str]) -> list[tuple[str, str, str]]:
-    """Both baselines as name, tau and diff, the commonest answers named; `share` words a share."""
+def tell_baselines(figures: Figures, key: str, share: Callable[[Figures], str]) -> list[tuple[str, str, str]]:
+    """A dimension's baselines as name, tau and diff: of the judged pairs, and of the whole table if those are others.
+
+    `share` words a share.
+    """
+    own = figures["accuracy"][key]["baselines"]
+    whole = tell_table_baselines(figures, key, share)
+    found = _tell(own, share) if own["pairs"] else []
+    return found if whole and figures["baselines"][key]["pairs"] == own["pairs"] else [*found, *whole]
+
+
+def tell_table_baselines(figures: Figures, key: str, share: Callable[[Figures], str]) -> list[tuple[str, str, str]]:
+    """A dimension's baselines on all labelled pairs of the table, judged or not; none if its labels are not known."""
+    of: Figures | None = figures["baselines"].get(key)
+    return [(f"{name}, all {of['pairs']} pairs", tau, diff) for name, tau, diff in _tell(of, share)] if of else []
+
+
+def _tell(of: Figures, share: Callable[[Figures], str]) -> list[tuple[str, str, str]]:
+    """Both baselines; the commonest answers are named."""
     tie, commonest = of["tie"], of["commonest"]
     told = {name: share(found) for name, found in commonest.items()}
     named = {n: f"{told[n]} {_ANSWERS[found['answer']]}" if found["of"] else told[n] for n, found in commonest.items()}

@@ -17,6 +17,7 @@ from vrt_lite.evaluation.wording import (
     tell_other_splits,
     tell_part_baselines,
     tell_shared_prompts,
+    tell_table_baselines,
 )
 from vrt_lite.report.gather import Material, Overview
 from vrt_lite.report.nodes import Content, Element, Node, h, said
@@ -84,9 +85,7 @@ def _accuracy(figures: Json) -> Element:
     for key, of in cast("dict[str, dict[str, Any]]", figures["accuracy"]).items():
         name = _NAMES.get(key, key)
         rows.append([name, str(of["pairs"]), *(_share(of.get(measure)) for measure, _, _ in _MEASURES)])
-        rows += [
-            [f"{name}, {what}", "", tau, diff, "", ""] for what, tau, diff in tell_baselines(of["baselines"], _share)
-        ]
+        rows += [[f"{name}, {what}", "", tau, diff, "", ""] for what, tau, diff in tell_baselines(figures, key, _share)]
         if shared := tell_shared_prompts(name, of):
             notes.append(h("li", said(shared)))
     return h(
@@ -105,10 +104,7 @@ def _published(figures: Json) -> list[Node]:
         rows = [[name, f"{100 * tau:.1f}", f"{100 * diff:.1f}"] for name, (tau, diff) in known["models"].items()]
         if own := figures["accuracy"].get("OA"):
             rows.append(["This run", _share(own["tau"]), _share(own["diff"])])
-        if whole := figures["baselines"].get("OA"):
-            rows += [
-                [f"{what}, all {whole['pairs']} pairs", *shares] for what, *shares in tell_baselines(whole, _share)
-            ]
+        rows += [list(row) for row in tell_table_baselines(figures, "OA", _share)]
         found.append(table("Published", ["Model", "tau", "diff"], rows))
         found.append(h("p", "Published figures: ", said(str(known["source"])), class_="quiet"))
     if others := tell_other_splits(figures):
