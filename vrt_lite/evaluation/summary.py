@@ -200,7 +200,8 @@ def _table(stream: TextIO, headings: Sequence[str], rows: Sequence[Sequence[str]
     if stream.isatty() and sum(widths) + 4 * len(widths) > shutil.get_terminal_size().columns:
         for row in rows:
             named = zip(headings[1:], row[1:], strict=True)
-            _lines(stream, [row[0], *(f"  {heading.lower()} {cell}" for heading, cell in named if cell)])
+            inner = " " * (len(row[0]) - len(row[0].lstrip()) + 2)
+            _lines(stream, [row[0], *(f"{inner}{heading.lower()} {cell}" for heading, cell in named if cell)])
     else:
         show_table(headings, rows, stream=stream)
     stream.write("\n")
