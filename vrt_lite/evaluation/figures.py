@@ -21,8 +21,9 @@ null of no pairs; low and high are its 95 % interval. Shares are 0 to 1. KEY is 
     cost       {judgements, tool_rate: SHARE, recommended: SHARE, rounds, calls, seconds, tokens:
                {mean, median, p95}, rounds_histogram: {"1": n, …}}: a judgement is one pair in one order
     position   {verdicts: SHARE, labels: SHARE}: of those that are no tie, those for the video shown first
-    orders     null, or {given, swapped: {pairs, tau, diff}, and for "both": averaged: {pairs, tau, diff},
-               effect: {pairs, tau, low, high} (swapped - given), disagree: {KEY: SHARE}}
+    orders     null, or {given, swapped: {pairs, tau, diff}, and for "both": averaged: {pairs, tau, diff,
+               undecided}, effect: {pairs, tau, low, high} (swapped - given), disagree: {KEY: SHARE}}. `undecided`
+               counts pairs whose orders name opposite winners: no verdict there is right
     failures   {counts: {kind: n}, first: [{row, name, order, kind, why}]}: at most 200 are named
     published  {source, models: {name: [tau, diff]}}, null for other sets
 """
@@ -37,7 +38,7 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any, Final
 
-from vrt_lite.evaluation.cases import Case, Orders, averaged
+from vrt_lite.evaluation.cases import UNDECIDED, Case, Orders, averaged
 from vrt_lite.evaluation.layouts import KEYS
 from vrt_lite.evaluation.metrics import Share, calibrated, clustered, diff, mean_interval, repeat, share, sign, tau
 from vrt_lite.evaluation.published import published, source
@@ -248,7 +249,9 @@ def _orders(cases: Sequence[Case], key: str) -> dict[str, Any]:
     both = [(one, other) for one, other in pairs if not one.failure and not other.failure]
     if not pairs:
         return found
-    found["averaged"] = _both([averaged(one, other) for one, other in pairs], key)
+    means = [averaged(one, other) for one, other in pairs]
+    undecided = sum(key in case.labels and case.winners.get(key) == UNDECIDED for case in means)
+    found["averaged"] = {**_both(means, key), "undecided": undecided}
     kept = [(one, other) for one, other in both if key in one.labels]
     change = [_right(other, key) - _right(one, key) for one, other in kept]
     low, high = mean_interval(change, [one.prompt for one, _ in kept])
