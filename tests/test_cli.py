@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -13,9 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import av
+import chat_server
 import clips
 import jsonschema
 import pytest
+from chat_server import Act, serving
+from judgements import sure
 
 from vrt_lite.api import LONGEST_PROMPT, Judge
 from vrt_lite.backends.scripted import ScriptedBackend
@@ -90,6 +94,62 @@ def test_json_follows_the_schema_and_says_what_was_seen(capfd: pytest.CaptureFix
     rounds = order["rounds"]
     assert judgement["counters"]["frames_encoded"] == sum(len(r["frames"]) for r in rounds)
     assert judgement["counters"]["tokens_reused"] == rounds[0]["tokens_in"] + rounds[0]["tokens_out"]
+
+
+def leaning(first: float, second: float) -> Act:
+    """A server's reply that names the video shown first, with these chances of it and of the other."""
+    text = "<think>T</think><final answer>TA=1, VQ=1, MQ=1, OA=1</final answer>"
+    rest = 1 - first - second
+    return chat_server.says(
+        text, odds={"1": [(digit, math.log(p)) for digit, p in (("1", first), ("2", second), ("0", rest))]}
+    )
+
+
+def test_orders_that_disagree_name_no_winner(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("VRT_LITE_API_KEY", raising=False)
+    # Video 1: (0.74 + 0.38) / 2 in the mean, video 2: (0.22 + 0.58) / 2.
+    with serving(leaning(0.74, 0.22), leaning(0.58, 0.38), leaning(0.74, 0.22), leaning(0.58, 0.38)) as server:
+        judge = ("--backend", server.url, "--both-orders", "--no-cache")
+        status, out, _ = compare(capfd, A, B, *PROMPT, *judge, "--sheet", str(tmp_path / "sheet.png"))
+        told = judged(capfd, A, B, *PROMPT, *judge)
+    assert status == 0
+    lines = out.splitlines()
+    assert lines[:4] == [
+        "overall: undecided, leans to video 1 (0.56) [final]",
+        *(f"{key}: undecided, leans to video 1 (0.56)" for key in ("TA", "VQ", "MQ")),
+    ]
+    assert "star.mp4" not in out
+    assert "orders disagree: TA, VQ, MQ, OA" in lines
+    overall = told["verdict"]["overall"]
+    assert (overall["winner"], overall["undecided"], overall["leans"]) == (0, True, 1)
+    assert overall["probabilities"] == pytest.approx({"tie": 0.04, "1": 0.56, "2": 0.4})
+    assert [order["verdict"]["overall"]["winner"] for order in told["orders"]] == [1, 2]
+    assert told["disagreements"] == ["TA", "VQ", "MQ", "OA"]
+
+    report = tmp_path / "report.html"
+    for version, forget in ((2, ()), (1, ("undecided", "leans"))):
+        older = {**told, "schema_version": version, "verdict": {**told["verdict"], "overall": {**overall}}}
+        for field in forget:  # what an earlier version said of the same pair
+            del older["verdict"]["overall"][field]
+            older["verdict"]["overall"]["winner"] = 1
+        (tmp_path / "ab.json").write_text(json.dumps(older))
+        assert run(["report", str(tmp_path / "ab.json"), "-o", str(report), "--overwrite"]) == 0
+        page = report.read_text(encoding="utf-8")
+        assert '<h1 class="tie" tabindex="-1">Undecided, leans to video 1 (0.56)</h1>' in page
+        assert "is better" not in page.partition("<h1")[2]
+
+
+def test_without_probabilities_orders_that_disagree_lean_to_neither(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VRT_LITE_API_KEY", raising=False)
+    with serving(chat_server.says(sure().text)) as server:
+        told = judged(capfd, A, B, *PROMPT, "--backend", server.url, "--both-orders")
+    assert told["verdict"]["overall"] == {"winner": 0, "undecided": True, "leans": 0, "probabilities": None}
+    tie = {"winner": 0, "undecided": False, "leans": None, "probabilities": None}
+    assert told["verdict"]["dimensions"]["TA"] == tie
 
 
 def test_both_orders_mirror_when_the_clips_are_exchanged(capfd: pytest.CaptureFixture[str]) -> None:

@@ -167,6 +167,22 @@ def test_orders_that_disagree_are_told() -> None:
     assert "8 frames in 1 + 1 rounds (both orders)" in out
 
 
+@pytest.mark.parametrize("width", [40, 66, 88])
+def test_opposite_winners_are_no_win(width: int) -> None:
+    unsure = (0.1, 0.3, 0.6)
+    told = judgement([with_odds(FINAL, TIED, TWO, ONE, TWO)], [with_odds(FINAL, TIED, TWO, ONE, unsure)])
+    assert verdict_lines(told)[:4] == [
+        "overall: undecided, leans to video 2 (0.61) [final]",
+        "TA: tie 0.81",
+        "VQ: undecided",
+        "MQ: undecided",
+    ]
+    out = flat(panel(told, width))
+    assert "Undecided, leans to video 2 (0.61)" in out
+    assert "is better" not in out
+    assert "A tie" not in out
+
+
 def test_names_that_are_alike_become_paths() -> None:
     lines = verdict_lines(judgement([sure()], names=("one/x.mp4", "two/x.mp4")))
     assert lines[0] == f"overall: video 2 ({Path('two/x.mp4')}) 0.93 [final]"

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from vrt_lite.judge import Round
 from vrt_lite.protocol import tags
 from vrt_lite.protocol.frames import FrameRef
-from vrt_lite.protocol.verdict import Preference, Verdict
+from vrt_lite.protocol.verdict import Verdict
 from vrt_lite.sampled import Workspace
 
 if TYPE_CHECKING:
     from vrt_lite.video import ClipInfo
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 STAGES = ("load", "decode", "resize", "vision", "prefill", "generate", "other")
 
 
@@ -95,7 +95,7 @@ class Judgement:
 
     @property
     def winner(self) -> int:
-        """1 or 2 for the better video overall, 0 for a tie."""
+        """1 or 2 for the better video overall; 0 for a tie, and if `verdict.overall.undecided`."""
         return self.verdict.overall.winner
 
     @property
@@ -225,17 +225,10 @@ def _clip(clip: JudgedClip) -> dict[str, Any]:
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:
-    preferences = {key: _preference(p) for key, p in verdict.preferences.items()}
+    preferences = {key: p.to_json() for key, p in verdict.preferences.items()}
     return {
         "source": verdict.source,
         "confidence": verdict.confidence,
         "overall": preferences.pop(tags.OVERALL),
         "dimensions": preferences,
     }
-
-
-def _preference(preference: Preference) -> dict[str, Any]:
-    odds = preference.odds
-    names = ("tie", "1", "2")
-    probabilities = None if odds is None else dict(zip(names, (round(p, 9) for p in odds), strict=True))
-    return {"winner": preference.winner, "probabilities": probabilities}

@@ -21,11 +21,11 @@ from PIL import Image, ImageDraw, ImageFont
 from vrt_lite.errors import UsageError
 from vrt_lite.protocol.frames import FrameRef
 from vrt_lite.protocol.tags import DIMENSIONS, OVERALL
+from vrt_lite.protocol.verdict import Preference, describe
 
 if TYPE_CHECKING:
     from vrt_lite.interfaces import FrameStore
     from vrt_lite.judgement import Judgement
-    from vrt_lite.protocol.verdict import Preference
 
 _PAPER, _INK, _FAINT, _LINE = "#fbfaf8", "#1f2328", "#6b7280", "#d9d6d0"
 _COLOURS = (_FAINT, "#0b7285", "#a61e6d")
@@ -192,10 +192,13 @@ def _preference(
     x, y = at
     _write_text(draw, (x, y), name, unit, _FAINT, width)
     winner, odds = preference.winner, preference.odds
-    result = f"Video {winner}" if winner else "Tie"
-    # A tie may be a dead heat of two orders that disagree, and itself be improbable.
-    share = f"  {odds[winner]:.0%}" if odds and odds[winner] == max(odds) else ""
-    _write_text(draw, (x, y + round(1.5 * unit)), result + share, round(1.3 * unit), _COLOURS[winner], width)
+    words = describe(preference)
+    lines = f"{words[0].upper()}{words[1:]}".split(", ")
+    if not preference.undecided and odds and odds[winner] == max(odds):  # a dead heat's tie may be improbable
+        lines[0] += f"  {odds[winner]:.0%}"
+    for place, line in enumerate(lines):
+        size = round((1.3 if len(lines) == 1 else 1.0) * unit)
+        _write_text(draw, (x, y + round(1.5 * unit) + place * size), line, size, _COLOURS[winner], width)
     top, bottom = y + round(3.5 * unit), y + 4 * unit
     if odds:
         draw.rectangle((x, top, x + width - 1, bottom), _LINE)

@@ -368,9 +368,10 @@ def test_both_orders_and_their_effect(tmp_path: Path, many_clips: list[Path], st
     assert orders["effect"]["tau"] == pytest.approx(-1 / 6)
     assert orders["effect"]["low"] <= -1 / 6 <= orders["effect"]["high"]
     assert parts(orders["disagree"]["OA"]) == (3, 6)
-    # Averaged, without probabilities: 4 is B against A, 5 tie against B, 6 B against tie: dead heats, so ties.
-    # Right: 1, 3, 4.
-    assert parts(orders["averaged"]["tau"]) == (3, 6)
+    # Averaged, without probabilities: 4 is B against A, undecided, which no label is, though it is a tie; 5 tie against
+    # B and 6 B against tie are ties. Right: 1, 3.
+    assert parts(orders["averaged"]["tau"]) == (2, 6)
+    assert orders["averaged"]["undecided"] == 1
 
 
 def test_a_random_order_is_the_seeds(tmp_path: Path, many_clips: list[Path], store: Store) -> None:

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vrt_lite.protocol.messages import Odds
 from vrt_lite.protocol.tags import KEYS, Answer, Choice, parse
-from vrt_lite.protocol.verdict import TIE, Preference, Verdict, average, disagreements, from_marks
+from vrt_lite.protocol.verdict import TIE, Preference, Verdict, average, describe, disagreements, from_marks, join
 
 WEIGHTS = st.tuples(*[st.floats(0.001, 1.0)] * 3)
 
@@ -37,17 +38,65 @@ def test_averaging_mirrors_exactly(first: Verdict, second: Verdict) -> None:
     assert straight.mirrored() == exchanged
 
 
-def test_a_judge_that_always_prefers_the_first_shown_gets_a_tie() -> None:
+@given(VERDICTS, VERDICTS)
+def test_two_orders_are_undecided_if_and_only_if_they_name_opposite_winners(first: Verdict, second: Verdict) -> None:
+    both = average(first, second)
+    for key, own in both.preferences.items():
+        named = {first.preferences[key].winner, second.preferences[key].winner}
+        assert own.undecided == (named == {1, 2})
+        assert not own.undecided or own.winner == 0
+        if own.leans:
+            assert own.odds and own.odds[own.leans] > own.odds[3 - own.leans]
+        assert (own.odds is None) == (None in (first.preferences[key].odds, second.preferences[key].odds))
+
+
+def test_a_judge_that_always_prefers_the_first_shown_is_undecided() -> None:
     biased = with_overall(1, (0.02, 0.9, 0.08))
     both = average(biased, biased.mirrored())
-    assert both.overall.winner == 0
+    assert (both.overall.winner, both.overall.leans) == (0, 0)
     assert disagreements(biased, biased.mirrored()) == KEYS
 
 
-def test_the_surer_order_decides() -> None:
+def test_undecided_orders_lean_to_the_surer_one() -> None:
     both = average(with_overall(1, (0.0, 0.95, 0.05)), with_overall(2, (0.0, 0.45, 0.55)))
-    assert both.overall.winner == 1
+    assert (both.overall.winner, both.overall.leans) == (0, 1)
     assert both.overall.odds == (0.0, (0.95 + 0.45) / 2, (0.05 + 0.55) / 2)
+    assert both.mirrored().overall.leans == 2
+    # A tie that is likelier than either winner changes nothing of that.
+    assert join(Preference(1, (0.45, 0.5, 0.05)), Preference(2, (0.48, 0.03, 0.49))).leans == 2
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "winner"),
+    [
+        ((0, (0.5, 0.45, 0.05)), (1, (0.1, 0.8, 0.1)), 1),
+        ((0, (0.9, 0.05, 0.05)), (1, (0.4, 0.5, 0.1)), 0),
+        ((0, None), (0, None), 0),
+        ((1, None), (1, (0.1, 0.8, 0.1)), 1),
+        ((2, None), (2, None), 2),
+        ((0, None), (1, (0.1, 0.8, 0.1)), 0),
+        ((0, None), (2, None), 0),
+    ],
+)
+def test_a_tie_beside_a_winner_is_what_is_likelier(
+    first: tuple[Choice, Odds | None], second: tuple[Choice, Odds | None], winner: Choice
+) -> None:
+    one, other = Preference(*first), Preference(*second)
+    assert join(one, other) == join(other, one)
+    assert (join(one, other).winner, join(one, other).undecided) == (winner, False)
+
+
+@pytest.mark.parametrize("odds", [None, (0.1, 0.2, 0.7), (0.0, 0.0, 0.0)])
+def test_without_probabilities_of_both_orders_none_are_made_up(odds: Odds | None) -> None:
+    assert join(Preference(1), Preference(2, odds)) == Preference(0, None, 0)
+
+
+def test_a_choice_in_words() -> None:
+    leaning = Preference(0, (0.03, 0.57, 0.4), 1)
+    assert describe(leaning) == "undecided, leans to video 1 (0.57)"
+    assert describe(leaning.mirrored(), ("a.mp4", "b.mp4")) == "undecided, leans to b.mp4 (0.57)"
+    told = [describe(Preference(0, None, 0)), describe(Preference(0)), describe(Preference(2))]
+    assert told == ["undecided", "tie", "video 2"]
 
 
 def test_odds_are_those_at_the_digits() -> None:

@@ -13,11 +13,12 @@ from judgements import with_odds
 from vrt_lite.api import Judge
 from vrt_lite.display.contest import PlainBoard
 from vrt_lite.errors import NoVerdictError
-from vrt_lite.interfaces import FrameStore, Observe, Sampling
+from vrt_lite.interfaces import Backend, FrameStore, Observe, Sampling
 from vrt_lite.protocol.frames import FrameRef
 from vrt_lite.protocol.messages import Conversation, Reply
 
 SIZE = (56, 56)
+GREY = 35.0
 CHOICES = {0: (0.8, 0.1, 0.1), 1: (0.1, 0.8, 0.1), 2: (0.1, 0.1, 0.8)}
 
 
@@ -56,7 +57,27 @@ class Brightness:
         return with_odds(text, CHOICES[0], CHOICES[choice], CHOICES[0], CHOICES[choice])
 
 
-def judge_of(backend: Brightness) -> Judge:
+class Honest:
+    """Knows how good a clip is by its brightness, `GREY` greys a log odd, and gives honest probabilities.
+
+    It prefers the clip shown first by `first` log odds, and writes what is then likeliest. Alignment and motion are
+    ties.
+    """
+
+    def __init__(self, *, first: float) -> None:
+        self._first = first
+
+    def reply(self, conversation: Conversation, frames: FrameStore, *, sampling: Sampling, observe: Observe) -> Reply:
+        one, two = (float(picture.mean()) for picture in frames.pixels([FrameRef(0, 0), FrameRef(1, 0)]))
+        advantage = (one - two) / GREY + self._first
+        likely = np.exp([-1.0, advantage / 2, -advantage / 2])
+        tie, first, second = (likely / likely.sum()).tolist()
+        choice = int(np.argmax(likely))
+        text = f"<think>Light.</think>\n<final answer>TA=0, VQ={choice}, MQ=0, OA={choice}</final answer>"
+        return with_odds(text, CHOICES[0], (tie, first, second), CHOICES[0], (tie, first, second))
+
+
+def judge_of(backend: Backend) -> Judge:
     return Judge(backend=backend)
 
 

@@ -78,6 +78,7 @@ def test_a_folder_is_ranked_and_found_again(capfd: pytest.CaptureFixture[str], c
         "WON",
         "TIED",
         "LOST",
+        "UNDECIDED",
     ]
     assert lines[1].split()[:2] == ["1", "a.mp4"]
     assert lines[2].split()[:2] == ["2", "b.mp4"]

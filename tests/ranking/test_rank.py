@@ -10,8 +10,9 @@ from brightness import Brightness, judge_of, unwatched, write_grey, write_greys
 from clips import cut
 
 from vrt_lite.errors import UsageError, VideoError
+from vrt_lite.protocol.verdict import Preference
 from vrt_lite.ranking.entries import Group
-from vrt_lite.ranking.ladder import rank
+from vrt_lite.ranking.ladder import rank, to_json
 from vrt_lite.ranking.rank import Effort, Ranking, contests_of, left_out_of, rank_clips
 from vrt_lite.ranking.winners import copy_winners, file_name, winners
 from vrt_lite.runs.store import Store
@@ -101,18 +102,21 @@ def test_one_order_is_half_the_work_and_both_go_on_from_it(store: Store, tmp_pat
     assert ladder.judgements == 12
 
 
-def test_orders_that_disagree_are_a_tie_and_are_reported(store: Store, tmp_path: Path) -> None:
+def test_orders_that_disagree_are_undecided_and_are_reported(store: Store, tmp_path: Path) -> None:
     clips = group(write_greys(tmp_path, (100, 104, 200)))
     [ladder] = ranked(store, Brightness(near=10, biased=1), clips).ladders
     [pair] = [pair for pair in ladder.outcomes if pair.disagreements]
     assert (pair.i, pair.j, pair.disagreements) == (0, 1, ("VQ", "OA"))
-    assert pair.winners == {"TA": 0, "VQ": 0, "MQ": 0, "OA": 0}
+    assert pair.preferences["OA"] == Preference(0, pytest.approx((0.1, 0.45, 0.45)), 0)
+    assert not pair.preferences["TA"].undecided
+    told = next(pair for pair in to_json(ladder)["pairs"] if pair["disagreements"])
+    assert (told["winners"]["OA"], told["undecided"]) == (0, {"VQ": 0, "OA": 0})
     by_name = {ladder.clips[s.clip].name: s for s in ladder.standings}
     one, two = by_name["take 1.mp4"], by_name["take 2.mp4"]
-    assert (one.won, one.tied, one.lost) == (0, 1, 1)
+    assert (one.won, one.tied, one.lost, one.undecided) == (0, 0, 1, 1)
     assert one.ratings["OA"].strength == pytest.approx(two.ratings["OA"].strength)
     assert set(one.together) & set(two.together)
-    assert ladder.first.strength > 0, "the position's effect is of the answers as given"
+    assert ladder.first.strength > 0
 
 
 def test_the_budget_holds_over_all_groups_and_sessions(store: Store, tmp_path: Path) -> None:

@@ -13,10 +13,17 @@ FIRST = 0.5
 
 
 def vote(
-    rng: np.random.Generator, strength: np.ndarray, a: int, b: int, *, soft: bool = False, noise: float = 0.0
+    rng: np.random.Generator,
+    strength: np.ndarray,
+    a: int,
+    b: int,
+    *,
+    soft: bool = False,
+    noise: float = 0.0,
+    first: float = FIRST,
 ) -> Vote:
     """Clip a, shown first, against b. A soft vote is the odds themselves, off by `noise` in the log odds."""
-    d = strength[a] - strength[b] + FIRST + noise * rng.normal()
+    d = strength[a] - strength[b] + first + noise * rng.normal()
     odds = np.exp([TIE, d / 2, -d / 2])
     odds /= odds.sum()
     if not soft:
@@ -25,11 +32,16 @@ def vote(
 
 
 def round_robin(
-    rng: np.random.Generator, strength: np.ndarray, *, soft: bool = False, noise: float = 0.0
+    rng: np.random.Generator,
+    strength: np.ndarray,
+    *,
+    soft: bool = False,
+    noise: float = 0.0,
+    first: float = FIRST,
 ) -> dict[tuple[int, int], Vote]:
     """Both orders of every pair."""
     pairs = [order for pair in combinations(range(len(strength)), 2) for order in (pair, pair[::-1])]
-    return {(a, b): vote(rng, strength, a, b, soft=soft, noise=noise) for a, b in pairs}
+    return {(a, b): vote(rng, strength, a, b, soft=soft, noise=noise, first=first) for a, b in pairs}
 
 
 def tau(strength: np.ndarray, rated: tuple[float, ...]) -> float:

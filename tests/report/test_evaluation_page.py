@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from clips import write_clip
-from judgements import call, sure
+from judgements import FINAL, ONE, TIED, TWO, call, sure, with_odds
 from report.made import judged
 
 from vrt_lite.evaluation.cases import Case
@@ -19,14 +19,15 @@ from vrt_lite.runs.store import Run, Store
 
 
 def evaluation(store: Store, folder: Path, split: str = "test") -> Run:
-    """Three pairs in both orders: one as labelled, one whose orders disagree, one with a clip that is not there."""
+    """Three pairs in both orders: one as labelled, one that is undecided, one with a clip that is not there."""
     clips = [write_clip(folder / f"{n}.mp4", frames=20 + n, size=(56, 56)) for n in range(4)]
     run = store.begin(
         "set", kind="eval", about={"title": "GenAI-Bench", "model": "scripted", "left_out_rows": ["x: y"]}
     )
     cases: list[Case] = []
     other = "<think>T</think><final answer>TA=0, VQ=1, MQ=2, OA=1</final answer>"
-    for row, (a, b, swapped) in enumerate(((*clips[:2], other), (*clips[2:], sure()))):
+    unsure = with_odds(FINAL, TIED, TWO, ONE, (0.05, 0.225, 0.725))
+    for row, (a, b, swapped) in enumerate(((*clips[:2], other), (*clips[2:], unsure))):
         for order, shown, reply in (("given", (a, b), sure()), ("swapped", (b, a), swapped)):
             json = judged(list(shown), call(9, 57), reply)
             question = Question(*(clip["sha256"] for clip in json["inputs"]), "A fox runs.", "j")
@@ -65,6 +66,7 @@ def test_figures_stand_beside_the_published_ones(tmp_path: Path) -> None:
     assert re.search(r"commonest answer, all 3 pairs\|+66\.7\u00a0 \(20\.8 to 93\.9\) B\|", text)
     assert re.search(r"swapped\|+2\|.*\|0\.0 / 0\.0\|+100\.0 / 100\.0\|", text)
     assert "2 of 3 pairs judged, 1 failed; 1 rows broken." in text
+    assert "1 pair(s) are undecided, as the two orders name opposite winners: never right." in text
     assert re.search(r"pair &lt;2&gt; \(given\)\|+missing clip\|+&#x27;&lt;i&gt;.mp4&#x27; is not there", text)
     assert re.search(r"Exchanging changes tau by −50\.0 points \(.*\), over 2 pairs\.", text)
     assert page.count('src="data:image/png;base64,') >= 3
@@ -91,8 +93,10 @@ def test_each_pair_has_its_labels(tmp_path: Path, tabs: Callable[..., Any]) -> N
     page.get_by_role("heading", name="Video 2 is better").wait_for()
     assert page.get_by_text("People said: Overall: video 2").is_visible()
     page.go_back()
+    page.get_by_role("combobox").select_option("undecided")
+    assert rows.get_by_text("undecided, leans to 3.mp4 (0.58)", exact=False).count() == 1
     page.get_by_role("combobox").select_option("orders disagree")
     rows.get_by_role("link", name="2.mp4 and 3.mp4").click()
-    page.get_by_role("heading", name="the orders disagree").wait_for()
+    page.get_by_role("heading", name="Undecided, leans to video 2 (0.58)").wait_for()
     assert page.locator(".order").count() == 2
     tab.check_quiet()

@@ -8,10 +8,12 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from judgements import judgement, sure
+from judgements import FINAL, ONE, TIED, TWO, judgement, sure, with_odds
 from made import JUDGED, question
 
 from vrt_lite.cli import run as vrt_lite
@@ -131,6 +133,27 @@ def test_jsonl_has_the_whole_judgement(
     assert first["winners"]["OA"] == 2
     assert (failed["judgement"], failed["winners"], failed["error"]) == (None, {}, "No verdict: 1 round(s).")
     assert (hostile["number"], hostile["prompt"]) == (3, EVIL)
+
+
+def test_an_export_says_what_both_orders_come_to(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    one, other = question(0), replace(question(0), first=question(0).second, second=question(0).first)
+    unsure = with_odds(FINAL, TIED, TWO, ONE, (0.1, 0.3, 0.6))
+    with Store() as store:
+        run = store.begin("foxes", kind="rank", about={})
+        run.add(one, JUDGED)
+        run.add(other, judgement([unsure], names=("b.mp4", "a.mp4")).to_json())
+        run.add(question(1), JUDGED)
+    told: dict[str, list[dict[str, Any]]] = {}
+    for form, read in (("csv", rows), ("jsonl", lambda text: [json.loads(line) for line in text.splitlines()])):
+        said(capfd, "export", "foxes", "-o", str(tmp_path / f"foxes.{form}"))
+        told[form] = read((tmp_path / f"foxes.{form}").read_text(encoding="utf-8"))
+    assert [[row[f"{key} both orders"] for key in ("TA", "VQ", "MQ", "OA")] for row in told["csv"]] == [
+        ["tie", "undecided", "undecided", "undecided, leans to 2 (0.61)"],
+        ["tie", "undecided", "undecided", "undecided, leans to 1 (0.61)"],
+        ["", "", "", ""],
+    ]
+    both = [row["both_orders"] for row in told["jsonl"]]
+    assert [row and (row["OA"]["undecided"], row["OA"]["leans"]) for row in both] == [(True, 2), (True, 1), None]
 
 
 @pytest.mark.usefixtures("asked")

@@ -25,7 +25,7 @@ Exit status: 0 a verdict, 2 usage, 3 bad video, 4 model missing, corrupt or mism
 @click.argument("b", metavar="B")
 @prompted
 @judging
-@click.option("--both-orders", is_flag=True, help="Judge twice, exchanged, and average.")
+@click.option("--both-orders", is_flag=True, help="Judge twice, exchanged, and average; opposite winners: undecided.")
 @click.option("--json", "as_json", is_flag=True, help="Print the judgement as JSON.")
 @click.option(
     "--trace",

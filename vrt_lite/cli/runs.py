@@ -101,9 +101,10 @@ def export(run: str, *, output: Path, form: Format | None, overwrite: bool, stor
     vrt-lite export foxes -o - --format jsonl | head -1
 
     CSV: number; first and second (shown as video 1 and video 2); prompt; TA, VQ, MQ and OA (1, 2, or 0 for a tie);
-    "TA tie", "TA 1", "TA 2" and so on, the probabilities; source, rounds, calls, tokens, seconds; error, if there was
-    no verdict; the clips' sha256; the key. A text that a spreadsheet would take for a formula begins with an
-    apostrophe. JSONL: the same, and the whole judgement.
+    "TA tie", "TA 1", "TA 2" and so on, the probabilities; "TA both orders" and so on, what both orders of the pair come
+    to (1, 2, tie, or undecided, and which way it leans; empty without the other order); source, rounds, calls, tokens,
+    seconds; error, if there was no verdict; the clips' sha256; the key. A text that a spreadsheet would take for a
+    formula begins with an apostrophe. JSONL: the same, and the whole judgement.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     form = form or _format_of(output)
     from vrt_lite.display import safe  # noqa: PLC0415

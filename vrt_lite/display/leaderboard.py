@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from vrt_lite.display.escape import safe
 from vrt_lite.protocol.tags import DIMENSIONS, OVERALL
+from vrt_lite.protocol.verdict import describe
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from vrt_lite.display.glyphs import Glyphs
-    from vrt_lite.ranking.contest import Contestant
+    from vrt_lite.ranking.contest import Contestant, Outcome
     from vrt_lite.ranking.field import LeftOut
     from vrt_lite.ranking.ladder import Ladder, Rated, Standing
 
-_HEADINGS = ("RANK", "CLIP", "RATING", "LOW", "HIGH", "GROUP", *DIMENSIONS, "WON", "TIED", "LOST")
+_HEADINGS = ("RANK", "CLIP", "RATING", "LOW", "HIGH", "GROUP", *DIMENSIONS, "WON", "TIED", "LOST", "UNDECIDED")
 _MOST_LINES = 10
 _NARROW, _WIDE = 56, 80
 _SCALE = 16
@@ -71,7 +72,7 @@ def show_winners(
 def facts(ladder: Ladder) -> Iterator[str]:
     """What to know beside the places, a line each."""
     names = [clip.name for clip in ladder.clips]
-    pairs = [pair for pair in ladder.outcomes if pair.winners]
+    pairs = [pair for pair in ladder.outcomes if pair.preferences]
     yield f"judged: {len(pairs)} of {ladder.possible} pairs, {ladder.judgements} judgement(s)"
     groups = _together(ladder)
     if groups:
@@ -83,9 +84,9 @@ def facts(ladder: Ladder) -> Iterator[str]:
         yield _position(ladder.first)
     differing = [pair for pair in pairs if pair.disagreements]
     if differing:
-        yield f"orders disagree in {len(differing)} of {len(pairs)} pairs; each counts as a tie where they do"
-        said = [f"orders disagree: {names[p.i]} and {names[p.j]} on {', '.join(p.disagreements)}" for p in differing]
-        yield from _few(said)
+        undecided = sum(pair.preferences[OVERALL].undecided for pair in pairs)
+        yield f"orders disagree in {len(differing)} of {len(pairs)} pairs; {undecided} pairs are undecided overall"
+        yield from _few([_differing(pair, (names[pair.i], names[pair.j])) for pair in differing])
     if ladder.failures:
         why = next(error for pair in ladder.outcomes for error in pair.errors)
         yield f"warning: {ladder.failures} judgement(s) gave no verdict, for example: {why}"
@@ -154,6 +155,7 @@ def _cells(standing: Standing, ladder: Ladder) -> tuple[str, ...]:
         str(standing.won),
         str(standing.tied),
         str(standing.lost),
+        str(standing.undecided),
     )
 
 
@@ -175,6 +177,12 @@ def _position(first: Rated) -> str:
     odds, low, high = (math.exp(max(min(value, 20.0), -20.0)) for value in (first.strength, first.low, first.high))
     found = "no effect found" if low <= 1 <= high else "helps" if odds > 1 else "harms"
     return f"being shown first: {found} (odds x{odds:.2f}, 95 % {low:.2f} to {high:.2f})"
+
+
+def _differing(pair: Outcome, names: tuple[str, str]) -> str:
+    """A pair whose orders choose differently: on what, and what they come to overall."""
+    overall = f"; overall {describe(pair.preferences[OVERALL], names)}" if OVERALL in pair.disagreements else ""
+    return f"orders disagree: {' and '.join(names)} on {', '.join(pair.disagreements)}{overall}"
 
 
 def _left_out(left_out: Sequence[LeftOut]) -> Iterator[str]:

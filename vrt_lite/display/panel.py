@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -14,8 +14,9 @@ from rich.text import Text
 
 from vrt_lite.display.escape import safe
 from vrt_lite.display.glyphs import STYLES, Glyphs, glyphs_for
-from vrt_lite.display.plain import count_frames, name_clips, name_dimension, name_winner, say_recommended
+from vrt_lite.display.plain import count_frames, name_clips, name_dimension, say_recommended
 from vrt_lite.protocol.tags import DIMENSIONS, OVERALL
+from vrt_lite.protocol.verdict import describe
 
 if TYPE_CHECKING:
     from vrt_lite.judgement import Judgement
@@ -43,6 +44,8 @@ class VerdictPanel:
         names = [safe(name, encoding=encoding) for name in name_clips(judgement)]
         winner = judgement.winner
         headline = f"{_shorten(names[winner - 1], glyphs)} (video {winner}) is better" if winner else "A tie"
+        if judgement.verdict.overall.undecided:
+            headline = describe(judgement.verdict.overall).capitalize()
         head: list[RenderableType] = [Text(headline, f"bold {STYLES[winner]}" if winner else "bold")]
         if judgement.verdict.source == "recommended":
             head.append(Text(say_recommended(judgement), "yellow"))
@@ -66,7 +69,9 @@ def _preferences(judgement: Judgement, width: int, encoding: str, glyphs: Glyphs
         preference = judgement.verdict.preferences[key]
         style = "bold" if key == OVERALL else ""
         name = Text(safe(name_dimension(judgement, key), encoding=encoding), style, overflow="fold")
-        winner = Text(name_winner(preference), f"{STYLES[preference.winner]} {style}", no_wrap=True)
+        # What is undecided takes two lines, or no room would be left for the bar; its share stands beside that.
+        words = describe(replace(preference, odds=None)).replace(", ", ",\n")
+        winner = Text(words, f"{STYLES[preference.winner]} {style}", no_wrap=True)
         # Probabilities of a verdict without a model would look like something it said.
         rows.append((name, winner, None if judgement.verdict.source == "identical" else preference.odds))
     return _stacked(rows, width, glyphs) if width < _STACKED_BELOW else _side_by_side(rows, glyphs)

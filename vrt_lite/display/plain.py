@@ -14,10 +14,10 @@ from vrt_lite.display.escape import safe
 from vrt_lite.interfaces import Encoding, Event, Loading, Prefill, RoundBegan, RoundEnded, Wrote
 from vrt_lite.protocol.frames import FrameRef
 from vrt_lite.protocol.tags import DIMENSIONS, OVERALL
+from vrt_lite.protocol.verdict import Preference, describe
 
 if TYPE_CHECKING:
     from vrt_lite.judgement import Judgement
-    from vrt_lite.protocol.verdict import Preference
 
 _CONFIDENCE = ("low", "medium", "high", "very high", "confirmed")
 _OUTCOMES = {
@@ -87,10 +87,10 @@ def verdict_lines(judgement: Judgement, *, encoding: str = "utf-8") -> list[str]
     """The verdict in plain lines, each "key: value"; the first is the overall one."""
     verdict = judgement.verdict
     name = f" ({name_clips(judgement)[judgement.winner - 1]})" if judgement.winner else ""
-    overall = f"{name_winner(verdict.overall)}{name}{_share(verdict.overall)}"
+    overall = f"{describe(verdict.overall)}{name}{_share(verdict.overall)}"
     lines = [f"overall: {overall} [{verdict.source}]"]
     for key in DIMENSIONS:
-        lines.append(f"{key}: {name_winner(verdict.preferences[key])}{_share(verdict.preferences[key])}")
+        lines.append(f"{key}: {describe(verdict.preferences[key])}{_share(verdict.preferences[key])}")
     if judgement.disagreements:
         lines.append(f"orders disagree: {', '.join(judgement.disagreements)}")
     lines.append(f"rounds: {' + '.join(str(len(order.rounds)) for order in judgement.orders) or 0}")
@@ -114,13 +114,9 @@ def name_frames(order: int, frames: Sequence[FrameRef], separator: str) -> str:
     return separator.join(videos) or "no new frames"
 
 
-def name_winner(preference: Preference) -> str:
-    """One of: video 1, video 2, tie."""
-    return f"video {preference.winner}" if preference.winner else "tie"
-
-
 def _share(preference: Preference) -> str:
-    return f" {preference.odds[preference.winner]:.2f}" if preference.odds else ""
+    """The probability of what was chosen; the words for what is undecided give it already."""
+    return f" {preference.odds[preference.winner]:.2f}" if preference.odds and not preference.undecided else ""
 
 
 def name_clips(judgement: Judgement) -> tuple[str, str]:

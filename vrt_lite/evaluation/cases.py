@@ -9,15 +9,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal, cast
 
 from vrt_lite.evaluation.layouts import LabelledPair
 from vrt_lite.protocol.messages import Odds
-from vrt_lite.protocol.verdict import MIRROR, likeliest, mean_of, odds_of
+from vrt_lite.protocol.tags import Choice
+from vrt_lite.protocol.verdict import MIRROR, Preference, join
 
 Order = Literal["given", "swapped"]
 Orders = Literal["given", "swapped", "random", "both"]
 Failure = Literal["", "missing clip", "broken clip", "no verdict"]
+UNDECIDED: Final = -1
+"""The winner where both orders name opposite ones: equal to no label, so that it is never counted as right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,20 +87,18 @@ def mirrored(winners: Mapping[str, int], odds: Mapping[str, Odds | None]) -> tup
 
 
 def averaged(one: Case, other: Case) -> Case:
-    """Both orders of a pair in one: mean probabilities, the likeliest choice, a dead heat is a tie.
+    """Both orders of a pair in one, by the rule of `compare --both-orders` (vrt_lite.protocol.verdict.join).
 
-    As `compare --both-orders` does it (vrt_lite.protocol.verdict.average). If one order gave no verdict, the other's
-    stands; costs add up.
+    If one order gave no verdict, the other's stands; costs add up.
     """
     if one.failure or other.failure:
         return other if one.failure else one
     odds: dict[str, Odds | None] = {}
     winners: dict[str, int] = {}
     for key in one.winners:
-        a, b = one.odds.get(key), other.odds.get(key)
-        mean = mean_of(odds_of(one.winners[key], a), odds_of(other.winners[key], b))
-        odds[key] = None if a is None or b is None else mean
-        winners[key] = likeliest(mean)
+        joined = join(_preference(one, key), _preference(other, key))
+        odds[key] = joined.odds
+        winners[key] = UNDECIDED if joined.undecided else joined.winner
     return replace(
         one,
         winners=winners,
@@ -107,3 +108,7 @@ def averaged(one: Case, other: Case) -> Case:
         tokens=one.tokens + other.tokens,
         seconds=one.seconds + other.seconds,
     )
+
+
+def _preference(case: Case, key: str) -> Preference:
+    return Preference(cast("Choice", case.winners[key]), case.odds.get(key))

@@ -25,8 +25,9 @@ labelled.
     cost       {judgements, tool_rate: SHARE, recommended: SHARE, rounds, calls, seconds, tokens:
                {mean, median, p95}, rounds_histogram: {"1": n, …}}: a judgement is one pair in one order
     position   {verdicts: SHARE, labels: SHARE}: of those that are no tie, those for the video shown first
-    orders     null, or {given, swapped: {PART}, and for "both": averaged: {PART},
-               effect: {pairs, tau, low, high} (swapped - given), disagree: {KEY: SHARE}}
+    orders     null, or {given, swapped: {PART}, and for "both": averaged: {PART, undecided},
+               effect: {pairs, tau, low, high} (swapped - given), disagree: {KEY: SHARE}}. `undecided` counts pairs
+               whose orders name opposite winners: no verdict there is right
     failures   {counts: {kind: n}, first: [{row, name, order, kind, why}]}: at most 200 are named
     published  {source, models: {name: [tau, diff]}, other_splits}: figures on this very split, and of which other
                splits of the set there are some; null for other sets
@@ -45,7 +46,7 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any, Final
 
-from vrt_lite.evaluation.cases import Case, Orders, averaged
+from vrt_lite.evaluation.cases import UNDECIDED, Case, Orders, averaged
 from vrt_lite.evaluation.layouts import KEYS
 from vrt_lite.evaluation.metrics import Share, calibrated, commonest, diff, mean_interval, share, sign, tau
 from vrt_lite.evaluation.published import published
@@ -270,7 +271,9 @@ def _orders(cases: Sequence[Case], key: str) -> dict[str, Any]:
     both = [(one, other) for one, other in pairs if not one.failure and not other.failure]
     if not pairs:
         return found
-    found["averaged"] = _both([averaged(one, other) for one, other in pairs], key)
+    means = [averaged(one, other) for one, other in pairs]
+    undecided = sum(key in case.labels and case.winners.get(key) == UNDECIDED for case in means)
+    found["averaged"] = {**_both(means, key), "undecided": undecided}
     kept = [(one, other) for one, other in both if key in one.labels]
     change = [_right(other, key) - _right(one, key) for one, other in kept]
     low, high = mean_interval(change, [one.prompt for one, _ in kept])

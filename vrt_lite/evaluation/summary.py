@@ -148,6 +148,8 @@ def _effect(orders: Mapping[str, Any]) -> Iterator[str]:
             change = f"{100 * effect['tau']:+.1f} ({100 * effect['low']:+.1f} to {100 * effect['high']:+.1f})"
             yield f"effect of B first on tau: {change} points, over {effect['pairs']} pairs judged in both orders"
         disagree: Mapping[str, Any] = orders["disagree"]
+        if undecided := orders["averaged"].get("undecided"):
+            yield f"averaged, {undecided} pair(s) are undecided, as the orders name opposite winners: never right"
         yield "orders disagree, % of pairs: " + ", ".join(f"{key} {_share(of)}" for key, of in disagree.items())
     yield ""
 

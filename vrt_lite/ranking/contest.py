@@ -6,12 +6,11 @@ know where answers come from, how votes become ratings, and which pair is asked 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vrt_lite.protocol.tags import KEYS
-from vrt_lite.protocol.verdict import MIRROR, odds_of
+from vrt_lite.protocol.verdict import Preference, average, disagreements, odds_of
 from vrt_lite.ranking.votes import Vote
 from vrt_lite.runs.judged import Result
 
@@ -49,15 +48,15 @@ class Contest:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one pair i < j came to. Winners by key: 1 is i, 2 is j, 0 a tie; also where the orders disagree.
+    """What one pair i < j came to, both orders taken together: `preferences` by key, where 1 is i and 2 is j.
 
-    Empty `winners`: neither order gave a verdict. `judgements` are their keys in the store, the order (i, j) first;
-    "" is one that was not asked.
+    Without `preferences` neither order gave a verdict. `disagreements` are the keys on which they choose differently.
+    `judgements` are their keys in the store, the order (i, j) first; "" is one that was not asked.
     """
 
     i: int
     j: int
-    winners: dict[str, int]
+    preferences: Mapping[str, Preference]
     disagreements: tuple[str, ...]
     judgements: tuple[str, str]
     errors: tuple[str, ...]
@@ -66,34 +65,29 @@ class Outcome:
 def outcome(contest: Contest, i: int, j: int) -> Outcome:
     """Both orders of a pair taken together."""
     asked = [contest.answers.get((i, j)), contest.answers.get((j, i))]
-    given = [_winners(result, mirrored=bool(order)) for order, result in enumerate(asked) if result]
-    given = [winners for winners in given if winners]
-    differ = tuple(key for key in KEYS if len({winners[key] for winners in given}) > 1)
+    one, other = (result.verdict if result else None for result in asked)
+    other = other.mirrored() if other else None
+    verdict = average(one, other) if one and other else one or other
     return Outcome(
         i,
         j,
-        {key: 0 if key in differ else given[0][key] for key in KEYS} if given else {},
-        differ,
+        verdict.preferences if verdict else {},
+        disagreements(one, other) if one and other else (),
         (asked[0].key if asked[0] else "", asked[1].key if asked[1] else ""),
         tuple(result.error for result in asked if result and result.error),
     )
 
 
-def votes(contest: Contest, outcomes: Sequence[Outcome], key: str, *, as_given: bool = False) -> list[Vote]:
-    """What the pairs say of one key: soft preferences where the judge gave them.
+def votes(contest: Contest, key: str) -> list[Vote]:
+    """What the judgements say of one key, each order as given: soft preferences where the judge gave them.
 
-    Orders that disagree are ties, both of them, unless the votes are wanted `as_given`, for the position's sake.
+    The ratings know which clip was shown first and fit what that is worth, so nothing is taken from a pair whose orders
+    disagree.
     """
     found: list[Vote] = []
-    for pair in outcomes:
-        for a, b in ((pair.i, pair.j), (pair.j, pair.i)):
+    for i, j in contest.pairs():
+        for a, b in ((i, j), (j, i)):
             result = contest.answers.get((a, b))
             if result and result.winners:
-                tied = key in pair.disagreements and not as_given
-                odds = (1.0, 0.0, 0.0) if tied else odds_of(result.winners[key], result.odds.get(key))
-                found.append(Vote(a, b, odds))
+                found.append(Vote(a, b, odds_of(result.winners[key], result.odds.get(key))))
     return found
-
-
-def _winners(result: Result, *, mirrored: bool) -> dict[str, int]:
-    return {key: MIRROR[won] if mirrored else won for key, won in result.winners.items()}

@@ -31,8 +31,8 @@ class Rated:
 class Standing:
     """A clip's place. `together` are the letters of the groups it is in: clips that share one cannot be told apart.
 
-    `ratings` is by key (TA, VQ, MQ, OA). Won, tied and lost count pairs, overall. `winning` is the probability that it
-    is better than the next one.
+    `ratings` is by key (TA, VQ, MQ, OA). Won, tied, lost and undecided count pairs, overall. `winning` is the
+    probability that it is better than the next one.
     """
 
     rank: int
@@ -42,6 +42,7 @@ class Standing:
     won: int
     tied: int
     lost: int
+    undecided: int
     winning: float | None
 
 
@@ -50,7 +51,7 @@ class Ladder:
     """One group, ranked. Numbers of clips are places in `clips`, which is in the order given.
 
     `unranked` are clips with no verdict in any pair, and why. `cycles` are preferences that go round. `first` is how
-    much being shown first helps (log odds, overall, of the judge's own answers).
+    much being shown first helps (log odds, overall).
     """
 
     group: str
@@ -78,9 +79,8 @@ def rank(contest: Contest) -> Ladder:
     """Rate a group by what was answered so far."""
     outcomes = tuple(outcome(contest, i, j) for i, j in contest.pairs())
     count = len(contest.clips)
-    said = {key: votes(contest, outcomes, key) for key in KEYS}
-    rated = {key: fit(said[key], count) for key in KEYS}
-    position = fit(votes(contest, outcomes, OVERALL, as_given=True), count)
+    rated = {key: fit(votes(contest, key), count) for key in KEYS}
+    overall = rated[OVERALL]
     unranked = _unranked(outcomes, count)
     return Ladder(
         group=contest.name,
@@ -89,16 +89,22 @@ def rank(contest: Contest) -> Ladder:
         standings=_standings(rated, outcomes, {clip for clip, _ in unranked}),
         unranked=unranked,
         outcomes=outcomes,
-        cycles=tuple(cycles(said[OVERALL], count)),
-        first=Rated(position.first, position.first_low, position.first_high),
+        cycles=tuple(cycles(_wins(outcomes), count)),
+        first=Rated(overall.first, overall.first_low, overall.first_high),
         judgements=len(contest.answers),
         failures=sum(bool(result.error) for result in contest.answers.values()),
     )
 
 
+def _wins(outcomes: Sequence[Outcome]) -> list[tuple[int, int]]:
+    """The winner and the loser of each pair that has them, overall."""
+    decided = [(pair, pair.preferences[OVERALL].winner) for pair in outcomes if pair.preferences]
+    return [(pair.i, pair.j) if winner == 1 else (pair.j, pair.i) for pair, winner in decided if winner]
+
+
 def _unranked(outcomes: Sequence[Outcome], count: int) -> tuple[tuple[int, str], ...]:
     """Clips that were asked about and got no verdict at all, each with what was said last."""
-    verdicts = {clip for pair in outcomes if pair.winners for clip in (pair.i, pair.j)}
+    verdicts = {clip for pair in outcomes if pair.preferences for clip in (pair.i, pair.j)}
     said: dict[int, str] = {}
     for pair in outcomes:
         for clip in (pair.i, pair.j):
@@ -112,12 +118,12 @@ def _standings(rated: Mapping[str, Ratings], outcomes: Sequence[Outcome], withou
     order = [clip for clip in overall.order() if clip not in without]
     ranks = overall.ranks()
     letters = _letters(overall, order)
-    tally = {clip: [0, 0, 0] for clip in order}  # tied, won, lost
+    tally = {clip: [0, 0, 0, 0] for clip in order}  # tied, won, lost, undecided
     for pair in outcomes:
-        if pair.winners:
-            winner = pair.winners[OVERALL]
-            tally[pair.i][winner] += 1
-            tally[pair.j][MIRROR[winner]] += 1
+        if pair.preferences:
+            own = pair.preferences[OVERALL]
+            for clip, winner in ((pair.i, own.winner), (pair.j, MIRROR[own.winner])):
+                tally[clip][3 if own.undecided else winner] += 1
     return tuple(
         Standing(
             rank=1 + sum(ranks[other] < ranks[clip] for other in order),
@@ -127,6 +133,7 @@ def _standings(rated: Mapping[str, Ratings], outcomes: Sequence[Outcome], withou
             won=tally[clip][1],
             tied=tally[clip][0],
             lost=tally[clip][2],
+            undecided=tally[clip][3],
             winning=overall.beats(clip, order[place + 1]) if place + 1 < len(order) else None,
         )
         for place, clip in enumerate(order)
@@ -153,11 +160,16 @@ def _letter(number: int) -> str:
 
 
 def to_json(ladder: Ladder, *, pairs: bool = True) -> dict[str, Any]:
-    """Plain data; clips are named by their place in `clips`. Without `pairs` it is small, however many there are."""
+    """Plain data; clips are named by their place in `clips`. Without `pairs` it is small, however many there are.
+
+    A pair's `winners` are 1 or 2 for its first or second clip, or 0; `undecided` has the keys whose 0 is no tie, and
+    which of the two they lean to (0: neither).
+    """
     told = [
         {
             "clips": [pair.i, pair.j],
-            "winners": dict(pair.winners),
+            "winners": {key: preference.winner for key, preference in pair.preferences.items()},
+            "undecided": {key: p.leans for key, p in pair.preferences.items() if p.undecided},
             "disagreements": list(pair.disagreements),
             "judgements": [key or None for key in pair.judgements],
             "errors": list(pair.errors),
@@ -192,6 +204,7 @@ def _standing(standing: Standing, ladder: Ladder) -> dict[str, Any]:
         "won": standing.won,
         "tied": standing.tied,
         "lost": standing.lost,
+        "undecided": standing.undecided,
         "better_than_next": None if standing.winning is None else round(standing.winning, 6),
     }
 

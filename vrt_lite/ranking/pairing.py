@@ -77,10 +77,8 @@ def _gains(ratings: Ratings, first: NDArray[np.int64], second: NDArray[np.int64]
 
     d = strength[first] - strength[second]
     variance = _variance(covariance, first, second)
-    win, lose, tie = np.exp(d / 2), np.exp(-d / 2), np.exp(ratings.tie)
-    total = win + lose + tie
-    # Fisher's information of two judgements about d; which is shown first is left out, as each is once.
-    information = ((win + lose) / total - ((win - lose) / total) ** 2) / 2
+    # Each clip is shown first once: an order whose outcome the advantage of being first foretells says little.
+    information = _information(d + ratings.first, ratings.tie) + _information(d - ratings.first, ratings.tie)
     gains = np.exp(-(d**2) / (2 * variance)) * np.log1p(information * variance)
     candidates = np.argsort(-gains, kind="stable")[:MOST]
     i, j = first[candidates], second[candidates]
@@ -91,6 +89,13 @@ def _gains(ratings: Ratings, first: NDArray[np.int64], second: NDArray[np.int64]
     # Rounded, so that pairs of equal gain are taken in order on every machine.
     looked[candidates] = np.round((doubt[most][:, None] * np.arcsin(np.sqrt(share))).sum(axis=0), 9)
     return looked
+
+
+def _information(d: NDArray[np.float64], tie: float) -> NDArray[np.float64]:
+    """Fisher's information of one judgement about the difference d, which includes the advantage of being first."""
+    win, lose = np.exp(d / 2), np.exp(-d / 2)
+    total = win + lose + np.exp(tie)
+    return ((win + lose) / total - ((win - lose) / total) ** 2) / 4
 
 
 def _doubt(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from vrt_lite.interfaces import Event
 from vrt_lite.protocol.tags import OVERALL
-from vrt_lite.ranking.contest import Contest, Contestant, outcome, votes
+from vrt_lite.ranking.contest import Contest, Contestant, votes
 from vrt_lite.ranking.entries import Group
 from vrt_lite.ranking.field import Field, LeftOut, gather, without_broken
 from vrt_lite.ranking.ladder import Ladder, rank, to_json
@@ -213,8 +213,7 @@ def _next(contest: Contest, asked: set[tuple[int, int]], effort: Effort) -> list
     """The orders of the pair to ask next; none if the group is done."""
     count = len(contest.clips)
     if effort.chooses(contest):
-        outcomes = [outcome(contest, i, j) for i, j in contest.pairs()]
-        said = votes(contest, outcomes, OVERALL)
+        said = votes(contest, OVERALL)
         ratings = fit(said, count)
         if settled(ratings, CONFIDENCE if effort.confidence is None else effort.confidence):
             return []

@@ -25,9 +25,12 @@ from vrt_lite.ranking.votes import Vote
 Floats = NDArray[np.float64]
 
 PRIOR = 5.0
-"""Strengths are, before any vote, normal around 0 with this standard deviation: 5 is odds of 150 to 1."""
-PRIOR_EFFECTS = 2.0
-"""The same for the tie parameter and for the advantage of being shown first, of which there is one each."""
+"""Strengths, and the advantage of being shown first, are before any vote normal around 0 with this standard deviation.
+
+5 is odds of 150 to 1: a strong advantage is found in the votes, and not taken for a difference of clips.
+"""
+PRIOR_TIE = 2.0
+"""The same for the tie parameter."""
 FLAT = 1e-10
 """The precision of no prior at all: only enough that a direction without votes, as ties without a tie, stays finite."""
 SOFTEST = 0.5
@@ -113,8 +116,8 @@ def fit(votes: Sequence[Vote], count: int, *, prior: float | None = PRIOR, dispe
     data = _table(votes, count)
     precision = np.full(count + 2, FLAT)
     if prior is not None:
-        precision[:count] = prior**-2
-        precision[count:] = PRIOR_EFFECTS**-2
+        precision[:] = prior**-2
+        precision[count] = PRIOR_TIE**-2
     point = _newton(data, precision)
     centred = np.eye(count + 2)
     centred[:count, :count] -= 1 / max(count, 1)

@@ -5,7 +5,7 @@ Standard library only. Refuses to know strengths (ratings.py).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from vrt_lite.protocol.messages import Odds
@@ -23,14 +23,17 @@ class Vote:
     odds: Odds
 
 
-def cycles(votes: Sequence[Vote], count: int, *, limit: int = 100) -> list[tuple[int, ...]]:
+def cycles(wins: Iterable[tuple[int, int]], count: int, *, limit: int = 100) -> list[tuple[int, ...]]:
     """Preferences that go round: (i, j, k) says that i beats j, j beats k and k beats i.
 
-    A pair has a winner if more than half of its votes name it likeliest, so orders that disagree name none. For every
-    such preference that lies on a cycle, a shortest one is given; shortest first, each once, at most `limit`.
+    `wins` holds (i, j) for every pair that i wins, each pair at most once. For every win that lies on a cycle, a
+    shortest one is given; shortest first, each once, at most `limit`.
     """
     # Sets of clips are integers, a bit a clip: a breadth-first search is then a few operations a clip.
-    beaten, beating = _winners(votes, count)
+    beaten, beating = [0] * count, [0] * count
+    for winner, loser in wins:
+        beaten[winner] |= 1 << loser
+        beating[loser] |= 1 << winner
     found: set[tuple[int, ...]] = set()
     longer: list[tuple[int, int]] = []
     edges = [(i, j) for i in range(count) for j in _bits(beaten[i])]
@@ -44,23 +47,6 @@ def cycles(votes: Sequence[Vote], count: int, *, limit: int = 100) -> list[tuple
         paths = (_path(j, i, beaten, beating) for i, j in longer)
         found.update(_rotated(path) for path in paths if path)
     return sorted(found, key=lambda cycle: (len(cycle), cycle))[:limit]
-
-
-def _winners(votes: Sequence[Vote], count: int) -> tuple[list[int], list[int]]:
-    """For each clip the set of those it beats, and of those that beat it."""
-    tally: dict[tuple[int, int], list[int]] = {}
-    for vote in votes:
-        tie, a, b = vote.odds
-        sign = 1 if a > max(b, tie) else -1 if b > max(a, tie) else 0
-        pair = (min(vote.a, vote.b), max(vote.a, vote.b))
-        tally.setdefault(pair, []).append(sign if vote.a < vote.b else -sign)
-    beaten, beating = [0] * count, [0] * count
-    for (i, j), signs in tally.items():
-        for winner, loser, sign in ((i, j, 1), (j, i, -1)):
-            if 2 * signs.count(sign) > len(signs):
-                beaten[winner] |= 1 << loser
-                beating[loser] |= 1 << winner
-    return beaten, beating
 
 
 def _path(start: int, goal: int, beaten: Sequence[int], beating: Sequence[int]) -> tuple[int, ...]:

@@ -138,11 +138,13 @@ def _case(judgement: Json) -> Case:
     a, b = _listed(judgement["inputs"], _footage)
     settings = _object(judgement["settings"])
     dimensions = _object(settings["dimensions"])
+    verdict, orders = _verdict(judgement["verdict"]), _listed(judgement["orders"], _order)
     return Case(
         prompt=_text(judgement["prompt"] or ""),
         clips=(a, b),
-        verdict=_verdict(judgement["verdict"]),
-        orders=_listed(judgement["orders"], _order),
+        # Joined anew, so that a file of an earlier version is told by the same rule.
+        verdict=average(orders[0].verdict, orders[1].verdict) if len(orders) == 2 else verdict,
+        orders=orders,
         disagreements=tuple(key for key in KEYS if key in judgement["disagreements"]),
         warnings=_listed(judgement["warnings"], _text),
         names={**{key: _text(dimensions[key]["name"]) for key in DIMENSIONS}, OVERALL: "Overall"},

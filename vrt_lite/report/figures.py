@@ -167,6 +167,9 @@ def _order(figures: Json) -> list[Node]:
             points = [f"{100 * effect[part]:+.1f}".replace("-", "−") for part in ("tau", "low", "high")]
             change = f"{points[0]} points ({points[1]} to {points[2]})"
             found.append(h("p", f"Exchanging changes tau by {change}, over {effect['pairs']} pairs."))
+        if undecided := orders.get("averaged", {}).get("undecided"):
+            words = f"{undecided} pair(s) are undecided, as the two orders name opposite winners: never right."
+            found.append(h("p", words))
         if disagree := figures["orders"].get("disagree"):
             told = "; ".join(
                 f"{_NAMES[key].lower()} {_share(share)} %" for key, share in disagree.items() if key in _NAMES

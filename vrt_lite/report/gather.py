@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from vrt_lite.errors import UsageError
-from vrt_lite.protocol.messages import Odds
 from vrt_lite.protocol.tags import OVERALL
-from vrt_lite.protocol.verdict import MIRROR, odds_of
+from vrt_lite.protocol.verdict import MIRROR, Preference, Verdict, average, disagreements
 from vrt_lite.report.case import Case, Footage, exchanged, read_case, together
 from vrt_lite.report.nodes import Node
 from vrt_lite.report.pictures import Album
@@ -25,7 +24,8 @@ if TYPE_CHECKING:
 class Match:
     """Two clips and a prompt, in the order first judged, and every judgement of them: in that order, or exchanged.
 
-    Each judgement is its key, whether it is exchanged, its winner overall in terms of this order, and its error.
+    Each judgement is its key, whether it is exchanged, and its error or its source. `verdicts` are about the clips in
+    this order, the first of each way round.
     """
 
     first: str
@@ -33,8 +33,7 @@ class Match:
     prompt: str
     keys: list[str] = field(default_factory=list[str])
     exchanged: list[bool] = field(default_factory=list[bool])
-    winners: list[int] = field(default_factory=list[int])
-    shares: list[Odds] = field(default_factory=list[Odds])
+    verdicts: dict[bool, Verdict] = field(default_factory=dict[bool, Verdict])
     errors: list[str] = field(default_factory=list[str])
     sources: list[str] = field(default_factory=list[str])
 
@@ -44,32 +43,21 @@ class Match:
         self.keys.append(result.key)
         self.exchanged.append(exchanged)
         self.sources.append(result.source)
-        if not result.winners:
+        if result.verdict is None:
             self.errors.append(result.error)
-            return
-        winner = result.winners[OVERALL]
-        self.winners.append(MIRROR[winner] if exchanged else winner)
-        tie, one, two = odds_of(winner, result.odds.get(OVERALL))
-        self.shares.append((tie, two, one) if exchanged else (tie, one, two))
+        else:
+            self.verdicts.setdefault(exchanged, result.verdict.mirrored() if exchanged else result.verdict)
 
     @property
     def disagree(self) -> bool:
-        """Whether the two orders name different winners."""
-        return len(set(self.winners)) > 1
+        """Whether the two orders choose differently overall."""
+        return len(self.verdicts) == 2 and OVERALL in disagreements(*self.verdicts.values())
 
     @property
-    def winner(self) -> int | None:
-        """The winner overall; a tie where the orders disagree, None without any verdict."""
-        if not self.winners:
-            return None
-        return 0 if self.disagree else self.winners[0]
-
-    @property
-    def share(self) -> float | None:
-        """The mean probability of the winner."""
-        if self.winner is None:
-            return None
-        return sum(odds[self.winner] for odds in self.shares) / len(self.shares)
+    def overall(self) -> Preference | None:
+        """What the orders come to overall; None without any verdict."""
+        verdicts = list(self.verdicts.values())
+        return (average(*verdicts) if len(verdicts) == 2 else verdicts[0]).overall if verdicts else None
 
 
 @dataclass(slots=True)

@@ -176,7 +176,7 @@ def _ladder(material: Material, ladder: Ladder, key: str) -> Element:
         fresh = key != OVERALL or not before & letters
         rows.append(_rung(material, ladder, standing, key, place, within, "fresh" if fresh and place > 1 else "same"))
         before = letters
-    head = ("Place", "Clip", "Name", "Strength", "Log odds", "Won, tied, lost", "Same as")
+    head = ("Place", "Clip", "Name", "Strength", "Log odds", "Won, tied, lost, undecided", "Same as")
     classes = (None, None, None, None, "number", "number", "number")
     shown = head if key == OVERALL else head[:5]
     cells = [h("th", name, scope="col", class_=c) for name, c in zip(shown, classes, strict=False)]
@@ -196,9 +196,9 @@ def _rung(
     clip = ladder.clips[standing.clip]
     rated: Rated = standing.ratings[key]
     told = f"{signed(rated.strength)}, from {signed(rated.low)} to {signed(rated.high)}"
-    counts = f"{standing.won} · {standing.tied} · {standing.lost}"
+    counts = f"{standing.won} · {standing.tied} · {standing.lost} · {standing.undecided}"
     overall = [
-        h("td", counts, class_="number", data_name="Won, tied, lost"),
+        h("td", counts, class_="number", data_name="Won, tied, lost, undecided"),
         h("td", ", ".join(standing.together), class_="number", data_name="Same as"),
     ]
     return h(
@@ -226,11 +226,12 @@ def _notes(ladder: Ladder) -> Element:
     first = ladder.first
     sure = "more than chance explains" if first.low > 0 or first.high < 0 else "no more than chance explains"
     split = sum(OVERALL in outcome.disagreements for outcome in ladder.outcomes)
+    undecided = sum(pair.preferences[OVERALL].undecided for pair in ladder.outcomes if pair.preferences)
     lines: list[Node] = [
         f"Being shown first is worth {signed(first.strength)} log odds "
         f"({signed(first.low)} to {signed(first.high)}), {sure}.",
-        f"The two orders disagree on {split} of {len(ladder.outcomes)} pairs; those count as ties"
-        + (", and are marked * in the matrix." if split else "."),
+        f"The two orders disagree on {split} of {len(ladder.outcomes)} pairs"
+        + (f", marked * in the matrix; {undecided} pairs are undecided." if split else "."),
     ]
     for cycle in ladder.cycles[:_MOST_CYCLES]:
         names: list[Node] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from vrt_lite.protocol.verdict import MIRROR, odds_of
+from vrt_lite.protocol.verdict import describe, odds_of
 from vrt_lite.ranking.contest import Contest, Outcome
 from vrt_lite.ranking.ladder import Ladder
 from vrt_lite.report.gather import Material
@@ -66,24 +66,14 @@ def _cell(
         return h("span", "·", class_="none", aria_label="not judged", role="img")
     a, b = contest.clips[i], contest.clips[j]
     number = material.numbers.get((a.sha256, b.sha256, contest.prompt))
-    share = _share(contest, i, j, key)
-    if share is None or not outcome.winners:
+    if not outcome.preferences:
         words, kind, told = "?", "none", "no verdict"
     else:
-        won = outcome.winners[key] if i < j else MIRROR[outcome.winners[key]]
-        words, kind = f"{100 * share:.0f}", ("w1", "w2", "w0")[won]
-        told = ("tied", "won", "lost")[won]
+        own = outcome.preferences[key] if i < j else outcome.preferences[key].mirrored()
+        tie, share, _ = odds_of(own.winner, own.odds)
+        words, kind = f"{100 * (share + tie / 2):.0f}", ("w1", "w2", "w0")[own.winner]
+        told = describe(own, (a.name, b.name)) if own.undecided else ("tied", "won", "lost")[own.winner]
         told += ", the orders disagree" if key in outcome.disagreements else ""
     label = f"{a.name} against {b.name}: {words} per cent, {told}"
     mark = "*" if key in outcome.disagreements else ""
     return h("a", words + mark, href=f"#/pair/{number}", class_=kind, aria_label=label) if number else h("span", words)
-
-
-def _share(contest: Contest, i: int, j: int, key: str) -> float | None:
-    shares: list[float] = []
-    for a, b, own in ((i, j, 1), (j, i, 2)):
-        result = contest.answers.get((a, b))
-        if result and result.winners:
-            odds = odds_of(result.winners[key], result.odds.get(key))
-            shares.append(odds[own] + odds[0] / 2)
-    return sum(shares) / len(shares) if shares else None

@@ -12,7 +12,7 @@ from typing import Any, cast
 from urllib.parse import quote
 
 from vrt_lite.protocol.tags import DIMENSIONS, OVERALL
-from vrt_lite.protocol.verdict import Preference
+from vrt_lite.protocol.verdict import Preference, describe
 from vrt_lite.report.case import Case, Footage
 from vrt_lite.report.charts import odds_bar, percent, seconds
 from vrt_lite.report.nodes import Element, Node, h, said
@@ -57,9 +57,9 @@ def address(clip: Path, page: Path) -> str:
     return "./" + quote(os.fsencode(relative))
 
 
-def winner_words(preference: Preference) -> str:
-    """Who is preferred."""
-    return f"Video {preference.winner}" if preference.winner else "Tie"
+def _words(preference: Preference) -> str:
+    """The choice, to begin a line with."""
+    return describe(preference).capitalize()
 
 
 def _verdict(case: Case) -> Element:
@@ -78,10 +78,11 @@ def _verdict(case: Case) -> Element:
 
 def headline(case: Case) -> str:
     """The verdict in a few words."""
-    winner = case.verdict.overall.winner
-    if OVERALL in case.disagreements:
-        return f"Video {winner}, but the orders disagree" if winner else "A tie: the orders disagree"
-    return f"Video {winner} is better" if winner else "A tie"
+    overall = case.verdict.overall
+    if overall.undecided:
+        return _words(overall)
+    words = f"Video {overall.winner} is better" if overall.winner else "A tie"
+    return f"{words}, but the orders disagree" if OVERALL in case.disagreements else words
 
 
 def _how(case: Case) -> Element:
@@ -118,6 +119,7 @@ def _table(case: Case) -> Element:
     rows: list[Element] = []
     for key in (OVERALL, *DIMENSIONS):
         preference = case.verdict.preferences[key]
+        side = "undecided" if preference.undecided else SIDES[preference.winner]
         disputed = key in case.disagreements
         odds = preference.odds if told else None
         shares = (odds[1], odds[0], odds[2]) if odds else (None, None, None)
@@ -127,7 +129,7 @@ def _table(case: Case) -> Element:
                 h("th", said(case.names[key]), scope="row"),
                 h(
                     "td",
-                    h("span", winner_words(preference), class_=f"choice {SIDES[preference.winner]}"),
+                    h("span", _words(preference), class_=f"choice {side}"),
                     h("span", "orders disagree", class_="tag") if disputed else None,
                 ),
                 h("td", odds_bar(preference) if told else None, class_="bar"),
@@ -154,7 +156,7 @@ def _warnings(case: Case) -> Element | None:
         lines.insert(0, "No final answer: this is what the judge last recommended.")
     if case.disagreements:
         names = ", ".join(case.names[key] for key in case.disagreements)
-        lines.insert(0, h("span", "The two orders name different winners: ", said(names), "."))
+        lines.insert(0, h("span", "The two orders choose differently: ", said(names), "."))
     if not lines:
         return None
     return h(

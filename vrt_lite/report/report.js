@@ -166,7 +166,7 @@ function startSwitch(root) {
   }
 }
 
-/** The list of pairs: searched, filtered, a page at a time. A row: [names of both, prompt, winner, share, marks]. */
+/** The list of pairs: searched, filtered, a page at a time. A row: [names of both, prompt, winner, words, share, marks]. */
 function startFinder(box, rows) {
   const PAGE = 50;
   let found = rows.map((_, number) => number), page = 0;
@@ -176,14 +176,13 @@ function startFinder(box, rows) {
   function show() {
     const from = page * PAGE, shown = found.slice(from, from + PAGE);
     body.replaceChildren(...shown.map((number) => {
-      const [a, b, prompt, winner, share, marks] = rows[number];
+      const [a, b, prompt, winner, better, share, marks] = rows[number];
       const link = make("a", { href: `#/pair/${number + 1}` });
       link.append(make("bdi", {}, a), " and ", make("bdi", {}, b));
       const row = make("tr"), head = make("th", { scope: "row" }), words = make("td", { class: "quiet" }), result = make("td");
       head.append(link);
       words.append(make("bdi", {}, prompt));
-      const better = winner === 1 ? a : winner === 2 ? b : winner === 0 ? "Tie" : "No verdict";
-      result.append(make("bdi", { class: `choice ${["tie", "one", "two"][winner] ?? "tie"}` }, better), share ? ` ${share}` : "");
+      result.append(make("bdi", { class: `choice ${["tie", "one", "two"][winner] ?? winner ?? "tie"}` }, better), share ? ` ${share}` : "");
       for (const mark of marks) result.append(make("span", { class: mark === "as labelled" ? "tag plain" : "tag" }, mark));
       row.append(head, ...(prompts ? [words] : []), result);
       return row;
@@ -195,7 +194,7 @@ function startFinder(box, rows) {
   function find() {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean), wanted = kind.value;
     found = rows.map((_, number) => number).filter((number) => {
-      const [a, b, prompt, winner, , marks] = rows[number];
+      const [a, b, prompt, winner, , , marks] = rows[number];
       const text = `${a} ${b} ${prompt}`.toLowerCase();
       return words.every((word) => text.includes(word)) && (!wanted || String(winner) === wanted || marks.includes(wanted));
     });

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from vrt_lite.protocol.tags import DIMENSIONS, OVERALL
+from vrt_lite.protocol.verdict import Preference, describe
 from vrt_lite.report.case import Case
 from vrt_lite.report.charts import percent
 from vrt_lite.report.gather import (
@@ -47,6 +48,7 @@ ROOM = 20 * 2**20
 """Bytes of pictures in the report of a run."""
 _MOST = 24_000
 _BLOCK = 16
+_UNDECIDED = "undecided"
 _PROMPT = 160
 _POSTERS = 500
 
@@ -185,28 +187,41 @@ def _labelled(case: Case, label: Labels | None) -> tuple[Node, ...]:
 
 def _row(match: Match, names: Mapping[str, str], labels: Mapping[str, Mapping[str, Any]]) -> list[Any]:
     """A line of the list of pairs; what the script searches."""
-    share = match.share
+    own = match.overall
     label = label_of(match, labels)
+    one, two = (names.get(clip, clip[:12]) for clip in (match.first, match.second))
     return [
-        to_json(names.get(match.first, match.first[:12])),
-        to_json(names.get(match.second, match.second[:12])),
+        to_json(one),
+        to_json(two),
         to_json(match.prompt if len(match.prompt) <= _PROMPT else f"{match.prompt[:_PROMPT]}…"),
-        match.winner,
-        "" if share is None or match.disagree else percent(share),
+        _UNDECIDED if own and own.undecided else own.winner if own else None,
+        *_better(own, (one, two)),
         _marks(match, label),
     ]
 
 
+def _better(preference: Preference | None, names: tuple[str, str]) -> tuple[Any, str]:
+    """Which is better, in words, and the probability of that, where the words do not give it."""
+    if preference is None:
+        return "No verdict", ""
+    told = describe(preference, names)
+    if not preference.winner:
+        told = told[0].upper() + told[1:]
+    odds = None if preference.undecided else preference.odds
+    return to_json(told), percent(odds[preference.winner]) if odds else ""
+
+
 def _marks(match: Match, label: Labels | None) -> list[str]:
     marks: list[str] = []
+    own = match.overall
     if match.disagree:
         marks.append("orders disagree")
     if match.errors:
-        marks.append("no verdict" if match.winner is None else "one order only")
+        marks.append("one order only" if own else "no verdict")
     if "recommended" in match.sources:
         marks.append("only recommended")
-    if label and OVERALL in label.winners and match.winner is not None and not match.disagree:
-        marks.append("as labelled" if label.winners[OVERALL] == match.winner else "not as labelled")
+    if label and OVERALL in label.winners and own and not own.undecided:
+        marks.append("as labelled" if label.winners[OVERALL] == own.winner else "not as labelled")
     return marks
 
 
@@ -219,6 +234,7 @@ def _finder(matches: list[Match], labels: Mapping[str, Mapping[str, Any]]) -> El
         for mark in _marks(match, label):
             marks[mark] = marks.get(mark, 0) + 1
     kinds = [("", "all"), ("1", "the first is better"), ("2", "the second is better"), ("0", "tie")]
+    kinds.append((_UNDECIDED, _UNDECIDED))
     options = [h("option", name, value=value) for value, name in kinds]
     options += [h("option", f"{mark} ({count})", value=mark) for mark, count in marks.items()]
     head = h(

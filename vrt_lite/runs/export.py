@@ -8,11 +8,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, Final, Literal, cast
 
 from vrt_lite.protocol.tags import KEYS
+from vrt_lite.protocol.verdict import Verdict, average, describe
 from vrt_lite.runs.judged import Result
 from vrt_lite.runs.run import Run
 
@@ -22,21 +23,28 @@ COLUMNS: Final = (
     *("number", "first", "second", "prompt"),
     *KEYS,
     *(f"{key} {chance}" for key in KEYS for chance in _CHANCES),
+    *(f"{key} both orders" for key in KEYS),
     *("source", "rounds", "calls", "tokens", "seconds", "error"),
     *("first sha256", "second sha256", "key"),
 )
-"""`first` was shown as video 1. TA, VQ, MQ, OA: 1, 2, or 0 for a tie; "OA 1" is the probability of that winner."""
+"""`first` was shown as video 1. TA, VQ, MQ, OA: 1, 2, or 0 for a tie; "OA 1" is the probability of that winner.
+
+"OA both orders" is what this judgement and that of the other order come to together, about the same first and second:
+1, 2, tie, or undecided, and which way it leans.
+"""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def csv_lines(run: Run, *, shown: Callable[[str], str] = str) -> Iterator[str]:
     """The heading and a line for each judgement, in the order made. `shown` is applied to whatever is text.
 
-    A text that a spreadsheet would take for a formula gets an apostrophe before it. No verdict, or no probability,
-    leaves a cell empty.
+    A text that a spreadsheet would take for a formula gets an apostrophe before it. No verdict, no probability, or no
+    other order leaves a cell empty.
     """
     yield _line(COLUMNS)
+    other = _verdicts(run)
     for number, result, (first, second), _ in _judged(run, whole=False):
+        both = _both(result, other)
         chances = [result.odds.get(key) or ("", "", "") for key in KEYS]
         texts = [_harmless(shown(text)) for text in (first, second, result.prompt, result.error)]
         yield _line(
@@ -44,6 +52,7 @@ def csv_lines(run: Run, *, shown: Callable[[str], str] = str) -> Iterator[str]:
                 *(number, *texts[:3]),
                 *(result.winners.get(key, "") for key in KEYS),
                 *(chance for odds in chances for chance in odds),
+                *(describe(both.preferences[key], ("1", "2")) if both else "" for key in KEYS),
                 *(result.source, result.rounds, result.calls, result.tokens, result.seconds, texts[3]),
                 *(result.first, result.second, result.key),
             )
@@ -51,12 +60,18 @@ def csv_lines(run: Run, *, shown: Callable[[str], str] = str) -> Iterator[str]:
 
 
 def json_lines(run: Run) -> Iterator[str]:
-    """A line for each judgement, in the order made: its light columns, and the `judgement` whole. ASCII only."""
+    """A line for each judgement, in the order made: its light columns, and the `judgement` whole. ASCII only.
+
+    `both_orders` has the preferences that this and the judgement of the other order come to; null without that one.
+    """
+    other = _verdicts(run)
     for number, result, names, judgement in _judged(run, whole=True):
         clips = {place: {"name": name} for place, name in zip(("first", "second"), names, strict=True)}
         light = asdict(result)
         for place, clip in clips.items():
             clip["sha256"] = light.pop(place)
+        both = _both(result, other)
+        light["both_orders"] = both and {key: preference.to_json() for key, preference in both.preferences.items()}
         yield json.dumps({"number": number, **clips, **light, "judgement": judgement}) + "\n"
 
 
@@ -66,6 +81,19 @@ def names_of(run: Run) -> dict[str, str]:
     listed = cast("list[Any]", clips) if isinstance(clips, list) else []
     known = [cast("dict[str, Any]", clip) for clip in listed if isinstance(clip, dict) and "sha256" in clip]
     return {str(clip["sha256"]): str(clip.get("name") or clip.get("path") or "") for clip in known}
+
+
+def _verdicts(run: Run) -> dict[tuple[str, str, str], Verdict]:
+    """The verdicts of a run by first, second and prompt."""
+    return {(r.first, r.second, r.prompt): r.verdict for r in run.results() if r.verdict}
+
+
+def _both(result: Result, verdicts: Mapping[tuple[str, str, str], Verdict]) -> Verdict | None:
+    """Both orders of a pair in one, about the clips as this judgement showed them; None if one is not there."""
+    other = verdicts.get((result.second, result.first, result.prompt))
+    if result.verdict is None or other is None or result.first == result.second:
+        return None
+    return average(result.verdict, other.mirrored())
 
 
 def _judged(run: Run, *, whole: bool) -> Iterator[tuple[int, Result, tuple[str, str], dict[str, Any] | None]]:

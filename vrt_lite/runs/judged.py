@@ -9,10 +9,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from vrt_lite.protocol.messages import Odds
-from vrt_lite.protocol.tags import DIMENSIONS, OVERALL
+from vrt_lite.protocol.tags import DIMENSIONS, KEYS, OVERALL, Choice
+from vrt_lite.protocol.verdict import Preference, Source, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,15 @@ class Result:
     tokens: int
     seconds: float
     error: str = ""
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict about the clips as shown, without the judge's own confidence; None if there was none."""
+        if not self.winners:
+            return None
+        winners = cast("Mapping[str, Choice]", self.winners)
+        preferences = {key: Preference(winners[key], self.odds.get(key)) for key in KEYS}
+        return Verdict(preferences, cast("Source", self.source))
 
 
 def result_of(question: Question, judgement: Mapping[str, Any] | None, *, error: str = "") -> Result:
