@@ -107,7 +107,8 @@ def quantize(source: Path, **options: Any) -> None:
 
     From the one F16, BF16 or F32 language model in DIR makes DIR/NAME-TYPE.gguf with llama.cpp's own
     quantiser, and from the one such projector, if --projector-type is given, DIR/mmproj-NAME-TYPE.gguf
-    with the writer of `export`. Prints sha256, bytes and path of each. The sources stay as they are.
+    with the writer of `export`. Prints sha256, bytes and path of each. The sources stay as they are;
+    `vrt-lite compare --model DIR` takes the largest type from q4_k_m to q8_0 that fits this machine.
     Where DIR holds several files to start from, give the file itself.
 
     A file that is quantised already is refused: bits lost once are lost again. A row that is not whole

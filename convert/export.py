@@ -64,7 +64,8 @@ def export_pair(
         stem = name or f"{stem}-{adapter.resolve().name}"
     check_name(stem)
     profile = _profile(checkpoint.folder, out)
-    given: dict[str, Any] = dict(authorship or {}) | ({"name": name} if name else {})
+    # Merged, it is another model, and must not be taken for a type of the one that it was made from.
+    given: dict[str, Any] = dict(authorship or {}) | ({"name": stem} if name or adapter else {})
     files = [
         text_file(checkpoint, out / f"{stem}-{text_type.upper()}.gguf", text_type, given),
         vision_file(checkpoint, out / f"mmproj-{stem}-{projector_type.upper()}.gguf", projector_type, given),

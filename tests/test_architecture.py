@@ -81,7 +81,7 @@ HOMES: dict[str, set[str]] = {
         "backends/llamacpp/engine.py",
         "backends/llamacpp/measure.py",
         "backends/llamacpp/room.py",
-        "cli/models.py",
+        "models/choose.py",
         "runs/claims.py",
         "runs/database.py",
     },

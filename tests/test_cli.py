@@ -244,6 +244,8 @@ def test_wordings_reach_the_prompt() -> None:
         (["--sheet", B], "is one of the clips"),
         (["--trace", "no-such-folder/trace.jsonl"], "cannot be written"),
         (["--sheet", "no-such-folder/sheet.png"], "cannot be written"),
+        (["--sheet", "out.jpg"], "sheet out.jpg cannot be written: a sheet is a PNG. Give a name that ends in .png."),
+        (["--sheet", "out"], "a sheet is a PNG"),
     ],
 )
 def test_usage_is_status_2(options: list[str], says: str, capfd: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ from judgements import Colours, Size, call, colour, judgement, sure
 from PIL import Image, ImageFont
 
 from vrt_lite import sheet
+from vrt_lite.api import Judge
 from vrt_lite.errors import UsageError
 from vrt_lite.judgement import Judgement
 from vrt_lite.protocol.frames import FrameRef
@@ -125,3 +126,17 @@ def test_what_cannot_be_written_is_one_line(target: str, tmp_path: Path) -> None
         draw_sheet(judgement([sure()]), Colours(((252, 28), (252, 28))), tmp_path / target)
     assert "\n" not in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
+def test_what_no_sheet_can_be_is_refused_before_anything_is_judged(tmp_path: Path) -> None:
+    (tmp_path / "folder.png").mkdir()
+    (tmp_path / "s.jpg").write_text("a picture")
+    with Judge() as judge:
+        for name, says in (("s.jpg", "is a PNG. Give"), ("s", "is a PNG"), ("folder.png", "is a folder")):
+            with pytest.raises(UsageError, match=says) as caught:
+                judge.compare("no-such-clip.mp4", "no-such-clip.mp4", sheet=tmp_path / name)
+            assert str(tmp_path / name) in str(caught.value)
+            with pytest.raises(UsageError, match=says):
+                draw_sheet(judgement([sure()]), Colours(((252, 28), (252, 28))), tmp_path / name)
+    assert (tmp_path / "s.jpg").read_text() == "a picture"
+    drawn(judgement([sure()]), tmp_path / "S.PNG")

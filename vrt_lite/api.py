@@ -119,15 +119,16 @@ class Judge:
         """Judge two clips made from one prompt.
 
         `trace` gets a JSON line a round, as it happens; `sheet` a PNG of the frames that the judge saw.
-        Raises VideoError, ModelError, OutOfMemoryError, NoVerdictError, and UsageError for a prompt too long.
+        Raises VideoError, ModelError, OutOfMemoryError, NoVerdictError; UsageError for a long prompt, a sheet not .png.
         """
         if len(prompt) > LONGEST_PROMPT:
             raise UsageError(
                 f"The prompt has {len(prompt)} characters; at most {LONGEST_PROMPT} are allowed. Shorten it."
             )
-        if sheet and not sheet.parent.is_dir():
-            # Found now, not when the verdict is there and would be lost.
-            raise UsageError(f"The sheet {sheet} cannot be written: there is no folder {sheet.parent}.")
+        if sheet:
+            from vrt_lite.sheet import check_place  # noqa: PLC0415 - Pillow only when a sheet is asked for
+
+            check_place(sheet)
         stop = Event()
 
         def watched(event: Happening) -> None:
@@ -184,7 +185,7 @@ class Judge:
             judged = (replace(judged[0], warnings=clips[0].warnings), replace(judged[1], warnings=clips[1].warnings))
             judgement = self._judgement(prompt, judged, tuple(orders))
             if sheet:
-                from vrt_lite.sheet import draw_sheet  # noqa: PLC0415 - Pillow only when a sheet is asked for
+                from vrt_lite.sheet import draw_sheet  # noqa: PLC0415 - as above
 
                 draw_sheet(judgement, frames, sheet)
             total = time.perf_counter() - began

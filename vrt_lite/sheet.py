@@ -73,11 +73,25 @@ class _Layout:
         return max(*rows, _NARROWEST)
 
 
+def check_place(path: Path) -> None:
+    """Refuse a path that no sheet can be written to: before anything is judged, or the verdict would be lost.
+
+    UsageError for a name that is no PNG's, a folder, and one in a folder that is not there.
+    """
+    if path.suffix.lower() != ".png":
+        raise UsageError(f"The sheet {path} cannot be written: a sheet is a PNG. Give a name that ends in .png.")
+    if not path.parent.is_dir():
+        raise UsageError(f"The sheet {path} cannot be written: there is no folder {path.parent}.")
+    if path.is_dir():
+        raise UsageError(f"The sheet {path} cannot be written: it is a folder. Give a file's name.")
+
+
 def draw_sheet(judgement: Judgement, frames: FrameStore, path: Path) -> None:
     """Draw the frames that the judge saw as a PNG at `path`, whole or not at all.
 
     Raises UsageError for a file that cannot be written, VideoError for a frame that cannot be decoded.
     """
+    check_place(path)
     sections = _sections(judgement)
     layout = _layout(judgement, sections)
     strips = [_header(judgement, layout)]

@@ -15,6 +15,7 @@ from synthetic_checkpoint import FEED_FORWARD, VISION_FEED_FORWARD, WIDTH, make,
 
 from convert.export import export_pair
 from vrt_lite.errors import ModelError
+from vrt_lite.models.files import find
 
 RANK = 4
 # Module as PEFT names it in an adapter of either generation of transformers, its weight, out and in.
@@ -89,6 +90,9 @@ def test_equal_to_exporting_what_numpy_merged(tmp_path: Path, dtype: str, rslora
         "mm.0.weight",
     }
     assert sorted(path.name for path in (tmp_path / "x").iterdir()) == ["c-judge-F32.gguf", "mmproj-c-judge-F32.gguf"]
+    (tmp_path / "x" / plain[0].path.name).write_bytes(plain[0].path.read_bytes())
+    with pytest.raises(ModelError, match=r"different models: c-F32\.gguf .*, c-judge-F32\.gguf"):
+        find(tmp_path / "x")
 
 
 def drop(tensors: Halves) -> None:

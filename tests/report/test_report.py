@@ -204,6 +204,7 @@ def test_the_command_refuses_in_a_line(tmp_path: Path, capsys: pytest.CaptureFix
         ([str(source), "-o", str(source)], "is what the report is made from"),
         ([str(source), "-o", str(other)], "is there and is no report"),
         ([str(source), "-o", str(tmp_path / "no" / "r.html")], "there is no folder"),
+        ([str(source), "-o", str(tmp_path / "r.pdf")], "a report is HTML. Give a name that ends in .html."),
         (["nothing"], "There is no run 'nothing'"),
     ):
         assert vrt_lite(["report", *arguments]) == 2

@@ -71,7 +71,7 @@ def compare(
     from vrt_lite import display  # noqa: PLC0415
 
     with (
-        open_judge_of(model, projector, backend, settings, verbose > 1) as judge,
+        open_judge_of(model, projector, backend, settings, verbose > 1, quiet=quiet or as_json) as judge,
         display.view(quiet=quiet or as_json, verbose=verbose > 0, live=verbose < 2) as view,
     ):
         judgement = judge.compare(a, b, prompt=caption, trace=trace, sheet=sheet, observe=view.observe)

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vrt_lite.cli.options import Auto
+from vrt_lite.cli.options import Auto, say_choice
 from vrt_lite.errors import OutOfMemoryError
 
 if TYPE_CHECKING:
     from vrt_lite.fitting.fit import Plan, Room
+    from vrt_lite.models.files import ModelFiles
 
 STATUS = "Exit status: 0 it fits, 2 usage, 4 model missing, corrupt or mismatched, 5 it does not fit, 130 interrupted."
 
@@ -56,10 +57,11 @@ def estimate(
     from vrt_lite.models.files import find  # noqa: PLC0415
     from vrt_lite.settings import Settings  # noqa: PLC0415
 
-    files = with_projector(find(model, projector=projector), backends.this_machine)
+    memory = None if memory_gb is None else int(memory_gb * GB)
+    files = with_projector(find(model, projector=projector, memory_bytes=memory), backends.this_machine)
     room = backends.this_room()
-    if memory_gb is not None:
-        room = Room(int(memory_gb * GB), int(memory_gb * GB), room.gpus)
+    if memory is not None:
+        room = Room(memory, memory, room.gpus)
     settings = Settings(**options)
     try:
         plan, engine = planned(files, settings, repack=repack, room=room)
@@ -71,8 +73,9 @@ def estimate(
     if as_json:
         import json  # noqa: PLC0415
 
-        click.echo(json.dumps(_json(files.name, plan, engine, room, refusal), indent=2))
+        click.echo(json.dumps(_json(files, plan, engine, room, refusal), indent=2))
     else:
+        say_choice(files)
         _show(plan, room)
     for note in plan.notes if not as_json else ():
         click.echo(note, err=True)
@@ -95,7 +98,7 @@ def _show(plan: Plan, room: Room) -> None:
     click.echo(safe(f"for {chosen}, repacked weights {'on' if said.settings.repack else 'off'}"))
 
 
-def _json(name: str, plan: Plan, engine: dict[str, object], room: Room, refusal: str) -> dict[str, object]:
+def _json(files: ModelFiles, plan: Plan, engine: dict[str, object], room: Room, refusal: str) -> dict[str, object]:
     said = plan.estimate
     terms = [{"name": term.name, "bytes": term.cpu, "gpu_bytes": list(term.gpus)} for term in said.terms]
     there = {
@@ -104,7 +107,7 @@ def _json(name: str, plan: Plan, engine: dict[str, object], room: Room, refusal:
         "gpus": [{"name": gpu.name, "free_bytes": gpu.free_bytes} for gpu in room.gpus],
     }
     return {
-        "model": name,
+        "model": files.name,
         "fits": not refusal,
         "context": said.context,
         "max_pixels": said.max_pixels,
@@ -113,5 +116,5 @@ def _json(name: str, plan: Plan, engine: dict[str, object], room: Room, refusal:
         "gpu_bytes": list(said.gpu_bytes),
         "machine": there,
         "engine": engine,
-        "notes": [*plan.notes, *([refusal] if refusal else [])],
+        "notes": [note for note in (files.choice, *plan.notes, refusal) if note],
     }

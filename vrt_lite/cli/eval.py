@@ -98,7 +98,10 @@ def evaluate(
     found = read(place)
     choice = Choice(order, limit, sample, options["seed"], budget)
     settings = settings_of({**options, "preset": options["preset"] or place.layout.preset})
-    with Store(file) as store, open_judge_of(model, projector, backend, settings, verbose > 1, store) as judge:
+    with (
+        Store(file) as store,
+        open_judge_of(model, projector, backend, settings, verbose > 1, store, quiet=quiet) as judge,
+    ):
         own = judge.files.name if judge.files else None
         called = own or getattr(backend, "served_model", None) or model or "the server's model"
         who = Judging(judge, judge.key(), called, jobs)

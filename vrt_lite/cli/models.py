@@ -48,9 +48,8 @@ def pull(model: str, *, quiet: bool) -> None:
     Without a quant, the largest from Q4_K_M to Q8_0 that fits this machine's memory is taken. An interrupted pull goes
     on where it stopped. The model is then found by its name: vrt-lite compare a.mp4 b.mp4 --model NAME
     """  # noqa: D301 - \b is click's mark for "do not wrap"
-    import psutil  # noqa: PLC0415
-
     from vrt_lite.display import safe  # noqa: PLC0415
+    from vrt_lite.models.choose import memory_here  # noqa: PLC0415
     from vrt_lite.models.files import bundled_names  # noqa: PLC0415
     from vrt_lite.models.pull import pull as bring  # noqa: PLC0415
 
@@ -61,7 +60,7 @@ def pull(model: str, *, quiet: bool) -> None:
     if model in bundled_names():
         say(f"{model} comes with vrt-lite; there is nothing to pull.")
         return
-    here = bring(model, memory_bytes=psutil.virtual_memory().total, say=say)
+    here = bring(model, memory_bytes=memory_here(), say=say)
     say(f"ready: vrt-lite compare a.mp4 b.mp4 --model {here.manifest.name}")
     if not quiet:
         click.echo(str(here.folder))

@@ -14,6 +14,7 @@ from vrt_lite.errors import UsageError
 if TYPE_CHECKING:
     from vrt_lite.api import Judge
     from vrt_lite.backends.settings import Remote
+    from vrt_lite.models.files import ModelFiles
     from vrt_lite.protocol.prompt import Dimension
     from vrt_lite.runs.store import Store
     from vrt_lite.settings import Settings
@@ -132,13 +133,29 @@ def open_judge_of(
     settings: Settings,
     verbose: bool,
     store: Store | None = None,
+    *,
+    quiet: bool = False,
 ) -> Judge:
-    """The judge that the options of `judging` name: on this machine, or on a server. A store remembers digests."""
+    """The judge that the options of `judging` name: on this machine, or on a server. A store remembers digests.
+
+    Unless `quiet`, says which file was taken where there was a choice.
+    """
     from vrt_lite.api import Judge  # noqa: PLC0415
     from vrt_lite.models.files import sha256  # noqa: PLC0415
 
     digest = store.digest if store else sha256
-    return Judge(model, projector=projector, settings=settings, backend=backend, digest=digest, verbose=verbose)
+    judge = Judge(model, projector=projector, settings=settings, backend=backend, digest=digest, verbose=verbose)
+    if judge.files and not quiet:
+        say_choice(judge.files)
+    return judge
+
+
+def say_choice(files: ModelFiles) -> None:
+    """Say on stderr which of a folder's text files was taken, if there was a choice."""
+    from vrt_lite.display import safe  # noqa: PLC0415
+
+    if files.choice:
+        click.echo(safe(files.choice), err=True)
 
 
 def prompt_of(prompt: str | None, prompt_file: Path | None) -> str:

@@ -100,7 +100,7 @@ def rank(
     try:
         with (
             Store(store) as opened,
-            open_judge_of(model, projector, backend, settings, verbose > 1, opened) as judge,
+            open_judge_of(model, projector, backend, settings, verbose > 1, opened, quiet=quiet) as judge,
             view,
         ):
             ranking = rank_clips(groups, store=opened, judge=judge, watcher=view, effort=effort, name=name, jobs=jobs)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from vrt_lite.cli.options import say_choice
+
 if TYPE_CHECKING:
     from vrt_lite.fitting.search import Found, Tried, Trying
     from vrt_lite.fitting.tuning import Machine, Tuning
@@ -49,6 +51,7 @@ def tune(model: str | None, *, projector: Path | None, budget: float, as_json: b
     from vrt_lite.models.store import disk_errors  # noqa: PLC0415
 
     files = find(model, projector=projector)
+    say_choice(files)
     machine = backends.this_machine()
     if forget:
         with disk_errors():

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from vrt_lite.errors import ModelError
+from vrt_lite.models.folder import best_text, texts_in
 from vrt_lite.models.gguf import Header, read_header
 from vrt_lite.models.recipes import recipes
 from vrt_lite.models.store import find_stored, stored
@@ -26,13 +27,26 @@ _TYPE = re.compile(r"[-._](bf16|fp?16|fp?32|q8_0)(?=[-._])")
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """A judge's files and how it talks. `projectors`: the same one in several types, if none was named."""
+    """A judge's files and how it talks.
+
+    `texts` and `projectors` are what `text` and `projector` were chosen from: the same model in several types, where a
+    folder was given, and the same projector, where none was named.
+    """
 
     name: str
     text: Path
     projector: Path
     profile: Profile
     projectors: tuple[Path, ...] = ()
+    texts: tuple[Path, ...] = ()
+
+    @property
+    def choice(self) -> str:
+        """A line that says which text file was chosen; "" if there was no choice."""
+        if len(self.texts) < 2:
+            return ""
+        count = len(self.texts)
+        return f"Using {self.text} (of {count} in the folder; to use another, give that file in place of the folder)"
 
 
 def bundled_names() -> tuple[str, ...]:
@@ -40,10 +54,13 @@ def bundled_names() -> tuple[str, ...]:
     return tuple(sorted(folder.name for folder in _BUNDLE.iterdir() if (folder / PROFILE_NAME).is_file()))
 
 
-def find(model: str | Path | None = None, *, projector: Path | None = None) -> ModelFiles:
+def find(
+    model: str | Path | None = None, *, projector: Path | None = None, memory_bytes: int | None = None
+) -> ModelFiles:
     """The files of a judge: a bundled name, a pulled one, a folder, or a text GGUF (with its projector).
 
-    ModelError if they are not whole. A folder that has a pulled model's name is given as ./NAME.
+    Of several types of one model in a folder the best is taken that fits this machine, or one of `memory_bytes` (see
+    `best_quant`). ModelError if they are not whole. A folder that has a pulled model's name is given as ./NAME.
     """
     name = str(model or BUNDLED)
     path = Path(name)
@@ -54,13 +71,10 @@ def find(model: str | Path | None = None, *, projector: Path | None = None) -> M
             raise ModelError(f"Model {name} is damaged: {pulled.damage}. Repair it: vrt-lite pull {name}")
         projector = projector or pulled.path("projector")
         return replace(find(pulled.path("text"), projector=projector), name=pulled.manifest.name)
-    beside: tuple[Path, ...] = ()
     if path.is_dir():
-        text = _text_in(path)
-        beside = () if projector else _projectors_in(path)
+        texts = texts_in(path)
     elif path.is_file():
-        text = path
-        beside = () if projector else _projectors_in(path.parent)
+        texts = {path: ""}
     elif projector or path.suffix == ".gguf":
         raise ModelError(f"Model file {path} does not exist.")
     else:
@@ -71,27 +85,22 @@ def find(model: str | Path | None = None, *, projector: Path | None = None) -> M
             "Or give a folder that holds a text GGUF and its mmproj GGUF, or a text GGUF with --projector. "
             "What can be pulled: vrt-lite models"
         )
+    beside = () if projector else _projectors_in(path if path.is_dir() else path.parent)
     projector = projector or next(iter(beside))
     if not projector.is_file():
         raise ModelError(f"Projector file {projector} does not exist.")
+    text = best_text(texts, projector, memory_bytes=memory_bytes)
     header = _check(text, projector)
     own = text.parent / PROFILE_NAME
     profile = load_profile(own) if own.is_file() else _default_for(header)
-    return ModelFiles(path.name if path.is_dir() else text.stem, text, projector, profile, beside)
+    name = path.name if path.is_dir() else text.stem
+    return ModelFiles(name, text, projector, profile, beside, tuple(texts))
 
 
 def sha256(path: Path) -> str:
     """Digest of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _text_in(folder: Path) -> Path:
-    texts = sorted(p for p in folder.glob("*.gguf") if not re.search("mmproj|imatrix", p.name))
-    if len(texts) != 1:
-        found = ", ".join(p.name for p in texts) or "none"
-        raise ModelError(f"Folder {folder} must hold one text GGUF; found {found}. Name the file with --model.")
-    return texts[0]
 
 
 def _projectors_in(folder: Path) -> tuple[Path, ...]:

@@ -100,8 +100,9 @@ def _choose(want: Wanted, listed: Listing, here: Stored | None, memory_bytes: in
         if not convert or any(file.name.lower().endswith(".gguf") for file in listed.files):
             raise
         raise ModelError(
-            f"{want.repository} publishes no GGUF, so {want.name} cannot be pulled. Convert it from a checkout of "
-            f"vrt-lite: {convert}  Then: vrt-lite compare a.mp4 b.mp4 --model ./{want.name}"
+            f"{want.repository} publishes no GGUF, so {want.name} cannot be pulled. Convert it in a checkout of "
+            f"vrt-lite (pip install -e '.[convert]'): {convert}  Then: "
+            f"vrt-lite compare a.mp4 b.mp4 --model ./{want.name}"
         ) from error
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vrt_lite.errors import UsageError
 from vrt_lite.report.case import Case, read_case
 from vrt_lite.report.page import draft_of, write_content, write_end, write_foot, write_head
 from vrt_lite.report.pair import Setting, address, headline, pair_page
@@ -22,8 +23,10 @@ def write_report(source: Mapping[str, Any] | Run, path: Path, *, beside: Path | 
     """Write a report of a judgement's JSON, or of a run in a store, to `path`.
 
     A clip is looked for where it was judged, then relative to the folder `beside`, then in it. UsageError for what is
-    no judgement, and for a file that cannot be written.
+    no judgement, and for a file that is no .html or cannot be written.
     """
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"The report {path} cannot be written: a report is HTML. Give a name that ends in .html.")
     if isinstance(source, Mapping):
         _write_pair(read_case(source), path, beside)
     else:

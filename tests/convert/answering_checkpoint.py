@@ -1,0 +1,72 @@
+"""Writes a small checkpoint that ends every conversation with one final answer, in whatever type it is converted to.
+
+It is the fidelity golden's random checkpoint with four parts set by hand: what attention and feed-forward add is
+nothing, the embedding gives the newline that a reply begins after, and each piece of the answer, a dimension of its
+own, and the output matrix names each one's successor.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "golden"))
+
+import fidelity_cases as golden
+import synthetic_checkpoint as synthetic
+
+ANSWER = "<think>Seen enough.</think>\n<final answer>TA=1, VQ=0, MQ=1, OA=1</final answer>"
+WINNER = 1
+_PIECE = 24  # llama-cpp-python drops a token of more than 32 bytes
+_NEWLINE = "Ċ"  # as byte-level BPE spells it
+_CONTEXT = 32_768
+
+
+def make(folder: Path) -> Path:
+    """Write the folder; it."""
+    golden.make_checkpoint(folder)
+    pieces = [ANSWER[i : i + _PIECE] for i in range(0, len(ANSWER), _PIECE)]
+    first = golden.FIRST_ADDED + len(golden.ADDED)
+    tokenizer = _read(folder / "tokenizer.json")
+    tokenizer["added_tokens"] += [
+        {**tokenizer["added_tokens"][0], "id": first + i, "content": piece, "special": False}
+        for i, piece in enumerate(pieces)
+    ]
+    synthetic.write_json(folder / "tokenizer.json", tokenizer)
+    config = _read(folder / "config.json")
+    synthetic.write_json(folder / "config.json", config | {"max_position_embeddings": _CONTEXT})
+    end = golden.FIRST_ADDED + golden.ADDED.index("<|im_end|>")
+    chain = [tokenizer["model"]["vocab"][_NEWLINE], *range(first, first + len(pieces)), end]
+    _set(folder / "model.safetensors", chain)
+    return folder
+
+
+def _set(path: Path, chain: list[int]) -> None:
+    """Each token of the chain is followed by the next one, whatever came before."""
+    data = bytearray(path.read_bytes())
+    start = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:start])
+    for name, tensor in header.items():
+        if not name.endswith(("embed_tokens.weight", "lm_head.weight", ".o_proj.weight", "mlp.down_proj.weight")):
+            continue
+        begin, end = (start + offset for offset in tensor["data_offsets"])
+        values = np.frombuffer(data[begin:end], "<f4").reshape(tensor["shape"]).copy()
+        if name.endswith("embed_tokens.weight"):
+            values[:, : len(chain)] = 0
+            values[chain] = np.eye(golden.WIDTH)[: len(chain)]
+        else:
+            values[:] = 0
+        if name.endswith("lm_head.weight"):
+            for place, (_, follower) in enumerate(pairwise(chain)):
+                values[follower, place] = 4.0
+        data[begin:end] = values.astype("<f4").tobytes()
+    path.write_bytes(data)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text("utf-8"))

@@ -1,0 +1,129 @@
+"""The commands that recipes, `pull` and the READMEs print, run as they are printed, down to a verdict."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import answering_checkpoint
+import pytest
+from hub_server import Hub, serving
+
+ROOT = Path(__file__).resolve().parents[2]
+CLIPS = ("a.mp4", "b.mp4")
+RECIPES = {path.stem: tomllib.loads(path.read_text("utf-8")) for path in (ROOT / "models").glob("*.toml")}
+VERDICT = re.compile(rf"overall: video {answering_checkpoint.WINNER} .*\[final\]")
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return answering_checkpoint.make(tmp_path_factory.mktemp("answering") / "checkpoint")
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that commands run in: with the clips where a user's would lie, and what a checkout has of data."""
+    folder = tmp_path / "checkout"
+    shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    bundled = Path("vrt_lite", "bundled", "vrt-tiny-0", "profile.toml")
+    (folder / bundled).parent.mkdir(parents=True)
+    shutil.copy(ROOT / bundled, folder / bundled)
+    for clip in CLIPS:
+        shutil.copy(ROOT / "examples" / clip, folder)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    return folder
+
+
+def done(command: str, place: Path, *more: str, status: int = 0) -> tuple[str, str]:
+    """Run a command as it is printed; what it said."""
+    program, *arguments = shlex.split(command)
+    if program == "cp":
+        shutil.copy(place / arguments[0], place / arguments[1])
+        return "", ""
+    start = {"python": [], "vrt-lite": ["-m", "vrt_lite"]}[program]
+    whole = [sys.executable, *start, *arguments, *more]
+    ran = subprocess.run(whole, cwd=place, capture_output=True, text=True, encoding="utf-8", check=False)
+    assert ran.returncode == status, f"{command}: {ran.stderr}"
+    return ran.stdout, ran.stderr
+
+
+def printed_in(page: Path) -> list[str]:
+    """The commands of a page's examples; `verify` has another extra's dependencies and tests of its own."""
+    text = page.read_text("utf-8").replace("\\\n", " ")
+    return re.findall(r"^ {4}((?:python -m convert (?!verify)|vrt-lite |cp ).*)$", text, re.MULTILINE)
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
+    """A hub whose one repository has no GGUF."""
+    for key in [key for key in os.environ if key.startswith("HF_") or key.lower().endswith("_proxy")]:
+        monkeypatch.delenv(key)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    repository = RECIPES["vr-thinker-7b"]["pull"]["repository"]
+    with serving(Hub({"model.safetensors": b"weights"}, repository=repository)) as running:
+        monkeypatch.setenv("HF_ENDPOINT", running.url)
+        yield running
+
+
+@pytest.mark.usefixtures("hub")
+def test_what_pull_says_instead_leads_to_a_verdict(
+    place: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    _, said = done("vrt-lite pull vr-thinker-7b", place, status=4)
+    printed = re.search(r"\): (python .*)  Then: (vrt-lite .*)\n", said)
+    assert printed, said
+    recipe = RECIPES["vr-thinker-7b"]["pull"]
+    assert printed[1] == recipe["convert"]
+    # Here the repository's name is that of a folder.
+    shutil.copytree(checkpoint, place / recipe["repository"])
+    for command in printed[1].split(", then "):
+        done(command, place)
+    out, said = done(printed[2], place)
+    assert VERDICT.match(out)
+    taken = Path("vr-thinker-7b", "vr-thinker-Q4_K_M.gguf")
+    assert said.startswith(f"Using {taken} (of 2 in the folder; ")
+    out, said = done(printed[2], place, "--json")
+    assert (json.loads(out)["model"]["text"]["file"], said) == (taken.name, "")
+    whole, said = done("vrt-lite compare a.mp4 b.mp4 --model vr-thinker-7b/vr-thinker-BF16.gguf", place)
+    assert VERDICT.match(whole)
+    assert "Using" not in said
+
+
+@pytest.mark.parametrize(
+    ("page", "source", "folder", "taken"),
+    [
+        ("convert/README.md", "vrt-tiny-0", "gguf", "vrt-tiny-0-Q4_K_M.gguf"),
+        ("models/README.md", "CHECKPOINT_FOLDER", "DIR", "CHECKPOINT_FOLDER-Q8_0.gguf"),
+    ],
+)
+def test_a_pages_commands_lead_to_a_verdict(
+    page: str, source: str, folder: str, taken: str, place: Path, checkpoint: Path
+) -> None:
+    shutil.copytree(checkpoint, place / source)
+    commands = printed_in(ROOT / page)
+    assert {"export", "quantize"} <= {word for command in commands for word in command.split()}
+    for command in (*commands, f"vrt-lite compare a.mp4 b.mp4 --model {folder}"):
+        out, said = done(command, place)
+        if command.startswith("vrt-lite compare"):
+            assert VERDICT.match(out)
+            assert f"Using {Path(folder, taken)} (of " in said
+
+
+@pytest.mark.parametrize("name", [name for name, recipe in RECIPES.items() if "conversion" in recipe])
+def test_a_recipes_command_makes_its_files(name: str, place: Path, checkpoint: Path) -> None:
+    command = RECIPES[name]["conversion"]["command"]
+    shutil.copytree(checkpoint, place / shlex.split(command)[shlex.split(command).index("export") + 1])
+    done(command, place)
+    made = {path.relative_to(place).as_posix() for path in place.rglob("*.gguf")}
+    assert made == {file["path"] for file in RECIPES[name]["files"]}
