@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vrt_lite.judge import Round
+from vrt_lite.judge import Pair, Round
 from vrt_lite.protocol import tags
 from vrt_lite.protocol.frames import FrameRef
 from vrt_lite.protocol.verdict import Preference, Verdict
@@ -165,8 +165,24 @@ def round_json(r: Round, order: JudgedOrder, clips: tuple[JudgedClip, JudgedClip
     }
 
 
-def warnings_of(prompt: str, clips: tuple[JudgedClip, JudgedClip], profile: Profile, *, own: Profile) -> Iterator[str]:
-    """What the prompt, the clips and a profile that differs from the judge's own warn of."""
+def pair_of(prompt: str, clips: tuple[JudgedClip, JudgedClip]) -> Pair:
+    """The pair as the judge is told of it, in the order of the clips as given."""
+    a, b = (clip.info for clip in clips)
+    return Pair(prompt, (a.duration_seconds, b.duration_seconds), ((a.width, a.height), (b.width, b.height)))
+
+
+def warnings_of(
+    prompt: str, clips: tuple[JudgedClip, JudgedClip], profile: Profile, *, own: Profile, limited: bool
+) -> Iterator[str]:
+    """What the prompt, the clips and a profile that differs from the judge's own warn of.
+
+    `limited` says that a user has limited the pixels.
+    """
+    if limited and any(clip.shrunk_from(own) for clip in clips):
+        yield (
+            f"The judge sees less detail than it was trained on: frames of at most {profile.max_pixels} pixels instead "
+            f"of {own.max_pixels}, asked-for ones of {profile.tool_max_pixels} instead of {own.tool_max_pixels}."
+        )
     if profile.first_frames != own.first_frames:
         yield "The model's prompt names another number of first frames than were shown (--first-frames)."
     if not prompt:

@@ -58,8 +58,8 @@ PROFILE = Profile(
 OWN_RANGES = ("min_pixels", "max_pixels", "tool_min_pixels", "tool_max_pixels")
 TRAINED = replace(PROFILE, **{name: getattr(Profile(), name) for name in OWN_RANGES}, max_new_tokens=32)
 """The same within VR-Thinker's own pixel ranges."""
-MOST_ROWS = 300
-"""Of a taller picture every eighth row is compared."""
+MOST_VALUES = 500_000
+"""Of a larger picture every eighth row is compared."""
 
 
 def make_checkpoint(folder: Path) -> None:
@@ -233,7 +233,7 @@ def cases(seeds: Mapping[str, int]) -> list[Case]:
 
 def compared_rows(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """The rows of a picture that are stored and compared."""
-    return pixels if len(pixels) <= MOST_ROWS else pixels[::8]
+    return pixels if pixels.size <= MOST_VALUES else pixels[::8]
 
 
 def _seeded(conversation: Conversation, seed: int) -> Conversation:

@@ -162,8 +162,10 @@ class Context:
         count = len(embeddings)
         batch = self._frames
         batch.n_tokens = count
-        ctypes.memmove(batch.embd, np.ascontiguousarray(embeddings).ctypes.data, embeddings.nbytes)
-        ctypes.memmove(batch.pos, np.ascontiguousarray(positions).ctypes.data, positions.nbytes)
+        # Held by a name until they are copied: a slice becomes an array of its own here.
+        values, planes = np.ascontiguousarray(embeddings), np.ascontiguousarray(positions)
+        ctypes.memmove(batch.embd, values.ctypes.data, values.nbytes)
+        ctypes.memmove(batch.pos, planes.ctypes.data, planes.nbytes)
         for i in range(count):
             batch.n_seq_id[i] = 1
             batch.seq_id[i][0] = 0
