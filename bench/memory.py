@@ -22,7 +22,8 @@ import click
 from vrt_lite.backends.settings import EngineSettings, KvType
 from vrt_lite.fitting.memory import Estimate, estimate, shape_of
 from vrt_lite.models.files import find
-from vrt_lite.profile import CELL, PIXELS_PER_TOKEN, Profile
+from vrt_lite.profile import Profile
+from vrt_lite.resize import CELL, PIXELS_PER_TOKEN
 
 _ROOT = Path(__file__).resolve().parents[1]
 _ROUNDS = 2
@@ -49,8 +50,7 @@ class Configuration:
     def profile(self, of_model: Profile) -> Profile:
         """The model's own at this size, and as long as the given replies."""
         pixels = self.cells * PIXELS_PER_TOKEN
-        given = {"max_pixels": pixels, "min_pixels": min(of_model.min_pixels, pixels)}
-        return replace(of_model, **given, rounds=_ROUNDS, max_new_tokens=640)
+        return replace(of_model.with_max_pixels(pixels), rounds=_ROUNDS, max_new_tokens=640)
 
 
 GRID = (

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,7 +25,6 @@ from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.interfaces import Backend, Sampling
 from vrt_lite.judge import Pair, Trial, judge
 from vrt_lite.profile import Profile, default_profile
-from vrt_lite.sampled import smart_resize
 
 SIDES = ("ours", "stock", "transformers")
 STAGES = ("vision", "prefill", "generate")
@@ -65,14 +64,12 @@ class Side(Backend, Protocol):
 
 def profile_for(max_pixels: int) -> Profile:
     """VR-Thinker's own profile at a pixel budget."""
-    profile = default_profile()
-    return replace(profile, max_pixels=max_pixels, min_pixels=min(profile.min_pixels, max_pixels))
+    return default_profile().with_max_pixels(max_pixels)
 
 
 def frame_size(max_pixels: int) -> tuple[int, int]:
     """(width, height) of a 720p frame as shown."""
-    profile = profile_for(max_pixels)
-    return smart_resize(*SOURCE_SIZE, min_pixels=profile.min_pixels, max_pixels=profile.max_pixels)
+    return profile_for(max_pixels).frame_size(*SOURCE_SIZE, called=False)
 
 
 def run(job: Job, *, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -115,7 +112,7 @@ def open_side(job: Job) -> AbstractContextManager[Side]:
 def work(job: Job) -> dict[str, Any]:
     """Do a job in this process."""
     profile, size = profile_for(job.max_pixels), frame_size(job.max_pixels)
-    pair = Pair(words.replies()["caption"], (CLIP_SECONDS, CLIP_SECONDS))
+    pair = Pair(words.replies()["caption"], (CLIP_SECONDS, CLIP_SECONDS), (SOURCE_SIZE, SOURCE_SIZE))
     began = time.perf_counter()
     judgements: list[dict[str, Any]] = []
     with open_side(job) as side:

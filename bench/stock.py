@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from PIL import Image as Picture
 
 from vrt_lite.interfaces import FrameStore, Observe, Sampling
-from vrt_lite.profile import CELL
 from vrt_lite.protocol.messages import Conversation, Generated, Image, Message, Reply, Text, Usage, Video
+from vrt_lite.resize import CELL
 
 mtmd: Any = _mtmd  # only partly typed
 _BATCH = 512

@@ -20,7 +20,7 @@ class Transformers(Reference):
     """A back end of the same interface as ours. F32 and BF16 are known; attention is torch's own fused one."""
 
     def __init__(self, folder: Path, *, profile: Profile, threads: int, dtype: str) -> None:
-        super().__init__(folder, min_pixels=profile.min_pixels, max_pixels=profile.max_pixels)
+        super().__init__(folder, profile=profile)
         self._torch.set_num_threads(threads)
         self._model = self._model.to(getattr(self._torch, dtype))
         self._model.set_attn_implementation("sdpa")

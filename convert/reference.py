@@ -27,7 +27,7 @@ from vrt_lite.backends.llamacpp.reading import FRAME, Reading
 from vrt_lite.backends.llamacpp.sampling import Sampler, loops, odds
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.interfaces import FrameStore, Observe, Sampling
-from vrt_lite.profile import Clock
+from vrt_lite.profile import Clock, Profile
 from vrt_lite.protocol.messages import Conversation, Generated, Image, Odds, Reply, StopReason, Text, Video
 
 PATCH, MERGE = 14, 2
@@ -65,12 +65,12 @@ def load_extra() -> tuple[Any, Any]:
 
 
 class Reference:
-    """A checkpoint folder, loaded by transformers; pixel range and clock are the profile's.
+    """A checkpoint folder, loaded by transformers; the pixel ranges are the profile's, as is the clock, if given.
 
     Raises ModelError for a checkpoint that transformers cannot load, UsageError for a clock that it does not know.
     """
 
-    def __init__(self, folder: Path, *, min_pixels: int, max_pixels: int, clock: Clock | None = None) -> None:
+    def __init__(self, folder: Path, *, profile: Profile, clock: Clock | None = None) -> None:
         self._torch, transformers = load_extra()
         self.version = str(transformers.__version__)
         self._truncates = self.version.startswith("4.")
@@ -83,8 +83,10 @@ class Reference:
         self._image_id, self._video_id = self.token("<|image_pad|>"), self.token("<|video_pad|>")
         mine = _read_json(folder / "preprocessor_config.json")
         colours = {key: mine[key] for key in ("image_mean", "image_std")}
-        sizes = {"min_pixels": min_pixels, "max_pixels": max_pixels}
-        self._processor = self._image_processor()(**colours, **sizes)
+        ranges = ((profile.min_pixels, profile.max_pixels), (profile.tool_min_pixels, profile.tool_max_pixels))
+        self._processors = [
+            self._image_processor()(**colours, min_pixels=least, max_pixels=most) for least, most in ranges
+        ]
         config = transformers.Qwen2_5_VLConfig(**self._config(_read_json(folder / "config.json")))
         kind = transformers.Qwen2_5_VLForConditionalGeneration
         try:
@@ -112,9 +114,9 @@ class Reference:
         """The text of tokens."""
         return str(self._tokenizer.decode(tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
-    def resized(self, frame: Pixels) -> Pixels:
-        """A frame as the processor hands it on before it normalises: (height, width, 3)."""
-        patches, grid = self._patches([frame, frame], do_rescale=False, do_normalize=False)
+    def resized(self, frame: Pixels, *, called: bool = False) -> Pixels:
+        """A frame, shown first or `called` by the tool, before the processor normalises it: (height, width, 3)."""
+        patches, grid = self._patches([frame, frame], called=called, do_rescale=False, do_normalize=False)
         _, rows, columns = grid
         cells = patches.reshape(rows // MERGE, columns // MERGE, MERGE, MERGE, 3, 2, PATCH, PATCH)[..., 0, :, :]
         pixels = cells.transpose(0, 2, 5, 1, 3, 6, 4).reshape(rows * PATCH, columns * PATCH, 3)
@@ -235,7 +237,7 @@ class Reference:
                 ids += piece
             else:
                 shown = piece.frames if isinstance(piece, Video) else (piece.frame,)
-                cells, grid = self._patches(frames.pixels(shown))
+                cells, grid = self._patches(frames.pixels(shown), called=shown[0].called)
                 patches[type(piece)].append(cells)
                 grids[type(piece)].append(grid)
                 pad = self._video_id if isinstance(piece, Video) else self._image_id
@@ -273,7 +275,9 @@ class Reference:
         )
         return positions
 
-    def _patches(self, frames: Sequence[Pixels], **steps: bool) -> tuple[NDArray[np.float32], tuple[int, int, int]]:
+    def _patches(
+        self, frames: Sequence[Pixels], *, called: bool, **steps: bool
+    ) -> tuple[NDArray[np.float32], tuple[int, int, int]]:
         """Flat patches of one video, or of one image, and the grid (time, rows, columns).
 
         The processor gets every frame as an image, which it shows twice; of every two frames the halves are joined.
@@ -281,7 +285,7 @@ class Reference:
         shown: list[NDArray[np.float32]] = []
         rows = columns = 0
         for frame in frames:
-            done = self._processor.preprocess([frame], return_tensors="np", **steps)
+            done = self._processors[called].preprocess([frame], return_tensors="np", **steps)
             _, rows, columns = map(int, done["image_grid_thw"][0])
             shown.append(done["pixel_values"].reshape(rows * columns, 3, 2, PATCH**2)[:, :, 0])
         shown += shown[-1:] * (len(shown) % 2)

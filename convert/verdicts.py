@@ -51,7 +51,7 @@ class Opened:
         a, b = (workspace_of(clip, self.profile) for clip in self.clips)
         if size == "displayed":
             a, b = (
-                replace(space, size=(clip.info.width, clip.info.height))
+                replace(space, size=(clip.info.width, clip.info.height), tool_size=(clip.info.width, clip.info.height))
                 for space, clip in zip((a, b), self.clips, strict=True)
             )
         return PairFrames(self.clips, (a, b))
@@ -59,8 +59,10 @@ class Opened:
 
 def opened(stack: ExitStack, pair: ClipPair, profile: Profile) -> Opened:
     """The pair's clips, open until `stack` ends. Raises VideoError."""
-    a, b = (stack.enter_context(open_clip(path)) for path in (pair.a, pair.b))
-    return Opened(Pair(pair.caption, (a.info.duration_seconds, b.info.duration_seconds)), (a, b), profile)
+    clips = (stack.enter_context(open_clip(pair.a)), stack.enter_context(open_clip(pair.b)))
+    a, b = (clip.info for clip in clips)
+    sizes = ((a.width, a.height), (b.width, b.height))
+    return Opened(Pair(pair.caption, (a.duration_seconds, b.duration_seconds), sizes), clips, profile)
 
 
 def agreement(theirs: Sequence[Choices], mine: Sequence[Choices]) -> str:

@@ -32,7 +32,6 @@ from vrt_lite.profile import Profile
 from vrt_lite.protocol import tags
 from vrt_lite.protocol.frames import FrameRef
 from vrt_lite.protocol.messages import Conversation, Generated, Message
-from vrt_lite.sampled import smart_resize
 from vrt_lite.video.picture import Picture, Turn
 
 START, END = "<!-- verify:start -->", "<!-- verify:end -->"
@@ -93,8 +92,7 @@ def verify_pairs(
     with ExitStack() as stack:
         displayed, pair = _shown(stack, profile, clips)
         progress("reading with the reference")
-        bounds = {"min_pixels": profile.min_pixels, "max_pixels": profile.max_pixels}
-        reference = Reference(source, clock=profile.clock, **bounds)
+        reference = Reference(source, profile=profile, clock=profile.clock)
         conversation = _conversation(pair, profile)
         theirs = reference.read(conversation, displayed)
         written = reference.write(conversation, displayed, tokens=tokens)
@@ -167,12 +165,13 @@ class Fitted:
 
     def pixels(self, frames: Sequence[FrameRef]) -> list[Pixels]:
         """RGB arrays in the order asked."""
-        return [self._fit(picture) for picture in self.displayed.pixels(frames)]
+        shown = zip(frames, self.displayed.pixels(frames), strict=True)
+        return [self._fit(picture, called=frame.called) for frame, picture in shown]
 
-    def _fit(self, picture: Pixels) -> Pixels:
+    def _fit(self, picture: Pixels, *, called: bool) -> Pixels:
         height, width = picture.shape[:2]
-        bounds = {"min_pixels": self.profile.min_pixels, "max_pixels": self.profile.max_pixels}
-        return Picture(width, height, Turn(), "sdr", False).fit(picture, smart_resize(width, height, **bounds))
+        size = self.profile.frame_size(width, height, called=called)
+        return Picture(width, height, Turn(), "sdr", False).fit(picture, size)
 
 
 def distances(mine: NDArray[Any], theirs: NDArray[Any]) -> float:
@@ -202,7 +201,8 @@ def _files(folder: Path) -> list[tuple[Path, Path]]:
 
 def _shown(stack: ExitStack, profile: Profile, clips: Sequence[ClipPair]) -> tuple[FrameStore, Pair]:
     if not clips:
-        return Drawn(), Pair(CAPTION, (3.0, 5.5))
+        drawn = Drawn()
+        return drawn, Pair(CAPTION, (3.0, 5.5), drawn.sizes)
     shown = opened(stack, clips[0], profile)
     return shown.frames("displayed"), shown.pair
 
@@ -213,18 +213,19 @@ def _conversation(pair: Pair, profile: Profile) -> Conversation:
     asked = [i * profile.workspace // 2 + profile.workspace // 4 + 1 for i in range(count)]
     call = f'{{"name": "select_frames", "arguments": {{"target_frames": {asked}}}}}'
     said = f"<think>The two differ in motion; look closer.</think><tool_call>{call}</tool_call>"
-    following, reason = respond(tags.parse(said), pair, profile, last=True)
+    before = opening(pair, profile)
+    following, reason = respond(tags.parse(said), pair, profile, before=before, last=True)
     if reason:
         raise ModelError(f"The profile refuses the call that verify makes: {reason}.")
-    return (*opening(pair, profile), Message("assistant", (Generated(said),)), following)
+    return (*before, Message("assistant", (Generated(said),)), following)
 
 
 def _pixels_off(conversation: Conversation, displayed: FrameStore, fitted: Fitted, reference: Reference) -> int:
     """The largest difference of any frame shown, in grey levels."""
     frames = [frame for message in conversation for frame in message.frames]
     worst = 0
-    for picture, mine in zip(displayed.pixels(frames), fitted.pixels(frames), strict=True):
-        theirs = reference.resized(picture)
+    for frame, picture, mine in zip(frames, displayed.pixels(frames), fitted.pixels(frames), strict=True):
+        theirs = reference.resized(picture, called=frame.called)
         if theirs.shape != mine.shape:
             return 255
         worst = max(worst, int(np.abs(mine.astype(int) - theirs).max()))

@@ -100,4 +100,4 @@ def judgement(
 
 def _clip(name: str, size: Size) -> JudgedClip:
     info = ClipInfo(Path(name), "0" * 64, 1000, *size, 16.0, 3.0, 48, False, "sdr", ())
-    return JudgedClip(info, Workspace(tuple(range(48)), tuple(i / 16 for i in range(48)), size), ())
+    return JudgedClip(info, Workspace(tuple(range(48)), tuple(i / 16 for i in range(48)), size, size), ())

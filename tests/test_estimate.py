@@ -19,7 +19,8 @@ from vrt_lite.fitting.memory import Estimate, Shape, context_tokens, estimate, m
 from vrt_lite.fitting.planning import planned
 from vrt_lite.models.files import find
 from vrt_lite.models.gguf import read_gguf
-from vrt_lite.profile import PIXELS_PER_TOKEN, Profile, default_profile
+from vrt_lite.profile import Profile, default_profile
+from vrt_lite.resize import PIXELS_PER_TOKEN
 from vrt_lite.settings import Settings
 
 ROOT = Path(__file__).parent.parent
@@ -59,7 +60,7 @@ def seven(profile: Profile = PROFILE, **settings: object) -> Estimate:
 
 
 def with_cells(cells: int) -> Profile:
-    return replace(PROFILE, max_pixels=cells * PIXELS_PER_TOKEN)
+    return PROFILE.with_max_pixels(cells * PIXELS_PER_TOKEN)
 
 
 def test_weights_are_what_the_files_hold() -> None:
@@ -84,10 +85,13 @@ def test_keys_and_values_by_hand() -> None:
 def test_the_context_is_the_conversations_own_bound() -> None:
     tokens = context_tokens(SEVEN, PROFILE)
     # One reply at its longest, four of usual length, and what stands around each.
-    frames, calls, replies = 4 * 256, 8 * (256 + 2), 2048 + 4 * 512 + 5 * 64
+    frames, calls, replies = 4 * 768, 8 * (768 + 2), 2048 + 4 * 512 + 5 * 64
     assert frames + calls + replies < tokens < frames + calls + replies + 1500
     assert tokens % 256 == 0
     assert context_tokens(TINY, replace(JUDGE.profile, rounds=100)) == TINY.trained_context
+    assert context_tokens(SEVEN, PROFILE) - context_tokens(
+        SEVEN, PROFILE.with_max_pixels(768 * 784, tool_pixels=784 * 256)
+    ) == (8 * 512)
     assert PROFILE.context_bound(1000, 256) - replace(PROFILE, window=0).context_bound(1000, 256) == 2048
 
 
@@ -114,6 +118,20 @@ def test_what_each_setting_costs() -> None:
 def test_the_embeddings_kept_are_bounded() -> None:
     pictures = (8 + 8 * 4) * 4096 * PIXELS_PER_TOKEN * 3
     assert term(seven(with_cells(4096)), "frames and embeddings") == MEMORY_BYTES + pictures
+    smaller = with_cells(4096).with_max_pixels(4096 * PIXELS_PER_TOKEN, tool_pixels=PIXELS_PER_TOKEN)
+    pictures = (8 * 4096 + 8 * 4) * PIXELS_PER_TOKEN * 3
+    assert term(seven(smaller), "frames and embeddings") == (4 * 4096 + 8 * 4) * SEVEN.width * 4 + pictures
+
+
+def test_evaluating_large_frames_takes_no_larger_evaluations() -> None:
+    """A temporal patch of 720 tokens is read in parts: 1.4 GB at once, before."""
+    large, small = seven(with_cells(720)), seven(with_cells(256))
+    assert large.context > small.context
+    # What grows is the width of the products of keys and queries, with the conversation.
+    assert term(large, "evaluation of text") - term(small, "evaluation of text") < 4 * 256 * 30 * (
+        large.context - small.context
+    )
+    assert term(large, "evaluation of text") < 0.6 * GB
 
 
 def test_layers_on_gpus_leave_the_processors_memory() -> None:
@@ -161,13 +179,13 @@ def test_a_gpu_takes_what_fits_on_it() -> None:
         return chosen(Room(16 * GB, 16 * GB, (Gpu("GPU", int(gb * GB)),)))
 
     assert (on(24).settings.gpu_layers, on(24).settings.projector_on_gpu) == (None, True)
-    plans = [on(gb) for gb in (24, 6.1, 5.8, 4, 2, 0.1)]
+    plans = [on(gb) for gb in (24, 6.3, 5.8, 4, 2, 0.1)]
     layers = [29 if p.settings.gpu_layers is None else p.settings.gpu_layers for p in plans]
     assert layers == sorted(layers, reverse=True)
     assert (layers[0], layers[-1]) == (29, 0)
     assert any(p.settings.kv_type == "q8_0" and layers[i] == 29 for i, p in enumerate(plans))
     assert any(p.settings.projector_on_gpu is False and layers[i] > 0 for i, p in enumerate(plans))
-    for found, gb in zip(plans, (24, 6.1, 5.8, 4, 2, 0.1), strict=True):
+    for found, gb in zip(plans, (24, 6.3, 5.8, 4, 2, 0.1), strict=True):
         assert fits(found.estimate, Room(16 * GB, 16 * GB, (Gpu("GPU", int(gb * GB)),)))
         assert found.profile == PROFILE
 

@@ -22,6 +22,9 @@ FINAL = "<final answer>TA=1, VQ=2, MQ=0, OA=1</final answer>"
 RECOMMEND = "<recommend answer>TA=0, VQ=2, MQ=0, OA=2, CF=2</recommend answer>"
 
 
+PAIR = Pair("a fox", (3.0, 5.0), ((1920, 1080), (720, 1280)))
+
+
 def call(*numbers: object) -> str:
     arguments = {"target_frames": list(numbers)}
     return f"<tool_call>{json.dumps({'name': 'select_frames', 'arguments': arguments})}</tool_call>"
@@ -36,7 +39,7 @@ class NoFrames:
 
 def run(replies: list[str | Reply], *, profile: Profile | None = None) -> tuple[Trial, list[Conversation]]:
     backend = ScriptedBackend(replies)
-    trial = judge(Pair("a fox", (3.0, 5.0)), profile or default_profile(), backend, NoFrames())
+    trial = judge(PAIR, profile or default_profile(), backend, NoFrames())
     return trial, backend.conversations
 
 
@@ -57,8 +60,8 @@ def test_the_opening_shows_both_videos_on_their_own_clocks() -> None:
 def test_two_rounds_with_frames_in_the_order_asked() -> None:
     trial, seen = run([RECOMMEND + call(50, 3), FINAL])
     assert [r.outcome for r in trial.rounds] == ["tool", "final"]
-    assert trial.rounds[1].shown == (FrameRef(1, 1), FrameRef(0, 2))
-    assert seen[1][-1].parts[1:] == (Image(FrameRef(1, 1)), Image(FrameRef(0, 2)))
+    assert trial.rounds[1].shown == (FrameRef(1, 1, called=True), FrameRef(0, 2, called=True))
+    assert seen[1][-1].parts[1:] == tuple(map(Image, trial.rounds[1].shown))
     assert seen[1][-2] == Message("assistant", (Generated(RECOMMEND + call(50, 3)),))
     assert trial.verdict.source == "final"
     assert trial.verdict.overall.winner == 1
@@ -68,9 +71,34 @@ def test_tool_frames_as_video_group_by_clip() -> None:
     profile = replace(default_profile(), tool_form="video")
     _, seen = run([call(1, 50, 3), FINAL], profile=profile)
     assert [p for p in seen[1][-1].parts if isinstance(p, Video)] == [
-        Video((FrameRef(0, 0), FrameRef(0, 2)), 2 * 3.0 * 2 / 48),
-        Video((FrameRef(1, 1),), 10.0),
+        Video((FrameRef(0, 0, called=True), FrameRef(0, 2, called=True)), 2 * 3.0 * 2 / 48),
+        Video((FrameRef(1, 1, called=True),), 10.0),
     ]
+
+
+def test_a_tool_turn_is_worded_as_in_the_code_that_the_tool_comes_from() -> None:
+    """Pixel-Reasoner's rollout: the first frame's size, and numbers that count the two videos as 0 and 1."""
+    _, seen = run([call(50, 3), call(*range(1, 9)), call(*range(1, 10)), call(7), FINAL])
+    first = "\nHere are the selected frames (Frame Size: 560x1008, Numbered 2 to 3):"
+    second = "\nHere are the selected frames (Frame Size: 1008x560, Numbered 4 to 11):"
+    refused = "\nExecution error:\nthe tool call asks for 9 frames; at most 8 are allowed in one call\n"
+    third = "\nHere are the selected frames (Frame Size: 1008x560, Numbered 12 to 12):"
+    assert [last_text(conversation) for conversation in seen[1:]] == [first, second, refused, third]
+    assert [message.role for message in seen[4]] == ["system", *["user", "assistant"] * 4, "user"]
+
+
+def test_a_tools_frames_have_a_size_of_their_own() -> None:
+    profile = replace(default_profile(), tool_min_pixels=784, tool_max_pixels=784 * 40)
+    _, seen = run([call(3), FINAL], profile=profile)
+    assert "Frame Size: 224x112," in last_text(seen[1])
+
+
+@pytest.mark.parametrize("text", ["{width} {other} {", "{}}{reason}", "{0} {first!r}"])
+def test_braces_in_a_profiles_texts_stay_what_they_are(text: str) -> None:
+    profile = replace(default_profile(), tool_text=text, correction_text=text, error_text=text, retries=2)
+    _, seen = run([call(3), call(0), "nonsense", FINAL], profile=profile)
+    assert last_text(seen[1]) == text.replace("{width}", "1008")
+    assert last_text(seen[2]).count("tool call") == text.count("{reason}")
 
 
 def test_the_window_forgets_older_tool_frames() -> None:
@@ -125,8 +153,8 @@ def test_endless_bad_calls_are_bounded_by_the_rounds() -> None:
         run([call(0)] * 9)
 
 
-def test_the_last_round_asks_for_a_final_answer() -> None:
-    profile = replace(default_profile(), rounds=3)
+def test_the_last_round_may_ask_for_a_final_answer() -> None:
+    profile = replace(default_profile(), rounds=3, final_text="Give the final answer now.")
     _, seen = run([call(1), call(2), FINAL], profile=profile)
     assert profile.final_text not in last_text(seen[1])
     assert last_text(seen[2]).endswith(profile.final_text)

@@ -320,7 +320,7 @@ def test_all_that_is_tried_the_engine_can_run(several: ModelFiles) -> None:
     for setup in setups:
         with (
             Model(several.text, settings=setup.settings) as model,
-            Context(model, size=256, largest_block=45, settings=setup.settings) as context,
+            Context(model, size=256, settings=setup.settings) as context,
             Vision(setup.projector, model, settings=setup.settings) as vision,
         ):
             list(context.feed(model.tokens("Which is better?", special=False), 0))

@@ -28,12 +28,13 @@ from vrt_lite.video import open_clip
 class Published(OnDemand):
     """The pairs of a table whose clips are all there; `left_out` says of each other one why it is not used.
 
-    `durations` are each pair's, in seconds.
+    `durations` are each pair's, in seconds; `sizes` its clips' (width, height) in pixels.
     """
 
     folder: Path
     pairs: tuple[LabelledPair, ...]
     durations: tuple[tuple[float, float], ...]
+    sizes: tuple[tuple[tuple[int, int], tuple[int, int]], ...]
     scripts: Mapping[str, tuple[str, ...]]
     left_out: tuple[str, ...]
 
@@ -50,7 +51,7 @@ class Published(OnDemand):
                 yield PairFrames((a, b), (workspace_of(a, profile), workspace_of(b, profile)))
 
         labels = {key: cast(Choice, label) for key, label in pair.labels.items()}
-        told = Pair(pair.prompt, self.durations[place])
+        told = Pair(pair.prompt, self.durations[place], self.sizes[place])
         return Case(pair.name, told, labels, frames, script=self.scripts.get(pair.name, ()))
 
 
@@ -65,6 +66,7 @@ def published(where: Path, traces: Path | None = None) -> Published:
     scripts = _scripts(traces) if traces else {}
     pairs: list[LabelledPair] = []
     durations: list[tuple[float, float]] = []
+    sizes: list[tuple[tuple[int, int], tuple[int, int]]] = []
     left_out = [row.why for row in found.left_out]
     for pair in found.pairs:
         if traces and pair.name not in scripts:
@@ -73,13 +75,14 @@ def published(where: Path, traces: Path | None = None) -> Published:
         try:
             with open_clip(place.folder / pair.a) as a, open_clip(place.folder / pair.b) as b:
                 durations.append((a.info.duration_seconds, b.info.duration_seconds))
+                sizes.append(((a.info.width, a.info.height), (b.info.width, b.info.height)))
         except VideoError as error:
             left_out.append(f"{pair.name}: {error}")
         else:
             pairs.append(pair)
     if not pairs:
         raise UsageError(f"{place.table} has no pair to learn from. The first: {left_out[0] if left_out else 'none'}.")
-    return Published(place.folder, tuple(pairs), tuple(durations), scripts, tuple(left_out))
+    return Published(place.folder, tuple(pairs), tuple(durations), tuple(sizes), scripts, tuple(left_out))
 
 
 def _scripts(path: Path) -> dict[str, tuple[str, ...]]:

@@ -24,8 +24,8 @@ from vrt_lite.fitting.planning import planned
 from vrt_lite.fitting.tuning import with_projector
 from vrt_lite.interfaces import Backend, Loading, Observe, Sampling, ignore
 from vrt_lite.interfaces import Event as Happening
-from vrt_lite.judge import Pair, Round, judge
-from vrt_lite.judgement import JudgedClip, JudgedOrder, Judgement, ModelUsed, round_json, stages, warnings_of
+from vrt_lite.judge import Round, judge
+from vrt_lite.judgement import JudgedClip, JudgedOrder, Judgement, ModelUsed, pair_of, round_json, stages, warnings_of
 from vrt_lite.models.files import ModelFiles, find, sha256
 from vrt_lite.models.profiles import profile_of
 from vrt_lite.protocol.frames import shown_first
@@ -244,7 +244,7 @@ class Judge:
         observe: Observe,
     ) -> JudgedOrder:
         """One order of the pair: `first` is the clip shown as video 1. The verdict is about the clips as given."""
-        a, b = clips[0].info.duration_seconds, clips[1].info.duration_seconds
+        pair = pair_of(prompt, clips)
         order = JudgedOrder(first, (), TIE)
 
         def write(r: Round) -> None:
@@ -253,7 +253,7 @@ class Judge:
                 lines.flush()
 
         trial = judge(
-            Pair(prompt, (b, a) if first else (a, b)),
+            pair.swapped() if first else pair,
             self.profile,
             backend,
             frames.swapped() if first else frames,
@@ -290,9 +290,8 @@ class Judge:
         yield from self._server.warnings if self._server and orders else ()
         if len(orders) == 1 and self.settings.both_orders:
             yield f"With video {2 - orders[0].first} shown first there was no verdict: only the other order counts."
-        if self.profile.first_frames != self._own.first_frames:
-            yield "The model's prompt names another number of first frames than were shown (--first-frames)."
-        yield from warnings_of(prompt, clips, least_frames=self.profile.first_frames)
+        limited = bool(orders) and self.settings.limits_pixels
+        yield from warnings_of(prompt, clips, self.profile, own=self._own, limited=limited)
 
     def _digest(self) -> ModelUsed:
         if self._model is not None:

@@ -15,16 +15,25 @@ from vrt_lite.profile import Profile
 from vrt_lite.protocol import memory, tags, tool
 from vrt_lite.protocol.frames import FrameRef, shown_first
 from vrt_lite.protocol.messages import Conversation, Generated, Image, Message, Part, Reply, Text, Video
-from vrt_lite.protocol.prompt import render_user
+from vrt_lite.protocol.prompt import fill, render_user
 from vrt_lite.protocol.verdict import Verdict, from_marks
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The two clips as the judge is told of them: one caption, and each clip's own duration in seconds."""
+    """The two clips as the judge is told of them: one caption, and each clip's own duration in seconds.
+
+    `sizes` are each clip's own (width, height) in pixels: a profile's `tool_text` may name the size of what is shown.
+    """
 
     caption: str
     durations: tuple[float, float]
+    sizes: tuple[tuple[int, int], tuple[int, int]] | None = None
+
+    def swapped(self) -> Pair:
+        """The same pair with the clips exchanged."""
+        (a, b), sizes = self.durations, self.sizes
+        return Pair(self.caption, (b, a), sizes and (sizes[1], sizes[0]))
 
     def seconds_per_patch(self, clip: int, frames: tuple[FrameRef, ...], workspace: int) -> float:
         """Seconds between temporal patches of two frames each: 2 / sample_fps, the reference's clock.
@@ -97,7 +106,7 @@ def judge(
                 raise
             break
         parsed = tags.parse(reply.text)
-        following, correction = respond(parsed, pair, profile, last=number == profile.rounds - 1)
+        following, correction = respond(parsed, pair, profile, before=transcript, last=number == profile.rounds - 1)
         rounds.append(Round(number, shown, reply, parsed, correction))
         on_round(rounds[-1])
         observe(RoundEnded(order, number, rounds[-1].outcome))
@@ -123,32 +132,46 @@ def opening(pair: Pair, profile: Profile) -> Conversation:
     return (Message("system", (Text(profile.system_prompt),)), Message("user", (*videos, *task)))
 
 
-def respond(parsed: tags.Parsed, pair: Pair, profile: Profile, *, last: bool) -> tuple[Message, str]:
-    """What the judge is told next, and the correction in it if the reply could not be used."""
+def respond(
+    parsed: tags.Parsed, pair: Pair, profile: Profile, *, before: Conversation, last: bool
+) -> tuple[Message, str]:
+    """What the judge is told next, and the correction in it if the reply could not be used.
+
+    `before` is the transcript up to the reply.
+    """
     ending = (Text(profile.final_text),) if last and profile.final_text else ()
+    template = profile.correction_text
     match parsed:
         case tags.FrameCall(payload):
             call = tool.read(payload, workspace=profile.workspace, limit=profile.frames_per_call)
             if isinstance(call, tool.Granted):
-                return _outcome(call.frames, pair, profile, ending), ""
-            reason = f"the tool call {call.reason}"
+                return _outcome(call.frames, pair, profile, before=before, ending=ending), ""
+            template, reason = profile.error_text, f"the tool call {call.reason}"
         case tags.Malformed(reason):
             reason = f"it {reason}"
         case tags.Answer():
             reason = ""
-    text = profile.correction_text.format(reason=reason, limit=profile.frames_per_call, n=2 * profile.workspace)
+    text = fill(template, reason=reason, limit=profile.frames_per_call, n=2 * profile.workspace)
     separated = tuple(Text(f"\n{part.text}") for part in ending)
     return Message("user", (Text(text), *separated)), reason
 
 
-def _outcome(asked: tuple[FrameRef, ...], pair: Pair, profile: Profile, ending: tuple[Text, ...]) -> Message:
+def _outcome(
+    asked: tuple[FrameRef, ...], pair: Pair, profile: Profile, *, before: Conversation, ending: tuple[Text, ...]
+) -> Message:
     """The turn that brings the frames of a call, in the profile's form and wording."""
-    words = (Text(profile.tool_text),) if profile.tool_text else ()
-    shown: tuple[Part, ...] = tuple(Image(frame) for frame in asked)
+    called = tuple(replace(frame, called=True) for frame in asked)
+    shown: tuple[Part, ...] = tuple(Image(frame) for frame in called)
     if profile.tool_form == "video":
-        clips = [tuple(frame for frame in asked if frame.clip == clip) for clip in (0, 1)]
+        clips = [tuple(frame for frame in called if frame.clip == clip) for clip in (0, 1)]
         shown = tuple(_video(frames, pair, profile) for frames in clips if frames)
-    return Message("user", (*words, *shown, *ending), tool_outcome=True)
+    first = sum(isinstance(part, Video | Image) for message in before for part in message.parts)
+    places: dict[str, int] = {"first": first, "last": first + len(shown) - 1}
+    if pair.sizes:
+        size = profile.frame_size(*pair.sizes[called[0].clip], called=True)
+        places |= dict(zip(("width", "height"), size, strict=True))
+    words = fill(profile.tool_text, **places)
+    return Message("user", (*((Text(words),) if words else ()), *shown, *ending), tool_outcome=True)
 
 
 def _video(frames: tuple[FrameRef, ...], pair: Pair, profile: Profile) -> Video:

@@ -6,17 +6,19 @@ and video 2 the second, whichever order the judge was shown them in. Refuses to 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vrt_lite.judge import Round
+from vrt_lite.judge import Pair, Round
 from vrt_lite.protocol import tags
 from vrt_lite.protocol.frames import FrameRef
 from vrt_lite.protocol.verdict import Verdict
 from vrt_lite.sampled import Workspace
 
 if TYPE_CHECKING:
+    from vrt_lite.profile import Profile
     from vrt_lite.video import ClipInfo
 
 SCHEMA_VERSION = 2
@@ -30,6 +32,14 @@ class JudgedClip:
     info: ClipInfo
     workspace: Workspace
     warnings: tuple[str, ...]
+
+    def shrunk_from(self, profile: Profile) -> bool:
+        """Whether any of its frames is shown with fewer pixels than `profile` shows them with."""
+        shown = ((False, self.workspace.size), (True, self.workspace.tool_size))
+        return any(
+            math.prod(size) < math.prod(profile.frame_size(self.info.width, self.info.height, called=called))
+            for called, size in shown
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +165,26 @@ def round_json(r: Round, order: JudgedOrder, clips: tuple[JudgedClip, JudgedClip
     }
 
 
-def warnings_of(prompt: str, clips: tuple[JudgedClip, JudgedClip], *, least_frames: int) -> Iterator[str]:
-    """What the clips and the prompt alone warn of; `least_frames` are shown of each."""
+def pair_of(prompt: str, clips: tuple[JudgedClip, JudgedClip]) -> Pair:
+    """The pair as the judge is told of it, in the order of the clips as given."""
+    a, b = (clip.info for clip in clips)
+    return Pair(prompt, (a.duration_seconds, b.duration_seconds), ((a.width, a.height), (b.width, b.height)))
+
+
+def warnings_of(
+    prompt: str, clips: tuple[JudgedClip, JudgedClip], profile: Profile, *, own: Profile, limited: bool
+) -> Iterator[str]:
+    """What the prompt, the clips and a profile that differs from the judge's own warn of.
+
+    `limited` says that a user has limited the pixels.
+    """
+    if limited and any(clip.shrunk_from(own) for clip in clips):
+        yield (
+            f"The judge sees less detail than it was trained on: frames of at most {profile.max_pixels} pixels instead "
+            f"of {own.max_pixels}, asked-for ones of {profile.tool_max_pixels} instead of {own.tool_max_pixels}."
+        )
+    if profile.first_frames != own.first_frames:
+        yield "The model's prompt names another number of first frames than were shown (--first-frames)."
     if not prompt:
         yield "No prompt was given: alignment was judged without one."
     if clips[0].info.sha256 == clips[1].info.sha256:
@@ -165,7 +193,7 @@ def warnings_of(prompt: str, clips: tuple[JudgedClip, JudgedClip], *, least_fram
         ranges = " and ".join(clip.info.dynamic_range.upper() for clip in clips)
         yield f"The clips differ in dynamic range ({ranges}): what looks better may be the range."
     for number, clip in enumerate(clips, start=1):
-        if clip.info.frames < least_frames:
+        if clip.info.frames < profile.first_frames:
             yield f"Video {number} has {clip.info.frames} frame(s): the last was repeated."
         yield from (f"Video {number}: {warning}" for warning in clip.warnings)
 
@@ -220,6 +248,7 @@ def _clip(clip: JudgedClip) -> dict[str, Any]:
         "variable_rate": info.variable_rate,
         "dynamic_range": info.dynamic_range,
         "shown_size": list(clip.workspace.size),
+        "tool_size": list(clip.workspace.tool_size),
         "warnings": list(clip.warnings),
     }
 

@@ -18,16 +18,13 @@ from typing import Any, Literal, TypeVar, get_args
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.protocol.prompt import Dimension, placeholders
 from vrt_lite.protocol.tags import DIMENSIONS
+from vrt_lite.resize import PIXELS_PER_TOKEN, smart_resize
 
 ClockRule = Literal["truncate", "exact", "fixed"]
 ToolForm = Literal["image", "video"]
 
 PROFILE_NAME = "profile.toml"
 DEFAULT_PRESET = "model-card"
-CELL = 28
-"""Pixels a side of one visual token: a 2x2 block of 14-pixel patches."""
-PIXELS_PER_TOKEN = CELL * CELL
-
 CONTEXT_STEP = 256
 """Contexts are whole multiples of this many tokens, as the engine's cache is."""
 _TURN_OVERHEAD = 64
@@ -69,18 +66,25 @@ class Profile:
     workspace: int = 48
     first_frames: int = 4
     frames_per_call: int = 8
-    min_pixels: int = 16 * PIXELS_PER_TOKEN
-    max_pixels: int = 256 * PIXELS_PER_TOKEN
+    # Published: the card's script leaves qwen-vl-utils' range for the frames of a video, 128 to 768 visual tokens each.
+    min_pixels: int = 128 * PIXELS_PER_TOKEN
+    max_pixels: int = 768 * PIXELS_PER_TOKEN
+    # Not published for a tool's frames: the same range.
+    tool_min_pixels: int = 128 * PIXELS_PER_TOKEN
+    tool_max_pixels: int = 768 * PIXELS_PER_TOKEN
     clock: Clock = Clock()
-    # The wording of a tool result, and what stands in for a forgotten one, are not public; this is our reading.
+    # By descent: the tool is Pixel-Reasoner's (arXiv 2505.15966). Its public rollout code answers a call in these words
+    # and asks for no final answer. {first} and {last} count all videos and images of the conversation from 0.
     tool_form: ToolForm = "image"
-    tool_text: str = "Here are the selected frames:"
-    forgotten_text: str = "(These frames are no longer shown; see your snapshot of them.)"
+    tool_text: str = "\nHere are the selected frames (Frame Size: {width}x{height}, Numbered {first} to {last}):"
+    error_text: str = "\nExecution error:\n{reason}\n"
+    final_text: str = ""
+    # Ours: nothing is published of a reply without an answer or a call, and of what stands in for a forgotten frame.
     correction_text: str = (
         "Your last reply cannot be used: {reason}. Call select_frames with at most {limit} different frame "
         "indices from 1 to {n}, or give the answer in the required format."
     )
-    final_text: str = "This is the last round: give the final answer now, in the required format."
+    forgotten_text: str = "(These frames are no longer shown; see your snapshot of them.)"
     window: int = 1
     rounds: int = 5
     retries: int = 1
@@ -92,11 +96,36 @@ class Profile:
         """Digest of every value: two profiles with one digest talk alike."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
 
+    def frame_size(self, width: int, height: int, *, called: bool) -> tuple[int, int]:
+        """The (width, height) that a clip's frame is shown at, `called` by the tool or shown first; VideoError."""
+        if called:
+            return smart_resize(width, height, min_pixels=self.tool_min_pixels, max_pixels=self.tool_max_pixels)
+        return smart_resize(width, height, min_pixels=self.min_pixels, max_pixels=self.max_pixels)
+
+    @property
+    def tool_cells(self) -> int:
+        """Visual tokens of a tool's frame, at most."""
+        return self.tool_max_pixels // PIXELS_PER_TOKEN
+
+    def with_max_pixels(self, pixels: int, *, tool_pixels: int | None = None) -> Profile:
+        """Frames of at most so many pixels; a tool's frames too, or of at most `tool_pixels`.
+
+        The ranges' lower ends move down with the upper ones where they have to.
+        """
+        of_tool = pixels if tool_pixels is None else tool_pixels
+        return replace(
+            self,
+            min_pixels=min(self.min_pixels, pixels),
+            max_pixels=pixels,
+            tool_min_pixels=min(self.tool_min_pixels, of_tool),
+            tool_max_pixels=of_tool,
+        )
+
     def context_bound(self, opening: int, cells: int) -> int:
         """(N_in + p·N_ex)·V_t + text: the tokens that all rounds of a conversation need, by default.
 
-        Its first two turns have `opening` tokens, frames included; a frame has `cells`. One reply is counted at its
-        longest and the others at a usual length: a conversation that needs more gets a larger context as it goes.
+        Its first two turns have `opening` tokens, frames included; a tool's frame has `cells`. One reply is counted at
+        its longest and the others at a usual length: a conversation that needs more gets a larger context as it goes.
         """
         tool_frames = self.frames_per_call * min(self.window, self.rounds - 1) * (cells + 2)
         replies = self.max_new_tokens + (self.rounds - 1) * min(self.max_new_tokens, _USUAL_REPLY)
@@ -169,6 +198,9 @@ def _from_table(table: dict[str, Any], folder: Path) -> Profile:
     for prompt in ("system_prompt", "user_prompt"):
         if file := values.pop(f"{prompt}_file", None):
             values[prompt] = _read(folder / _plain_name(file))
+    for bound in ("min_pixels", "max_pixels"):
+        if bound in values:  # one range for all frames, unless a tool's frames have their own
+            values.setdefault(f"tool_{bound}", values[bound])
     if "clock" in values:
         values["clock"] = _merged(profile.clock, values["clock"], "clock.")
     if "preset" in values:
@@ -204,9 +236,15 @@ def check(profile: Profile) -> Profile:
         (p.window >= 0, f"window = {p.window} is negative"),
         (p.retries >= 0, f"retries = {p.retries} is negative"),
         (1 <= p.max_new_tokens <= 65_536, f"max_new_tokens = {p.max_new_tokens} is not within 1 to 65536"),
-        (
-            PIXELS_PER_TOKEN <= p.min_pixels <= p.max_pixels <= 16_384 * PIXELS_PER_TOKEN,
-            f"min_pixels = {p.min_pixels} and max_pixels = {p.max_pixels} are not within 784 <= min <= max <= 12845056",
+        *(
+            (
+                PIXELS_PER_TOKEN <= least <= most <= 16_384 * PIXELS_PER_TOKEN,
+                f"{of}min_pixels = {least} and {of}max_pixels = {most} are not within 784 <= min <= max <= 12845056",
+            )
+            for of, least, most in (
+                ("", p.min_pixels, p.max_pixels),
+                ("tool_", p.tool_min_pixels, p.tool_max_pixels),
+            )
         ),
         (
             p.clock.rule in get_args(ClockRule),

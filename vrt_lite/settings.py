@@ -15,7 +15,8 @@ from vrt_lite.errors import UsageError
 from vrt_lite.profile import Profile, check, preset
 from vrt_lite.protocol.prompt import Dimension, show_key
 
-_IN_PROFILE = ("workspace", "first_frames", "window", "rounds", "max_pixels")
+_IN_PROFILE = ("workspace", "first_frames", "window", "rounds", "max_pixels", "tool_max_pixels")
+_COUNTS = ("workspace", "first_frames", "window", "rounds")
 _NO_VERDICT = ("both_orders", "cache", "gpu_layers", "threads", "preset", "dimensions", *_IN_PROFILE)
 """Settings that change no verdict of one order, or do it through the profile alone."""
 
@@ -25,6 +26,7 @@ class Settings:
     """How to judge. None means: the model's profile, or the engine, decides. Counts of frames are per video.
 
     `dimensions` words dimensions anew, by key; a name that does not show its key gets it: "Sharpness (VQ)".
+    `max_pixels` bounds all frames, unless `tool_max_pixels` bounds those that a tool call brings.
     `cache` keeps what was encoded on disk and finds it there again; it changes no verdict.
     """
 
@@ -35,6 +37,7 @@ class Settings:
     window: int | None = None
     rounds: int | None = None
     max_pixels: int | None = None
+    tool_max_pixels: int | None = None
     ctx: int | None = None
     gpu_layers: int | None = None
     threads: int | None = None
@@ -44,11 +47,18 @@ class Settings:
     both_orders: bool = False
     cache: bool = True
 
+    @property
+    def limits_pixels(self) -> bool:
+        """Whether a limit on pixels was set."""
+        return self.max_pixels is not None or self.tool_max_pixels is not None
+
     def applied_to(self, profile: Profile) -> Profile:
         """The profile with these settings in it; UsageError for a value that cannot be used."""
-        given = {name: value for name in _IN_PROFILE if (value := getattr(self, name)) is not None}
+        given = {name: value for name in _COUNTS if (value := getattr(self, name)) is not None}
         if self.max_pixels is not None:
-            given["min_pixels"] = min(profile.min_pixels, self.max_pixels)
+            profile = profile.with_max_pixels(self.max_pixels)
+        if self.tool_max_pixels is not None:
+            profile = profile.with_max_pixels(profile.max_pixels, tool_pixels=self.tool_max_pixels)
         dimensions = preset(self.preset) if self.preset else profile.dimensions
         own = {key: show_key(key, dimension) for key, dimension in self.dimensions.items()}
         try:

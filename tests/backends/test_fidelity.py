@@ -21,8 +21,8 @@ from convert.verify import distances, divergence
 from vrt_lite.backends.llamacpp import EngineSettings, LlamaCppBackend
 from vrt_lite.backends.llamacpp.reading import Reading
 from vrt_lite.interfaces import Sampling, ignore
+from vrt_lite.profile import Profile
 from vrt_lite.protocol.frames import FrameRef
-from vrt_lite.sampled import smart_resize
 from vrt_lite.video.picture import Picture, Turn
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -39,14 +39,14 @@ class Fitted:
     """Displayed frames as the judge gets them: vrt-lite's own size and resize."""
 
     displayed: golden.Displayed
+    profile: Profile
 
     def pixels(self, frames: Sequence[FrameRef]) -> list[NDArray[np.uint8]]:
         return [self._fit(frame) for frame in frames]
 
     def _fit(self, frame: FrameRef) -> NDArray[np.uint8]:
         width, height = self.displayed.sizes[frame.clip]
-        profile = golden.PROFILE
-        size = smart_resize(width, height, min_pixels=profile.min_pixels, max_pixels=profile.max_pixels)
+        size = self.profile.frame_size(width, height, called=frame.called)
         (picture,) = self.displayed.pixels([frame])
         return Picture(width, height, Turn(), "sdr", False).fit(picture, size)
 
@@ -83,9 +83,9 @@ class Pair:
 @pytest.fixture(scope="module", params=range(len(CASES)), ids=[case.name for case in CASES])
 def pair(request: pytest.FixtureRequest, backend: LlamaCppBackend, reference: dict[str, NDArray[Any]]) -> Pair:
     case, prefix = CASES[request.param], f"{request.param} "
-    frames = Fitted(golden.Displayed(case.sizes))
+    frames = Fitted(golden.Displayed(case.sizes), case.profile)
     # The turn first: it is written by the path that judges take, with what the case before left in the cache.
-    reply = backend.reply(case.conversation, frames, sampling=Sampling(golden.GREEDY_TOKENS), observe=ignore)
+    reply = backend.reply(case.conversation, frames, sampling=Sampling(case.profile.max_new_tokens), observe=ignore)
     theirs = {key.removeprefix(prefix): array for key, array in reference.items() if key.startswith(prefix)}
     return Pair(case, frames, backend.read(case.conversation, frames), reply.tokens, theirs)
 
@@ -98,7 +98,7 @@ def test_tokens_and_positions_are_equal(pair: Pair) -> None:
 def test_resized_pixels_are_within_one_grey_level(pair: Pair) -> None:
     for clip in (0, 1):
         if f"pixels {clip}" in pair.theirs:
-            (mine,) = pair.frames.pixels([FrameRef(clip, 0)])
+            mine = golden.compared_rows(pair.frames.pixels([FrameRef(clip, 0)])[0])
             theirs = pair.theirs[f"pixels {clip}"].astype(int)
             assert mine.shape == theirs.shape
             assert np.abs(mine - theirs).max() <= 1

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from convert.pairs import EXAMPLE
 from convert.verdicts import agreement, verdicts
 from vrt_lite.interfaces import FrameStore, Observe, Sampling
-from vrt_lite.profile import PIXELS_PER_TOKEN, default_profile
+from vrt_lite.profile import default_profile
 from vrt_lite.protocol.messages import Conversation, Reply
+from vrt_lite.resize import PIXELS_PER_TOKEN
 
 CALL = '<think>look</think><tool_call>{"name": "select_frames", "arguments": {"target_frames": [1, 49]}}</tool_call>'
 ANSWER = "<think>done</think><final answer>TA=1, VQ=0, MQ=2, OA=1</final answer>"

@@ -23,10 +23,11 @@ sys.path.insert(0, str(HERE.parent / "convert"))
 
 import synthetic_checkpoint as synthetic  # noqa: E402
 
-from vrt_lite.profile import PIXELS_PER_TOKEN, Clock, Profile  # noqa: E402
+from vrt_lite.profile import Clock, Profile  # noqa: E402
 from vrt_lite.protocol.frames import FrameRef  # noqa: E402
 from vrt_lite.protocol.memory import visible  # noqa: E402
 from vrt_lite.protocol.messages import Conversation, Image, Message, Text, Video  # noqa: E402
+from vrt_lite.resize import PIXELS_PER_TOKEN  # noqa: E402
 
 WIDTH, FEED_FORWARD, HEADS, KV_HEADS, LAYERS = 128, 192, 4, 2, 4
 VISION_WIDTH, VISION_FEED_FORWARD, VISION_HEADS, DEPTH = 96, 160, 3, 6
@@ -48,10 +49,17 @@ GREEDY_TOKENS = 128
 PROFILE = Profile(
     min_pixels=4 * PIXELS_PER_TOKEN,
     max_pixels=24 * PIXELS_PER_TOKEN,
+    tool_min_pixels=4 * PIXELS_PER_TOKEN,
+    tool_max_pixels=24 * PIXELS_PER_TOKEN,
     clock=Clock("truncate", 2.0),
     max_new_tokens=GREEDY_TOKENS,
     rounds=1,
 )
+OWN_RANGES = ("min_pixels", "max_pixels", "tool_min_pixels", "tool_max_pixels")
+TRAINED = replace(PROFILE, **{name: getattr(Profile(), name) for name in OWN_RANGES}, max_new_tokens=32)
+"""The same within VR-Thinker's own pixel ranges."""
+MOST_VALUES = 500_000
+"""Of a larger picture every eighth row is compared."""
 
 
 def make_checkpoint(folder: Path) -> None:
@@ -148,6 +156,7 @@ class Case:
     name: str
     conversation: Conversation
     sizes: tuple[tuple[int, int], tuple[int, int]]
+    profile: Profile = PROFILE
 
 
 @dataclass(frozen=True)
@@ -181,7 +190,7 @@ def _user(*parts: Text | Video | Image, tool: bool = False) -> Message:
 
 
 def _images(*indices: int) -> tuple[Image, ...]:
-    return tuple(Image(FrameRef(i % 2, i)) for i in indices)
+    return tuple(Image(FrameRef(i % 2, i, called=True)) for i in indices)
 
 
 def _two(counts: tuple[int, int], seconds: tuple[float, float]) -> tuple[Message, Message]:
@@ -212,7 +221,19 @@ def cases(seeds: Mapping[str, int]) -> list[Case]:
         ("larger and smaller than the range", _two((2, 4), (1.0, 4.0)), ((900, 506), (40, 28))),
         ("text alone", (_user(Text("hello, the lower owl. " * 12)),), (wide, wide)),
     ]
-    return [Case(name, _seeded(conversation, seeds.get(name, 0)), sizes) for name, conversation, sizes in found]
+    large = ((1920, 1080), (848, 480))  # 720 and 510 visual tokens a frame
+    return [
+        *(Case(name, _seeded(conversation, seeds.get(name, 0)), sizes) for name, conversation, sizes in found),
+        *(
+            Case(name, _seeded(conversation, seeds.get(name, 0)), large, TRAINED)
+            for name, conversation in (("VR-Thinker's own sizes, with tool frames", tools[:4]),)
+        ),
+    ]
+
+
+def compared_rows(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The rows of a picture that are stored and compared."""
+    return pixels if pixels.size <= MOST_VALUES else pixels[::8]
 
 
 def _seeded(conversation: Conversation, seed: int) -> Conversation:

@@ -4,7 +4,7 @@
 
 What the reference makes of the conversations in fidelity_cases.py with the random checkpoint there, in F32:
 token ids, positions, the first frame of each clip resized, embeddings (twelve projections of every token),
-logits after every token of text, 128 greedy tokens.
+logits after every token of text, 128 greedy tokens (32 where frames are large).
 
 Random weights can tie: of each conversation the first seed is taken whose greedy turn has, at every token, a
 lead over the next best of at least LEAST_MARGIN of the largest logit, and does not repeat itself.
@@ -24,11 +24,12 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 from fidelity_cases import (  # noqa: E402
-    GREEDY_TOKENS,
     PROFILE,
+    TRAINED,
     Case,
     Displayed,
     cases,
+    compared_rows,
     make_checkpoint,
     projected,
 )
@@ -45,12 +46,13 @@ def main(out: Path) -> None:
     """Write both files into `out`."""
     with tempfile.TemporaryDirectory() as scratch:
         make_checkpoint(Path(scratch) / "tiny")
-        sizes = {"min_pixels": PROFILE.min_pixels, "max_pixels": PROFILE.max_pixels}
-        reference = Reference(Path(scratch) / "tiny", **sizes)
+        folder = Path(scratch) / "tiny"
+        references = {profile.sha256: Reference(folder, profile=profile) for profile in (PROFILE, TRAINED)}
         arrays: dict[str, NDArray[np.generic]] = {}
         told: list[dict[str, object]] = []
         seen: set[tuple[int, int]] = set()
         for number in range(len(cases({}))):
+            reference = references[cases({})[number].profile.sha256]
             seed, case, written = clear_lead(reference, number)
             told.append({"name": case.name, "seed": seed, "margin": float(f"{written.margin:.2e}")})
             arrays |= {f"{number} {key}": array for key, array in record(reference, case, seen).items()}
@@ -67,8 +69,9 @@ def clear_lead(reference: Reference, number: int) -> tuple[int, Case, Written]:
         name = cases({})[number].name
         case = cases({name: seed})[number]
         frames = Displayed(case.sizes)
-        written = reference.write(case.conversation, frames, tokens=GREEDY_TOKENS, least=LEAST_MARGIN)
-        whole = len(written.tokens) == GREEDY_TOKENS
+        tokens = case.profile.max_new_tokens
+        written = reference.write(case.conversation, frames, tokens=tokens, least=LEAST_MARGIN)
+        whole = len(written.tokens) == tokens
         if whole and written.margin >= LEAST_MARGIN and not any(loops(written.tokens[:n]) for n in (96, 128)):
             return seed, case, written
     raise SystemExit(f"{name}: none of {MOST_SEEDS} seeds has a clear lead")
@@ -81,7 +84,8 @@ def record(reference: Reference, case: Case, seen: set[tuple[int, int]]) -> dict
     shown = {frame.clip for message in case.conversation for frame in message.frames}
     new = [clip for clip in sorted(shown) if case.sizes[clip] not in seen]
     seen |= {case.sizes[clip] for clip in new}
-    pixels = {f"pixels {clip}": reference.resized(frames.pixels([FrameRef(clip, 0)])[0]) for clip in new}
+    first = {clip: reference.resized(frames.pixels([FrameRef(clip, 0)])[0]) for clip in new}
+    pixels = {f"pixels {clip}": compared_rows(resized) for clip, resized in first.items()}
     return pixels | {
         "tokens": reading.tokens.astype(np.int16),
         "positions": reading.positions.astype(np.int16),

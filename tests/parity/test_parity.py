@@ -33,7 +33,7 @@ from convert.reference import Reference  # noqa: E402
 from vrt_lite.errors import UsageError  # noqa: E402
 from vrt_lite.interfaces import Sampling, ignore  # noqa: E402
 from vrt_lite.models.files import find  # noqa: E402
-from vrt_lite.profile import Clock  # noqa: E402
+from vrt_lite.profile import Clock, Profile  # noqa: E402
 
 # torch and transformers warn of their own future.
 pytestmark = pytest.mark.filterwarnings("default")
@@ -54,20 +54,21 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def loaded(checkpoint: Path, clock: Clock | None = golden.PROFILE.clock) -> Reference:
-    profile = golden.PROFILE
-    return Reference(checkpoint, min_pixels=profile.min_pixels, max_pixels=profile.max_pixels, clock=clock)
+def loaded(
+    checkpoint: Path, clock: Clock | None = golden.PROFILE.clock, *, profile: Profile = golden.PROFILE
+) -> Reference:
+    return Reference(checkpoint, profile=profile, clock=clock)
 
 
 def test_the_golden_file_is_what_the_reference_gives(checkpoint: Path) -> None:
-    reference = loaded(checkpoint)
+    references = {p.sha256: loaded(checkpoint, profile=p) for p in (golden.PROFILE, golden.TRAINED)}
     told = json.loads((GOLDEN / "fidelity.json").read_text("utf-8"))["cases"]
     seen: set[tuple[int, int]] = set()
     with np.load(GOLDEN / "fidelity.npz") as stored:
         compared: set[str] = set()
         for number, case in enumerate(golden.cases({entry["name"]: entry["seed"] for entry in told})):
             assert case.name == told[number]["name"]
-            for key, array in make_fidelity.record(reference, case, seen).items():
+            for key, array in make_fidelity.record(references[case.profile.sha256], case, seen).items():
                 name = f"{number} {key}"
                 compared.add(name)
                 if key == "positions":

@@ -29,6 +29,7 @@ SOME: dict[str, Any] = {
     "window": 3,
     "rounds": 2,
     "max_pixels": 784 * 8,
+    "tool_max_pixels": 784 * 8,
     "ctx": 4096,
     "kv_type": "q8_0",
     "temperature": 0.5,

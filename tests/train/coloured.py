@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from train.cases import Case
 from train.recipe import Data, Model, Recipe, Shape, Supervised
 from vrt_lite.judge import Pair
-from vrt_lite.profile import PIXELS_PER_TOKEN, Clock, Profile
+from vrt_lite.profile import Clock, Profile
 from vrt_lite.protocol.frames import FrameRef
+from vrt_lite.resize import PIXELS_PER_TOKEN
 
 SIZES = ((84, 56), (56, 84), (112, 56))
 """(width, height) of a case's frames, in turn: 6 and 8 cells."""

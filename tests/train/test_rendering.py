@@ -119,7 +119,7 @@ def test_the_prompt_is_what_transformers_prepares(tmp_path: Path) -> None:
     fidelity_cases.make_checkpoint(folder)
     clock = Clock("exact", 2.0)
     profile = replace(fidelity_cases.PROFILE, clock=clock)
-    reference = Reference(folder, min_pixels=profile.min_pixels, max_pixels=profile.max_pixels, clock=clock)
+    reference = Reference(folder, profile=profile, clock=clock)
     renderer = Renderer(Tokenizer(folder / "tokenizer.json"), profile)
     mean, std = (
         np.repeat(np.array(values, np.float32), 2 * 14 * 14)

@@ -48,7 +48,7 @@ class RandomFrames:
 
     def pixels(self, frames: Sequence[FrameRef]) -> list[NDArray[np.uint8]]:
         """RGB arrays in the order asked."""
-        return self.frames.pixels([FrameRef(f.clip, self.instead[f.clip][f.index]) for f in frames])
+        return self.frames.pixels([replace(f, index=self.instead[f.clip][f.index]) for f in frames])
 
 
 def _shuffled(profile: Profile, clip: int, seed: str) -> tuple[int, ...]:

@@ -28,7 +28,6 @@ from train.world.labels import labels, labels_at_first, labels_of, points
 from train.world.store import KeptFrames
 from train.world.values import GAPS, TICKS, WINDOWS, Camera, ClipSpec, Defect, Ground, Scene, Shot
 from vrt_lite.interfaces import FrameStore
-from vrt_lite.judge import Pair
 from vrt_lite.profile import Profile
 from vrt_lite.video import Clip, open_clip
 from vrt_lite.video.picture import Picture, Turn
@@ -87,10 +86,11 @@ class Footage(OnDemand):
         seed = self._seeds[place]
         drawn, spans = draw(self.clips, seed, hidden=self._hidden)
         a, b = (span.spec.frames / span.clip.fps for span in spans)
+        case = case_of(drawn)
         return replace(
-            case_of(drawn),
+            case,
             key=f"footage:{self._split}:{seed}",
-            pair=Pair(drawn.caption, (a, b)),
+            pair=replace(case.pair, durations=(a, b)),
             open=FootageOpening(self._folder, spans),
         )
 

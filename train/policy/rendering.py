@@ -19,9 +19,10 @@ from vrt_lite.backends.llamacpp.held import runs
 from vrt_lite.backends.llamacpp.lower import FrameBlock, Item, lower
 from vrt_lite.backends.llamacpp.positions import patch_positions
 from vrt_lite.interfaces import FrameStore
-from vrt_lite.profile import CELL, Profile
+from vrt_lite.profile import Profile
 from vrt_lite.protocol.frames import FrameRef
 from vrt_lite.protocol.messages import Conversation, Generated, Image, Message, Video
+from vrt_lite.resize import CELL
 
 PATCH, MERGE = 14, 2
 PATCH_BYTES = 3 * 2 * PATCH * PATCH

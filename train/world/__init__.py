@@ -57,9 +57,10 @@ class World(OnDemand):
 
 def case_of(drawn: Scene, *, device: str = "cpu") -> Case:
     """A scene as a case."""
+    a, b = drawn.clips
     return Case(
         key=f"world:{drawn.seed}",
-        pair=Pair(drawn.caption, (drawn.clips[0].seconds, drawn.clips[1].seconds)),
+        pair=Pair(drawn.caption, (a.seconds, b.seconds), ((a.width, a.height), (b.width, b.height))),
         labels=labels_of(drawn),
         open=Opening(drawn, device),
         defects=tuple(sorted({defect.kind for clip in drawn.clips for defect in clip.defects})),

@@ -11,7 +11,6 @@ from train.world.values import ClipSpec, Scene
 from vrt_lite.interfaces import FrameStore
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.frames import FrameRef, evenly_spaced
-from vrt_lite.sampled import smart_resize
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,10 +25,11 @@ class KeptFrames:
 
     def __init__(self, clips: tuple[ClipSpec, ClipSpec], profile: Profile, draw: Draw) -> None:
         self._draw = draw
-        self._sizes = [
-            smart_resize(clip.width, clip.height, min_pixels=profile.min_pixels, max_pixels=profile.max_pixels)
-            for clip in clips
-        ]
+        self._sizes = {
+            (number, called): profile.frame_size(clip.width, clip.height, called=called)
+            for number, clip in enumerate(clips)
+            for called in (False, True)
+        }
         self._times = [
             [clip.position(frame) for frame in evenly_spaced(clip.frames, profile.workspace)] for clip in clips
         ]
@@ -37,10 +37,11 @@ class KeptFrames:
 
     def pixels(self, frames: Sequence[FrameRef]) -> list[NDArray[np.uint8]]:
         """RGB arrays (height, width, 3), one a frame in the order asked."""
-        for number, times in enumerate(self._times):
-            missing = sorted({frame for frame in frames if frame.clip == number} - self._kept.keys())
+        for (number, called), size in self._sizes.items():
+            asked = {frame for frame in frames if (frame.clip, frame.called) == (number, called)}
+            missing = sorted(asked - self._kept.keys())
             if missing:
-                drawn = self._draw(number, [times[frame.index] for frame in missing], self._sizes[number])
+                drawn = self._draw(number, [self._times[number][frame.index] for frame in missing], size)
                 self._kept |= dict(zip(missing, drawn, strict=True))
         return [self._kept[frame] for frame in frames]
 

@@ -25,6 +25,7 @@ STATUS = "Exit status: 0 it fits, 2 usage, 4 model missing, corrupt or mismatche
 @click.option("--window", metavar="P", type=int, help="Rounds for which asked-for frames stay visible.")
 @click.option("--rounds", metavar="N", type=int, help="Rounds at most.")
 @click.option("--max-pixels", metavar="N", type=int, help="Pixels a frame at most. [default: the model's, if it fits]")
+@click.option("--tool-max-pixels", metavar="N", type=int, help="The same for asked-for frames alone.")
 @click.option("--ctx", metavar="AUTO|N", type=Auto(256), help="Context in tokens. [default: auto]")
 @click.option("--gpu-layers", metavar="AUTO|N", type=Auto(0), help="Layers on the GPU. [default: auto]")
 @click.option("--kv-type", type=click.Choice(["f16", "q8_0"]), help="Keys and values. [default: f16 if it fits]")

@@ -73,6 +73,7 @@ _JUDGING = (
     click.option("--window", metavar="P", type=int, help="Rounds for which asked-for frames stay visible."),
     click.option("--rounds", metavar="N", type=int, help="Rounds at most."),
     click.option("--max-pixels", metavar="N", type=int, help="Pixels a frame at most; 784 are one visual token."),
+    click.option("--tool-max-pixels", metavar="N", type=int, help="The same for asked-for frames alone."),
     click.option("--ctx", metavar="AUTO|N", type=Auto(256), help="Context in tokens. [default: auto]"),
     click.option("--gpu-layers", metavar="AUTO|N", type=Auto(0), help="Layers on the GPU. [default: auto]"),
     click.option(

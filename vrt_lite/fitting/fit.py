@@ -14,7 +14,8 @@ from typing import Final
 from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.errors import OutOfMemoryError
 from vrt_lite.fitting.memory import Estimate, Shape, context_tokens, estimate
-from vrt_lite.profile import PIXELS_PER_TOKEN, Profile
+from vrt_lite.profile import Profile
+from vrt_lite.resize import PIXELS_PER_TOKEN
 
 GB: Final = 10**9
 _PIXEL_STEP = 0.75
@@ -89,10 +90,10 @@ def _advice(shape: Shape, profile: Profile, least: Estimate, room: Room) -> str:
         return f"Lower --ctx: {context_tokens(shape, profile)} tokens are enough, and fit."
     # Frames of 14 tokens a side down to 4: with fewer a judge sees next to nothing.
     for cells in (196, 144, 100, 64, 36, 16):
-        smaller = _with_pixels(profile, cells * PIXELS_PER_TOKEN)
+        smaller = profile.with_max_pixels(cells * PIXELS_PER_TOKEN)
         if cells * PIXELS_PER_TOKEN < profile.max_pixels and _any_fits(shape, smaller, settings, room):
             return f"This would fit: --max-pixels {smaller.max_pixels}."
-    fewest = _with_pixels(profile, min(profile.max_pixels, 16 * PIXELS_PER_TOKEN))
+    fewest = profile.with_max_pixels(min(profile.max_pixels, 16 * PIXELS_PER_TOKEN))
     for rounds in range(profile.rounds - 1, 0, -1):
         if _any_fits(shape, replace(fewest, rounds=rounds), settings, room):
             return f"This would fit: --max-pixels {fewest.max_pixels} --rounds {rounds}."
@@ -132,16 +133,12 @@ def _profiles(profile: Profile) -> Iterator[Profile]:
     pixels = profile.max_pixels
     while pixels > profile.min_pixels:
         pixels = max(int(pixels * _PIXEL_STEP) // PIXELS_PER_TOKEN * PIXELS_PER_TOKEN, profile.min_pixels)
-        yield replace(profile, max_pixels=pixels)
+        yield profile.with_max_pixels(pixels, tool_pixels=min(pixels, profile.tool_max_pixels))
 
 
 def told(size: int) -> str:
     """Bytes as a person reads them."""
     return f"{size / 1e6:.0f} MB" if size < GB else f"{size / GB:.2f} GB"
-
-
-def _with_pixels(profile: Profile, pixels: int) -> Profile:
-    return replace(profile, max_pixels=pixels, min_pixels=min(profile.min_pixels, pixels))
 
 
 def _notes(first: Estimate, said: Estimate, room: Room, *, of_all: bool) -> Iterator[str]:

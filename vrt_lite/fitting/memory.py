@@ -2,8 +2,8 @@
 
 The terms follow llama.cpp's own allocation (src/llama-context.cpp, src/llama-kv-cache.cpp, tools/mtmd/clip.cpp and
 ggml-alloc.c of the engine's floor version) and the lengths of this package's caches. Processor memory is what becomes
-resident: the engine reserves logits for a whole evaluation and touches one row. GPU memory is what is reserved.
-Standard library only; refuses to know what a machine has (`fit` does) and how it is shown.
+resident: the engine reserves logits for some tokens of an evaluation and touches one row. GPU memory is what is
+reserved. Standard library only; refuses to know what a machine has (`fit` does) and how it is shown.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.judge import Pair, opening
 from vrt_lite.models.files import ModelFiles
 from vrt_lite.models.gguf import Gguf, read_gguf
-from vrt_lite.profile import PIXELS_PER_TOKEN, Profile
+from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import Text
+from vrt_lite.resize import PIXELS_PER_TOKEN
 
 _F16, _F32 = 2, 4
 _KV_BYTES = {"f16": 2.0, "q8_0": 34 / 32}
@@ -36,7 +37,7 @@ SOURCE_PIXELS: Final = 1280 * 720
 _DECODER_BYTES = 55
 """A pixel of the source, for both clips: the frames that two decoders of two threads keep. Measured with H.264."""
 _FEW = 16
-"""Rows of logits that writing may ask for at once."""
+"""Rows of logits that one evaluation may ask for (`MOST_LOGITS` in backends/llamacpp)."""
 # ggml's types that have a packed layout: Q4_0, Q4_K, IQ4_NL, MXFP4; on ARM also Q8_0, Q5_K, Q6_K (ggml-cpu/repack.cpp).
 _PACKED = frozenset({2, 12, 20, 39})
 _PACKED_ARM = _PACKED | {8, 13, 14}
@@ -149,7 +150,7 @@ def context_tokens(shape: Shape, profile: Profile) -> int:
     letters = sum(len(part.text) for turn in turns for part in turn.parts if isinstance(part, Text))
     words = letters // _LETTERS_A_TOKEN + _CAPTION_TOKENS
     patches = 2 * -(-profile.first_frames // 2)
-    return min(profile.context_bound(words + patches * cells, cells), shape.trained_context)
+    return min(profile.context_bound(words + patches * cells, profile.tool_cells), shape.trained_context)
 
 
 def estimate(
@@ -170,12 +171,13 @@ def estimate(
     context = min(settings.context or context_tokens(shape, profile), 2**24)
     context = -(-context // 256) * 256
     cells = profile.max_pixels // PIXELS_PER_TOKEN
-    batch = min(max(settings.ubatch, cells), context)
+    batch = min(settings.ubatch, context)
     on_gpu = any(place is not None for place in places)
     # Text and picture decide by themselves: see `Context` and `flash_attention` in backends/llamacpp.
     flash = settings.flash_attention is not False and not settings.exact
     text_flash = settings.text_flash_attention(on_gpu=on_gpu) is not False
     small = shape.text_bytes < _SMALL_MODEL and not on_gpu and settings.kv_type == "f16"
+    largest = max(cells, profile.tool_cells)
     vision_on_gpu = bool(gpus) and (on_gpu if settings.projector_on_gpu is None else settings.projector_on_gpu)
     home = 0 if vision_on_gpu else None
 
@@ -204,7 +206,7 @@ def estimate(
             working if not used or places[0] is None else 2 * batch * shape.width * _F32 + 2 * batch * context,
             tuple(reserved if gpu in used else 0 for gpu in range(gpus)),
         ),
-        spread("evaluation of frames", [_vision_buffer(shape, 4 * cells, flash=flash)], [home]),
+        spread("evaluation of frames", [_vision_buffer(shape, 4 * largest, flash=flash)], [home]),
         Term("kept states", int(_kept(shape, profile, cells, token, settings)), (0,) * gpus),
         Term("frames and embeddings", _frames(shape, profile, cells), (0,) * gpus),
         Term("decoding of clips", _DECODER_BYTES * source_pixels, (0,) * gpus),
@@ -252,7 +254,7 @@ def _text_buffers(shape: Shape, batch: int, context: int, *, flash: bool) -> tup
     scratch = int(1.15 * batch * shape.feed_forward)
     logits = shape.vocabulary * _F32
     touched = layer + scratch + 3 * _FEW * logits
-    return touched, max(layer, 2 * entering + batch * logits) + _FEW * logits
+    return touched, max(layer, 2 * entering + _FEW * logits) + _FEW * logits
 
 
 def _vision_buffer(shape: Shape, patches: int, *, flash: bool) -> int:
@@ -277,9 +279,10 @@ def _kept(shape: Shape, profile: Profile, cells: int, token: float, settings: En
 def _frames(shape: Shape, profile: Profile, cells: int) -> int:
     """Shown frames in RGB, and what the vision tower made of each patch."""
     called = profile.frames_per_call * (profile.rounds - 1)
-    patches = 2 * -(-profile.first_frames // 2) + called
-    embeddings = min(patches * cells * shape.width * _F32, _EMBEDDINGS_BYTES)
-    return (2 * profile.first_frames + called) * cells * PIXELS_PER_TOKEN * 3 + embeddings
+    patches = 2 * -(-profile.first_frames // 2) * cells + called * profile.tool_cells
+    embeddings = min(patches * shape.width * _F32, _EMBEDDINGS_BYTES)
+    shown = 2 * profile.first_frames * cells + called * profile.tool_cells
+    return shown * PIXELS_PER_TOKEN * 3 + embeddings
 
 
 def _program(shape: Shape) -> int:

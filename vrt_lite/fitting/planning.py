@@ -40,7 +40,7 @@ def planned(
         engine = replace(engine, kv_type=settings.kv_type)
     if repack is not None:
         engine = replace(engine, repack=repack)
-    free = Free(kv_type=settings.kv_type is None, max_pixels=settings.max_pixels is None)
+    free = Free(kv_type=settings.kv_type is None, max_pixels=not settings.limits_pixels)
     found = plan(shape_of(files), settings.applied_to(files.profile), engine, room or this_room(), free=free)
     said = found.estimate
     memory = {"memory_bytes": said.cpu_bytes, "gpu_memory_bytes": list(said.gpu_bytes)}

@@ -13,10 +13,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, order=True)
 class FrameRef:
-    """One frame of a workspace: `clip` 0 or 1 in prompt order, `index` 0-based inside that clip's workspace."""
+    """One frame of a workspace: `clip` 0 or 1 in prompt order, `index` 0-based inside that clip's workspace.
+
+    `called` marks a frame that a tool call brought: it is shown within a pixel range of its own.
+    """
 
     clip: int
     index: int
+    called: bool = False
 
     def number(self, workspace: int) -> int:
         """This frame in the prompt's numbering, 1..N over both videos (`workspace` frames each)."""

@@ -14,6 +14,7 @@ from vrt_lite.protocol.messages import Text
 from vrt_lite.protocol.tags import DIMENSIONS
 
 _PLACEHOLDER = re.compile(r"\{(caption|dim_name_[123]|dim_explain_[123]|n|n_half)\}")
+_NAME = re.compile(r"\{([a-z_]+)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,11 @@ def render_user(
     pieces = _PLACEHOLDER.split(template)
     parts = (values[piece] if i % 2 else Text(piece) for i, piece in enumerate(pieces))
     return tuple(part for part in parts if part.text)
+
+
+def fill(template: str, **values: object) -> str:
+    """A template with each `{name}` that is among `values` replaced, in one pass; other braces stay as they are."""
+    return _NAME.sub(lambda found: str(values.get(found[1], found[0])), template)
 
 
 def plain(parts: Sequence[Text]) -> str:

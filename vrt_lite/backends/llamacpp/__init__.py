@@ -30,10 +30,11 @@ from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.embeddings import EmbeddingCache
 from vrt_lite.errors import ContextFullError
 from vrt_lite.interfaces import Encoding, FrameStore, Observe, Sampling, Wrote, ignore
-from vrt_lite.profile import CELL, CONTEXT_STEP, PIXELS_PER_TOKEN, Profile
+from vrt_lite.profile import CONTEXT_STEP, Profile
 from vrt_lite.protocol.frames import FrameRef
 from vrt_lite.protocol.messages import Conversation, Image, Odds, Reply, StopReason, Usage, Video
 from vrt_lite.protocol.tags import FORMAT
+from vrt_lite.resize import CELL
 
 NEVER_WRITTEN = (
     "<|im_start|>",
@@ -192,13 +193,10 @@ class LlamaCppBackend:
     def _room_for(self, items: list[Item], more: int) -> Held:
         """A context for this conversation and, if none was asked for, for a reply of `more` tokens."""
         needed = tokens_in(items) + 2
-        block = _largest_block(items)
-        held = self._held or self._open_context(self._settings.context or self._bound(items), block)
+        held = self._held or self._open_context(self._settings.context or self._bound(items))
         wanted = min(needed + more, self._model.trained_context)
         if wanted > held.context.size and self._settings.context is None:
-            held = self._open_context(-(-wanted // CONTEXT_STEP) * CONTEXT_STEP, block)
-        if block > held.context.batch_size and needed <= held.context.size:
-            held = self._open_context(held.context.size, block)
+            held = self._open_context(-(-wanted // CONTEXT_STEP) * CONTEXT_STEP)
         if needed > held.context.size:
             raise ContextFullError(
                 f"The conversation needs {needed} tokens, but the context holds {held.context.size}. "
@@ -208,17 +206,20 @@ class LlamaCppBackend:
 
     def _bound(self, items: list[Item]) -> int:
         """What all rounds of a conversation that begins with `items` can need."""
-        return min(self._profile.context_bound(tokens_in(items), _largest_block(items)), self._model.trained_context)
+        p = self._profile
+        largest = max((item.rows * item.columns for item in items if isinstance(item, FrameBlock)), default=0)
+        if (p.tool_min_pixels, p.tool_max_pixels) != (p.min_pixels, p.max_pixels):
+            largest = p.tool_cells
+        return min(p.context_bound(tokens_in(items), largest), self._model.trained_context)
 
-    def _open_context(self, size: int, block: int) -> Held:
-        """A context of this size that takes blocks so large, and holds what the one before it held."""
+    def _open_context(self, size: int) -> Held:
+        """A context of this size that holds what the one before it held."""
         before = self._held
         state = before.context.state() if before and before.items else None
         if before:
             self._held = None
             before.context.close()
-        largest = max(self._profile.max_pixels // PIXELS_PER_TOKEN, block)
-        context = Context(self._model, size=size, largest_block=largest, settings=self._settings)
+        context = Context(self._model, size=size, settings=self._settings)
         self._held = Held(context, self._vision.embeddings, self._prefixes)
         if before and state is not None:
             self._held.take_over(before.items, state)
@@ -263,8 +264,3 @@ class LlamaCppBackend:
                     break
         text += decoder.decode(b"", final=True)
         return Reply(text, tuple(tokens), stop, found)
-
-
-def _largest_block(items: list[Item]) -> int:
-    """Tokens of the largest frame block."""
-    return max((item.rows * item.columns for item in items if isinstance(item, FrameBlock)), default=0)

@@ -25,17 +25,18 @@ from vrt_lite.backends.llamacpp.engine import (
 from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.errors import OutOfMemoryError
 
+MOST_LOGITS = 16
+"""Tokens of one evaluation whose logits may be asked for."""
 _KV_TYPES = {"f32": llama.GGML_TYPE_F32, "f16": llama.GGML_TYPE_F16, "q8_0": llama.GGML_TYPE_Q8_0}
 
 
 class Context:
     """The engine's working state: one sequence in the KV cache; a context manager.
 
-    `size` is in tokens; `largest_block` is the most tokens that one temporal patch can have, which must fit
-    one batch of `batch_size` tokens.
+    `size` is in tokens, `batch_size` the most tokens of one evaluation.
     """
 
-    def __init__(self, model: Model, *, size: int, largest_block: int, settings: EngineSettings) -> None:
+    def __init__(self, model: Model, *, size: int, settings: EngineSettings) -> None:
         log = engine_log()
         log.lines.clear()
         if not model.on_gpu:
@@ -43,10 +44,11 @@ class Context:
             require_memory(needed, f"A context of {size} tokens", "Lower --ctx.")
         self._model = model
         self.size = size
-        batch = max(settings.ubatch, largest_block)
         params = llama.llama_context_default_params()
         params.n_ctx = size
-        params.n_batch = params.n_ubatch = min(batch, max(size, 32))
+        params.n_batch = params.n_ubatch = min(settings.ubatch, max(size, 32))
+        # The engine keeps room for so many rows of logits: 256 of a 7B's vocabulary would be 156 MB.
+        params.n_outputs_max = min(MOST_LOGITS, params.n_batch)
         threads = settings.threads or usable_cpus()
         params.flash_attn_type = flash_attention(settings.text_flash_attention(on_gpu=model.on_gpu))
         self._fewest = 1
@@ -123,8 +125,9 @@ class Context:
     def feed_for_logits(self, tokens: Sequence[int], position: int) -> NDArray[np.float32]:
         """Evaluate text from `position` on; the logits after each of its tokens, shape (n, vocabulary)."""
         rows: list[NDArray[np.float32]] = []
-        for start in range(0, len(tokens), self.batch_size):
-            part = tokens[start : start + self.batch_size]
+        most = min(MOST_LOGITS, self.batch_size)
+        for start in range(0, len(tokens), most):
+            part = tokens[start : start + most]
             self._feed(part, position + start, logits_from=0)
             rows += [self._logits(i) for i in range(len(part))]
         return np.stack(rows)
@@ -146,12 +149,23 @@ class Context:
             self.cut(position + count)
 
     def feed_patch(self, embeddings: NDArray[np.float32], positions: NDArray[np.int32]) -> None:
-        """Evaluate one temporal patch: embeddings (n, width) at positions (4, n)."""
+        """Evaluate one temporal patch: embeddings (n, width) at positions (4, n).
+
+        In parts of equal length that fit a batch: a token sees those before it in its own patch alike, whether they
+        are in its batch or in the cache.
+        """
+        parts = -(-len(embeddings) // self.batch_size)
+        for part, at in zip(np.array_split(embeddings, parts), np.array_split(positions, parts, axis=1), strict=True):
+            self._feed_embeddings(part, at)
+
+    def _feed_embeddings(self, embeddings: NDArray[np.float32], positions: NDArray[np.int32]) -> None:
         count = len(embeddings)
         batch = self._frames
         batch.n_tokens = count
-        ctypes.memmove(batch.embd, np.ascontiguousarray(embeddings).ctypes.data, embeddings.nbytes)
-        ctypes.memmove(batch.pos, np.ascontiguousarray(positions).ctypes.data, positions.nbytes)
+        # Held by a name until they are copied: a slice becomes an array of its own here.
+        values, planes = np.ascontiguousarray(embeddings), np.ascontiguousarray(positions)
+        ctypes.memmove(batch.embd, values.ctypes.data, values.nbytes)
+        ctypes.memmove(batch.pos, planes.ctypes.data, planes.nbytes)
         for i in range(count):
             batch.n_seq_id[i] = 1
             batch.seq_id[i][0] = 0
@@ -167,7 +181,7 @@ class Context:
         llama.llama_set_causal_attn(self.pointer, False)
         try:
             for i in range(len(embeddings)):
-                self.feed_patch(embeddings[i : i + 1], positions[:, i : i + 1])
+                self._feed_embeddings(embeddings[i : i + 1], positions[:, i : i + 1])
         finally:
             llama.llama_set_causal_attn(self.pointer, True)
 

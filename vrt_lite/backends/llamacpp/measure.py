@@ -28,7 +28,8 @@ from vrt_lite.errors import ModelError
 from vrt_lite.fitting.search import Found, Setup, Stage, Watch, axes, search
 from vrt_lite.fitting.tuning import Tuning
 from vrt_lite.models.files import ModelFiles
-from vrt_lite.profile import CELL, PIXELS_PER_TOKEN, Profile
+from vrt_lite.profile import Profile
+from vrt_lite.resize import CELL, PIXELS_PER_TOKEN
 
 _LONGEST, _SHORTEST = 1024, 32
 _WRITTEN = 24
@@ -156,7 +157,7 @@ class Bench:
         if self._context is None or self._context[0] != settings:
             self._close_context()
             size = _LONGEST + _SHORTEST + _WRITTEN
-            context = Context(model, size=size, largest_block=self._largest, settings=settings)
+            context = Context(model, size=size, settings=settings)
             self._context = settings, context
             # The first evaluation reads the weights from the disk and sets up buffers.
             _drain(context, (model.tokens(self._prompt, special=False) * 8 or [0])[:8], 0)

@@ -23,7 +23,7 @@ from vrt_lite.backends.llamacpp.engine import Model, engine_log, failure, flash_
 from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.embeddings import EmbeddingCache
 from vrt_lite.errors import ModelError, OutOfMemoryError
-from vrt_lite.profile import CELL
+from vrt_lite.resize import CELL
 
 _METHOD = 1
 """The way in which `Vision` uses the engine; another number when another way gives other values."""
