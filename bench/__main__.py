@@ -37,10 +37,10 @@ def _cut_options(command: _F) -> _F:
 def _model_options(command: _F) -> _F:
     for option in (
         click.option("--model", type=FOLDER, required=True, help="A folder with a GGUF pair, as `model` writes it."),
-        click.option("--max-pixels", type=click.IntRange(min=LEAST_PIXELS), default=256 * 784, show_default=True),
+        click.option("--max-pixels", type=click.IntRange(min=LEAST_PIXELS), default=768 * 784, show_default=True),
         click.option("--threads", type=click.IntRange(min=1), default=lambda: len(_cpus()), help="All by default."),
         click.option("--engine", multiple=True, metavar="NAME=VALUE", help="One of our engine's settings, as JSON."),
-        click.option("--stock-ctx", type=click.IntRange(min=512), default=8192, show_default=True),
+        click.option("--stock-ctx", type=click.IntRange(min=512), default=16_384, show_default=True),
     ):
         command = option(command)
     return _json_option(command)

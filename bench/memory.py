@@ -59,6 +59,7 @@ GRID = (
     Configuration(256, kv_type="q8_0"),
     Configuration(100, context=8192, repack=True),
     Configuration(64, flash_attention=True),
+    Configuration(729),
 )
 """What each model is measured at."""
 

@@ -47,7 +47,7 @@ class Job:
     plan: tuple[tuple[int, int, int], ...]
     threads: int
     max_pixels: int
-    stock_context: int = 8192
+    stock_context: int = 16_384
     checkpoint: str = ""
     dtype: str = "bfloat16"
     gpu_layers: int | None = 0
