@@ -55,10 +55,13 @@ class Settings:
     def applied_to(self, profile: Profile) -> Profile:
         """The profile with these settings in it; UsageError for a value that cannot be used."""
         given = {name: value for name in _COUNTS if (value := getattr(self, name)) is not None}
-        if self.max_pixels is not None:
-            profile = profile.with_max_pixels(self.max_pixels)
+        if self.max_pixels is None:
+            pixels, tool_pixels = profile.max_pixels, profile.tool_max_pixels
+        else:
+            pixels = tool_pixels = self.max_pixels
         if self.tool_max_pixels is not None:
-            profile = profile.with_max_pixels(profile.max_pixels, tool_pixels=self.tool_max_pixels)
+            tool_pixels = self.tool_max_pixels
+        profile = profile.with_max_pixels(pixels, tool_pixels=tool_pixels)
         dimensions = preset(self.preset) if self.preset else profile.dimensions
         own = {key: show_key(key, dimension) for key, dimension in self.dimensions.items()}
         try:
