@@ -21,10 +21,15 @@ Embeddings = Callable[[str], NDArray[np.float32]]
 """A patch's embeddings, shape (rows·columns, width), by its key."""
 
 
+MOST_STATE_BYTES = 256 * 2**20
+_OF_ONE_PAIR = 2
+
+
 class Prefixes:
     """Engine states by what they hold, as many as `most`, least recently used first out.
 
-    A state is as large as the keys and values of its tokens: 31 MB for one clip of a 7B at default settings.
+    A state is as large as the keys and values of its tokens: 83 MB for one clip of a 7B at default settings. Beyond the
+    two that one pair makes, all together take at most `MOST_STATE_BYTES`.
     """
 
     def __init__(self, most: int) -> None:
@@ -51,8 +56,11 @@ class Prefixes:
     def keep(self, items: Sequence[Item], state: NDArray[np.uint8]) -> None:
         """Remember a state."""
         self._states[tuple(items)] = state
-        while len(self._states) > self._most:
+        while len(self._states) > self._most or (len(self._states) > _OF_ONE_PAIR and self._bytes() > MOST_STATE_BYTES):
             self._states.popitem(last=False)
+
+    def _bytes(self) -> int:
+        return sum(held.nbytes for held in self._states.values())
 
 
 class Held:
