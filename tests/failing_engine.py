@@ -34,7 +34,7 @@ def fail(what: str) -> None:
         case "hang":
             time.sleep(3600)
         case "stop":
-            sys.exit("no such kernel")
+            raise RuntimeError("no such kernel")
         case "chatter":
             os.write(1, b"a library prints\n")
 

@@ -359,7 +359,7 @@ def test_measuring_gives_figures_for_every_stage() -> None:
 def failing(*plan: str) -> Worker:
     """The engine, but it fails as tests/failing_engine.py says."""
     program = str(Path(__file__).parent / "failing_engine.py")
-    return Worker(arguments=(program, *plan), least_seconds=5.0, times=2.0)
+    return Worker(arguments=(program, *plan), least_seconds=10.0, times=5.0)
 
 
 def children() -> list[psutil.Process]:
@@ -372,7 +372,7 @@ def crashed(status: int) -> str:
 
 def test_an_engine_that_ends_or_hangs_refuses_a_setting_and_the_search_goes_on() -> None:
     worker = failing("repack=crash", "flash=hang", "q8_0=stop", "default=chatter")
-    _, found = tune(JUDGE, profile=JUDGE.profile, budget_seconds=600, worker=worker)
+    _, found = tune(JUDGE, profile=JUDGE.profile, budget_seconds=200, worker=worker)
     said = {(tried.name, tried.value): (tried.outcome, tried.reason) for tried in found.tried}
     assert said["default", ""] == ("default", "")
     outcome, reason = said["repack", "on"]
@@ -380,7 +380,7 @@ def test_an_engine_that_ends_or_hangs_refuses_a_setting_and_the_search_goes_on()
     outcome, reason = said["flash attention", "on"]
     assert (outcome, reason[:13], reason[-2:]) == ("refused", "no answer in ", " s")
     assert said["flash attention", "off"][0] in ("taken", "not faster")
-    assert said["kv type", "q8_0"] == ("refused", "the engine ended with status 1: no such kernel")
+    assert said["kv type", "q8_0"] == ("refused", "the engine ended with status 1: RuntimeError: no such kernel")
     assert not children()
 
 
@@ -388,7 +388,9 @@ def test_an_engine_that_ends_or_hangs_refuses_a_setting_and_the_search_goes_on()
     ("what", "says"), [("crash", f"the engine ended {crashed(11)}"), ("hang", "no answer in 3 s"), ("stop", "kernel")]
 )
 def test_an_engine_that_does_not_run_at_all_is_an_error(what: str, says: str) -> None:
-    worker = replace(failing(f"default={what}"), first_seconds=3.0)
+    worker = failing(f"default={what}")
+    if what == "hang":
+        worker = replace(worker, first_seconds=3.0)
     with pytest.raises(ModelError, match=f"vrt-tiny-0 cannot be measured.*{says}.*Install it anew"):
         tune(JUDGE, profile=JUDGE.profile, budget_seconds=5, worker=worker)
     assert not children()

@@ -19,6 +19,7 @@ import signal
 import statistics
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
@@ -245,10 +246,15 @@ def serve(open_measuring: Callable[[Task, Known], Measuring]) -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what else is printed is no answer
     lines = _lines()
-    job = json.loads(next(lines))
-    with open_measuring(Task(**job["task"]), Known(**job["known"])) as measuring:
-        for line in lines:
-            print(json.dumps(_answer(measuring, json.loads(line))), file=answers, flush=True)
+    try:
+        job = json.loads(next(lines))
+        with open_measuring(Task(**job["task"]), Known(**job["known"])) as measuring:
+            for line in lines:
+                print(json.dumps(_answer(measuring, json.loads(line))), file=answers, flush=True)
+    except BaseException:
+        traceback.print_exc()
+    # At the usual end of the interpreter the thread of `_lines` would still hold the lock of standard input.
+    os._exit(1)
 
 
 def _lines() -> Iterator[str]:
