@@ -1,9 +1,10 @@
 """The peer: llama-cpp-python's own multimodal chat handler, driven through the same rounds.
 
 Each frame is an image of its own, as its interface has it, and each round sends the whole conversation again. Settings
-are its defaults but for the context's size and the threads. Its code runs as it is; three calls are timed, and the one
-that encodes and evaluates an image is taken apart into the two that it consists of (mtmd-helper.cpp), to tell
-vision from prefill. Making the PNG files is not counted.
+are its defaults but for the context's size, the threads, and the repacking of weights, which is off as on our side: an
+engine that some compilers build crashes with it on processors with AMX. Its code runs as it is; three calls are timed,
+and the one that encodes and evaluates an image is taken apart into the two that it consists of (mtmd-helper.cpp), to
+tell vision from prefill. Making the PNG files is not counted.
 """
 
 from __future__ import annotations
@@ -93,6 +94,23 @@ class _Forced:
         return self._scores
 
 
+@contextlib.contextmanager
+def _no_repacking() -> Iterator[None]:
+    """The engine's default is to leave weights as they are; `Llama` takes the default and has no option for it."""
+    usual = engine.llama_model_default_params
+
+    def changed() -> Any:
+        params = usual()
+        params.use_extra_bufts = False
+        return params
+
+    engine.llama_model_default_params = changed
+    try:
+        yield
+    finally:
+        engine.llama_model_default_params = usual
+
+
 class Stock:
     """A back end of the same interface as ours; a context manager."""
 
@@ -103,16 +121,17 @@ class Stock:
         handler: Any = Qwen25VLChatHandler(clip_model_path=str(projector), verbose=False)
         self._timed = handler._mtmd_cpp = _Timed()
         batch = max(_BATCH, largest_image)
-        self._llama = Llama(
-            model_path=str(text),
-            n_ctx=context,
-            n_batch=batch,
-            n_ubatch=batch,
-            n_threads=threads,
-            n_threads_batch=threads,
-            chat_handler=handler,
-            verbose=False,
-        )
+        with _no_repacking():
+            self._llama = Llama(
+                model_path=str(text),
+                n_ctx=context,
+                n_batch=batch,
+                n_ubatch=batch,
+                n_threads=threads,
+                n_threads_batch=threads,
+                chat_handler=handler,
+                verbose=False,
+            )
         self._free.callback(self._llama.close)
         self._end = self._llama.token_eos()
         self.whole_seconds = 0.0

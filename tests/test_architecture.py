@@ -90,8 +90,8 @@ HOMES: dict[str, set[str]] = {
     "llama_cpp": {"backends/llamacpp/engine.py"},
     "psutil": {
         "backends/llamacpp/engine.py",
-        "backends/llamacpp/measure.py",
         "backends/llamacpp/room.py",
+        "backends/llamacpp/tune.py",
         "models/choose.py",
         "runs/claims.py",
         "runs/database.py",

@@ -22,9 +22,10 @@ from chat_server import Act, serving
 from judgements import sure
 
 from vrt_lite.api import LONGEST_PROMPT, Judge
+from vrt_lite.backends import this_machine
 from vrt_lite.backends.scripted import ScriptedBackend
 from vrt_lite.cli import run
-from vrt_lite.errors import VideoError
+from vrt_lite.errors import UsageError, VideoError
 from vrt_lite.interfaces import FrameStore
 from vrt_lite.judgement import Judgement
 from vrt_lite.models.files import find
@@ -250,6 +251,30 @@ def test_wordings_reach_the_prompt() -> None:
 )
 def test_usage_is_status_2(options: list[str], says: str, capfd: pytest.CaptureFixture[str]) -> None:
     refused(capfd, 2, says, A, B, *options)
+
+
+def test_more_threads_than_processors_are_refused(capfd: pytest.CaptureFixture[str]) -> None:
+    cpus = this_machine().cpus
+    refused(capfd, 2, f"--threads {cpus + 1} cannot be met: at most {cpus} are", A, B, "--threads", str(cpus + 1))
+    with pytest.raises(UsageError, match="--threads 100000 cannot be met"):
+        Judge(settings=Settings(threads=100_000))
+    assert run(["rank", A, B, "--threads", "100000"]) == 2
+    with Judge(settings=Settings(threads=cpus)):
+        pass
+
+
+@pytest.mark.skipif("this_machine().gpus", reason="the engine has a GPU")
+def test_layers_on_a_gpu_that_is_not_there_are_refused(capfd: pytest.CaptureFixture[str]) -> None:
+    processor = this_machine().processor
+    for says in ("--gpu-layers 7 cannot be met", f"only the processor ({processor})", "-DGGML_CUDA=on", "Leave it out"):
+        refused(capfd, 2, says, A, A, "--gpu-layers", "7")
+    assert run(["rank", A, B, "--gpu-layers", "1"]) == 2
+    assert run(["estimate", "--gpu-layers", "1"]) == 2
+    assert capfd.readouterr().out == ""
+    with pytest.raises(UsageError, match="--gpu-layers 1 cannot be met"):
+        Judge(settings=Settings(gpu_layers=1))
+    with Judge(settings=Settings(gpu_layers=0)):
+        pass
 
 
 @pytest.mark.parametrize("options", [["--ctx", "many"], ["--threads", "0"], ["--nonsense"], ["--seed", "-1"], ["c"]])

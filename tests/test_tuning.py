@@ -7,19 +7,18 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
 import numpy as np
+import psutil
 import pytest
 
 from vrt_lite.backends import this_machine
-from vrt_lite.backends.llamacpp.context import Context
-from vrt_lite.backends.llamacpp.engine import Model
-from vrt_lite.backends.llamacpp.measure import Bench, tune
-from vrt_lite.backends.llamacpp.vision import Vision
+from vrt_lite.backends.llamacpp.tune import EngineEndedError, Measurer, Worker, tune
 from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.cli import run
 from vrt_lite.errors import ModelError
@@ -39,7 +38,7 @@ from vrt_lite.fitting.tuning import (
 from vrt_lite.models.files import ModelFiles, find
 
 JUDGE = find("vrt-tiny-0")
-HERE = Machine("A processor", 8, (), "engine 1: AVX2 = 1")
+HERE = Machine("A processor", 8, (), "engine 1: AVX2 = 1", "0123")
 SLOW, QUICK = Speed(2.0, 50.0, 8.0), Speed(1.0, 90.0, 9.0)
 FOUND = Tuning(
     threads=4,
@@ -73,6 +72,7 @@ def test_what_is_kept_comes_back() -> None:
         replace(HERE, cpus=4),
         replace(HERE, gpus=("A GPU",)),
         replace(HERE, engine="engine 2: AVX2 = 1"),
+        replace(HERE, build="4567"),
     ],
 )
 def test_another_machine_with_the_same_home_measures_for_itself(other: Machine) -> None:
@@ -114,6 +114,7 @@ def changed(**values: object) -> Callable[[dict[str, object]], object]:
         lambda table: {**table, "tuning": 3},
         lambda table: {"format": table["format"]},
         changed(threads=0),
+        changed(threads=9),  # HERE has eight processors
         changed(threads=True),
         changed(threads="8"),
         changed(repack="yes"),
@@ -316,17 +317,14 @@ def test_all_that_is_tried_the_engine_can_run(several: ModelFiles) -> None:
     for axis in options:
         setups += axis.options(start).values()
     assert len(setups) == 10
-    frame = np.random.default_rng(0).integers(0, 256, (140, 252, 3), dtype=np.uint8)
-    for setup in setups:
-        with (
-            Model(several.text, settings=setup.settings) as model,
-            Context(model, size=256, settings=setup.settings) as context,
-            Vision(setup.projector, model, settings=setup.settings) as vision,
-        ):
-            list(context.feed(model.tokens("Which is better?", special=False), 0))
-            assert np.isfinite(context.logits()).all()
-            vision.encode("key", [frame, frame])
-            assert np.isfinite(vision.embeddings("key")).all()
+    with Measurer(several, profile=several.profile, budget_seconds=1) as measurer:
+        for setup, stage in itertools.product(setups, STAGES):
+            try:
+                assert measurer.measure(setup, stage) > 0
+            except EngineEndedError as error:
+                # Compilers before GCC 13.3 build kernels for AMX that crash.
+                assert setup.settings.repack, error
+                assert "AMX_INT8 = 1" in this_machine().engine, error
 
 
 def test_another_models_projector_is_not_taken_for_a_type_of_this_one(several: ModelFiles) -> None:
@@ -341,11 +339,12 @@ def test_another_models_projector_is_not_taken_for_a_type_of_this_one(several: M
             np.random.default_rng(1).shuffle(values)
             data[start : start + size] = values.tobytes()
     several.projectors[2].write_bytes(data)
-    with Bench(several, profile=several.profile, budget_seconds=2) as bench:
-        bench.measure(Setup(EngineSettings(), several.projectors[0]), "vision")
-        bench.measure(Setup(EngineSettings(), several.projectors[1]), "vision")
+    with Measurer(several, profile=several.profile, budget_seconds=2) as measurer:
+        measurer.measure(Setup(EngineSettings(), several.projectors[0]), "vision")
+        measurer.measure(Setup(EngineSettings(), several.projectors[1]), "vision")
+        measurer.close()  # as after a crash: what was computed before is known to the next process
         with pytest.raises(ModelError, match="other embeddings"):
-            bench.measure(Setup(EngineSettings(), several.projectors[2]), "vision")
+            measurer.measure(Setup(EngineSettings(), several.projectors[2]), "vision")
 
 
 def test_measuring_gives_figures_for_every_stage() -> None:
@@ -355,6 +354,46 @@ def test_measuring_gives_figures_for_every_stage() -> None:
     for speed in (tuning.speed, tuning.default_speed):
         assert min(speed.pair_seconds, speed.prefill, speed.decode, speed.verdict_seconds) > 0
     assert load(JUDGE, this_machine()) is None  # measuring alone keeps nothing
+
+
+def failing(*plan: str) -> Worker:
+    """The engine, but it fails as tests/failing_engine.py says."""
+    program = str(Path(__file__).parent / "failing_engine.py")
+    return Worker(arguments=(program, *plan), least_seconds=10.0, times=5.0)
+
+
+def children() -> list[psutil.Process]:
+    return psutil.Process().children(recursive=True)
+
+
+def crashed(status: int) -> str:
+    return "by signal SIGSEGV" if sys.platform != "win32" else f"with status {status}"
+
+
+def test_an_engine_that_ends_or_hangs_refuses_a_setting_and_the_search_goes_on() -> None:
+    worker = failing("repack=crash", "flash=hang", "q8_0=stop", "default=chatter")
+    _, found = tune(JUDGE, profile=JUDGE.profile, budget_seconds=200, worker=worker)
+    said = {(tried.name, tried.value): (tried.outcome, tried.reason) for tried in found.tried}
+    assert said["default", ""] == ("default", "")
+    outcome, reason = said["repack", "on"]
+    assert (outcome, reason) == ("refused", f"the engine ended {crashed(11)}: a library prints")
+    outcome, reason = said["flash attention", "on"]
+    assert (outcome, reason[:13], reason[-2:]) == ("refused", "no answer in ", " s")
+    assert said["flash attention", "off"][0] in ("taken", "not faster")
+    assert said["kv type", "q8_0"] == ("refused", "the engine ended with status 1: RuntimeError: no such kernel")
+    assert not children()
+
+
+@pytest.mark.parametrize(
+    ("what", "says"), [("crash", f"the engine ended {crashed(11)}"), ("hang", "no answer in 3 s"), ("stop", "kernel")]
+)
+def test_an_engine_that_does_not_run_at_all_is_an_error(what: str, says: str) -> None:
+    worker = failing(f"default={what}")
+    if what == "hang":
+        worker = replace(worker, first_seconds=3.0)
+    with pytest.raises(ModelError, match=f"vrt-tiny-0 cannot be measured.*{says}.*Install it anew"):
+        tune(JUDGE, profile=JUDGE.profile, budget_seconds=5, worker=worker)
+    assert not children()
 
 
 def output(capfd: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -382,7 +421,7 @@ def test_compare_uses_what_tune_found(capfd: pytest.CaptureFixture[str], own_hom
     # What is found on another day may differ, what the user says does not.
     found = load(JUDGE, this_machine())
     assert found
-    save(replace(found, threads=2, ubatch=256), JUDGE, this_machine())
+    save(replace(found, threads=this_machine().cpus, ubatch=256), JUDGE, this_machine())
     mine = {**used, "threads": 1, "ubatch": 256, "tuned": True}
     assert engine("--threads", "1")[0].items() >= mine.items()
     assert "deleted" in output(capfd, "tune", JUDGE.name, "--forget")
@@ -394,18 +433,32 @@ def test_tune_says_what_it_measured(capfd: pytest.CaptureFixture[str]) -> None:
     lines = output(capfd, "tune", "--budget", "1").splitlines()
     assert lines[0].split()[:2] == ["SETTING", "VALUE"]
     assert lines[1].split()[0] == "default"
+    assert any(line.startswith("repack ") for line in lines)
     assert "times as fast as the defaults" in lines[-1]
 
 
 def test_an_interrupt_keeps_nothing(own_home: Path) -> None:
     code = (
-        "import signal, sys, threading\n"
+        "import signal, sys, threading, psutil\n"
         "from vrt_lite.cli import run\n"
         "threading.Timer(2, lambda: signal.raise_signal(signal.SIGINT)).start()\n"
-        "sys.exit(run(['tune', '--budget', '600']))"
+        "status = run(['tune', '--budget', '600'])\n"
+        "sys.exit(99 if psutil.Process().children() else status)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, encoding="utf-8", check=False)
     assert done.returncode == 130
     assert done.stderr.splitlines()[-1] == "vrt-lite: Interrupted."
     assert not done.stdout
     assert not list(itertools.chain(own_home.rglob("*.json"), own_home.rglob("*.new")))
+
+
+def test_a_killed_run_leaves_no_process_behind() -> None:
+    command = [sys.executable, "-m", "vrt_lite", "tune", "--budget", "600"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as parent:
+        while not (started := psutil.Process(parent.pid).children()):
+            assert parent.poll() is None
+            time.sleep(0.01)
+        time.sleep(2)  # into the measuring
+        parent.kill()
+    _, alive = psutil.wait_procs(started, timeout=60)
+    assert not alive

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TextIO
 from vrt_lite.backends import open_backend, this_machine
 from vrt_lite.backends.settings import EngineSettings, Remote
 from vrt_lite.errors import NoVerdictError, UsageError
-from vrt_lite.fitting.planning import planned
+from vrt_lite.fitting.planning import planned, refuse_impossible
 from vrt_lite.fitting.tuning import with_projector
 from vrt_lite.interfaces import Backend, Loading, Observe, Sampling, ignore
 from vrt_lite.interfaces import Event as Happening
@@ -67,6 +67,7 @@ class Judge:
             refuse_local(self.settings, projector)
             self.files, self._own = None, profile_of(model)
         else:
+            refuse_impossible(self.settings)
             self.files = with_projector(find(model, projector=projector), this_machine)
             self._own = self.files.profile
         self.profile = self.settings.applied_to(self._own)

@@ -44,9 +44,17 @@ def this_machine() -> Machine:
     return ask()
 
 
+def offloads() -> bool:
+    """Whether the engine has a GPU to put layers on. Loads the engine."""
+    from vrt_lite.backends.llamacpp import engine  # noqa: PLC0415
+
+    engine.engine_log()
+    return engine.offloads(None)
+
+
 def busy() -> float:
     """The share of the processor's time, 0 to 1, that is in use now. Loads the engine."""
-    from vrt_lite.backends.llamacpp.measure import busy as ask  # noqa: PLC0415
+    from vrt_lite.backends.llamacpp.tune import busy as ask  # noqa: PLC0415
 
     return ask()
 
@@ -60,6 +68,6 @@ def this_room() -> Room:
 
 def tune(files: ModelFiles, *, profile: Profile, budget_seconds: float, observe: Watch) -> tuple[Tuning, Found]:
     """Find the engine settings for a model on this machine. Raises ModelError, OutOfMemoryError, KeyboardInterrupt."""
-    from vrt_lite.backends.llamacpp.measure import tune as find  # noqa: PLC0415
+    from vrt_lite.backends.llamacpp.tune import tune as find  # noqa: PLC0415
 
     return find(files, profile=profile, budget_seconds=budget_seconds, observe=observe)

@@ -41,8 +41,9 @@ def tune(model: str | None, *, projector: Path | None, budget: float, as_json: b
     vrt-lite tune ./vr-thinker-7b --budget 120
 
     Tries threads, the projector's types, weight repacking, flash attention, evaluation size and KV type, on an idle
-    machine for about a minute; a value that does not win by 5 % is not taken. What is found is kept for this model and
-    this machine, and compare uses it. SPEED is that of a whole verdict of two rounds against the defaults'.
+    machine for about a minute; a value that does not win by 5 % is not taken, and one that the engine crashes or hangs
+    with is refused. What is found is kept for this model and this machine, and compare uses it. SPEED is that of a
+    whole verdict of two rounds against the defaults'.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     from vrt_lite import backends  # noqa: PLC0415
     from vrt_lite.display import safe  # noqa: PLC0415

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from vrt_lite.backends import this_machine, this_room
+from vrt_lite.backends import offloads, this_machine, this_room
 from vrt_lite.backends.settings import EngineSettings
+from vrt_lite.errors import UsageError
 from vrt_lite.fitting.fit import Free, Plan, Room, plan
 from vrt_lite.fitting.memory import shape_of
 from vrt_lite.fitting.tuning import report, tuned
@@ -28,6 +29,7 @@ def planned(
 
     `repack` is None where the user has not said. Raises ModelError, UsageError, OutOfMemoryError.
     """
+    refuse_impossible(settings)
     wanted = EngineSettings(
         context=settings.ctx,
         gpu_layers=settings.gpu_layers,
@@ -46,3 +48,19 @@ def planned(
     memory = {"memory_bytes": said.cpu_bytes, "gpu_memory_bytes": list(said.gpu_bytes)}
     placed = {"gpu_layers": found.settings.gpu_layers, "projector_on_gpu": found.settings.projector_on_gpu}
     return found, {**report(found.settings, by_tuning=by_tuning), **placed, **memory}
+
+
+def refuse_impossible(settings: Settings) -> None:
+    """UsageError for what this machine and its engine cannot give: threads without a processor, layers on no GPU."""
+    if settings.threads and settings.threads > (cpus := this_machine().cpus):
+        raise UsageError(
+            f"--threads {settings.threads} cannot be met: at most {cpus} are allowed here, one for each processor that "
+            "this process may use. Lower it, or leave it out."
+        )
+    if settings.gpu_layers and not offloads():
+        raise UsageError(
+            f"--gpu-layers {settings.gpu_layers} cannot be met: the engine installed here has no GPU to use, only the "
+            f"processor ({this_machine().processor}). Leave it out, or install the engine with a GPU back end: "
+            "CMAKE_ARGS=-DGGML_CUDA=on pip install --force-reinstall --no-cache-dir llama-cpp-python "
+            "(for AMD and Intel: -DGGML_VULKAN=on)."
+        )

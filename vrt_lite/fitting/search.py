@@ -200,13 +200,13 @@ def axes(
 
         return option
 
-    counts = sorted({min(physical_cpus, usable_cpus), max(physical_cpus // 2, 1)} - {usable_cpus}, reverse=True)
+    counts = {min(count, usable_cpus) for count in (physical_cpus, max(physical_cpus // 2, 1))} - {usable_cpus}
 
     def attention(best: Setup) -> dict[str, Setup]:
         return one("on", flash_attention=True)(best) | one("off", flash_attention=False)(best)
 
     def threads(best: Setup) -> dict[str, Setup]:
-        return {str(n): replace(best, settings=replace(best.settings, threads=n)) for n in counts}
+        return {str(n): replace(best, settings=replace(best.settings, threads=n)) for n in sorted(counts, reverse=True)}
 
     def types(best: Setup) -> dict[str, Setup]:
         return {path.name: replace(best, projector=path) for path in projectors if path != best.projector}

@@ -19,8 +19,8 @@ from vrt_lite.backends.settings import EngineSettings, KvType
 from vrt_lite.models.files import ModelFiles
 from vrt_lite.models.store import home, write_whole
 
-PAIRS, PREFILLED, WRITTEN = 12, 3_600, 500
-"""A verdict of two rounds: 4 frame pairs and 8 single frames encoded, tokens read, tokens written."""
+PAIRS, PREFILLED, WRITTEN = 12, 9_300, 500
+"""A verdict of two rounds: 4 frame pairs and 8 single frames of 720 tokens encoded, tokens read, tokens written."""
 UBATCHES: Final = (32, 8192)
 _FORMAT = 1
 _MOST_BYTES = 65_536
@@ -33,13 +33,16 @@ class Machine:
     """What speed depends on beside the model.
 
     The processor's name, how many of its threads this process may use, the GPUs' names, the engine's version and what
-    it was built with. Two machines with a home folder in common differ in one of them, or are equally fast.
+    it was built with. `build` is a digest of what these do not tell apart: the processor's instructions, which differ
+    between virtual machines of one name, and the engine's libraries. Two machines with a home folder in common differ
+    in one of them, or are equally fast, and what ran on one runs on the other.
     """
 
     processor: str
     cpus: int
     gpus: tuple[str, ...]
     engine: str
+    build: str
 
     @property
     def computes_bf16(self) -> bool:
@@ -97,7 +100,7 @@ def load(files: ModelFiles, machine: Machine) -> Tuning | None:
             table: dict[str, Any] = json.loads(file.read(_MOST_BYTES))
         if table["format"] != _FORMAT or table["machine"] != {**asdict(machine), "gpus": list(machine.gpus)}:
             return None
-        return _read(table["tuning"])
+        return _read(table["tuning"], cpus=machine.cpus)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 
@@ -161,13 +164,13 @@ def legal(settings: EngineSettings | Tuning) -> bool:
     return settings.kv_type == "f16" or settings.flash_attention is not False
 
 
-def _read(table: dict[str, Any]) -> Tuning:
-    """The value, every field checked; ValueError, TypeError or KeyError if it is none."""
+def _read(table: dict[str, Any], *, cpus: int) -> Tuning:
+    """The value, every field checked; ValueError, TypeError or KeyError if it is none for so many processors."""
     speed, default_speed = (_speed(table.pop(name)) for name in ("speed", "default_speed"))
     tuning = Tuning(**table, speed=speed, default_speed=default_speed)
     low, high = UBATCHES
     good = (
-        tuning.threads is None or (type(tuning.threads) is int and 1 <= tuning.threads <= 4096),
+        tuning.threads is None or (type(tuning.threads) is int and 1 <= tuning.threads <= cpus),
         type(tuning.repack) is bool,
         tuning.flash_attention is None or type(tuning.flash_attention) is bool,
         type(tuning.ubatch) is int and low <= tuning.ubatch <= high,

@@ -70,6 +70,11 @@ def engine_log() -> EngineLog:
     return log
 
 
+def libraries() -> list[tuple[str, int]]:
+    """The engine's files by name, with their sizes, which tell one build from another."""
+    return sorted((path.name, path.stat().st_size) for path in llama._base_path.iterdir())
+
+
 def usable_cpus() -> int:
     """Processors this process may run on."""
     if hasattr(os, "sched_getaffinity"):

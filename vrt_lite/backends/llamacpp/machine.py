@@ -8,11 +8,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import hashlib
 import platform
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
-from vrt_lite.backends.llamacpp.engine import engine_log, llama, usable_cpus
+from vrt_lite.backends.llamacpp.engine import engine_log, libraries, llama, usable_cpus
 from vrt_lite.fitting.tuning import Machine
 
 _CPU, GPUS = 0, (1, 2)
@@ -27,7 +29,18 @@ def this_machine() -> Machine:
     processor = next((name for kind, name, _ in found if kind == _CPU), "") or platform.processor()
     gpus = tuple(name for kind, name, _ in found if kind in GPUS)
     features = llama.llama_print_system_info().decode(errors="replace")
-    return Machine(processor, usable_cpus(), gpus, f"llama-cpp-python {version('llama-cpp-python')}: {features}")
+    engine = f"llama-cpp-python {version('llama-cpp-python')}: {features}"
+    build = hashlib.blake2b(repr((_instructions(), libraries())).encode(), digest_size=8).hexdigest()
+    return Machine(processor, usable_cpus(), gpus, engine, build)
+
+
+def _instructions() -> str:
+    """What the first processor can do, as Linux lists it; elsewhere its family and model, as far as they are known."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith(("flags", "Features")):
+                return line
+    return platform.processor()
 
 
 def devices() -> list[tuple[int, str, int]]:

@@ -1,7 +1,10 @@
-"""Measures how fast this machine runs a model with given settings, and finds the settings for it.
+"""Measures how fast this machine runs a model with given settings: `python -m vrt_lite.backends.llamacpp.measure`.
 
 Knows what to run and for how long: a frame pair at the profile's pixels, a text read, tokens written. Judges no clips.
-What is tried, and when it is taken, is `search`'s.
+It is a process of its own, for an engine may crash or hang with settings that it was built badly for; `tune` starts it.
+
+On standard input come lines of JSON: first a task and what is known from an earlier process, then one setup and stage
+after the other. Each is answered by a line on standard output. The process ends when its standard input does.
 
 Every setup that is tried must compute the same but for rounding: its logits and its embeddings are held against those
 of the first one, so that garbled output on one GPU, or the projector of another model, is never taken for being quick.
@@ -9,51 +12,85 @@ of the first one, so that garbled output on one GPU, or the projector of another
 
 from __future__ import annotations
 
+import json
 import math
+import os
+import signal
 import statistics
+import sys
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
-from threading import Event
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, Final, Protocol
 
 import numpy as np
-import psutil
 from numpy.typing import NDArray
 
 from vrt_lite.backends.llamacpp.context import Context
-from vrt_lite.backends.llamacpp.engine import Model, usable_cpus
+from vrt_lite.backends.llamacpp.engine import Model
 from vrt_lite.backends.llamacpp.vision import Vision
 from vrt_lite.backends.settings import EngineSettings
-from vrt_lite.errors import ModelError
-from vrt_lite.fitting.search import Found, Setup, Stage, Watch, axes, search
-from vrt_lite.fitting.tuning import Tuning
-from vrt_lite.models.files import ModelFiles
-from vrt_lite.profile import Profile
-from vrt_lite.resize import CELL, PIXELS_PER_TOKEN
+from vrt_lite.errors import ModelError, OutOfMemoryError, VrtError
+from vrt_lite.fitting.search import Setup, Stage
+from vrt_lite.resize import CELL
 
-_LONGEST, _SHORTEST = 1024, 32
+LONGEST: Final = 1024
+"""Tokens of the text that is read, at most."""
+_SHORTEST = 32
 _WRITTEN = 24
 _LIKE = 0.9
 """Cosine of what two setups compute, at least. Rounding leaves 0.99 and more; another projector gives about 0."""
-_SPARE_BYTES = 2 * 2**30
+_SAMPLE = 4096
+"""Values that are compared, drawn from all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is measured: a text model, the text that it reads, the tokens of a frame, the seconds of a whole search."""
+
+    text: str
+    prompt: str
+    cells: int
+    budget_seconds: float
+
+
+@dataclass(slots=True)
+class Known:
+    """What the first setup gave: how many tokens are read, and by name a sample of what it computed."""
+
+    prefill_tokens: int = 0
+    like: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+
+
+class Measuring(AbstractContextManager["Measuring"], Protocol):
+    """What `serve` asks."""
+
+    known: Known
+
+    def measure(self, setup: Setup, stage: Stage) -> float:
+        """Seconds of a frame pair, of a token read, or of a token written. Raises ModelError, OutOfMemoryError."""
+        ...
 
 
 class Bench:
     """A model that is opened with one setup after the other, to be timed; a context manager.
 
-    The repeats of one measurement together take about a fortieth of `budget_seconds` where the machine is fast; on a
-    slow one the text is shorter and read once.
+    The repeats of one measurement together take about a fortieth of the budget where the machine is fast; on a slow one
+    the text is shorter and read once.
     """
 
-    def __init__(self, files: ModelFiles, *, profile: Profile, budget_seconds: float) -> None:
-        self._text = files.text
-        self._budget = budget_seconds
-        self._largest = profile.max_pixels // PIXELS_PER_TOKEN
-        self._prompt = profile.system_prompt + profile.user_prompt
-        self._frames = _frame_pair(self._largest)
+    def __init__(self, task: Task, known: Known) -> None:
+        self.known = known
+        self._text = Path(task.text)
+        self._budget = task.budget_seconds
+        self._prompt = task.prompt
+        self._frames = _frame_pair(task.cells)
         self._encoded = 0
-        self._like: dict[str, NDArray[np.float32]] = {}
-        self.prefill_tokens = 0
         self._model: tuple[EngineSettings, Model] | None = None
         self._context: tuple[EngineSettings, Context] | None = None
         self._vision: tuple[Setup, Vision] | None = None
@@ -73,10 +110,6 @@ class Bench:
                 return self._prefill(setup.settings)
             case "decode":
                 return self._write(setup.settings)
-
-    def repack_fits(self) -> bool:
-        """Whether memory has room for a second copy of the weights."""
-        return psutil.virtual_memory().available > self._text.stat().st_size + _SPARE_BYTES
 
     def _encode(self, setup: Setup) -> float:
         vision = self._vision_for(setup)
@@ -128,8 +161,9 @@ class Bench:
     def _same(self, what: str, values: NDArray[np.float32]) -> None:
         if not np.isfinite(values).all():
             raise ModelError(f"The engine gives {what} that are no numbers with these settings.")
-        first = self._like.setdefault(what, values)
-        alike = float(first @ values) / max(math.sqrt(float(first @ first) * float(values @ values)), 1e-30)
+        sample = values[np.random.default_rng(0).integers(len(values), size=_SAMPLE)]
+        first = np.array(self.known.like.setdefault(what, sample.tolist()), np.float32)
+        alike = float(first @ sample) / max(math.sqrt(float(first @ first) * float(sample @ sample)), 1e-30)
         if alike < _LIKE:
             raise ModelError(f"The engine gives other {what} with these settings (cosine {alike:.2f}).")
 
@@ -137,13 +171,13 @@ class Bench:
         """A context and the text that it reads: the same each time, as long as is read in a twelfth of the budget."""
         context = self._context_for(settings)
         words = self._model_for(settings).tokens(self._prompt, special=False) or [0]
-        if not self.prefill_tokens:
+        if not self.known.prefill_tokens:
             began = time.perf_counter()
             _drain(context, (words * _SHORTEST)[:_SHORTEST], 0)
             fits = _SHORTEST * self._budget / 12 / (time.perf_counter() - began)
-            self.prefill_tokens = min(max(2 ** int(math.log2(max(fits, 1))), _SHORTEST), _LONGEST)
+            self.known.prefill_tokens = min(max(2 ** int(math.log2(max(fits, 1))), _SHORTEST), LONGEST)
             context.cut(0)
-        return context, (words * self.prefill_tokens)[: self.prefill_tokens]
+        return context, (words * self.known.prefill_tokens)[: self.known.prefill_tokens]
 
     def _model_for(self, settings: EngineSettings) -> Model:
         wanted = EngineSettings(gpu_layers=settings.gpu_layers, repack=settings.repack)
@@ -156,7 +190,7 @@ class Bench:
         model = self._model_for(settings)
         if self._context is None or self._context[0] != settings:
             self._close_context()
-            size = _LONGEST + _SHORTEST + _WRITTEN
+            size = LONGEST + _SHORTEST + _WRITTEN
             context = Context(model, size=size, settings=settings)
             self._context = settings, context
             # The first evaluation reads the weights from the disk and sets up buffers.
@@ -191,71 +225,6 @@ class Bench:
             self._model = None
 
 
-def busy() -> float:
-    """The share of the processor's time, 0 to 1, that others use; looks for a third of a second."""
-    return psutil.cpu_percent(interval=0.3) / 100
-
-
-def tune(
-    files: ModelFiles,
-    *,
-    profile: Profile,
-    budget_seconds: float,
-    observe: Watch = lambda _: None,
-) -> tuple[Tuning, Found]:
-    """Find the settings for a model on this machine; nothing is kept here.
-
-    Measures in a thread of its own, so that an interrupt is never lost in the engine. Raises ModelError,
-    OutOfMemoryError, KeyboardInterrupt.
-    """
-    stop = Event()
-    with ThreadPoolExecutor(max_workers=1) as pool:
-        work = pool.submit(_find, files, profile, budget_seconds, observe, stop)
-        try:
-            while not wait([work], timeout=0.2).done:
-                pass
-        except KeyboardInterrupt:
-            stop.set()
-            wait([work])
-            raise
-        found = work.result()
-    s = found.setup.settings
-    tuning = Tuning(
-        threads=s.threads,
-        repack=s.repack,
-        flash_attention=s.flash_attention,
-        ubatch=s.ubatch,
-        kv_type=s.kv_type,
-        projector=found.setup.projector.name,
-        speed=found.speed,
-        default_speed=found.default_speed,
-    )
-    return tuning, found
-
-
-def _find(files: ModelFiles, profile: Profile, budget_seconds: float, observe: Watch, stop: Event) -> Found:
-    with Bench(files, profile=profile, budget_seconds=budget_seconds) as bench:
-
-        def measure(setup: Setup, stage: Stage) -> float:
-            if stop.is_set():
-                raise KeyboardInterrupt
-            return bench.measure(setup, stage)
-
-        return search(
-            Setup(EngineSettings(), files.projector),
-            axes(
-                files.projectors,
-                physical_cpus=psutil.cpu_count(logical=False) or usable_cpus(),
-                usable_cpus=usable_cpus(),
-                repack_fits=bench.repack_fits,
-                long_prefill=lambda: bench.prefill_tokens == _LONGEST,
-            ),
-            measure=measure,
-            budget_seconds=budget_seconds,
-            observe=observe,
-        )
-
-
 def _drain(context: Context, tokens: list[int], position: int) -> None:
     for _ in context.feed(tokens, position):
         pass
@@ -267,3 +236,62 @@ def _frame_pair(cells: int) -> list[NDArray[np.uint8]]:
     shape = (rows * CELL, cells // rows * CELL, 3)
     draw = np.random.default_rng(0)
     return [draw.integers(0, 256, shape, dtype=np.uint8) for _ in range(2)]
+
+
+def serve(open_measuring: Callable[[Task, Known], Measuring]) -> None:
+    """Answer the lines of standard input, until it ends and the process with it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one who asks is interrupted too, and ends this process
+    _crash_quietly()
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what else is printed is no answer
+    lines = _lines()
+    try:
+        job = json.loads(next(lines))
+        with open_measuring(Task(**job["task"]), Known(**job["known"])) as measuring:
+            for line in lines:
+                print(json.dumps(_answer(measuring, json.loads(line))), file=answers, flush=True)
+    except BaseException:
+        traceback.print_exc()
+    # At the usual end of the interpreter the thread of `_lines` would still hold the lock of standard input.
+    os._exit(1)
+
+
+def _lines() -> Iterator[str]:
+    """The lines of standard input. Its end is seen at once, also while the engine computes, and ends the process."""
+    lines: SimpleQueue[str] = SimpleQueue()
+
+    def listen() -> None:
+        for line in sys.stdin:
+            lines.put(line)
+        os._exit(0)
+
+    Thread(target=listen, daemon=True).start()
+    while True:
+        yield lines.get()
+
+
+def _answer(measuring: Measuring, asked: dict[str, Any]) -> dict[str, Any]:
+    setup = Setup(EngineSettings(**asked["settings"]), Path(asked["projector"]))
+    try:
+        seconds = measuring.measure(setup, asked["stage"])
+    except VrtError as error:
+        return {"error": str(error), "status": error.status}
+    except MemoryError:
+        return {"error": "Not enough memory to measure with these settings.", "status": OutOfMemoryError.status}
+    return {"seconds": seconds, "known": asdict(measuring.known)}
+
+
+def _crash_quietly() -> None:
+    """A crash writes no copy of the memory and opens no window: both may take minutes."""
+    if sys.platform == "win32":
+        import msvcrt  # noqa: PLC0415 - of this system alone
+
+        msvcrt.SetErrorMode(msvcrt.SEM_NOGPFAULTERRORBOX)
+    else:
+        import resource  # noqa: PLC0415 - of the other systems
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+if __name__ == "__main__":
+    serve(Bench)

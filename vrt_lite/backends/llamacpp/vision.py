@@ -19,7 +19,16 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from vrt_lite.backends.llamacpp.engine import Model, engine_log, failure, flash_attention, llama, mtmd, usable_cpus
+from vrt_lite.backends.llamacpp.engine import (
+    Model,
+    engine_log,
+    failure,
+    flash_attention,
+    libraries,
+    llama,
+    mtmd,
+    usable_cpus,
+)
 from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.embeddings import EmbeddingCache
 from vrt_lite.errors import ModelError, OutOfMemoryError
@@ -44,11 +53,12 @@ def engine_key(*, on_gpu: bool, flash_attention: int) -> str:
     Not the number of threads: each value is computed by one of them. The engine's Python interface does not name the
     GPU, so the machine's name stands for it.
     """
-    build = sorted((path.name, path.stat().st_size) for path in llama._base_path.iterdir())
     features = llama.llama_print_system_info().decode(errors="replace")
     device = platform.node() if on_gpu else "CPU"
     engine = version("llama-cpp-python")
-    return hashlib.blake2b(repr((_METHOD, engine, build, features, device, flash_attention)).encode()).hexdigest()[:16]
+    return hashlib.blake2b(
+        repr((_METHOD, engine, libraries(), features, device, flash_attention)).encode()
+    ).hexdigest()[:16]
 
 
 class Vision:
