@@ -27,9 +27,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "judge": {"errors", "interfaces", "profile", "protocol"},
     "sampled": {"errors", "profile", "protocol", "video"},
     "embeddings": {"errors", "models"},
-    "backends": {"backends", "embeddings", "errors", "fitting", "interfaces", "models", "profile", "protocol"},
+    "backends": {"backends", "embeddings", "errors", "fitting", "interfaces", "models", "profile", "protocol", "video"},
     "judgement": {"judge", "protocol", "sampled", "video"},
-    "server": {"backends", "errors", "judgement", "profile", "settings"},
+    "server": {"backends", "errors", "interfaces", "judgement", "profile", "settings"},
     "api": {
         "backends",
         "embeddings",

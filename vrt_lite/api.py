@@ -96,13 +96,13 @@ class Judge:
         self._pool.shutdown()
         self._free.close()
 
-    def key(self) -> str:
+    def key(self, *, observe: Observe = ignore) -> str:
         """A digest of all that a verdict depends on beside clips, order and prompt; nothing is loaded for it.
 
-        A server that is not told which model to use is asked what it serves.
+        A server that is not told which model to use is asked what it serves; `observe` is told if it is waited for.
         """
         if self._server:
-            return key_of(self.settings, self._own, judge=self._server.identity())
+            return key_of(self.settings, self._own, judge=self._server.identity(observe))
         judge = {"text": self._sha256(self._local().text), "projector": self._projector_sha256()}
         return key_of(self.settings, self._own, judge=judge)
 

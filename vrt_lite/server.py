@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from vrt_lite.backends import open_remote
 from vrt_lite.backends.settings import Remote
 from vrt_lite.errors import UsageError
+from vrt_lite.interfaces import Observe
 from vrt_lite.judgement import BackendUsed, ModelUsed
 from vrt_lite.profile import Profile
 
@@ -46,10 +47,10 @@ class Server:
                 self._backend = self._free.enter_context(open_remote(self._remote, profile=self._profile))
             return self._backend
 
-    def identity(self) -> dict[str, str]:
+    def identity(self, observe: Observe) -> dict[str, str]:
         """What a stored verdict is kept under. A server that is not told which model to use is asked what it serves."""
         r = self._remote
-        return {"url": r.url, "kind": r.kind, "model": r.served_model or self.open().served.model}
+        return {"url": r.url, "kind": r.kind, "model": r.served_model or self.open().connect(observe).model}
 
     @property
     def warnings(self) -> tuple[str, ...]:

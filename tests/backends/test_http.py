@@ -109,17 +109,8 @@ def test_vllm_neither_samples_nor_draws() -> None:
     # Two seconds a patch of two frames at 4 frames in 3 s: 1.5, which the profile's clock cuts to 1.
     assert kwargs["fps"] == pytest.approx(2.0, rel=1e-5)
     assert body["media_io_kwargs"]["video"]["fps"] == pytest.approx(2.0, rel=1e-5)
-    assert (kwargs["min_pixels"], kwargs["max_pixels"]) == (default_profile().min_pixels, default_profile().max_pixels)
-
-
-def test_clips_of_different_lengths_have_a_clock_each_until_the_server_takes_one_alone() -> None:
-    frames = Colours(((56, 28), (56, 28)))
-    with serving(answers(400, {"message": "fps must be a number"}), says(FINAL)) as server, opened(server) as backend:
-        judge(Pair("", (4.0, 8.0)), default_profile(), backend, frames)
-        assert any("differ in length" in warning for warning in backend.warnings)
-    each, one = (body["mm_processor_kwargs"]["fps"] for body in server.bodies)
-    assert each == pytest.approx([1.0, 0.5], rel=1e-5)
-    assert one == pytest.approx(2 / 3, rel=1e-5)
+    # The smallest frame is smaller than the profile's range: no frame is resized there.
+    assert (kwargs["min_pixels"], kwargs["max_pixels"]) == (56 * 28, default_profile().max_pixels)
 
 
 @pytest.mark.parametrize("owner", ["llamacpp", "me", "somebody"])

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import httpx
 
@@ -22,8 +22,16 @@ _PIECES_WAITING = 64
 _MOST_ERROR_BYTES = 64 * 2**10
 
 
+Missing = Literal["connection", "rest", "time"]
+"""What an exchange lacked: a connection; what should have followed; time."""
+
+
 class UnreachedError(Exception):
     """No whole answer arrived: `str` completes "The server …"."""
+
+    def __init__(self, reason: str, *, missing: Missing = "time") -> None:
+        super().__init__(reason)
+        self.missing: Missing = missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +85,7 @@ class Exchange:
                 tick()
                 continue
             if isinstance(piece, Exception):
-                raise UnreachedError(_reason(piece)) from piece
+                raise UnreachedError(_reason(piece), missing=_missing(piece)) from piece
             return piece
 
     def whole(self, *, silence_seconds: float, until: float, most: int = _MOST_ERROR_BYTES) -> bytes:
@@ -137,6 +145,16 @@ class _LeftError(Exception):
 
 def _nothing() -> None:
     """No one to tell."""
+
+
+def _missing(error: Exception) -> Missing:
+    match error:
+        case httpx.ConnectError() | httpx.ConnectTimeout():
+            return "connection"
+        case httpx.TimeoutException():
+            return "time"
+        case _:
+            return "rest"
 
 
 def _reason(error: Exception) -> str:
