@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import re
 import socket
 import threading
 import time
@@ -180,4 +181,4 @@ def _first_words(error: BaseException) -> str:
         error = error.__cause__
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return (str(error) or type(error).__name__)[:120]
+    return (re.sub(r"^\[Errno -?\d+\] ", "", str(error)) or type(error).__name__)[:120]

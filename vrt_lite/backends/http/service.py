@@ -9,6 +9,7 @@ from __future__ import annotations
 import email.utils
 import ipaddress
 import json
+import math
 import os
 import random
 import time
@@ -136,6 +137,8 @@ class Service:
                 grown = self.remote.pause_seconds * 2 ** (number - 1) * random.uniform(0.5, 1.0)
                 pause = min(grown if again.pause_seconds is None else again.pause_seconds, _LONGEST_PAUSE_SECONDS)
                 if number == self.remote.tries or time.monotonic() + pause >= deadline:
+                    if again.missing == "connection":
+                        self._gone_since = -math.inf  # Who asks next gets one try, until one goes well.
                     tries = "1 try" if number == 1 else f"{number} tries"
                     kept = "What is judged already is kept."
                     raise BackendError(f"{self.name} {again} ({tries}). {look} {kept}") from again
