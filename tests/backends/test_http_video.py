@@ -98,6 +98,15 @@ def test_a_new_vllm_gets_each_clip_as_a_file_on_its_own_clock_without_loss() -> 
     assert [p["type"] for p in second["messages"][3]["content"]] == ["text", "image_url", "image_url"]
 
 
+@pytest.mark.parametrize("count", [2, 3, 4, 6])
+def test_a_new_vllm_keeps_every_frame_of_a_file(count: int) -> None:
+    """Its loader for this model keeps an even number of frames, two a second beyond four."""
+    with serving(says(FINAL), extra=NEW) as server, opened(server) as backend:
+        judged(backend, first_frames=count)
+    told = server.bodies[0]["media_io_kwargs"]["video"]
+    assert told == {"num_frames": -1} | ({} if count in (2, 4) else {"video_backend": "opencv"})
+
+
 REFUSALS: dict[str, Act] = {
     "vLLM's own words": answers(400, REAL_400),
     "other words": answers(400, {"error": {"message": "no", "type": "BadRequestError", "param": None, "code": 400}}),

@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -47,10 +46,12 @@ class Noise:
 def recorded(lengths: tuple[float, float], profile: Profile, version: str) -> list[dict[str, Any]]:
     """The requests of a verdict of two rounds."""
     extra = {"/version": {"version": version}}
-    with serving(says(call(5, 60)), says(FINAL), extra=extra) as server:
-        with open_remote(Remote(server.url), profile=profile) as backend:
-            judge(Pair("A fox.", lengths), profile, backend, Noise())
-            assert not backend.warnings
+    with (
+        serving(says(call(5, 60)), says(FINAL), extra=extra) as server,
+        open_remote(Remote(server.url), profile=profile) as backend,
+    ):
+        judge(Pair("A fox.", lengths), profile, backend, Noise())
+        assert not backend.warnings
     return server.bodies
 
 
@@ -138,7 +139,7 @@ def own_positions(ids: Sequence[int], media: Sequence[tuple[int, tuple[int, ...]
 
 
 @pytest.mark.parametrize("clock", CLOCKS, ids=lambda clock: clock.rule)
-@pytest.mark.parametrize("first_frames", [4, 5])
+@pytest.mark.parametrize("first_frames", [4, 5, 6])
 @pytest.mark.parametrize("lengths", LENGTHS)
 def test_vllm_shows_the_same_pixels_at_the_same_positions(
     lengths: tuple[float, float], first_frames: int, clock: Clock, loaded: Any

@@ -1,6 +1,6 @@
 """The forms in which a server may take a video, the best first, and what a reader must know of each.
 
-What vLLM and SGLang do with a form was read in their source; vLLM's part was also run (tests/backends/test_vllm_request.py).
+What vLLM and SGLang do with a form was read in their source; vLLM's part was also run, by `make vllm`.
 """
 
 from __future__ import annotations

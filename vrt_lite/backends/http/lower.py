@@ -31,6 +31,10 @@ Form = Literal["file", "frames", "frames on one clock", "images"]
 """How a server gets a video: a lossless file with the clip's own frame rate; its frames as pictures, and the rates of
 all videos as a list, or one rate for all; images that are no video."""
 
+_KEPT = (2, 4)
+"""So many frames of a file are kept by vLLM's loader for Qwen2-VL, whatever the rate: else an even number, two a second
+(vllm/multimodal/video.py, `Qwen2VLVideoBackend`)."""
+
 
 @dataclass(frozen=True, slots=True)
 class SentVideo:
@@ -90,7 +94,11 @@ def video_fields(lowered: Lowered, form: Form) -> dict[str, Any]:
         return fields
     kwargs["do_sample_frames"] = False
     if form == "file":
-        fields["media_io_kwargs"] = {"video": {"num_frames": -1}}
+        every: dict[str, Any] = {"num_frames": -1}
+        if any(video.frames not in _KEPT for video in lowered.videos):
+            # The loader of this model follows a rule of its own: this one keeps what it is told to.
+            every["video_backend"] = "opencv"
+        fields["media_io_kwargs"] = {"video": every}
         return fields
     mean = 2 * len(lowered.clocks) / sum(lowered.clocks)
     # A list has to fit the videos that vLLM has not cached. Its numbers are part of the cache's key, so a hair that is
