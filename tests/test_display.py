@@ -311,9 +311,9 @@ def test_plain_view_is_plain_and_short() -> None:
         for event in events(FINAL * 50):
             watching.observe(event)
     lines = out.getvalue().splitlines()
-    assert len(lines) == 7
+    assert len(lines) == 8
     assert all(HARMLESS.fullmatch(line) for line in lines)
-    assert lines[1] == "round 1: video 1: 9, 40; video 2: 9"
+    assert lines[2] == "round 1: video 1: 9, 40; video 2: 9"
     assert lines[-1] == "round 1, clips exchanged: the reply could not be used"
 
 

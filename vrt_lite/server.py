@@ -47,10 +47,15 @@ class Server:
                 self._backend = self._free.enter_context(open_remote(self._remote, profile=self._profile))
             return self._backend
 
-    def identity(self, observe: Observe) -> dict[str, str]:
+    def connect(self, observe: Observe) -> None:
+        """Ask what the server serves, unless the model is named; `observe` is told if it has to be waited for."""
+        if self._remote.served_model is None:
+            self.open().connect(observe)
+
+    def identity(self) -> dict[str, str]:
         """What a stored verdict is kept under. A server that is not told which model to use is asked what it serves."""
         r = self._remote
-        return {"url": r.url, "kind": r.kind, "model": r.served_model or self.open().connect(observe).model}
+        return {"url": r.url, "kind": r.kind, "model": r.served_model or self.open().served.model}
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -96,7 +96,9 @@ def evaluate(
     with Store(file) as store, open_judge_of(model, projector, backend, settings, verbose > 1, store) as judge:
         own = judge.files.name if judge.files else None
         called = own or getattr(backend, "served_model", None) or model or "the server's model"
-        who = Judging(judge, judge.key(observe=view(quiet=quiet, live=False).observe), called, jobs)
+        if judge.server:
+            judge.server.connect(view(quiet=quiet, live=False).observe)
+        who = Judging(judge, judge.key(), called, jobs)
         figures = _judged(found, choice, who, store, name, quiet=quiet, live=verbose < 2)
     _print(figures, as_json=as_json)
     if plots:

@@ -126,7 +126,7 @@ def rank_clips(
     """
     effort = effort or Effort()
     field = gather(groups, digest=store.digest)
-    key = judge.key(observe=watcher.observe)
+    key = judge.key()
     run = store.begin(name or _name(field, key), kind="rank", about={})
     opened = dict(run.items("opened"))
     field = without_broken(field, opens=_opens, known=opened)
