@@ -147,6 +147,13 @@ def test_an_old_vllm_is_never_sent_a_file() -> None:
     assert [form_of(body) for body in server.bodies] == ["list", "one"]
 
 
+def test_versions_that_read_no_clock_are_warned_of() -> None:
+    for version, told in (("0.11.2", False), ("0.24.0", True), ("0.30.0", True), ("0.31.0", False)):
+        with serving(says(FINAL), extra={"/version": {"version": version}}) as server, opened(server) as backend:
+            judged(backend)
+            assert any("reads no clock" in note for note in backend.warnings) == told
+
+
 def test_a_list_that_was_not_needed_is_not_taken_for_granted() -> None:
     with serving(takes("file", refusal=answers(400, REAL_400))) as server, opened(server) as backend:
         server.script = [says(FINAL), takes("file", refusal=answers(400, REAL_400))]

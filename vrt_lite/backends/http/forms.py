@@ -24,8 +24,8 @@ NAMES: dict[Form, str] = {
 
 # The range of a video's frames in SGLang, unless it was started with another.
 _LEAST, _MOST = 128 * PIXELS_PER_TOKEN, 768 * PIXELS_PER_TOKEN
-# Where vLLM's Qwen2.5-VL stopped to take a list of rates, and where it began to read a file's own.
-_LIST_REFUSED = (0, 25)
+# From where vLLM needs a transformers that takes no list of rates, and from where it reads a file's own.
+_LIST_REFUSED = (0, 24)
 _READS_FILES = (0, 31)
 _OTHERS: dict[Kind, tuple[Form, ...]] = {"sglang": ("file", "images"), "llama": ("images",), "openai": ("images",)}
 
