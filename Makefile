@@ -3,6 +3,7 @@
 # make check  format, lint, types, wheel, demo, tests
 # make parity sets up .venv/parity, with torch, and holds the golden files to the reference
 # make train  adds what training needs to .venv/parity and runs the tests of train/; CI runs all three (.ci/run)
+# make llama-server  builds llama.cpp's own server once and runs its tests; make vllm runs vLLM's own request path
 PYTHON ?= python3
 VENV ?= .venv
 # What the golden files were made with. The public index has torch for Linux with CUDA, some gigabytes; the small build:
@@ -19,7 +20,14 @@ RUN := $(BIN)/python -m
 PARITY := $(VENV)/parity
 PARITY_RUN := $(PARITY)/$(SCRIPTS)/python -m
 
-.PHONY: demo test lint wheel parity train check clean
+# vLLM's Python files without its engine; what else its request path imports is in a list of its own.
+VLLM ?= vllm==0.33.0
+VLLM_ENV := $(VENV)/vllm
+VLLM_RUN := $(VLLM_ENV)/$(SCRIPTS)/python -m
+VLLM_FILES := tests/backends/vllm_environment
+LLAMA_SERVER := $(VENV)/llama-server
+
+.PHONY: demo test lint wheel parity train check clean llama-server vllm
 .NOTPARALLEL:
 
 demo: $(VENV)/run.stamp
@@ -52,6 +60,29 @@ train: export OMP_NUM_THREADS := 1
 train: $(PARITY)/parity.stamp
 	@$(PARITY_RUN) pip install --quiet --disable-pip-version-check --retries 2 --editable ".[test,train]" "$(TORCH)"
 	$(PARITY_RUN) pytest tests/train
+
+# From the engine's source distribution, 10 to 20 minutes on two cores, once.
+llama-server: export VRT_LITE_LLAMA_SERVER := $(abspath $(LLAMA_SERVER))/build/bin/llama-server
+llama-server: export PATH := $(abspath $(BIN)):$(PATH)
+llama-server: $(VENV)/test.stamp
+	@$(RUN) pip install --quiet --disable-pip-version-check cmake ninja
+	$(BIN)/python tests/build_llama_server.py $(LLAMA_SERVER)
+	$(RUN) pytest tests/backends/test_llama_server.py
+
+# vLLM warns of much; those are not ours to fail on.
+vllm: export OMP_NUM_THREADS := 1
+vllm: export PYTHONPATH := $(abspath $(VLLM_FILES))
+vllm: $(VLLM_ENV)/vllm.stamp
+	$(VLLM_RUN) pytest -W default tests/backends/test_vllm_request.py
+
+$(VLLM_ENV)/vllm.stamp: $(VLLM_FILES)/requirements.txt
+	@echo "Setting up $(VLLM_ENV): $(TORCH), and the files of $(VLLM) without its dependencies."
+	@$(PYTHON) -m venv $(VLLM_ENV)
+	@$(VLLM_RUN) pip install --quiet --disable-pip-version-check --retries 2 "$(TORCH)"
+	@$(VLLM_RUN) pip install --quiet --disable-pip-version-check --retries 2 -r $(VLLM_FILES)/requirements.txt
+	@$(VLLM_RUN) pip install --quiet --disable-pip-version-check --retries 2 --no-deps torchvision "$(VLLM)"
+	@$(VLLM_RUN) pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@$(VLLM_ENV)/$(SCRIPTS)/python -c "open('$@', 'w').close()"
 
 # The engine comes as source and is built once, in 3 to 5 minutes on two cores; pip keeps the result.
 $(VENV)/run.stamp: pyproject.toml

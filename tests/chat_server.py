@@ -209,11 +209,11 @@ def endlessly(piece: bytes, *, pause_seconds: float = 0.0) -> Act:
 
 
 @contextmanager
-def serving(*script: Act, **about: Any) -> Iterator[Server]:
-    """The server, while it runs."""
+def serving(*script: Act, port: int = 0, **about: Any) -> Iterator[Server]:
+    """The server, while it runs; at a free port, or at this one."""
     told = Server(script, **about)
     handler = type("Handler", (Asked,), {"told": told})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port), handler)
     server.daemon_threads = True
     server.handle_error = lambda request, client_address: None  # type: ignore[method-assign] # a client may leave
     told.url = f"http://127.0.0.1:{server.server_port}/v1"

@@ -38,9 +38,10 @@ MAY_IMPORT: dict[str, set[str]] = {
         "profile",
         "protocol",
         "resize",
+        "video",
     },
     "judgement": {"judge", "profile", "protocol", "sampled", "video"},
-    "server": {"backends", "errors", "judgement", "profile", "settings"},
+    "server": {"backends", "errors", "interfaces", "judgement", "profile", "settings"},
     "api": {
         "backends",
         "embeddings",

@@ -15,9 +15,11 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from vrt_lite.display import PlainView, safe, show_verdict, verdict_lines, view
+from vrt_lite.display.contest import PlainBoard
 from vrt_lite.display.live import LiveView
 from vrt_lite.display.panel import VerdictPanel
-from vrt_lite.interfaces import Encoding, Event, Loading, Prefill, RoundBegan, RoundEnded, Wrote
+from vrt_lite.evaluation.progress import Progress
+from vrt_lite.interfaces import Encoding, Event, Loading, Prefill, RoundBegan, RoundEnded, Waiting, Wrote
 from vrt_lite.judgement import Judgement
 from vrt_lite.protocol.frames import FrameRef
 
@@ -240,6 +242,7 @@ def events(text: str) -> list[Event]:
     pieces: list[Event] = [Wrote(text[i : i + 3]) for i in range(0, len(text), 3)]
     return [
         Loading(HOSTILE),
+        Waiting(HOSTILE, 2),
         RoundBegan(0, 1, SHOWN),
         Encoding(0, 2),
         Encoding(2, 2),
@@ -266,6 +269,22 @@ def test_live_view_obeys_nothing(width: int, colour: bool, verbose: bool) -> Non
     text = f"<snapshot>{HOSTILE}</snapshot>{HOSTILE}<think>{HOSTILE * 9}\n\n狐{'狐' * 99}</think><b><final ans"
     out = live(text, console(width, colour=colour), verbose=verbose)
     assert all(HARMLESS.fullmatch(line) for line in OURS.sub("\n", out).split("\n"))
+
+
+def test_a_wait_is_shown_until_something_is_written() -> None:
+    wait = Waiting("the server at http://h:1/v1 (cannot be reached: Connection refused)", 3)
+    said = "the server at http://h:1/v1 (cannot be reached: Connection refused), attempt 3"
+    on, pipe = console(120), io.StringIO()
+    watching = LiveView(on)
+    for event in (wait, Wrote("")):
+        watching.observe(event)
+    on.print(watching._render())
+    assert f"Waiting for {said}" in written(on)
+    with PlainView(pipe) as plain:
+        plain.observe(wait)
+    Progress(pipe, total=3).observe(wait)
+    PlainBoard(pipe).observe(wait)
+    assert pipe.getvalue().splitlines() == [f"waiting for {said}"] * 3
 
 
 def test_live_view_in_ascii() -> None:
@@ -308,9 +327,9 @@ def test_plain_view_is_plain_and_short() -> None:
         for event in events(FINAL * 50):
             watching.observe(event)
     lines = out.getvalue().splitlines()
-    assert len(lines) == 7
+    assert len(lines) == 8
     assert all(HARMLESS.fullmatch(line) for line in lines)
-    assert lines[1] == "round 1: video 1: 9, 40; video 2: 9"
+    assert lines[2] == "round 1: video 1: 9, 40; video 2: 9"
     assert lines[-1] == "round 1, clips exchanged: the reply could not be used"
 
 

@@ -73,15 +73,15 @@ class Judge:
         self.profile = self.settings.applied_to(self._own)
         self._verbose = verbose
         self._backend: Backend | None = None if isinstance(backend, Remote) else backend
-        self._server = Server(backend, profile=self.profile) if isinstance(backend, Remote) else None
+        self.server = Server(backend, profile=self.profile) if isinstance(backend, Remote) else None
         self._model: ModelUsed | None = None
         self._plan: Plan | None = None
         self._engine: dict[str, object] | None = None
         self._free = contextlib.ExitStack()
-        self._free.push(self._server or contextlib.nullcontext())
+        self._free.push(self.server or contextlib.nullcontext())
         # The comparison itself, and beside it two clips, or the weights, the choice that fits, and the digests. On a
         # server many run side by side, and none may wait for a thread that another holds.
-        self._pool = ThreadPoolExecutor(max_workers=1024 if self._server else 5)
+        self._pool = ThreadPoolExecutor(max_workers=1024 if self.server else 5)
         self._sha256 = functools.cache(digest)
         # Begun at once: what was encoded in earlier runs is looked up by it.
         self._projector_sha256 = self._pool.submit(self._sha256, self.files.projector).result if self.files else str
@@ -102,8 +102,8 @@ class Judge:
 
         A server that is not told which model to use is asked what it serves.
         """
-        if self._server:
-            return key_of(self.settings, self._own, judge=self._server.identity())
+        if self.server:
+            return key_of(self.settings, self._own, judge=self.server.identity())
         judge = {"text": self._sha256(self._local().text), "projector": self._projector_sha256()}
         return key_of(self.settings, self._own, judge=judge)
 
@@ -208,8 +208,8 @@ class Judge:
         """The back end, loaded while the first frames are decoded, and the seconds its loading took."""
         if self._backend is not None:
             return self._backend, 0.0
-        if self._server:
-            return self._server.open(), 0.0
+        if self.server:
+            return self.server.open(), 0.0
         observe(Loading(self._local().name))
         loading = self._pool.submit(self._load, self._local())
         p = self.profile
@@ -288,7 +288,7 @@ class Judge:
     ) -> Iterator[str]:
         """What a reader of the verdict must know."""
         yield from self._plan.notes if self._plan else ()
-        yield from self._server.warnings if self._server and orders else ()
+        yield from self.server.warnings if self.server and orders else ()
         if len(orders) == 1 and self.settings.both_orders:
             yield f"With video {2 - orders[0].first} shown first there was no verdict: only the other order counts."
         limited = bool(orders) and self.settings.limits_pixels
@@ -297,8 +297,8 @@ class Judge:
     def _digest(self) -> ModelUsed:
         if self._model is not None:
             return self._model
-        if self._server:
-            return self._server.used()
+        if self.server:
+            return self.server.used()
         files = self._local()
         return ModelUsed(
             name=files.name,

@@ -48,6 +48,14 @@ class Wrote:
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting:
+    """A server is asked again after a pause: `what` is the server and why, `attempt` counts from 1."""
+
+    what: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class RoundBegan:
     """A round begins; `frames` are the ones newly shown in it. `order` is 0, or 1 for the swapped pair."""
 
@@ -65,7 +73,7 @@ class RoundEnded:
     outcome: str
 
 
-Event = Loading | Encoding | Prefill | Wrote | RoundBegan | RoundEnded
+Event = Loading | Encoding | Prefill | Wrote | Waiting | RoundBegan | RoundEnded
 Observe = Callable[[Event], None]
 
 

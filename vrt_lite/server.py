@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from vrt_lite.backends import open_remote
 from vrt_lite.backends.settings import Remote
 from vrt_lite.errors import UsageError
+from vrt_lite.interfaces import Observe
 from vrt_lite.judgement import BackendUsed, ModelUsed
 from vrt_lite.profile import Profile
 
@@ -45,6 +46,11 @@ class Server:
             if self._backend is None:
                 self._backend = self._free.enter_context(open_remote(self._remote, profile=self._profile))
             return self._backend
+
+    def connect(self, observe: Observe) -> None:
+        """Ask what the server serves, unless the model is named; `observe` is told if it has to be waited for."""
+        if self._remote.served_model is None:
+            self.open().connect(observe)
 
     def identity(self) -> dict[str, str]:
         """What a stored verdict is kept under. A server that is not told which model to use is asked what it serves."""

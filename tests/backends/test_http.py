@@ -34,7 +34,7 @@ from vrt_lite.backends import open_remote
 from vrt_lite.backends.http import HttpBackend
 from vrt_lite.backends.settings import Remote
 from vrt_lite.errors import BackendError, ContextFullError, UsageError
-from vrt_lite.interfaces import Event, Sampling, Wrote, ignore
+from vrt_lite.interfaces import Event, Sampling, Waiting, Wrote, ignore
 from vrt_lite.judge import Pair, Trial, judge
 from vrt_lite.profile import default_profile
 from vrt_lite.protocol.messages import Conversation, Message, Reply, Text
@@ -109,12 +109,15 @@ def test_vllm_neither_samples_nor_draws() -> None:
     # Two seconds a patch of two frames at 4 frames in 3 s: 1.5, which the profile's clock cuts to 1.
     assert kwargs["fps"] == pytest.approx(2.0, rel=1e-5)
     assert body["media_io_kwargs"]["video"]["fps"] == pytest.approx(2.0, rel=1e-5)
-    assert (kwargs["min_pixels"], kwargs["max_pixels"]) == (default_profile().min_pixels, default_profile().max_pixels)
+    # The smallest frame is smaller than the profile's range: no frame is resized there.
+    assert (kwargs["min_pixels"], kwargs["max_pixels"]) == (56 * 28, default_profile().max_pixels)
 
 
-def test_clips_of_different_lengths_have_a_clock_each_until_the_server_takes_one_alone() -> None:
+def test_an_old_vllm_takes_a_clock_each_until_it_takes_one_alone() -> None:
     frames = Colours(((56, 28), (56, 28)))
-    with serving(answers(400, {"message": "fps must be a number"}), says(FINAL)) as server, opened(server) as backend:
+    refused = answers(400, {"message": "fps must be a number"})
+    old = {"/version": {"version": "0.11.2"}}
+    with serving(refused, says(FINAL), extra=old) as server, opened(server) as backend:
         judge(Pair("", (4.0, 8.0)), default_profile(), backend, frames)
         assert any("differ in length" in warning for warning in backend.warnings)
     each, one = (body["mm_processor_kwargs"]["fps"] for body in server.bodies)
@@ -328,14 +331,59 @@ def test_retry_after_is_honoured_within_bounds() -> None:
         assert len(server.bodies) == tries
 
 
-def test_no_server_is_said_plainly() -> None:
+def test_no_server_is_waited_for_in_the_open_and_given_up_in_time() -> None:
+    seen: list[Waiting] = []
+
+    def watch(event: Event) -> None:
+        if isinstance(event, Waiting):
+            seen.append(event)
+
     with serving(says(FINAL)) as server:
-        gone = remote(server)
-    with (
-        open_remote(gone, profile=default_profile()) as backend,
-        pytest.raises(BackendError, match="cannot be reached"),
-    ):
-        backend.reply(HELLO, NO_FRAMES, sampling=Sampling(8), observe=ignore)
+        # Only the time for a connection ends this: there are tries for hours.
+        gone = remote(server, tries=10**6, connect_seconds=1.0, total_seconds=3600.0, silence_seconds=3600.0)
+    with open_remote(gone, profile=default_profile()) as backend:
+        with pytest.raises(BackendError, match=r"cannot be reached: .+ \(\d+ tries\)\. Is it running") as raised:
+            backend.reply(HELLO, NO_FRAMES, sampling=Sampling(8), observe=watch)
+        assert "\n" not in str(raised.value)
+        assert [event.attempt for event in seen] == list(range(2, len(seen) + 2))
+        assert seen[0].what.startswith(f"the server at {gone.url} (cannot be reached: ")
+        # The time is the server's, not each caller's: whoever comes next does not wait as long again.
+        seen.clear()
+        with pytest.raises(BackendError, match=r"\(1 try\)"):
+            backend.reply(HELLO, NO_FRAMES, sampling=Sampling(8), observe=watch)
+        assert not seen
+
+
+def test_a_server_that_comes_back_is_found() -> None:
+    with serving(says(FINAL)) as server:
+        port = int(server.url.rsplit(":")[-1].split("/")[0])
+        gone = remote(server, tries=10**6, connect_seconds=30.0, total_seconds=60.0)
+    wanted, over = threading.Event(), threading.Event()
+
+    def watch(event: Event) -> None:
+        if isinstance(event, Waiting):
+            wanted.set()
+
+    def come_back() -> None:
+        wanted.wait(20)
+        with serving(says(FINAL), port=port):
+            over.wait(20)
+
+    thread = threading.Thread(target=come_back, daemon=True)
+    thread.start()
+    try:
+        with open_remote(gone, profile=default_profile()) as backend:
+            assert backend.reply(HELLO, NO_FRAMES, sampling=Sampling(256), observe=watch).text == FINAL
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_every_pause_is_told() -> None:
+    seen: list[Event] = []
+    with serving(answers(503), says(FINAL)) as server:
+        reply_of(server, watch=seen.append)
+        assert Waiting(f"the server at {server.url} (answered 503: no)", 2) in seen
 
 
 def test_a_watcher_may_end_it_while_the_server_says_nothing() -> None:

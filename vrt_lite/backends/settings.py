@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from vrt_lite.errors import UsageError
 
 KvType = Literal["f16", "q8_0"]
-RemoteKind = Literal["auto", "vllm", "llama"]
+RemoteKind = Literal["auto", "vllm", "sglang", "llama"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,8 @@ class Remote:
 
     Holds no secret: a key is in the environment alone, and a URL with credentials in it is refused with UsageError.
     `served_model` is the model's name there; None takes the only one. `kind` says how the server takes frames.
-    `silence_seconds` is how long it may say nothing, `total_seconds` how long one reply may take with all tries.
+    `connect_seconds` is how long it may take no connection with all tries, `silence_seconds` how long it may say
+    nothing, `total_seconds` how long one reply may take with all tries.
     """
 
     url: str = field(repr=False)

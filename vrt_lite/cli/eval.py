@@ -90,6 +90,7 @@ def evaluate(
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     if jobs > 1 and backend is None:
         raise UsageError(f"--jobs {jobs} needs a server (--backend URL): on this machine one pair is judged at a time.")
+    from vrt_lite.display import view  # noqa: PLC0415
     from vrt_lite.evaluation.evaluate import Choice, Judging  # noqa: PLC0415
     from vrt_lite.evaluation.sets import read  # noqa: PLC0415
     from vrt_lite.runs.store import Store  # noqa: PLC0415
@@ -104,6 +105,8 @@ def evaluate(
     ):
         own = judge.files.name if judge.files else None
         called = own or getattr(backend, "served_model", None) or model or "the server's model"
+        if judge.server:
+            judge.server.connect(view(quiet=quiet, live=False).observe)
         who = Judging(judge, judge.key(), called, jobs)
         figures = _judged(found, choice, who, store, name, quiet=quiet, live=verbose < 2)
     _print(figures, as_json=as_json)

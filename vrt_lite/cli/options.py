@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -13,7 +13,7 @@ from vrt_lite.errors import UsageError
 
 if TYPE_CHECKING:
     from vrt_lite.api import Judge
-    from vrt_lite.backends.settings import Remote
+    from vrt_lite.backends.settings import Remote, RemoteKind
     from vrt_lite.models.files import ModelFiles
     from vrt_lite.protocol.prompt import Dimension
     from vrt_lite.runs.store import Store
@@ -96,9 +96,9 @@ _REMOTE = (
     click.option(
         "--backend-kind",
         metavar="KIND",
-        type=click.Choice(["auto", "vllm", "llama"]),
+        type=click.Choice(["auto", "vllm", "sglang", "llama"]),
         default="auto",
-        help="How it takes frames: auto, vllm or llama. [default: auto]",
+        help="How it takes frames: auto, vllm, sglang or llama. [default: auto]",
     ),
 )
 
@@ -185,7 +185,7 @@ def settings_of(options: dict[str, Any]) -> Settings:
     return Settings(**{**options, "dimensions": worded})
 
 
-def _remote(url: str | None, served_model: str | None, kind: Literal["auto", "vllm", "llama"]) -> Remote | None:
+def _remote(url: str | None, served_model: str | None, kind: RemoteKind) -> Remote | None:
     from vrt_lite.backends.settings import Remote  # noqa: PLC0415
 
     if url is not None:

@@ -103,6 +103,8 @@ def rank(
             open_judge_of(model, projector, backend, settings, verbose > 1, opened, quiet=quiet) as judge,
             view,
         ):
+            if judge.server:
+                judge.server.connect(view.observe)
             ranking = rank_clips(groups, store=opened, judge=judge, watcher=view, effort=effort, name=name, jobs=jobs)
     except (KeyboardInterrupt, VrtError):
         if view.done:

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from vrt_lite.display.escape import safe
-from vrt_lite.display.plain import say_line
-from vrt_lite.interfaces import Encoding, Event, Loading, Prefill, RoundBegan, Wrote
+from vrt_lite.display.plain import name_wait, say_line
+from vrt_lite.interfaces import Encoding, Event, Loading, Prefill, RoundBegan, Waiting, Wrote
 from vrt_lite.protocol.tags import OVERALL
 
 if TYPE_CHECKING:
@@ -70,9 +70,14 @@ class PlainBoard:
         self._say(f"{progress.done} of {progress.most}{left}: {tell_answer(self._contests, progress)}")
 
     def observe(self, event: Event) -> None:
-        """Say that something large is loaded."""
-        if isinstance(event, Loading):
-            self._say(f"loading {event.what}")
+        """Say that something large is loaded, or waited for."""
+        match event:
+            case Loading(what):
+                self._say(f"loading {what}")
+            case Waiting(what, attempt):
+                self._say(name_wait(what, attempt))
+            case _:
+                pass
 
     def _say(self, line: str) -> None:
         if not self._quiet:
@@ -143,7 +148,9 @@ class LiveBoard:
                 stage = "reading"
             case RoundBegan(_, number):
                 stage = f"round {number}"
-            case Wrote():
+            case Waiting(what, attempt):
+                stage = name_wait(what, attempt)
+            case Wrote(text) if text:
                 stage = "writing"
             case _:
                 return

@@ -19,9 +19,9 @@ from rich.text import Text
 
 from vrt_lite.display.escape import safe
 from vrt_lite.display.glyphs import Glyphs, glyphs_for
-from vrt_lite.display.plain import name_frames, name_round
+from vrt_lite.display.plain import name_frames, name_round, name_wait
 from vrt_lite.display.terminal import REFRESHES_PER_SECOND, append_bar, live_on, spinner
-from vrt_lite.interfaces import Encoding, Event, Loading, Prefill, RoundBegan, RoundEnded, Wrote
+from vrt_lite.interfaces import Encoding, Event, Loading, Prefill, RoundBegan, RoundEnded, Waiting, Wrote
 from vrt_lite.protocol.frames import FrameRef
 
 _TAIL_ROWS = 12
@@ -91,9 +91,14 @@ class LiveView:
 
     def _note(self, event: Event) -> None:
         match event:
+            case Wrote(""):
+                pass
             case Wrote(text):
                 self._pieces.append(text)
                 self._stage = _Stage("Writing")
+            case Waiting(what, attempt):
+                waited = safe(name_wait(what, attempt), encoding=self._console.encoding)
+                self._stage = _Stage(waited[:1].upper() + waited[1:])
             case Loading(what):
                 self._stage = _Stage(f"Loading {safe(what, encoding=self._console.encoding)}")
             case Encoding(done, total):

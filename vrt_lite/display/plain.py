@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO, assert_never
 
 from vrt_lite.display.escape import safe
-from vrt_lite.interfaces import Encoding, Event, Loading, Prefill, RoundBegan, RoundEnded, Wrote
+from vrt_lite.interfaces import Encoding, Event, Loading, Prefill, RoundBegan, RoundEnded, Waiting, Wrote
 from vrt_lite.protocol.frames import FrameRef
 from vrt_lite.protocol.tags import DIMENSIONS, OVERALL
 from vrt_lite.protocol.verdict import Preference, describe
@@ -47,6 +47,8 @@ class PlainView:
         match event:
             case Loading(what):
                 self._say(f"loading {what}")
+            case Waiting(what, attempt):
+                self._say(name_wait(what, attempt))
             case RoundBegan(order, number, frames):
                 self._say(f"{name_round(order, number)}: {name_frames(order, frames, '; ')}")
             case Encoding(0, total):
@@ -100,6 +102,11 @@ def verdict_lines(judgement: Judgement, *, encoding: str = "utf-8") -> list[str]
         lines.append(f"warning: {say_recommended(judgement)}")
     lines += [f"warning: {warning}" for warning in judgement.warnings]
     return [safe(line, encoding=encoding) for line in lines]
+
+
+def name_wait(what: str, attempt: int) -> str:
+    """What is waited for, and which try is next."""
+    return f"waiting for {what}, attempt {attempt}"
 
 
 def name_round(order: int, number: int) -> str:

@@ -12,7 +12,8 @@ import time
 from typing import TextIO
 
 from vrt_lite.display import safe
-from vrt_lite.interfaces import Encoding, Event, Loading, Prefill, RoundBegan, RoundEnded, Wrote
+from vrt_lite.display.plain import name_wait
+from vrt_lite.interfaces import Encoding, Event, Loading, Prefill, RoundBegan, RoundEnded, Waiting, Wrote
 
 _EVERY_SECONDS = 0.1
 _PIPE_SECONDS = 30.0
@@ -65,12 +66,20 @@ class Progress:
         match event:
             case Loading(what):
                 self._stage = f"loading {what}"
+            case Waiting(what, attempt):
+                self._wait(name_wait(what, attempt))
             case RoundBegan(_, number, _):
                 self._stage = f"round {number}"
             case Encoding() | Prefill() | Wrote() | RoundEnded():
                 pass
         if self._live:
             self._show()
+
+    def _wait(self, waited: str) -> None:
+        """What is waited for is a line of its own in a pipe: the next one may never come."""
+        self._stage = waited
+        if not self._live:
+            self._write(f"{safe(waited, encoding=self._encoding())}\n")
 
     def line(self) -> str:
         """The state in words."""

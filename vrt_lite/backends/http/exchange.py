@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import re
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import httpx
 
@@ -22,8 +23,16 @@ _PIECES_WAITING = 64
 _MOST_ERROR_BYTES = 64 * 2**10
 
 
+Missing = Literal["connection", "rest", "time"]
+"""What an exchange lacked: a connection; what should have followed; time."""
+
+
 class UnreachedError(Exception):
     """No whole answer arrived: `str` completes "The server …"."""
+
+    def __init__(self, reason: str, *, missing: Missing = "time") -> None:
+        super().__init__(reason)
+        self.missing: Missing = missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +86,7 @@ class Exchange:
                 tick()
                 continue
             if isinstance(piece, Exception):
-                raise UnreachedError(_reason(piece)) from piece
+                raise UnreachedError(_reason(piece), missing=_missing(piece)) from piece
             return piece
 
     def whole(self, *, silence_seconds: float, until: float, most: int = _MOST_ERROR_BYTES) -> bytes:
@@ -139,6 +148,16 @@ def _nothing() -> None:
     """No one to tell."""
 
 
+def _missing(error: Exception) -> Missing:
+    match error:
+        case httpx.ConnectError() | httpx.ConnectTimeout():
+            return "connection"
+        case httpx.TimeoutException():
+            return "time"
+        case _:
+            return "rest"
+
+
 def _reason(error: Exception) -> str:
     """Why an exchange broke off, without the address: the caller names it, and a proxy's may hold a password."""
     match error:
@@ -162,4 +181,4 @@ def _first_words(error: BaseException) -> str:
         error = error.__cause__
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return (str(error) or type(error).__name__)[:120]
+    return (re.sub(r"^\[Errno -?\d+\] ", "", str(error)) or type(error).__name__)[:120]

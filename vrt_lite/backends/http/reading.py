@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from vrt_lite.backends.http.faults import Fault, fault_in
 from vrt_lite.protocol.messages import Odds, StopReason
 
 LONGEST_LINE_BYTES = 4 * 2**20
@@ -26,7 +27,11 @@ class NonsenseError(Exception):
 
 
 class FailedError(Exception):
-    """The server said in its stream that it failed; `str` is its message."""
+    """The server said in its stream that it failed."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.message)
+        self.fault = fault
 
 
 class Lines:
@@ -79,7 +84,7 @@ class Written:
 
     def _event(self, event: Mapping[str, Any]) -> None:
         if "error" in event:
-            raise FailedError(message_in(event))
+            raise FailedError(fault_in(event))
         self._count(event.get("usage"))
         choices = event.get("choices")
         if not isinstance(choices, list):
@@ -156,18 +161,6 @@ def odds_of(entry: Mapping[str, Any]) -> Odds | None:
         return None
     tie, one, two = (weights[digit] / total for digit in _DIGITS)
     return (tie, one, two)
-
-
-def message_in(answer: object) -> str:
-    """The message in a server's error, in any of the usual forms; "" if there is none."""
-    for _ in range(3):
-        if isinstance(answer, str):
-            return answer
-        if not isinstance(answer, dict):
-            break
-        table = cast(dict[str, Any], answer)
-        answer = table.get("error") or table.get("message") or table.get("detail")
-    return ""
 
 
 def _object(payload: str) -> Mapping[str, Any]:
