@@ -97,20 +97,24 @@ class Rejection:
 class Grpo:
     """GRPO with the paper's reward: format + accuracy (alpha) + CoT gain (k) + exploratory incentive (eta, omega).
 
-    `rollouts` are written at once, and `batch` of their segments learned from at once, by each process.
+    What one policy samples is learned in `steps_per_generation` steps, with its ratios clipped to 1 +- `clip`. A query
+    whose group teaches nothing is replaced, at most `resamples` times. `rollouts` are written at once, and `batch` of
+    their segments learned from at once, by each process.
     """
 
     steps: int = 200
     queries: int = 64
+    steps_per_generation: int = 4
     group: int = 8
     learning_rate: float = 1e-6
     kl: float = 0.01
+    clip: float = 0.2
     temperature: float = 1.0
     alpha: float = 0.5
     gain: float = 0.2
     incentive: float = 0.5
     share: float = 0.2
-    resamples: int = 4
+    resamples: int = 9
     rollouts: int = 64
     batch: int = 1
 
