@@ -155,9 +155,23 @@ def load_recipe(path: Path) -> Recipe:
     named = table.pop("profile", "")
     profile = load_profile(path.parent / named) if named else default_profile()
     try:
-        return _built(Recipe, {"name": path.stem, **table, "profile": profile}, "")
+        recipe = _built(Recipe, {"name": path.stem, **table, "profile": profile}, "")
+        _hold_together(recipe)
     except (TypeError, ValueError) as error:
         raise UsageError(f"Recipe {path}: {error}.") from error
+    return recipe
+
+
+def _hold_together(recipe: Recipe) -> None:
+    """ValueError where one stage asks for more than the one before it can give."""
+    how, wanted = recipe.rejection, recipe.refine.samples
+    most = how.queries * min(how.samples, how.kept_a_query)
+    if wanted > most:
+        raise ValueError(
+            f"refine.samples = {wanted} is more than the {most} traces that sampling can keep: rejection.queries = "
+            f"{how.queries}, times {min(how.samples, how.kept_a_query)}, the lesser of rejection.samples and "
+            "rejection.kept_a_query"
+        )
 
 
 def _built(kind: type[_T], values: Mapping[str, Any], prefix: str) -> _T:

@@ -127,6 +127,7 @@ def test_the_loss_of_two_trajectories_worked_by_hand(taught: Path, tmp_path: Pat
     second: they count 1.2 and 0.5. Those of the other, with an advantage of -1, are 1.5 times as likely: -1.5.
     """
     trainer, _ = prepare(_recipe(kl=0.0, batch=batch), CASES, start=taught, run=tmp_path)
+    trainer.current_gradient_accumulation_steps = 1  # which training sets
     policy, pair = trainer._policy, CASES[0]
 
     def written(text: str) -> Written:
