@@ -4,6 +4,7 @@
 # make parity sets up .venv/parity, with torch, and holds the golden files to the reference
 # make train  adds what training needs to .venv/parity and runs the tests of train/; CI runs all three (.ci/run)
 # make llama-server  builds llama.cpp's own server once and runs its tests; make vllm runs vLLM's own request path
+# make floors sets up .venv/floors with the lowest versions that pyproject.toml allows, and runs all of these tests
 PYTHON ?= python3
 VENV ?= .venv
 # What the golden files were made with. The public index has torch for Linux with CUDA, some gigabytes; the small build:
@@ -19,6 +20,8 @@ BIN := $(VENV)/$(SCRIPTS)
 RUN := $(BIN)/python -m
 PARITY := $(VENV)/parity
 PARITY_RUN := $(PARITY)/$(SCRIPTS)/python -m
+FLOORS := $(VENV)/floors
+FLOORS_RUN := $(FLOORS)/$(SCRIPTS)/python -m
 
 # vLLM's Python files without its engine; what else its request path imports is in a list of its own.
 VLLM ?= vllm==0.33.0
@@ -27,7 +30,7 @@ VLLM_RUN := $(VLLM_ENV)/$(SCRIPTS)/python -m
 VLLM_FILES := tests/backends/vllm_environment
 LLAMA_SERVER := $(VENV)/llama-server
 
-.PHONY: demo test lint wheel parity train check clean llama-server vllm
+.PHONY: demo test lint wheel parity train floors check clean llama-server vllm
 .NOTPARALLEL:
 
 demo: $(VENV)/run.stamp
@@ -83,6 +86,22 @@ $(VLLM_ENV)/vllm.stamp: $(VLLM_FILES)/requirements.txt
 	@$(VLLM_RUN) pip install --quiet --disable-pip-version-check --retries 2 --no-deps torchvision "$(VLLM)"
 	@$(VLLM_RUN) pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@$(VLLM_ENV)/$(SCRIPTS)/python -c "open('$@', 'w').close()"
+
+# uv finds the lowest versions, pip installs them: it has the engine built already. The reference's transformers and
+# then training's. What old releases warn of is not ours to mend.
+floors: export OMP_NUM_THREADS := 1
+floors:
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info[:2] != (3, 11) and 'make floors: the lowest Python is 3.11; this is ' + sys.version + '. Set PYTHON=...')"
+	@echo "Setting up $(FLOORS): $(TORCH), and the lowest of all else."
+	@$(PYTHON) -m venv --clear $(FLOORS)
+	@$(FLOORS_RUN) pip install --quiet --disable-pip-version-check --retries 2 uv "$(TORCH)"
+	@$(call at_floors,parity)
+	$(FLOORS_RUN) pytest -W default --ignore tests/train
+	@$(call at_floors,train)
+	$(FLOORS_RUN) pytest -W default tests/train
+
+at_floors = $(FLOORS_RUN) uv pip compile --quiet --resolution lowest-direct --extra test --extra $(1) --output-file $(FLOORS)/$(1).txt pyproject.toml \
+	&& $(FLOORS_RUN) pip install --quiet --disable-pip-version-check --retries 2 --constraint $(FLOORS)/$(1).txt --editable ".[test,$(1)]"
 
 # The engine comes as source and is built once, in 3 to 5 minutes on two cores; pip keeps the result.
 $(VENV)/run.stamp: pyproject.toml

@@ -108,13 +108,17 @@ def refine(recipe: Recipe, run: Path, minutes: float | None) -> bool:
     from train.supervised import supervise  # noqa: PLC0415  torch
     from train.traces import read_traces  # noqa: PLC0415
 
+    start = start_of(run, "refine")
+    traces = read_traces(traces_of(recipe, run))
+    if len(traces) < recipe.refine.samples and os.environ.get("RANK", "0") == "0":
+        click.echo(f"refine: {len(traces)} traces were kept of the {recipe.refine.samples} asked for.", err=True)
     return supervise(
         recipe.refine,
         cases_for(recipe, "refine", device=_drawing(recipe)),
-        start=start_of(run, "refine"),
+        start=start,
         run=run / "refine",
         recipe_all=recipe,
-        traces=read_traces(traces_of(recipe, run)),
+        traces=traces,
         minutes=minutes,
     )
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import PreTrainedTokenizerFast, PrinterCallback, TrainerCallback
+from transformers import PreTrainedTokenizerFast, PrinterCallback, TrainerCallback, TrainingArguments
 
 from train.policy.model import SHARD_BYTES, save, small
 from train.policy.tokenizer import END, PAD, TOKENIZER_FILE
@@ -168,6 +168,13 @@ def arguments(recipe: Recipe, *, run: Path, steps: int) -> dict[str, Any]:
         "disable_tqdm": True,
         "report_to": "none",
     }
+
+
+def checkpointing(recipe: Recipe) -> dict[str, bool]:
+    """The Trainer's option of activation checkpointing, which has another name before transformers 5.23."""
+    named = "activation_checkpointing"
+    known = named in TrainingArguments.__dataclass_fields__
+    return {named if known else "gradient_checkpointing": recipe.model.gradient_checkpointing}
 
 
 def write_optimizer(state: dict[str, Any], folder: Path, *, limit: int) -> None:

@@ -12,18 +12,25 @@ from dataclasses import dataclass, replace
 
 from train.cases import Case
 from train.policy.rendering import Rendered, Segment, segments
-from train.policy.rollout import Rollout
+from train.policy.rollout import Rollout, replayed
 from train.rewards import Terms, advantages, called, informative
+from vrt_lite.profile import Profile
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A segment to learn from. `ended` says of each learned reply whether the model drew its end."""
+    """A segment to learn from: all of a trajectory, or its rounds between two changes of what the judge sees.
+
+    `ended` says of each learned reply whether the model drew its end. `logprobs` are those that every learned token
+    was drawn with; `share` is one token's of the trajectory: 1/T, T being the tokens of all its segments.
+    """
 
     case: Case
     segment: Segment
     ended: tuple[bool, ...]
+    logprobs: tuple[float, ...]
     advantage: float
+    share: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +42,19 @@ class Group:
 
     @property
     def informative(self) -> bool:
-        """Whether its accuracies differ from all 0 and all 1."""
-        return informative([terms.accuracy for terms in self.terms])
+        """Whether it can teach (`train.rewards.informative`)."""
+        return informative(self.terms)
 
     def rows(self) -> Iterator[Row]:
         """All segments of all rollouts, in order."""
         worth = advantages([terms.total for terms in self.terms])
         for rollout, advantage in zip(self.rollouts, worth, strict=True):
-            ends = iter(rollout.ended)
+            share, written = 1 / max(rollout.tokens, 1), iter(rollout.written)
             for segment in segments(rollout.visible, rollout.replies):
-                yield Row(rollout.case, segment, tuple(itertools.islice(ends, len(segment.learned))), advantage)
+                learned = list(itertools.islice(written, len(segment.learned)))
+                logprobs = tuple(itertools.chain.from_iterable(reply.logprobs for reply in learned))
+                ended = tuple(reply.ended for reply in learned)
+                yield Row(rollout.case, segment, ended, logprobs, advantage, share)
 
 
 def draw(cases: int, count: int, *, seed: str) -> list[int]:
@@ -71,10 +81,9 @@ def masked(rendered: Rendered, ended: Sequence[bool]) -> Rendered:
     return replace(rendered, learned=learned)
 
 
-def tokens(row: Row) -> int:
-    """How many tokens of a row were drawn."""
-    written = [row.segment.conversation[index].parts for index in sorted(row.segment.learned)]
-    return sum(len(part.tokens) for parts in written for part in parts) + sum(row.ended) if row.ended else 0
+def blank(case: Case, profile: Profile) -> Row:
+    """A row of a case's opening, from which nothing is learned."""
+    return Row(case, Segment(replayed(case, 0, (), profile).visible[0], frozenset()), (), (), 0.0, 0.0)
 
 
 def facts(rollout: Rollout, terms: Terms) -> dict[str, float]:
@@ -87,5 +96,5 @@ def facts(rollout: Rollout, terms: Terms) -> dict[str, float]:
         "reward/explore": terms.explore,
         "called": float(called(rollout.rounds)),
         "rounds": float(len(rollout.rounds)),
-        "tokens": float(sum(map(len, rollout.logprobs))),
+        "tokens": float(rollout.tokens),
     }

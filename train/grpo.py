@@ -2,11 +2,11 @@
 
 TRL's trainer only ever appends to one conversation, and leaves videos out of its training forward. Here a row is a
 segment: a stretch of rounds between two changes of what the judge sees. TRL keeps its loss (`_compute_loss`: clipped
-ratio, plain KL, one weight a token over the whole batch), its optimizer and its processes.
+ratio, plain KL, a weight a token), its optimizer and its processes.
 
-One optimizer step is `queries` groups of `group` rollouts. A group whose accuracy is all 0 or all 1 is dropped and
-another query is drawn in its place, at most `resamples` times. Which queries a step draws and what is sampled for them
-follows from recipe, step and case, never from the process: two processes take the same step as one.
+One optimizer step is `queries` groups of `group` rollouts, which the policy sampled at most `steps_per_generation` - 1
+steps ago (`train.generation`). The loss is the mean over a trajectory's own tokens, in all its segments, and then over
+the step's trajectories, however these are spread over chunks and processes: two processes take the same step as one.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ import contextlib
 import itertools
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -29,14 +27,13 @@ from trl import GRPOConfig, GRPOTrainer
 from trl.models.utils import unwrap_model_for_generation
 
 from train.cases import Cases
-from train.checkpoints import MODEL, Journal, Leg, Resumable, arguments, documents_of, processing_class
-from train.groups import Group, Row, draw, facts, masked, tokens
+from train.checkpoints import MODEL, Journal, Leg, Resumable, arguments, checkpointing, documents_of, processing_class
+from train.generation import Batch, generate, read_batches, write_batches
+from train.groups import Row, blank, masked
 from train.policy.model import ADAPTER, load
 from train.policy.rendering import Rendered
-from train.policy.rollout import Rollout, rollouts
 from train.policy.writing import Policy
 from train.recipe import Recipe
-from train.rewards import group_terms
 from train.traces import LOG
 from vrt_lite.errors import UsageError
 
@@ -109,6 +106,7 @@ class Trainer(Resumable, GRPOTrainer):
         if self.is_fsdp_enabled:
             raise UsageError("GRPO runs on one GPU, with DDP, or with DeepSpeed: under FSDP a model cannot write.")
         self._recipe, self._cases, self._policy = recipe, cases, policy
+        self._batches: dict[int, Batch] = {}
         # Set late: TRL would load a reference of its own, by transformers' own classes.
         self.beta = recipe.grpo.kl
         if reference is not None:
@@ -117,9 +115,10 @@ class Trainer(Resumable, GRPOTrainer):
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
         """One optimizer step's gradients, chunk by chunk; the processes exchange them with the last one."""
         model.train()
-        rows, count = self._generate_and_score_completions(inputs)
+        batch = self._batch()
+        chunks, count = self._chunks(self._rows(batch), batch.lengths)
         total = torch.zeros((), device=self.accelerator.device)
-        for number, chunk in enumerate(self._chunks(rows, count), start=1):
+        for number, chunk in enumerate(chunks, start=1):
             last = number == count
             self.accelerator.gradient_state._set_sync_gradients(last)
             with contextlib.nullcontext() if last else self.accelerator.no_sync(model):
@@ -130,98 +129,101 @@ class Trainer(Resumable, GRPOTrainer):
         self._step += 1
         return total
 
-    def _generate_and_score_completions(self, inputs: Any) -> tuple[list[Row], int]:
-        """This process's rows of the step, and how many chunks every process makes of its own."""
-        checkpointing = self.args.gradient_checkpointing_kwargs
+    def _batch(self) -> Batch:
+        """What all processes learn from in this step."""
+        step = self.state.global_step
+        if step not in self._batches:
+            self._batches = self._generated(step)
+        batch = self._batches.pop(step)
+        told = {
+            **batch.facts,
+            "groups": len(batch.groups),
+            "groups/drawn": batch.drawn,
+            "groups/missing": batch.missing,
+        }
+        for name, value in told.items():
+            self._metrics["train"][name].append(float(value))
+        return batch
+
+    def _rows(self, batch: Batch) -> list[Row]:
+        """This process's share of a step."""
+        mine = batch.groups[self.accelerator.process_index :: self.accelerator.num_processes]
+        rows = [row for sampled in mine for row in sampled.group(self._cases, self._recipe).rows()]
+        # Nothing to learn here: a row without weight keeps this process in step with the others.
+        return rows or [blank(self._cases[0], self._recipe.profile)]
+
+    def _generated(self, step: int) -> dict[int, Batch]:
+        """What the policy as it is samples for this step, and for those up to its renewal."""
+        renewed = max(self._recipe.grpo.steps_per_generation, 1)
+        steps = range(step, min(step - step % renewed + renewed, self._recipe.grpo.steps))
         with unwrap_model_for_generation(
-            self.model_wrapped, self.accelerator, gradient_checkpointing_kwargs=checkpointing
+            self.model_wrapped,
+            self.accelerator,
+            gradient_checkpointing_kwargs=self.args.gradient_checkpointing_kwargs,
         ):
-            groups, spare = self._groups(self.state.global_step)
-        rows = [row for group in groups for row in group.rows()]
+            return generate(
+                self._policy,
+                self._cases,
+                self._recipe,
+                steps,
+                process=self.accelerator.process_index,
+                processes=self.accelerator.num_processes,
+            )
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        super()._save_optimizer_and_scheduler(output_dir)
+        if self.args.should_save:
+            write_batches(self._batches, Path(output_dir))
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is not None:
+            self._batches = read_batches(Path(checkpoint))
+
+    def _chunks(self, rows: Sequence[Row], lengths: Sequence[int]) -> tuple[Iterator[Chunk], int]:
+        """Chunks of one size, as many in each process, and their number. What rows do not fill teaches nothing.
+
+        `lengths` are the tokens of each trajectory of the step, over all processes.
+        """
         size = max(self._recipe.grpo.batch, 1)
-        count = max(gather_object([max(-(-len(rows) // size), 1)]))
-        if not rows:
-            # Nothing to learn here: a row without weight keeps this process in step with the others.
-            rows = [replace(next(spare.rows()), ended=(), advantage=0.0)]
-        return rows, count
+        count = max(gather_object([-(-len(rows) // size)]))
+        return self._filled(rows, count, size, lengths), count
 
-    def _groups(self, step: int) -> tuple[list[Group], Group]:
-        """The groups that this process learns from in this step, and one that it sampled."""
-        how = self._recipe.grpo
-        rank, world = self.accelerator.process_index, self.accelerator.num_processes
-        drawn = draw(len(self._cases), how.queries * (1 + how.resamples), seed=f"{self._recipe.model.seed}/{step}")
-        kept: dict[int, Group] = {}
-        missing = list(range(how.queries))
-        made: dict[int, Group] = {}
-        for attempt in range(1 + how.resamples):
-            mine = {slot: drawn[attempt * how.queries + i] for i, slot in enumerate(missing) if i % world == rank}
-            found = self._sampled(mine, seed=f"{self._recipe.model.seed}/{step}/{attempt}")
-            made.update(found)
-            kept.update({slot: group for slot, group in found.items() if group.informative})
-            if not attempt:
-                self._note(found.values())
-            taught = set(gather_object(sorted(kept)))
-            missing = [slot for slot in range(how.queries) if slot not in taught]
-            if not missing:
-                break
-        self._metrics["train"]["groups"].append(float(how.queries - len(missing)))
-        return [kept[slot] for slot in sorted(kept)], next(iter(made.values()))
-
-    def _sampled(self, queries: Mapping[int, int], *, seed: str) -> dict[int, Group]:
-        """A group of rollouts for each query, by slot. A query that is drawn twice is two."""
-        how = self._recipe.grpo
-        found = {slot: self._cases[index] for slot, index in queries.items()}
-        cases = [replace(case, key=f"{slot}/{case.key}") for slot, case in found.items()]
-        slots = {case.key: slot for case, slot in zip(cases, found, strict=True)}
-        by_slot: dict[int, list[Rollout]] = {slot: [] for slot in queries}
-        for rollout in rollouts(
-            self._policy, cases, self._recipe.profile, samples=how.group, temperature=how.temperature, seed=seed
-        ):
-            by_slot[slots[rollout.case.key]].append(rollout)
-        return {slot: self._group(sorted(made, key=lambda r: r.number)) for slot, made in by_slot.items()}
-
-    def _group(self, made: Sequence[Rollout]) -> Group:
-        terms = group_terms([r.rounds for r in made], made[0].case.labels, self._recipe.grpo)
-        return Group(tuple(made), tuple(terms))
-
-    def _note(self, groups: Iterable[Group]) -> None:
-        """What the policy does before any group is dropped, over all processes, for the log."""
-        mine = [told for group in groups for told in map(facts, group.rollouts, group.terms)]
-        every: list[dict[str, float]] = gather_object(mine)
-        for name in every[0]:
-            self._metrics["train"][name].append(fmean(told[name] for told in every))
-
-    def _chunks(self, rows: Sequence[Row], count: int) -> Iterator[Chunk]:
-        """`count` chunks of one size; what the rows do not fill is filled up with rows that nothing is learned from."""
-        size = max(self._recipe.grpo.batch, 1)
-        learned = sum(gather_object([sum(map(tokens, rows))]))
-        items = torch.tensor(float(learned), device=self.accelerator.device)
+    def _filled(self, rows: Sequence[Row], count: int, size: int, lengths: Sequence[int]) -> Iterator[Chunk]:
         rendered = self._rendered(rows)
-        blank: tuple[Rendered, float] | None = None
+        empty: tuple[Rendered, Row] | None = None
         for _ in range(count):
             chunk = list(itertools.islice(rendered, size))
-            blank = blank or (masked(chunk[0][0], ()), 0.0)
-            yield self._chunk([*chunk, *[blank] * (size - len(chunk))], items)
+            empty = empty or (masked(chunk[0][0], ()), blank(chunk[0][1].case, self._recipe.profile))
+            yield self._chunk([*chunk, *[empty] * (size - len(chunk))], lengths)
 
-    def _rendered(self, rows: Sequence[Row]) -> Iterator[tuple[Rendered, float]]:
-        """Rows as the model reads them, each with its advantage. A case is open while its rows last."""
+    def _rendered(self, rows: Sequence[Row]) -> Iterator[tuple[Rendered, Row]]:
+        """Rows as the model reads them. A case is open while its rows last."""
         for _, group in itertools.groupby(rows, key=lambda row: row.case.key):
             first = next(group)
             with first.case.open(self._recipe.profile) as frames:
                 for row in itertools.chain([first], group):
-                    yield masked(self._policy.renderer.render(row.segment, frames), row.ended), row.advantage
+                    yield masked(self._policy.renderer.render(row.segment, frames), row.ended), row
 
-    def _chunk(self, rows: Sequence[tuple[Rendered, float]], items: Tensor) -> Chunk:
-        """What TRL's loss takes. The first token stands as the prompt; the collated batch goes where pictures would."""
+    def _chunk(self, rows: Sequence[tuple[Rendered, Row]], lengths: Sequence[int]) -> Chunk:
+        """What TRL's loss takes. The first token stands as the prompt; the collated batch goes where pictures would.
+
+        TRL divides the masked sum by the step's tokens. In the mask a token weighs the trajectories' mean length over
+        the length T of its own: what comes out is the mean over trajectories of sums that are divided by T.
+        """
         inputs = self._policy.collated([rendered for rendered, _ in rows])
-        ids, mask = inputs["input_ids"], inputs["labels"][:, 1:] != -100
+        ids, drawn = inputs["input_ids"], inputs["labels"][:, 1:] != -100
+        device, mean = ids.device, sum(lengths) / max(len(lengths), 1)
+        old = torch.zeros(drawn.shape, device=device)
+        old[drawn] = torch.tensor([logprob for _, row in rows for logprob in row.logprobs], device=device)
         chunk: Chunk = {
             "prompt_ids": ids[:, :1],
             "prompt_mask": inputs["attention_mask"][:, :1],
             "completion_ids": ids[:, 1:],
-            "completion_mask": mask.long(),
-            "advantages": torch.tensor([worth for _, worth in rows], device=ids.device),
-            "num_items_in_batch": items,
+            "completion_mask": drawn * torch.tensor([[mean * row.share] for _, row in rows], device=device),
+            "old_per_token_logps": old,
+            "advantages": torch.tensor([row.advantage for _, row in rows], device=device),
+            "num_items_in_batch": torch.tensor(float(sum(lengths)), device=device),
             "pixel_values": inputs,
         }
         if self.beta:
@@ -255,6 +257,7 @@ def _arguments(recipe: Recipe, *, run: Path) -> GRPOConfig:
     how = recipe.grpo
     return GRPOConfig(
         **arguments(recipe, run=run, steps=how.steps),
+        **checkpointing(recipe),
         per_device_train_batch_size=how.group,
         gradient_accumulation_steps=1,
         num_generations=how.group,
@@ -263,10 +266,10 @@ def _arguments(recipe: Recipe, *, run: Path) -> GRPOConfig:
         learning_rate=how.learning_rate,
         lr_scheduler_type="constant",
         temperature=how.temperature,
+        epsilon=how.clip,
         beta=0.0,  # the trainer sets its own, with a reference of its own
         use_bias_correction_kl=False,
         loss_type="dapo",
-        activation_checkpointing=recipe.model.gradient_checkpointing,
         logging_steps=1,
     )
 

@@ -97,20 +97,24 @@ class Rejection:
 class Grpo:
     """GRPO with the paper's reward: format + accuracy (alpha) + CoT gain (k) + exploratory incentive (eta, omega).
 
-    `rollouts` are written at once, and `batch` of their segments learned from at once, by each process.
+    What one policy samples is learned in `steps_per_generation` steps, with its ratios clipped to 1 +- `clip`. A query
+    whose group teaches nothing is replaced, at most `resamples` times. `rollouts` are written at once, and `batch` of
+    their segments learned from at once, by each process.
     """
 
     steps: int = 200
     queries: int = 64
+    steps_per_generation: int = 4
     group: int = 8
     learning_rate: float = 1e-6
     kl: float = 0.01
+    clip: float = 0.2
     temperature: float = 1.0
     alpha: float = 0.5
     gain: float = 0.2
     incentive: float = 0.5
     share: float = 0.2
-    resamples: int = 4
+    resamples: int = 9
     rollouts: int = 64
     batch: int = 1
 
@@ -151,9 +155,23 @@ def load_recipe(path: Path) -> Recipe:
     named = table.pop("profile", "")
     profile = load_profile(path.parent / named) if named else default_profile()
     try:
-        return _built(Recipe, {"name": path.stem, **table, "profile": profile}, "")
+        recipe = _built(Recipe, {"name": path.stem, **table, "profile": profile}, "")
+        _hold_together(recipe)
     except (TypeError, ValueError) as error:
         raise UsageError(f"Recipe {path}: {error}.") from error
+    return recipe
+
+
+def _hold_together(recipe: Recipe) -> None:
+    """ValueError where one stage asks for more than the one before it can give."""
+    how, wanted = recipe.rejection, recipe.refine.samples
+    most = how.queries * min(how.samples, how.kept_a_query)
+    if wanted > most:
+        raise ValueError(
+            f"refine.samples = {wanted} is more than the {most} traces that sampling can keep: rejection.queries = "
+            f"{how.queries}, times {min(how.samples, how.kept_a_query)}, the lesser of rejection.samples and "
+            "rejection.kept_a_query"
+        )
 
 
 def _built(kind: type[_T], values: Mapping[str, Any], prefix: str) -> _T:

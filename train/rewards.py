@@ -94,9 +94,12 @@ def group_terms(traces: Sequence[Sequence[Round]], labels: Mapping[str, Choice],
     return terms
 
 
-def informative(accuracies: Sequence[float]) -> bool:
-    """Whether a group can teach: not when every accuracy is 0, nor when every one is 1 (dynamic sampling)."""
-    return not (all(value <= 0 for value in accuracies) or all(value >= 1 for value in accuracies))
+def informative(terms: Sequence[Terms]) -> bool:
+    """Whether a group can teach: its accuracies are not all 0, nor all 1, and its rewards differ (dynamic sampling)."""
+    accuracies = [term.accuracy for term in terms]
+    if all(value <= 0 for value in accuracies) or all(value >= 1 for value in accuracies):
+        return False
+    return any(advantages([term.total for term in terms]))
 
 
 def advantages(rewards: Sequence[float]) -> list[float]:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from trl import SFTConfig, SFTTrainer
 
 from train.cases import Case, Cases
-from train.checkpoints import MODEL, Journal, Leg, Resumable, arguments, documents_of, processing_class
+from train.checkpoints import MODEL, Journal, Leg, Resumable, arguments, checkpointing, documents_of, processing_class
 from train.muon import Muon
 from train.policy.model import load
 from train.policy.rendering import Collator, Rendered, Renderer, segments
@@ -62,7 +62,7 @@ def supervise(
     options = SFTConfig(
         **arguments(recipe_all, run=run, steps=steps),
         **schedule(recipe, recipe_all, steps=steps),
-        activation_checkpointing=recipe_all.model.gradient_checkpointing,
+        **checkpointing(recipe_all),
         dataset_kwargs={"skip_prepare_dataset": True},
         max_length=None,
     )

@@ -41,7 +41,7 @@ def replay(case: Case, replies: Sequence[str | Reply], profile: Profile) -> tupl
     replies end before the trial does, or reach no verdict.
     """
     script = ScriptedBackend(replies)
-    trial = judge(case.pair, profile, script, _Unseen())
+    trial = judge(case.pair, profile, script, UNSEEN)
     return script.conversations, trial
 
 
@@ -105,3 +105,6 @@ class _Unseen:
 
     def pixels(self, frames: Sequence[FrameRef]) -> NoReturn:
         raise AssertionError("a replayed trace looks at no frames")
+
+
+UNSEEN = _Unseen()

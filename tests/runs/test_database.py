@@ -73,7 +73,8 @@ def test_what_the_system_says_of_a_drive_decides(tmp_path: Path, monkeypatch: py
     import psutil
 
     def drives(**kinds: str) -> None:
-        found = [type(psutil.disk_partitions(all=True)[0])("d", place, kind, "rw") for place, kind in kinds.items()]
+        drive = psutil.disk_partitions(all=True)[0]
+        found = [drive._replace(mountpoint=place, fstype=kind) for place, kind in kinds.items()]
         monkeypatch.setattr(psutil, "disk_partitions", lambda **_: found)
 
     assert not database.on_network(tmp_path / "a")

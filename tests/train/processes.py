@@ -1,7 +1,7 @@
 """What a test starts by torchrun: a stage in as many processes as it is given.
 
 processes.py sample CHECKPOINT OUT        rejection sampling by the taught judge
-processes.py step CHECKPOINT OUT          one step of GRPO by it; its gradients, before they are clipped, go to OUT
+processes.py step CHECKPOINT OUT          two steps of GRPO by it; the second's gradients, not clipped, go to OUT
 processes.py pretrain CHECKPOINT OUT      two steps of pretraining on coloured cases
 """
 
@@ -68,7 +68,7 @@ def step(checkpoint: Path, out: Path) -> None:
             if state.is_world_process_zero:
                 save_file(gradients, out)
 
-    recipe = replace(RECIPE, grpo=replace(RECIPE.grpo, steps=1, queries=3, batch=2))
+    recipe = replace(RECIPE, grpo=replace(RECIPE.grpo, steps=2, queries=3, batch=2, learning_rate=1e-3))
     trainer, _ = prepare(recipe, [case(seed) for seed in range(6)], start=checkpoint, run=out.with_suffix(".run"))
     assert trainer.accelerator.num_processes == int(os.environ["WORLD_SIZE"])
     trainer.args.max_grad_norm = 0.0

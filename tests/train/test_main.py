@@ -116,8 +116,11 @@ def test_every_stage_after_the_other(recipe: Path) -> None:
     assert len(rows) == 4
     _write_scripts(run, rows)
 
+    fewer = run / "sample/traces.jsonl"
+    fewer.write_text("".join(fewer.read_text("utf-8").splitlines(keepends=True)[:-1]), encoding="utf-8")
     for stage in ("refine", "grpo"):
         done = train(stage, recipe, run)
+        assert ("refine: 3 traces were kept of the 4 asked for." in done.stderr) == (stage == "refine")
         assert done.returncode == 0, done.stderr[-2000:]
         assert (run / stage / "model" / "profile.toml").is_file()
         assert train(stage, recipe, run).returncode == 0  # finished: nothing is done again

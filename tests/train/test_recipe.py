@@ -34,7 +34,7 @@ def test_what_is_left_out_is_the_papers(tmp_path: Path) -> None:
     assert recipe.cold_start == Supervised(
         samples=1_200, learning_rate=1.5e-6, warmup=0.2, batch=1, accumulation=32, betas=(0.9, 0.999)
     )
-    assert recipe.grpo.queries == 64
+    assert (recipe.grpo.queries, recipe.grpo.steps_per_generation) == (64, 4)
     assert (recipe.grpo.alpha, recipe.grpo.gain, recipe.grpo.incentive, recipe.grpo.share) == (0.5, 0.2, 0.5, 0.2)
     assert (recipe.grpo.kl, recipe.grpo.learning_rate, recipe.grpo.group) == (0.01, 1e-6, Grpo().group)
 
@@ -56,6 +56,10 @@ def test_a_whole_number_may_stand_for_a_fraction(tmp_path: Path) -> None:
         ("model = 3", "model = 3 is not a table"),
         ('[cold_start]\nbetas = ["a"]', "cold_start.betas = ['a'] is not a list of numbers"),
         ("a = = b", "is not valid TOML"),
+        (
+            "[rejection]\nqueries = 10\nsamples = 2\nkept_a_query = 3\n[refine]\nsamples = 21",
+            "refine.samples = 21 is more than the 20 traces that sampling can keep: rejection.queries = 10, times 2,",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_named(tmp_path: Path, text: str, told: str) -> None:
@@ -63,6 +67,11 @@ def test_what_cannot_be_used_is_named(tmp_path: Path, text: str, told: str) -> N
         load_recipe(written(tmp_path, text))
     assert told in str(error.value)
     assert "some.toml" in str(error.value)
+
+
+def test_refinement_may_ask_for_all_that_sampling_can_keep(tmp_path: Path) -> None:
+    text = "[rejection]\nqueries = 10\nsamples = 4\nkept_a_query = 2\n[refine]\nsamples = 20"
+    assert load_recipe(written(tmp_path, text)).refine.samples == 20
 
 
 def test_a_recipe_that_is_not_there_is_refused(tmp_path: Path) -> None:
@@ -82,6 +91,6 @@ def test_a_stage_is_held_to_what_it_was_begun_with(tmp_path: Path) -> None:
         begin("")
     with pytest.raises(UsageError, match=r"model\.shape"):
         begin("[grpo]\nkl = 0.02\n[model]\nshape = { layers = 3 }\n")
-    begin("[rejection]\nqueries = 5\n", "sample")
+    begin("[rejection]\nqueries = 30_000\n", "sample")
     (tmp_path / "sample" / "traces.jsonl").touch()
-    begin("[rejection]\nqueries = 6\n", "sample")
+    begin("[rejection]\nqueries = 40_000\n", "sample")

@@ -8,6 +8,7 @@ import pytest
 
 from train.recipe import Grpo
 from train.rewards import (
+    Terms,
     accuracy,
     advantages,
     answers,
@@ -125,11 +126,16 @@ def test_the_terms_of_a_group() -> None:
     assert (last.format, last.accuracy, last.gain, last.explore) == (0.0, 1.0, 0.0, 0.0)
 
 
-def test_a_group_that_is_all_right_or_all_wrong_teaches_nothing() -> None:
-    assert not informative([0.0] * 8)
-    assert not informative([1.0] * 8)
-    assert informative([0.0] * 7 + [1.0])
-    assert informative([0.5] * 8)
+def test_a_group_that_is_all_right_or_all_wrong_or_all_alike_teaches_nothing() -> None:
+    def group(*accuracies: float, bonus: float = 0.0) -> list[Terms]:
+        return [Terms(1.0, value, 0.0, bonus * (number == 0)) for number, value in enumerate(accuracies)]
+
+    assert not informative(group(0.0, 0.0, 0.0, bonus=0.05))
+    assert not informative(group(1.0, 1.0, 1.0, bonus=0.05))
+    assert not informative(group(0.5, 0.5, 0.5))
+    assert informative(group(0.5, 0.5, 0.5, bonus=0.05))
+    assert informative(group(0.0, 0.0, 1.0))
+    assert not informative(group(0.5))
 
 
 def test_advantages_within_a_group() -> None:

@@ -38,7 +38,7 @@ def _made(policy: Policy, *, temperature: float = 1.0, samples: int = 6, seed: i
 def _again(policy: Policy, rollout: Rollout, temperature: float) -> list[float]:
     """Log-probabilities of all that was drawn, from whole segments read at once."""
     found: list[float] = []
-    ended = iter(rollout.ended)
+    ended = (w.ended for w in rollout.written)
     with rollout.case.open(PROFILE) as frames:
         for segment in segments(rollout.visible, rollout.replies):
             inputs = policy.collated([policy.renderer.render(segment, frames)])
@@ -58,8 +58,8 @@ def test_what_was_drawn_is_as_likely_when_it_is_read_again(policy: Policy, tempe
     assert forgot, "no rollout had frames to forget"
     assert any(len(segments(r.visible, r.replies)) < len(r.replies) for r in made), "no rounds shared a segment"
     for rollout in made:
-        drawn = [p for logprobs in rollout.logprobs for p in logprobs]
-        assert len(drawn) == sum(len(reply.tokens) for reply in rollout.replies) + sum(rollout.ended)
+        drawn = [p for w in rollout.written for p in w.logprobs]
+        assert len(drawn) == sum(len(w.reply.tokens) + w.ended for w in rollout.written)
         assert _again(policy, rollout, temperature) == pytest.approx(drawn, abs=1e-4)
 
 
@@ -71,7 +71,7 @@ def test_a_token_that_is_never_written_is_never_likely(policy: Policy) -> None:
         made = _made(policy, samples=2)
         assert all(vision not in reply.tokens for r in made for reply in r.replies)
         for rollout in made:
-            drawn = [p for logprobs in rollout.logprobs for p in logprobs]
+            drawn = [p for w in rollout.written for p in w.logprobs]
             assert _again(policy, rollout, 1.0) == pytest.approx(drawn, abs=1e-4)
     finally:
         with torch.no_grad():
@@ -161,7 +161,7 @@ def test_no_verdict_is_a_rollout_without_a_trial(policy: Policy) -> None:
     [made] = rollouts(policy, CASES[:1], short, samples=1, temperature=1.0, seed=0)
     assert made.trial is None
     assert len(made.rounds) == len(made.replies) == 2
-    assert made.ended == (False, False)
+    assert [w.ended for w in made.written] == [False, False]
     with CASES[0].open(short) as frames, pytest.raises(NoVerdictError):
         judge(CASES[0].pair, short, policy, frames)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from train.evaluation.views import seen, viewed
 from train.policy.model import load
 from train.policy.writing import Policy, Request, Written
 from train.recipe import Model, Precision, Recipe
+from train.traces import UNSEEN
 from vrt_lite.errors import NoVerdictError
 from vrt_lite.interfaces import FrameStore, Observe, Sampling
 from vrt_lite.judge import Round, Trial, judge
@@ -32,8 +33,7 @@ from vrt_lite.protocol.tags import Marks
 class Rollout:
     """One trial of a case, number `number` of it; `trial` is None where it reached no verdict.
 
-    A round each: what was `visible` before it, what was written, with which log-probabilities (see `Written`), and
-    whether the model `ended` its turn itself.
+    A round each: what was `visible` before it, and what was written, with its log-probabilities.
     """
 
     case: Case
@@ -41,9 +41,17 @@ class Rollout:
     trial: Trial | None
     rounds: tuple[Round, ...]
     visible: tuple[Conversation, ...]
-    replies: tuple[Generated, ...]
-    logprobs: tuple[tuple[float, ...], ...]
-    ended: tuple[bool, ...]
+    written: tuple[Written, ...]
+
+    @property
+    def replies(self) -> tuple[Generated, ...]:
+        """What was written, as a conversation holds it."""
+        return tuple(Generated(w.reply.text, w.reply.tokens) for w in self.written)
+
+    @property
+    def tokens(self) -> int:
+        """How many were drawn."""
+        return sum(len(w.logprobs) for w in self.written)
 
     @property
     def marks(self) -> tuple[Marks | None, ...]:
@@ -78,6 +86,14 @@ def rollouts(
                 run.take(written)
             yield from (run.rollout() for run in active if run.over)
             active = [run for run in active if not run.over]
+
+
+def replayed(case: Case, number: int, written: Sequence[Written], profile: Profile) -> Rollout:
+    """The rollout that these replies make. Nothing is written, and no frame is looked at."""
+    run = _Run(case, number, _Shown(UNSEEN, contextlib.ExitStack(), 1), profile, Sampling(profile.max_new_tokens), "")
+    for reply in written:
+        run.take(reply)
+    return run.rollout()
 
 
 @contextlib.contextmanager
@@ -156,9 +172,7 @@ class _Run:
             self._trial,
             tuple(self._rounds),
             tuple(self._visible),
-            tuple(Generated(w.reply.text, w.reply.tokens) for w in self._written),
-            tuple(w.logprobs for w in self._written),
-            tuple(w.ended for w in self._written),
+            tuple(self._written),
         )
 
     def reply(self, conversation: Conversation, frames: FrameStore, *, sampling: Sampling, observe: Observe) -> Reply:
