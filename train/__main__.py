@@ -19,7 +19,7 @@ from typing import Any
 import click
 
 from train.recipe import Recipe, load_recipe
-from train.stages import STAGES, beginning, cases_for, hold_to, model_of, start_of, traces_of
+from train.stages import STAGES, beginning, cases_for, curriculum_for, hold_to, model_of, start_of, traces_of
 from vrt_lite.errors import UsageError, VrtError
 
 UNFINISHED = 3
@@ -74,8 +74,14 @@ def pretrain(recipe: Recipe, run: Path, minutes: float | None) -> bool:
 
     if not recipe.pretrain.samples:
         raise UsageError(f"Recipe {recipe.name} has no [pretrain]: begin with python -m train cold-start.")
-    cases = cases_for(recipe, "pretrain", device=_drawing(recipe))
-    return teach(recipe, cases, start=beginning(recipe, run, "pretrain"), run=run / "pretrain", minutes=minutes)
+    return teach(
+        recipe,
+        cases_for(recipe, "pretrain", device=_drawing(recipe)),
+        start=beginning(recipe, run, "pretrain"),
+        run=run / "pretrain",
+        curriculum=curriculum_for(recipe, "pretrain", device=_drawing(recipe)),
+        minutes=minutes,
+    )
 
 
 @stage("cold-start")

@@ -22,6 +22,7 @@ from trl import SFTConfig, SFTTrainer
 
 from train.cases import Case, Cases
 from train.checkpoints import MODEL, Journal, Leg, Resumable, arguments, documents_of, processing_class
+from train.curriculum import Curriculum, Syllabus
 from train.muon import Muon
 from train.policy.model import load
 from train.policy.rendering import Collator, Rendered, Renderer, segments
@@ -104,6 +105,7 @@ def schedule(recipe: Supervised, recipe_all: Recipe, *, steps: int) -> dict[str,
         "per_device_train_batch_size": batch,
         "gradient_accumulation_steps": accumulation,
         "num_train_epochs": 1,
+        "max_steps": steps,
         "learning_rate": recipe.learning_rate,
         "lr_scheduler_type": "cosine",
         "warmup_steps": recipe.warmup,
@@ -169,11 +171,15 @@ class Tutor(Resumable):
     """
 
     recipe: Supervised
+    syllabus: Syllabus | None = None
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         # The class says no, and the Trainer would then weigh every micro-batch alike, however much of it is learned.
         self.model_accepts_loss_kwargs = True
+
+    def _get_train_sampler(self: Any, *args: Any, **options: Any) -> Any:
+        return self.syllabus or super()._get_train_sampler(*args, **options)  # type: ignore[misc]
 
     def create_optimizer(self: Any, model: Any = None) -> Any:
         """As the Trainer has it, each of its groups split by what has a rate of its own."""
