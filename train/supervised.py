@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,16 @@ from train.curriculum import Curriculum, Syllabus
 from train.muon import Muon
 from train.policy.model import load
 from train.policy.rendering import Collator, Rendered, Renderer, segments
-from train.policy.tokenizer import PAD
+from train.policy.rollout import rollouts
+from train.policy.tokenizer import PAD, Tokenizer
+from train.policy.writing import Policy
 from train.recipe import Recipe, Supervised
 from train.traces import LOG, Trace, replay
 from vrt_lite.errors import UsageError
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import Generated
 
+_ASKED_AT_ONCE = 28
 _LOGGED = 2_000
 """About as many steps as a log has lines."""
 
@@ -45,12 +49,13 @@ def supervise(
     run: Path,
     recipe_all: Recipe,
     traces: Sequence[Trace] | None = None,
+    curriculum: Curriculum | None = None,
     minutes: float | None = None,
     every: float | None = None,
 ) -> bool:
     """Train the model in `start` into RUN/model; True when it is there, False when the leg's `minutes` ended first.
 
-    Learned are the cases' scripts, or `traces` of them. The next call goes on from the last checkpoint, made `every`
+    Learned are the cases' scripts, or `traces` of them, or a `curriculum`'s lessons instead. The next call goes on from the last checkpoint, made `every`
     some minutes and at a leg's end. Raises UsageError for a batch that the processes cannot share.
     """
     began = time.monotonic()
@@ -72,6 +77,14 @@ def supervise(
         for weight in (weight for name, weight in model.named_parameters() if _kind(name, weight)[0]):
             weight.requires_grad_(False)
     leg = Leg(minutes, model=model, every=every, began=began)
+    step = recipe.batch * recipe.accumulation
+    callbacks: list[Any] = [leg, Journal(run / LOG, samples_a_step=step)]
+    syllabus = None
+    if curriculum:
+        syllabus = curriculum.syllabus(len(numbers), recipe)
+        callbacks.append(curriculum.examination(recipe, syllabus, partial(_overall, tokenizer, recipe_all.profile), run))
+        lessons = _Lessons(curriculum.lessons(numbers), None)
+        numbers = np.arange(len(lessons))
     documents = documents_of(start, model)
     trainer = _Tutor(
         model,
@@ -79,9 +92,9 @@ def supervise(
         train_dataset=Dataset.from_dict({"lesson": numbers}),
         data_collator=_Teacher(lessons, Renderer(tokenizer, recipe_all.profile), recipe_all.profile, tokenizer.id(PAD)),
         processing_class=processing_class(documents),
-        callbacks=[leg, Journal(run / LOG, samples_a_step=recipe.batch * recipe.accumulation)],
+        callbacks=callbacks,
     )
-    trainer.documents, trainer.recipe = documents, recipe
+    trainer.documents, trainer.recipe, trainer.syllabus = documents, recipe, syllabus
     return trainer.complete(leg)
 
 
@@ -117,6 +130,16 @@ def schedule(recipe: Supervised, recipe_all: Recipe, *, steps: int) -> dict[str,
         "remove_unused_columns": False,
         "logging_steps": max(1, steps // _LOGGED),
     }
+
+
+def _overall(tokenizer: Tokenizer, profile: Profile, model: Any, cases: Sequence[Case]) -> list[bool]:
+    """Of each case: whether the model's own verdict names the overall winner."""
+    policy = Policy(model, tokenizer, profile, batch=_ASKED_AT_ONCE)
+    found: dict[str, bool] = {}
+    for rollout in rollouts(policy, cases, profile, samples=1, temperature=0.0, seed=0):
+        verdict = rollout.trial.verdict if rollout.trial else None
+        found[rollout.case.key] = verdict is not None and verdict.preferences["OA"].winner == rollout.case.labels["OA"]
+    return [found[case.key] for case in cases]
 
 
 def render(case: Case, replies: Sequence[str], renderer: Renderer, profile: Profile) -> list[Rendered]:
