@@ -1,10 +1,11 @@
 """A curriculum: lessons one after the other, each until a plain question is answered.
 
-The question: of a clip and the same clip with one fault, which has it? It is asked of pairs that are never learnt from,
-every some pairs, and RUN/lessons.jsonl has a line for each time: pairs seen, lesson, how many of how many were right, by
-kind of fault, in the world and on footage that is held back (which decides nothing). When 95 of 100 of the world's are
-right, or a lesson has had its most pairs, the next one begins. Which lesson a pair is drawn from goes with its index, so
-that a resumed run draws what the unbroken one does. Knows transformers' callbacks; refuses to know how an answer is got.
+The question: of a clip and the same clip with one fault, which has it? It is asked of pairs that are never learnt
+from, every some pairs. RUN/lessons.jsonl has a line for each time: pairs seen, lesson, how many of how many were right,
+by kind of fault, in the world and on footage that is held back (which decides nothing). When 95 of 100 of the world's
+are right, or a lesson has had its most pairs, the next one begins. Which lesson a pair is drawn from goes with its
+index, so that a resumed run draws what the unbroken one does. Knows transformers' callbacks; refuses to know how an
+answer is got.
 """
 
 from __future__ import annotations

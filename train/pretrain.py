@@ -12,8 +12,8 @@ one clip in one turn, and from what the script's snapshot says of it:
 * **measures**: each of its tokens tells, on fixed axes, what a ruler tells of its cell: light, contrast at three
   scales, what is flat, what changes from frame to frame (after MaskFeat, arXiv 2112.09133).
 
-The tower and the word vectors learn, nothing else. At the end its tokens are made as long as words are: what the text
-model's layers add to a token would be lost beside a longer one. Knows transformers' Trainer; refuses to know what a case shows.
+The tower and the word vectors learn, nothing else. At the end its tokens are centred and made as long as words
+are (`_settle`). Knows transformers' Trainer; refuses to know what a case shows.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ from torch.nn import functional
 from transformers import Trainer, TrainingArguments
 
 from train.cases import Case, Cases
+from train.cells import MEASURES, measures
 from train.checkpoints import MODEL, Journal, Leg, arguments, documents_of
 from train.curriculum import Curriculum
 from train.policy.model import load
-from train.policy.rendering import IGNORED, MERGE, PATCH, pictured, pixels_of
+from train.policy.rendering import IGNORED, MERGE, pictured, pixels_of
 from train.policy.tokenizer import Tokenizer
 from train.recipe import Recipe
 from train.supervised import Tutor, order, schedule
@@ -49,8 +50,6 @@ from vrt_lite.errors import UsageError
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import Image, Part, Video
 
-MEASURES = 35
-"""What `measures` tells of a cell."""
 _SAMPLED = 64
 """Cases that say how common words and measures are."""
 _WEIGHT = 0.3
@@ -59,9 +58,6 @@ _WHICH = 2.0
 """Of a word that one of two lines has."""
 _SHARPNESS = 4.0
 """Of the soft maximum: 0 would be the mean."""
-_SCALES = 3
-_LEAST = 1e-4  # of an energy, light being in 0 to 4: below it a cell is flat
-_FLAT = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +114,7 @@ def pretrain(
         callbacks=callbacks,
     )
     trainer.documents, trainer.recipe, trainer.syllabus = documents_of(start, model), own, syllabus
-    return trainer.complete(leg, finish=partial(_shorten, views=sampled))
+    return trainer.complete(leg, finish=partial(_settle, views=sampled))
 
 
 def views(case: Case, profile: Profile) -> Iterator[View]:
@@ -135,30 +131,6 @@ def views(case: Case, profile: Profile) -> Iterator[View]:
                 if said and told:
                     patched, grids = np.concatenate([flat for flat, _ in told]), np.array([grid for _, grid in told])
                     yield View(patched, grids, said, number)
-
-
-def measures(patches: Tensor) -> Tensor:
-    """What a ruler tells of cells: (cells · 4, 1176) bytes to (cells, MEASURES).
-
-    By frame: light of each channel; logarithms of the energy of first and second differences, across and down, at
-    three scales; the flat share, across and down the frame. Then how the cell changes between its two frames.
-    """
-    whole = patches.view(-1, MERGE, MERGE, 3, 2, PATCH, PATCH).permute(0, 4, 3, 1, 5, 2, 6)
-    light = whole.reshape(-1, 2, 3, MERGE * PATCH, MERGE * PATCH).float() * (4 / 255)
-    grey = light.mean(2)
-    found = [light.mean((3, 4)).flatten(1), (grey.diff(dim=3).abs() < _FLAT).float().mean((2, 3))]
-    scaled = grey
-    for scale in range(_SCALES):
-        scaled = functional.avg_pool2d(scaled, 2) if scale else scaled
-        for axis in (2, 3):
-            found += [_energy(scaled.diff(n, dim=axis)) for n in (1, 2)]
-    change = grey[:, 1:] - grey[:, :1]
-    found += [change.mean((2, 3)), _energy(change), _energy(functional.avg_pool2d(change, 4))]
-    return torch.cat(found, 1)
-
-
-def _energy(values: Tensor) -> Tensor:
-    return torch.log(values.square().mean((2, 3)) + _LEAST)
 
 
 def _clip(part: Part) -> int | None:
@@ -215,9 +187,7 @@ def _batch(seen: Sequence[Sequence[View]], tokenizer: Tokenizer, said: NDArray[n
     """
     told = [view for case in seen for view in case]
     number = {id(view): place for place, view in enumerate(told)}
-    beside = [
-        (number[id(a)], number[id(b)]) for case in seen for a, b in itertools.pairwise(case) if a.turn == b.turn
-    ]
+    beside = [(number[id(a)], number[id(b)]) for case in seen for a, b in itertools.pairwise(case) if a.turn == b.turn]
     batch = {
         "pixel_values_videos": np.concatenate([view.patches for view in told]),
         "video_grid_thw": np.concatenate([view.grids for view in told]),
@@ -290,15 +260,19 @@ def _which(
 
 
 @torch.no_grad()
-def _shorten(model: Any, views: Sequence[View]) -> None:
-    """Make the tower's tokens as long as words are, in the middle of these views'."""
-    lengths = [
+def _settle(model: Any, views: Sequence[View]) -> None:
+    """Take from the tower's tokens what those of all these views have in common, and make them as long as words are.
+
+    Half of a token's length says nothing; and what the text model's layers add to a token is lost beside a long one.
+    """
+    last = model.model.visual.merger.mlp[-1]
+    seen = [
         model.model.visual(torch.from_numpy(view.patches).to(model.device), grid_thw=torch.from_numpy(view.grids))
-        .pooler_output.float()
-        .norm(dim=1)
         for view in views
     ]
-    share = model.get_input_embeddings().weight.float().norm(dim=1).median() / torch.cat(lengths).median()
-    last = model.model.visual.merger.mlp[-1]
+    tokens = torch.cat([found.pooler_output.float() for found in seen])
+    common = tokens.mean(0)
+    words = model.get_input_embeddings().weight.float().norm(dim=1).median()
+    share = words / (tokens - common).norm(dim=1).median()
     last.weight.mul_(share)
-    last.bias.mul_(share)
+    last.bias.sub_(common).mul_(share)

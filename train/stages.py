@@ -124,7 +124,7 @@ def curriculum_for(
     if recipe.data.source != "world":
         raise UsageError(f"Recipe {recipe.name} asks for lessons, which {recipe.data.source} does not have.")
     from train.curriculum import ON_FOOTAGE, QUESTIONS, Curriculum  # noqa: PLC0415  torch
-    from train.world import LESSONS, TEST, TRAIN, Lesson, World  # noqa: PLC0415  NumPy
+    from train.world import LESSONS, TEST, TRAIN, World  # noqa: PLC0415  NumPy
 
     def drawn(lesson: Lesson) -> World:
         footage = _footage(recipe, first=TRAIN, lesson=lesson)

@@ -55,8 +55,9 @@ def supervise(
 ) -> bool:
     """Train the model in `start` into RUN/model; True when it is there, False when the leg's `minutes` ended first.
 
-    Learned are the cases' scripts, or `traces` of them, or a `curriculum`'s lessons instead. The next call goes on from the last checkpoint, made `every`
-    some minutes and at a leg's end. Raises UsageError for a batch that the processes cannot share.
+    Learned are the cases' scripts, or `traces` of them, or a `curriculum`'s lessons instead. The next call goes on from
+    the last checkpoint, made `every` some minutes and at a leg's end. Raises UsageError for a batch that the processes
+    cannot share.
     """
     began = time.monotonic()
     if (run / MODEL).is_dir():
@@ -82,7 +83,9 @@ def supervise(
     syllabus = None
     if curriculum:
         syllabus = curriculum.syllabus(len(numbers), recipe)
-        callbacks.append(curriculum.examination(recipe, syllabus, partial(_overall, tokenizer, recipe_all.profile), run))
+        callbacks.append(
+            curriculum.examination(recipe, syllabus, partial(_overall, tokenizer, recipe_all.profile), run)
+        )
         lessons = _Lessons(curriculum.lessons(numbers), None)
         numbers = np.arange(len(lessons))
     documents = documents_of(start, model)

@@ -30,7 +30,13 @@ def verbs(recipe: Recipe) -> tuple[str, ...]:
 
 
 def train_all(
-    recipe: Recipe, path: Path, run: Path, *, minutes: float | None, evaluations: list[list[str]], say: Callable[[str], None]
+    recipe: Recipe,
+    path: Path,
+    run: Path,
+    *,
+    minutes: float | None,
+    evaluations: list[list[str]],
+    say: Callable[[str], None],
 ) -> int:
     """Run all that is left of a run: its stages, the export of the last one's model, the evaluations.
 

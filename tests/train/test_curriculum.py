@@ -101,18 +101,19 @@ def test_a_resumed_curriculum_is_the_unbroken_one(
     assert json.loads(rows[0][0])["of"] == 2
 
 
-def test_tokens_end_as_long_as_words(start: Path, tmp_path: Path) -> None:
+def test_tokens_end_centred_and_as_long_as_words(start: Path, tmp_path: Path) -> None:
     assert pretrain(PRETRAINED, cases(8), start=start, run=tmp_path / "run")
     model, _ = load(RECIPE, tmp_path / "run" / "model", trainable=False)
-    lengths = [
-        model.model.visual(torch.from_numpy(view.patches), grid_thw=torch.from_numpy(view.grids)).pooler_output.norm(
-            dim=1
-        )
-        for number in range(8)
-        for view in views(case(number), RECIPE.profile)
-    ]
+    seen = [view for number in range(8) for view in views(case(number), RECIPE.profile)]
+    tokens = torch.cat(
+        [
+            model.model.visual(torch.from_numpy(v.patches), grid_thw=torch.from_numpy(v.grids)).pooler_output
+            for v in seen
+        ]
+    )
     words = model.get_input_embeddings().weight.norm(dim=1).median()
-    assert float(torch.cat(lengths).median()) == pytest.approx(float(words), rel=1e-4)
+    assert float(tokens.norm(dim=1).median()) == pytest.approx(float(words), rel=1e-4)
+    assert float(tokens.mean(0).norm()) < 1e-4
 
 
 @pytest.mark.parametrize(("lesson", "levels"), [("strong", {3}), ("clear", {2, 3}), ("weak", {1, 2, 3})])
@@ -143,5 +144,3 @@ def test_scripts_of_a_lesson_end_with_its_labels(lesson: Any) -> None:
         if lesson != "mixed":
             assert told.labels["TA"] == 0
             assert told.labels["OA"] != 0
-
-

@@ -26,8 +26,8 @@ from train.world import captions, case_of, faults
 from train.world.coding import filmed
 from train.world.defects import CODECS, MOTION, VISUAL, content_time, light, strength, tick_of
 from train.world.effects import spoil
-from train.world.labels import labels, labels_at_first, labels_of, points
 from train.world.faults import single
+from train.world.labels import labels, labels_at_first, labels_of, points
 from train.world.render import GHOST, places
 from train.world.store import KeptFrames
 from train.world.values import GAPS, TICKS, WINDOWS, Camera, ClipSpec, Defect, Ground, Lesson, Scene, Shot

@@ -69,6 +69,7 @@ class Plan:
 
     @property
     def family(self) -> int:
+        """Which range the seed is in."""
         return self.seed // RANGE
 
 
@@ -151,9 +152,7 @@ def _other(rng: np.random.Generator, looks: Looks, wrong: int) -> Looks:
     return looks
 
 
-def _clips(
-    rng: np.random.Generator, plan: Plan, looks: tuple[Looks | None, Looks | None]
-) -> tuple[ClipSpec, ClipSpec]:
+def _clips(rng: np.random.Generator, plan: Plan, looks: tuple[Looks | None, Looks | None]) -> tuple[ClipSpec, ClipSpec]:
     """Both clips without faults; twins share all but the subject."""
     a = clip_of(rng, plan, looks[0])
     if not plan.twins:
@@ -168,6 +167,7 @@ def _clips(
 def clip_of(
     rng: np.random.Generator, plan: Plan, looks: Looks | None, *, size: tuple[int, int] | None = None
 ) -> ClipSpec:
+    """A clip without faults, its subject looking like that."""
     width, height = size or pick(rng, SIZES)
     fps = pick(rng, RATES)
     shortest = max(1.0, TICKS / fps)
@@ -254,6 +254,7 @@ def with_defects(clip: ClipSpec, defects: tuple[Defect, ...]) -> ClipSpec:
 
 
 def pick(rng: np.random.Generator, options: tuple[_T, ...]) -> _T:
+    """One of the options."""
     return options[int(rng.integers(len(options)))]
 
 

@@ -64,9 +64,7 @@ def of_motion(rng: np.random.Generator, concealed: bool) -> Moved:
     return _one(rng, Defect(kind, level, spares=True, seed=_seed(rng)))
 
 
-def single(
-    rng: np.random.Generator, clip: ClipSpec, lesson: Lesson
-) -> tuple[tuple[Defect, ...], tuple[Defect, ...]]:
+def single(rng: np.random.Generator, clip: ClipSpec, lesson: Lesson) -> tuple[tuple[Defect, ...], tuple[Defect, ...]]:
     """One fault in one of two clips that are otherwise this one; of the weakest lesson, at times in both.
 
     Of a clip in which nothing moves a judge asks for no frames: there every frame has it.
