@@ -153,12 +153,15 @@ def processing_class(documents: Path) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_file=str(documents / TOKENIZER_FILE), eos_token=END, pad_token=PAD)
 
 
-def arguments(recipe: Recipe, *, run: Path, steps: int) -> dict[str, Any]:
-    """The Trainer's options that all stages share: their saving and logging is left to this module."""
+def arguments(recipe: Recipe, *, run: Path, steps: int, on_processor: bool = False) -> dict[str, Any]:
+    """The Trainer's options that all stages share: their saving and logging is left to this module.
+
+    A recipe's bfloat16 is for GPUs, and with `on_processor` for processors that are fast in it.
+    """
     gpu, processes = torch.cuda.is_available(), int(os.environ.get("WORLD_SIZE", "1"))  # torchrun's and accelerate's
     return {
         "output_dir": str(run),
-        "bf16": recipe.model.precision == "bfloat16" and (gpu or fast_bfloat16()),
+        "bf16": recipe.model.precision == "bfloat16" and (gpu or (on_processor and fast_bfloat16())),
         "use_cpu": not gpu,
         "ddp_backend": "gloo" if processes > 1 and not gpu else None,
         "ddp_find_unused_parameters": False,

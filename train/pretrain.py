@@ -108,7 +108,7 @@ def pretrain(
         numbers = np.arange(len(cases))
     trainer = _Tutor(
         model,
-        args=TrainingArguments(**arguments(recipe, run=run, steps=steps), **schedule(own, recipe, steps=steps)),
+        args=TrainingArguments(**arguments(recipe, run=run, steps=steps, on_processor=True), **schedule(own, recipe, steps=steps)),
         train_dataset=[{"case": int(number)} for number in numbers],
         data_collator=_Teacher(cases, recipe.profile, tokenizer, usual.said),
         callbacks=callbacks,

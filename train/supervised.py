@@ -67,7 +67,7 @@ def supervise(
     numbers = order(len(lessons), recipe, seed=recipe_all.model.seed)
     steps = len(numbers) // (recipe.batch * recipe.accumulation)
     options = SFTConfig(
-        **arguments(recipe_all, run=run, steps=steps),
+        **arguments(recipe_all, run=run, steps=steps, on_processor=True),
         **schedule(recipe, recipe_all, steps=steps),
         activation_checkpointing=recipe_all.model.gradient_checkpointing,
         dataset_kwargs={"skip_prepare_dataset": True},
