@@ -47,11 +47,12 @@ from train.recipe import Recipe
 from train.supervised import Tutor, order, schedule
 from train.traces import LOG, replay
 from vrt_lite.errors import UsageError
+from vrt_lite.judge import Round
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import Image, Part, Video
 
-_SAMPLED = 64
-"""Cases that say how common words and measures are."""
+_SAMPLED, _READ = 64, 500
+"""Cases that say how common measures are; and words, which cost no drawing: of each lesson."""
 _WEIGHT = 0.3
 """Of a measure, beside the words."""
 _WHICH = 2.0
@@ -94,7 +95,7 @@ def pretrain(
     steps = len(numbers) // (own.batch * own.accumulation)
     model, tokenizer = load(recipe, start, trainable=True)
     sampled = [v for n in range(min(_SAMPLED, len(cases))) for v in views(cases[n], recipe.profile)]
-    usual = _usual(sampled, tokenizer)
+    usual = _usual(curriculum.by_lesson if curriculum else [cases], sampled, recipe.profile, tokenizer)
     _look(model, usual)
     leg = Leg(minutes, model=model, every=every, began=began)
     step = own.batch * own.accumulation
@@ -108,7 +109,9 @@ def pretrain(
         numbers = np.arange(len(cases))
     trainer = _Tutor(
         model,
-        args=TrainingArguments(**arguments(recipe, run=run, steps=steps, on_processor=True), **schedule(own, recipe, steps=steps)),
+        args=TrainingArguments(
+            **arguments(recipe, run=run, steps=steps, on_processor=True), **schedule(own, recipe, steps=steps)
+        ),
         train_dataset=[{"case": int(number)} for number in numbers],
         data_collator=_Teacher(cases, recipe.profile, tokenizer, usual.said),
         callbacks=callbacks,
@@ -123,14 +126,17 @@ def views(case: Case, profile: Profile) -> Iterator[View]:
     with case.open(profile) as frames:
         pixels = pixels_of([conversation[-1] for conversation in visible], frames)
         for number, (conversation, turn) in enumerate(zip(visible, trial.rounds, strict=True)):
-            lines = turn.parsed.notes.snapshot.splitlines()
-            for clip in (0, 1):
-                name = f"Video {clip + 1}:"
-                said = next((line.removeprefix(name) for line in lines if line.startswith(name)), "")
+            for clip, said in enumerate(_lines(turn)):
                 told = [pictured(part, pixels) for part in conversation[-1].parts if _clip(part) == clip]
                 if said and told:
                     patched, grids = np.concatenate([flat for flat, _ in told]), np.array([grid for _, grid in told])
                     yield View(patched, grids, said, number)
+
+
+def _lines(turn: Round) -> list[str]:
+    """What a turn's snapshot says of each clip; "" where it has no line."""
+    lines, names = turn.parsed.notes.snapshot.splitlines(), ("Video 1:", "Video 2:")
+    return [next((line.removeprefix(name) for line in lines if line.startswith(name)), "") for name in names]
 
 
 def _clip(part: Part) -> int | None:
@@ -138,15 +144,14 @@ def _clip(part: Part) -> int | None:
     return part.frames[0].clip if isinstance(part, Video) else part.frame.clip if isinstance(part, Image) else None
 
 
-def _words(view: View, tokenizer: Tokenizer) -> list[int]:
-    """The different tokens of what is said; no digits: a frame's number is not to be seen."""
-    said = re.sub(r"\d+", "", view.said)
-    return sorted(set(tokenizer.tokens(said, special=False)))
+def _words(said: str, tokenizer: Tokenizer) -> list[int]:
+    """The different tokens of a line; no digits: a frame's number is not to be seen."""
+    return sorted(set(tokenizer.tokens(re.sub(r"\d+", "", said), special=False)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Usual:
-    """Of the first cases: the tokens that are said, each one's log-odds, mean and deviation of each measure."""
+    """Of some cases: the tokens that are said, each one's log-odds, mean and deviation of each measure."""
 
     said: NDArray[np.int64]
     odds: Tensor
@@ -154,15 +159,20 @@ class _Usual:
     deviation: Tensor
 
 
-def _usual(seen: Sequence[View], tokenizer: Tokenizer) -> _Usual:
-    """UsageError if no script says anything of what is shown."""
-    if not seen:
+def _usual(told: Sequence[Cases], seen: Sequence[View], profile: Profile, tokenizer: Tokenizer) -> _Usual:
+    """Words from the scripts of `told`, measures from `seen`. UsageError if no script says a word of what is shown."""
+    counts, lines = np.zeros(len(tokenizer)), 0
+    for cases in told:
+        for case in (cases[number] for number in range(min(_READ, len(cases)))):
+            for said in (
+                said for turn in replay(case, case.script, profile)[1].rounds for said in _lines(turn) if said
+            ):
+                counts[_words(said, tokenizer)] += 1
+                lines += 1
+    if not lines:
         raise UsageError("There is nothing to pretrain on: no script has a snapshot with a line on a video.")
-    counts = np.zeros(len(tokenizer))
-    for view in seen:
-        counts[_words(view, tokenizer)] += 1
     said = np.flatnonzero(counts)
-    share = (counts[said] + 0.5) / (len(seen) + 1)
+    share = (counts[said] + 0.5) / (lines + 1)
     measured = torch.cat([measures(torch.from_numpy(view.patches)) for view in seen])
     odds = torch.from_numpy(np.log(share / (1 - share))).float()
     return _Usual(said, odds, measured.mean(0), measured.std(0) + 1e-3)
@@ -192,7 +202,7 @@ def _batch(seen: Sequence[Sequence[View]], tokenizer: Tokenizer, said: NDArray[n
         "pixel_values_videos": np.concatenate([view.patches for view in told]),
         "video_grid_thw": np.concatenate([view.grids for view in told]),
         "pictures": np.array([len(view.grids) for view in told]),
-        "said": np.array([np.isin(said, _words(view, tokenizer)) for view in told], np.float32),
+        "said": np.array([np.isin(said, _words(view.said, tokenizer)) for view in told], np.float32),
         "beside": np.array(beside, np.int64).reshape(-1, 2),
         "labels": np.tile(np.array([[IGNORED, 0]]), (len(told), 1)),  # the Trainer counts a step's, past the first
     }

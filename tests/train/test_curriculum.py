@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -17,12 +17,14 @@ from coloured import PRETRAINED, RECIPE, case, cases  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
 from train.curriculum import LOG, Curriculum, Syllabus  # noqa: E402
-from train.policy.model import load, new  # noqa: E402
-from train.pretrain import pretrain, views  # noqa: E402
+from train.policy.model import corpus, load, new  # noqa: E402
+from train.policy.tokenizer import learn  # noqa: E402
+from train.pretrain import _usual, pretrain, views  # noqa: E402
 from train.supervised import supervise  # noqa: E402
 from train.traces import replay  # noqa: E402
 from train.world import LESSONS, World, scene  # noqa: E402
-from train.world.defects import MOTION, VISUAL  # noqa: E402
+from train.world.defects import MOTION, VISUAL, Step  # noqa: E402
+from train.world.script import NAMES  # noqa: E402
 from vrt_lite.profile import default_profile  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")
@@ -114,6 +116,15 @@ def test_tokens_end_centred_and_as_long_as_words(start: Path, tmp_path: Path) ->
     words = model.get_input_embeddings().weight.norm(dim=1).median()
     assert float(tokens.norm(dim=1).median()) == pytest.approx(float(words), rel=1e-4)
     assert float(tokens.mean(0).norm()) < 1e-4
+
+
+def test_every_word_for_a_fault_is_taught(tmp_path: Path) -> None:
+    """Rare ones as well: words from a few drawn cases alone would lack some."""
+    profile, by_lesson = default_profile(), [World(0, 500, lesson=lesson) for lesson in LESSONS]
+    tokenizer = learn(corpus(profile, by_lesson[-1][:200]), tmp_path / "tokenizer.json", rows=1024)
+    said = set(_usual(by_lesson, list(views(case(0), RECIPE.profile)), profile, tokenizer).said.tolist())
+    for word in (*(NAMES[kind] for kind in VISUAL), *get_args(Step)):
+        assert set(tokenizer.tokens(f" {word}", special=False)) <= said, word
 
 
 @pytest.mark.parametrize(("lesson", "levels"), [("strong", {3}), ("clear", {2, 3}), ("weak", {1, 2, 3})])
