@@ -21,7 +21,7 @@ from datasets import Dataset
 from numpy.typing import NDArray
 from trl import SFTConfig, SFTTrainer
 
-from train.cases import Case, Cases
+from train.cases import Case, Cases, Exchanged
 from train.checkpoints import MODEL, Journal, Leg, Resumable, arguments, documents_of, processing_class
 from train.curriculum import Curriculum, Syllabus
 from train.muon import Muon
@@ -33,10 +33,11 @@ from train.policy.writing import Policy
 from train.recipe import Recipe, Supervised
 from train.traces import LOG, Trace, replay
 from vrt_lite.errors import UsageError
+from vrt_lite.interfaces import FrameStore
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import Generated
 
-_ASKED_AT_ONCE = 28
+_ASKED_AT_ONCE = 16
 _LOGGED = 2_000
 """About as many steps as a log has lines."""
 
@@ -93,7 +94,7 @@ def supervise(
         model,
         args=options,
         train_dataset=Dataset.from_dict({"lesson": numbers}),
-        data_collator=_Teacher(lessons, Renderer(tokenizer, recipe_all.profile), recipe_all.profile, tokenizer.id(PAD)),
+        data_collator=_Teacher(lessons, tokenizer, recipe_all.profile, orders=1 if traces else recipe.orders),
         processing_class=processing_class(documents),
         callbacks=callbacks,
     )
@@ -145,12 +146,27 @@ def _overall(tokenizer: Tokenizer, profile: Profile, model: Any, cases: Sequence
     return [found[case.key] for case in cases]
 
 
-def render(case: Case, replies: Sequence[str], renderer: Renderer, profile: Profile) -> list[Rendered]:
-    """A case with what was written about it, as the model reads it: a row for each context that was written in."""
+def render(
+    case: Case, replies: Sequence[str], renderer: Renderer, profile: Profile, *, orders: int = 1
+) -> list[Rendered]:
+    """A case with what was written about it, as the model reads it: a row for each context that was written in.
+
+    With `orders` 2 the same pictures follow in the other order, with the script of that.
+    """
+    with case.open(profile) as frames:
+        rows = _rows(case, replies, renderer, profile, frames)
+        if orders > 1 and case.exchanged:
+            other = case.exchanged()
+            rows += _rows(other, other.script, renderer, profile, Exchanged(frames))
+    return rows
+
+
+def _rows(
+    case: Case, replies: Sequence[str], renderer: Renderer, profile: Profile, frames: FrameStore
+) -> list[Rendered]:
     visible, _ = replay(case, replies, profile)
     told = segments(visible, [Generated(reply) for reply in replies[: len(visible)]])
-    with case.open(profile) as frames:
-        return [renderer.render(segment, frames) for segment in told]
+    return [renderer.render(segment, frames) for segment in told]
 
 
 class _Lessons:
@@ -178,15 +194,15 @@ class _Lessons:
 class _Teacher:
     """The collator: lessons are rendered where they are batched, so that a worker sends bytes, and none is skipped."""
 
-    def __init__(self, lessons: _Lessons, renderer: Renderer, profile: Profile, pad_id: int) -> None:
-        self._lessons, self._renderer, self._profile = lessons, renderer, profile
-        self._collate = Collator(pad_id)
+    def __init__(self, lessons: _Lessons, tokenizer: Tokenizer, profile: Profile, *, orders: int) -> None:
+        self._lessons, self._profile, self._orders = lessons, profile, orders
+        self._renderer, self._collate = Renderer(tokenizer, profile), Collator(tokenizer.id(PAD))
 
     def __call__(self, rows: Sequence[Mapping[str, int]]) -> dict[str, torch.Tensor]:
         rendered: list[Rendered] = []
         for row in rows:
             case, replies = self._lessons[row["lesson"]]
-            rendered += render(case, replies, self._renderer, self._profile)
+            rendered += render(case, replies, self._renderer, self._profile, orders=self._orders)
         return self._collate(rendered)
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -18,9 +19,10 @@ from safetensors.torch import load_file  # noqa: E402
 
 from train.curriculum import LOG, Curriculum, Syllabus  # noqa: E402
 from train.policy.model import corpus, load, new  # noqa: E402
+from train.policy.rendering import Renderer  # noqa: E402
 from train.policy.tokenizer import learn  # noqa: E402
 from train.pretrain import _usual, pretrain, views  # noqa: E402
-from train.supervised import supervise  # noqa: E402
+from train.supervised import render, supervise  # noqa: E402
 from train.traces import replay  # noqa: E402
 from train.world import LESSONS, World, scene  # noqa: E402
 from train.world.defects import MOTION, VISUAL, Step  # noqa: E402
@@ -155,3 +157,20 @@ def test_scripts_of_a_lesson_end_with_its_labels(lesson: Any) -> None:
         if lesson != "mixed":
             assert told.labels["TA"] == 0
             assert told.labels["OA"] != 0
+
+
+def test_a_drawn_pair_is_learnt_in_both_orders(tmp_path: Path) -> None:
+    profile, told = replace(RECIPE.profile, workspace=48, first_frames=4), World(0, 2, lesson="strong")
+    renderer = Renderer(learn(corpus(profile, told), tmp_path / "tokenizer.json", rows=600), profile)
+    for one in told:
+        assert one.exchanged
+        other = one.exchanged()
+        assert dict(other.labels) == {key: (0, 2, 1)[choice] for key, choice in one.labels.items()}
+        assert other.pair.durations == one.pair.durations[::-1]
+        drawn = render(one, one.script, renderer, profile, orders=2)
+        apart = render(one, one.script, renderer, profile) + render(other, other.script, renderer, profile)
+        assert len(drawn) == len(apart)
+        for row, same in zip(drawn, apart, strict=True):
+            assert np.array_equal(row.ids, same.ids)
+            assert np.array_equal(row.video_patches, same.video_patches)
+            assert np.array_equal(row.image_patches, same.image_patches)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean, median
 
@@ -22,7 +23,7 @@ from train.cases import Case, OnDemand
 from train.footage.frames import kept
 from train.footage.packages import Split
 from train.footage.survey import Surveyed, surveyed
-from train.world import captions, case_of, faults
+from train.world import captions, case_of, exchanged, faults
 from train.world.coding import filmed
 from train.world.defects import CODECS, MOTION, VISUAL, content_time, light, strength, tick_of
 from train.world.effects import spoil
@@ -104,13 +105,18 @@ class Footage(OnDemand):
         """The case of a seed."""
         seed = self._seeds[place]
         drawn, spans = draw(self.clips, seed, hidden=self._hidden, lesson=self._lesson)
-        a, b = (span.spec.frames / span.clip.fps for span in spans)
-        return replace(
-            case_of(drawn),
-            key=f"footage:{self._split}:{seed}",
-            pair=Pair(drawn.caption, (a, b)),
-            open=FootageOpening(self._folder, spans),
-        )
+        return _case(self._folder, f"footage:{self._split}:{seed}", drawn, spans)
+
+
+def _case(folder: Path, key: str, drawn: Scene, spans: tuple[Span, Span]) -> Case:
+    a, b = (span.spec.frames / span.clip.fps for span in spans)
+    return replace(
+        case_of(drawn),
+        key=key,
+        pair=Pair(drawn.caption, (a, b)),
+        open=FootageOpening(folder, spans),
+        exchanged=partial(_case, folder, key, exchanged(drawn), (spans[1], spans[0])),
+    )
 
 
 def draw(

@@ -11,6 +11,9 @@ another; test seeds also have textures and photographs of their own.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 from train.cases import Case, Cases, OnDemand
 from train.world.draw import RANGE, TEST_RANGE
 from train.world.labels import labels_of
@@ -75,4 +78,10 @@ def case_of(drawn: Scene, *, device: str = "cpu") -> Case:
         evidence=tuple(ref for call in asks(drawn) for ref in call),
         hidden=drawn.hidden,
         script=written(drawn),
+        exchanged=partial(case_of, exchanged(drawn), device=device),
     )
+
+
+def exchanged(drawn: Scene) -> Scene:
+    """The scene with its clips in the other order."""
+    return replace(drawn, clips=(drawn.clips[1], drawn.clips[0]))
