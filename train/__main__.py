@@ -19,11 +19,10 @@ from typing import Any
 import click
 
 from train.recipe import Recipe, load_recipe
-from train.stages import STAGES, beginning, cases_for, hold_to, model_of, start_of, traces_of
+from train.stages import STAGES, beginning, cases_for, curriculum_for, hold_to, model_of, start_of, traces_of
+from train.whole import UNFINISHED, train_all
 from vrt_lite.errors import UsageError, VrtError
 
-UNFINISHED = 3
-"""Exit status of a leg whose minutes ended first: the same command goes on."""
 FOLDER = click.Path(path_type=Path)
 VIEWS = ("asked", "random", "none")
 _minutes = click.option("--minutes", type=click.FloatRange(min=0), help="End this leg then. [default: when it is done]")
@@ -74,8 +73,14 @@ def pretrain(recipe: Recipe, run: Path, minutes: float | None) -> bool:
 
     if not recipe.pretrain.samples:
         raise UsageError(f"Recipe {recipe.name} has no [pretrain]: begin with python -m train cold-start.")
-    cases = cases_for(recipe, "pretrain", device=_drawing(recipe))
-    return teach(recipe, cases, start=beginning(recipe, run, "pretrain"), run=run / "pretrain", minutes=minutes)
+    return teach(
+        recipe,
+        cases_for(recipe, "pretrain", device=_drawing(recipe)),
+        start=beginning(recipe, run, "pretrain"),
+        run=run / "pretrain",
+        curriculum=curriculum_for(recipe, "pretrain", device=_drawing(recipe)),
+        minutes=minutes,
+    )
 
 
 @stage("cold-start")
@@ -89,6 +94,7 @@ def cold_start(recipe: Recipe, run: Path, minutes: float | None) -> bool:
         start=beginning(recipe, run, "cold-start"),
         run=run / "cold-start",
         recipe_all=recipe,
+        curriculum=curriculum_for(recipe, "cold-start", device=_drawing(recipe)),
         minutes=minutes,
     )
 
@@ -130,6 +136,28 @@ def grpo(recipe: Recipe, run: Path, minutes: float | None) -> bool:
 
     cases = cases_for(recipe, "grpo", device=_device())
     return reinforce(recipe, cases, start=start_of(run, "grpo"), run=run / "grpo", minutes=minutes)
+
+
+@train.command("all")
+@click.argument("recipe", type=FOLDER)
+@click.argument("run", type=FOLDER)
+@_pairs
+@_minutes
+def everything(recipe: Path, run: Path, pairs: int, minutes: float | None) -> None:
+    """All stages one after the other, the export of the last model to RUN/pair, and the evaluations.
+
+    With footage in the recipe its held-back clips are judged as well. A stage that is done is not done again.
+    """
+    loaded, footage = load_recipe(recipe), []
+    if loaded.data.footage:
+        footage = [["--footage", loaded.data.footage, "--pairs", str(min(pairs, 400)), "--view", "asked"]]
+    evaluations = [["--pairs", str(pairs)], *footage]
+    status = train_all(
+        loaded, recipe, run, minutes=minutes, evaluations=evaluations, say=lambda what: click.echo(what, err=True)
+    )
+    if status:
+        sys.exit(status)
+    click.echo(f"all: done, {run}")
 
 
 @train.command()

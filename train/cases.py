@@ -6,13 +6,17 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 from vrt_lite.interfaces import FrameStore
 from vrt_lite.judge import Pair
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.frames import FrameRef
 from vrt_lite.protocol.tags import KEYS, Choice
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +26,8 @@ class Case:
     `open` gives its frames, at the size that a profile shows them. `defects` are the kinds that the clips have;
     `evidence` the workspace frames that show what the first ones do not, in the order they are to be asked for;
     `hidden` says that a label cannot be known without them. `script` is what a perfect judge would write, round by
-    round, where that is known.
+    round, where that is known; `exchanged` makes the same pair with its clips in the other order, which `Exchanged`
+    gives the frames of.
     """
 
     key: str
@@ -33,6 +38,18 @@ class Case:
     evidence: tuple[FrameRef, ...] = ()
     hidden: bool = False
     script: tuple[str, ...] = ()
+    exchanged: Callable[[], Case] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanged:
+    """The frames of a pair whose clips are exchanged, out of the open frames of the pair."""
+
+    frames: FrameStore
+
+    def pixels(self, frames: Sequence[FrameRef]) -> list[NDArray[np.uint8]]:
+        """As `vrt_lite.interfaces.FrameStore` has it."""
+        return self.frames.pixels([FrameRef(1 - frame.clip, frame.index) for frame in frames])
 
 
 Cases = Sequence[Case]

@@ -16,7 +16,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +57,16 @@ class Resumable:
         super().__init__(*args, **options)
         self.remove_callback(PrinterCallback)  # `Journal` tells
 
-    def complete(self: Any, leg: Leg) -> bool:
-        """Train from the last checkpoint on. True when RUN/model is there, False when `leg` ended first."""
+    def complete(self: Any, leg: Leg, *, finish: Callable[[Any], None] = lambda model: None) -> bool:
+        """Train from the last checkpoint on. True when RUN/model is there, False when `leg` ended first.
+
+        `finish` is given the model when it has learnt all, before it is written.
+        """
         last = latest(Path(self.args.output_dir))
         self.train(resume_from_checkpoint=str(last) if last else None)
         if leg.over:
             return False
+        finish(self.accelerator.unwrap_model(self.model))
         with self.written(MODEL) as folder:
             self.save_model(str(folder))
         self.clear()
@@ -149,12 +153,15 @@ def processing_class(documents: Path) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_file=str(documents / TOKENIZER_FILE), eos_token=END, pad_token=PAD)
 
 
-def arguments(recipe: Recipe, *, run: Path, steps: int) -> dict[str, Any]:
-    """The Trainer's options that all stages share: their saving and logging is left to this module."""
+def arguments(recipe: Recipe, *, run: Path, steps: int, on_processor: bool = False) -> dict[str, Any]:
+    """The Trainer's options that all stages share: their saving and logging is left to this module.
+
+    A recipe's bfloat16 is for GPUs, and with `on_processor` for processors that are fast in it.
+    """
     gpu, processes = torch.cuda.is_available(), int(os.environ.get("WORLD_SIZE", "1"))  # torchrun's and accelerate's
     return {
         "output_dir": str(run),
-        "bf16": gpu and recipe.model.precision == "bfloat16",
+        "bf16": recipe.model.precision == "bfloat16" and (gpu or (on_processor and fast_bfloat16())),
         "use_cpu": not gpu,
         "ddp_backend": "gloo" if processes > 1 and not gpu else None,
         "ddp_find_unused_parameters": False,
@@ -175,6 +182,11 @@ def checkpointing(recipe: Recipe) -> dict[str, bool]:
     named = "activation_checkpointing"
     known = named in TrainingArguments.__dataclass_fields__
     return {named if known else "gradient_checkpointing": recipe.model.gradient_checkpointing}
+
+
+def fast_bfloat16() -> bool:
+    """Whether this processor multiplies matrices of bfloat16 by itself, some times as fast as those of float32."""
+    return bool(torch.cpu.get_capabilities().get("amx_bf16", False))
 
 
 def write_optimizer(state: dict[str, Any], folder: Path, *, limit: int) -> None:

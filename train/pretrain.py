@@ -7,19 +7,25 @@ one clip in one turn, and from what the script's snapshot says of it:
 * **words**: its tokens, held against the text's own word vectors, say of each word whether that line has it. Some
   tokens show it and most do not, so a word's odds are a soft maximum over them (log-sum-exp pooling, arXiv 1411.6228),
   beginning from how common it is. So the tower speaks the words that the text model reads and writes.
+* **which**: of two clips that are shown side by side, a word that only one line has is that clip's. Where the two are
+  one picture but for a fault, all else cancels out.
 * **measures**: each of its tokens tells, on fixed axes, what a ruler tells of its cell: light, contrast at three
   scales, what is flat, what changes from frame to frame (after MaskFeat, arXiv 2112.09133).
 
-The tower and the word vectors learn, nothing else. Knows transformers' Trainer; refuses to know what a case shows.
+The tower and the word vectors learn, nothing else. At the end its tokens are centred and made as long as words
+are (`_settle`). Knows transformers' Trainer; refuses to know what a case shows.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
+import re
 import time
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,28 +37,28 @@ from torch.nn import functional
 from transformers import Trainer, TrainingArguments
 
 from train.cases import Case, Cases
+from train.cells import MEASURES, measures
 from train.checkpoints import MODEL, Journal, Leg, arguments, documents_of
+from train.curriculum import Curriculum
 from train.policy.model import load
-from train.policy.rendering import IGNORED, MERGE, PATCH, pictured, pixels_of
+from train.policy.rendering import IGNORED, MERGE, pictured, pixels_of
 from train.policy.tokenizer import Tokenizer
 from train.recipe import Recipe
 from train.supervised import Tutor, order, schedule
 from train.traces import LOG, replay
 from vrt_lite.errors import UsageError
+from vrt_lite.judge import Round
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import Image, Part, Video
 
-MEASURES = 35
-"""What `measures` tells of a cell."""
-_SAMPLED = 64
-"""Cases that say how common words and measures are."""
+_SAMPLED, _READ = 64, 500
+"""Cases that say how common measures are; and words, which cost no drawing: of each lesson."""
 _WEIGHT = 0.3
 """Of a measure, beside the words."""
+_WHICH = 2.0
+"""Of a word that one of two lines has."""
 _SHARPNESS = 4.0
 """Of the soft maximum: 0 would be the mean."""
-_SCALES = 3
-_LEAST = 1e-4  # of an energy, light being in 0 to 4: below it a cell is flat
-_FLAT = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,7 @@ class View:
     patches: NDArray[np.uint8]
     grids: NDArray[np.int64]
     said: str
+    turn: int = 0
 
 
 def pretrain(
@@ -70,12 +77,14 @@ def pretrain(
     *,
     start: Path | str,
     run: Path,
+    curriculum: Curriculum | None = None,
     minutes: float | None = None,
     every: float | None = None,
 ) -> bool:
     """Train the tower of the model in `start` into RUN/model; True when it is there, False if the leg ended first.
 
-    The next call goes on from the last checkpoint, as in `train.supervised`.
+    The next call goes on from the last checkpoint, as in `train.supervised`. With a `curriculum` its lessons are learnt
+    instead of `cases`.
     """
     began = time.monotonic()
     if (run / MODEL).is_dir():
@@ -85,18 +94,30 @@ def pretrain(
     numbers = order(len(cases), own, seed=recipe.model.seed)
     steps = len(numbers) // (own.batch * own.accumulation)
     model, tokenizer = load(recipe, start, trainable=True)
-    usual = _usual([v for n in range(min(_SAMPLED, len(cases))) for v in views(cases[n], recipe.profile)], tokenizer)
+    sampled = [v for n in range(min(_SAMPLED, len(cases))) for v in views(cases[n], recipe.profile)]
+    usual = _usual(curriculum.by_lesson if curriculum else [cases], sampled, recipe.profile, tokenizer)
     _look(model, usual)
     leg = Leg(minutes, model=model, every=every, began=began)
+    step = own.batch * own.accumulation
+    callbacks: list[Any] = [leg, Journal(run / LOG, samples_a_step=step)]
+    syllabus = None
+    if curriculum:
+        syllabus = curriculum.syllabus(len(numbers), own)
+        ask = partial(_which, profile=recipe.profile, tokenizer=tokenizer, said=usual.said)
+        callbacks.append(curriculum.examination(own, syllabus, ask, run))
+        cases = curriculum.lessons(numbers)
+        numbers = np.arange(len(cases))
     trainer = _Tutor(
         model,
-        args=TrainingArguments(**arguments(recipe, run=run, steps=steps), **schedule(own, recipe, steps=steps)),
+        args=TrainingArguments(
+            **arguments(recipe, run=run, steps=steps, on_processor=True), **schedule(own, recipe, steps=steps)
+        ),
         train_dataset=[{"case": int(number)} for number in numbers],
         data_collator=_Teacher(cases, recipe.profile, tokenizer, usual.said),
-        callbacks=[leg, Journal(run / LOG, samples_a_step=own.batch * own.accumulation)],
+        callbacks=callbacks,
     )
-    trainer.documents, trainer.recipe = documents_of(start, model), own
-    return trainer.complete(leg)
+    trainer.documents, trainer.recipe, trainer.syllabus = documents_of(start, model), own, syllabus
+    return trainer.complete(leg, finish=partial(_settle, views=sampled))
 
 
 def views(case: Case, profile: Profile) -> Iterator[View]:
@@ -104,38 +125,18 @@ def views(case: Case, profile: Profile) -> Iterator[View]:
     visible, trial = replay(case, case.script, profile)
     with case.open(profile) as frames:
         pixels = pixels_of([conversation[-1] for conversation in visible], frames)
-        for conversation, turn in zip(visible, trial.rounds, strict=True):
-            lines = turn.parsed.notes.snapshot.splitlines()
-            for clip in (0, 1):
-                name = f"Video {clip + 1}:"
-                said = next((line.removeprefix(name) for line in lines if line.startswith(name)), "")
+        for number, (conversation, turn) in enumerate(zip(visible, trial.rounds, strict=True)):
+            for clip, said in enumerate(_lines(turn)):
                 told = [pictured(part, pixels) for part in conversation[-1].parts if _clip(part) == clip]
                 if said and told:
-                    yield View(np.concatenate([flat for flat, _ in told]), np.array([grid for _, grid in told]), said)
+                    patched, grids = np.concatenate([flat for flat, _ in told]), np.array([grid for _, grid in told])
+                    yield View(patched, grids, said, number)
 
 
-def measures(patches: Tensor) -> Tensor:
-    """What a ruler tells of cells: (cells · 4, 1176) bytes to (cells, MEASURES).
-
-    By frame: light of each channel; logarithms of the energy of first and second differences, across and down, at
-    three scales; the flat share, across and down the frame. Then how the cell changes between its two frames.
-    """
-    whole = patches.view(-1, MERGE, MERGE, 3, 2, PATCH, PATCH).permute(0, 4, 3, 1, 5, 2, 6)
-    light = whole.reshape(-1, 2, 3, MERGE * PATCH, MERGE * PATCH).float() * (4 / 255)
-    grey = light.mean(2)
-    found = [light.mean((3, 4)).flatten(1), (grey.diff(dim=3).abs() < _FLAT).float().mean((2, 3))]
-    scaled = grey
-    for scale in range(_SCALES):
-        scaled = functional.avg_pool2d(scaled, 2) if scale else scaled
-        for axis in (2, 3):
-            found += [_energy(scaled.diff(n, dim=axis)) for n in (1, 2)]
-    change = grey[:, 1:] - grey[:, :1]
-    found += [change.mean((2, 3)), _energy(change), _energy(functional.avg_pool2d(change, 4))]
-    return torch.cat(found, 1)
-
-
-def _energy(values: Tensor) -> Tensor:
-    return torch.log(values.square().mean((2, 3)) + _LEAST)
+def _lines(turn: Round) -> list[str]:
+    """What a turn's snapshot says of each clip; "" where it has no line."""
+    lines, names = turn.parsed.notes.snapshot.splitlines(), ("Video 1:", "Video 2:")
+    return [next((line.removeprefix(name) for line in lines if line.startswith(name)), "") for name in names]
 
 
 def _clip(part: Part) -> int | None:
@@ -143,14 +144,14 @@ def _clip(part: Part) -> int | None:
     return part.frames[0].clip if isinstance(part, Video) else part.frame.clip if isinstance(part, Image) else None
 
 
-def _words(view: View, tokenizer: Tokenizer) -> list[int]:
-    """The different tokens of what is said."""
-    return sorted(set(tokenizer.tokens(view.said, special=False)))
+def _words(said: str, tokenizer: Tokenizer) -> list[int]:
+    """The different tokens of a line; no digits: a frame's number is not to be seen."""
+    return sorted(set(tokenizer.tokens(re.sub(r"\d+", "", said), special=False)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Usual:
-    """Of the first cases: the tokens that are said, each one's log-odds, mean and deviation of each measure."""
+    """Of some cases: the tokens that are said, each one's log-odds, mean and deviation of each measure."""
 
     said: NDArray[np.int64]
     odds: Tensor
@@ -158,15 +159,20 @@ class _Usual:
     deviation: Tensor
 
 
-def _usual(seen: Sequence[View], tokenizer: Tokenizer) -> _Usual:
-    """UsageError if no script says anything of what is shown."""
-    if not seen:
+def _usual(told: Sequence[Cases], seen: Sequence[View], profile: Profile, tokenizer: Tokenizer) -> _Usual:
+    """Words from the scripts of `told`, measures from `seen`. UsageError if no script says a word of what is shown."""
+    counts, lines = np.zeros(len(tokenizer)), 0
+    for cases in told:
+        for case in (cases[number] for number in range(min(_READ, len(cases)))):
+            for said in (
+                said for turn in replay(case, case.script, profile)[1].rounds for said in _lines(turn) if said
+            ):
+                counts[_words(said, tokenizer)] += 1
+                lines += 1
+    if not lines:
         raise UsageError("There is nothing to pretrain on: no script has a snapshot with a line on a video.")
-    counts = np.zeros(len(tokenizer))
-    for view in seen:
-        counts[_words(view, tokenizer)] += 1
     said = np.flatnonzero(counts)
-    share = (counts[said] + 0.5) / (len(seen) + 1)
+    share = (counts[said] + 0.5) / (lines + 1)
     measured = torch.cat([measures(torch.from_numpy(view.patches)) for view in seen])
     odds = torch.from_numpy(np.log(share / (1 - share))).float()
     return _Usual(said, odds, measured.mean(0), measured.std(0) + 1e-3)
@@ -179,16 +185,28 @@ class _Teacher:
         self._cases, self._profile, self._tokenizer, self._said = cases, profile, tokenizer, said
 
     def __call__(self, rows: Sequence[Mapping[str, int]]) -> dict[str, Tensor]:
-        """Patches and grids of a batch's views; of each its number of pictures, what is said, a label to count."""
-        seen = [view for row in rows for view in views(self._cases[row["case"]], self._profile)]
-        batch = {
-            "pixel_values_videos": np.concatenate([view.patches for view in seen]),
-            "video_grid_thw": np.concatenate([view.grids for view in seen]),
-            "pictures": np.array([len(view.grids) for view in seen]),
-            "said": np.array([np.isin(self._said, _words(view, self._tokenizer)) for view in seen], np.float32),
-            "labels": np.tile(np.array([[IGNORED, 0]]), (len(seen), 1)),  # the Trainer counts a step's, past the first
-        }
-        return {name: torch.from_numpy(values) for name, values in batch.items()}
+        """What `_batch` makes of the views of these cases."""
+        seen = [list(views(self._cases[row["case"]], self._profile)) for row in rows]
+        return _batch(seen, self._tokenizer, self._said)
+
+
+def _batch(seen: Sequence[Sequence[View]], tokenizer: Tokenizer, said: NDArray[np.int64]) -> dict[str, Tensor]:
+    """Of the views of some cases, one after the other: patches and grids, number of pictures, what is said.
+
+    `beside` are the pairs of views that a turn shows side by side; a label each is there to be counted.
+    """
+    told = [view for case in seen for view in case]
+    number = {id(view): place for place, view in enumerate(told)}
+    beside = [(number[id(a)], number[id(b)]) for case in seen for a, b in itertools.pairwise(case) if a.turn == b.turn]
+    batch = {
+        "pixel_values_videos": np.concatenate([view.patches for view in told]),
+        "video_grid_thw": np.concatenate([view.grids for view in told]),
+        "pictures": np.array([len(view.grids) for view in told]),
+        "said": np.array([np.isin(said, _words(view.said, tokenizer)) for view in told], np.float32),
+        "beside": np.array(beside, np.int64).reshape(-1, 2),
+        "labels": np.tile(np.array([[IGNORED, 0]]), (len(told), 1)),  # the Trainer counts a step's, past the first
+    }
+    return {name: torch.from_numpy(values) for name, values in batch.items()}
 
 
 class _Tutor(Tutor, Trainer):
@@ -208,12 +226,63 @@ def _look(model: Any, usual: _Usual) -> None:
         patches, grids = given["pixel_values_videos"], given["video_grid_thw"]
         tokens = model.model.visual(patches, grid_thw=grids).pooler_output.float()
         mean, deviation, onto, odds = (x.to(tokens.device) for x in (usual.mean, usual.deviation, axes, usual.odds))
-        wrong = (tokens @ onto - (measures(patches) - mean) / deviation).square().sum(1)
-        sizes = [int(of.sum()) for of in (grids.prod(1) // MERGE**2).split(given["pictures"].tolist())]
-        shown = _SHARPNESS * tokens @ words[said].float().T
-        named = torch.stack([part.logsumexp(0) - math.log(len(part)) for part in shown.split(sizes)]) / _SHARPNESS
-        unnamed = functional.binary_cross_entropy_with_logits(named + odds, given["said"], reduction="none").sum(1)
-        losses = unnamed + _WEIGHT * torch.stack([part.mean() for part in wrong.split(sizes)])
-        return {"loss": losses.sum() / (len(labels) if num_items_in_batch is None else num_items_in_batch)}
+        with torch.autocast(tokens.device.type, enabled=False):
+            wrong = (tokens @ onto - (measures(patches) - mean) / deviation).square().sum(1)
+            named = _named(tokens, words[said].float(), grids, given["pictures"])
+        told = given["said"]
+        losses = functional.binary_cross_entropy_with_logits(named + odds, told, reduction="none").sum(1)
+        losses = losses + _WEIGHT * torch.stack([part.mean() for part in wrong.split(_sizes(grids, given["pictures"]))])
+        a, b = given["beside"].T
+        apart = told[a] - told[b]
+        which = (functional.softplus(-apart * (named[a] - named[b])) * apart.abs()).sum()
+        loss = losses.sum() + _WHICH * which
+        return {"loss": loss / (len(labels) if num_items_in_batch is None else num_items_in_batch)}
 
     model.forward = types.MethodType(forward, model)
+
+
+def _sizes(grids: Tensor, pictures: Tensor) -> list[int]:
+    """How many tokens each view has."""
+    return [int(of.sum()) for of in (grids.prod(1) // MERGE**2).split(pictures.tolist())]
+
+
+def _named(tokens: Tensor, words: Tensor, grids: Tensor, pictures: Tensor) -> Tensor:
+    """How much each view's tokens name each word, (views, words): a soft maximum, 0 for tokens that say nothing."""
+    shown = _SHARPNESS * tokens @ words.T
+    parts = shown.split(_sizes(grids, pictures))
+    return torch.stack([part.logsumexp(0) - math.log(len(part)) for part in parts]) / _SHARPNESS
+
+
+@torch.no_grad()
+def _which(
+    model: Any, cases: Sequence[Case], *, profile: Profile, tokenizer: Tokenizer, said: NDArray[np.int64]
+) -> list[bool]:
+    """Of each case: whether the words that one of two lines has are named more by that clip than by the other."""
+    words, found = model.get_input_embeddings().weight[torch.from_numpy(said)].float(), []
+    for case in cases:
+        batch = _batch([list(views(case, profile))], tokenizer, said)
+        grids = batch["video_grid_thw"]
+        tokens = model.model.visual(batch["pixel_values_videos"].to(words.device), grid_thw=grids).pooler_output.float()
+        named = _named(tokens, words, grids, batch["pictures"]).cpu()
+        a, b = batch["beside"].T
+        found.append(bool(((batch["said"][a] - batch["said"][b]) * (named[a] - named[b])).sum() > 0))
+    return found
+
+
+@torch.no_grad()
+def _settle(model: Any, views: Sequence[View]) -> None:
+    """Take from the tower's tokens what those of all these views have in common, and make them as long as words are.
+
+    Half of a token's length says nothing; and what the text model's layers add to a token is lost beside a long one.
+    """
+    last = model.model.visual.merger.mlp[-1]
+    seen = [
+        model.model.visual(torch.from_numpy(view.patches).to(model.device), grid_thw=torch.from_numpy(view.grids))
+        for view in views
+    ]
+    tokens = torch.cat([found.pooler_output.float() for found in seen])
+    common = tokens.mean(0)
+    words = model.get_input_embeddings().weight.float().norm(dim=1).median()
+    share = words / (tokens - common).norm(dim=1).median()
+    last.weight.mul_(share)
+    last.bias.sub_(common).mul_(share)

@@ -67,7 +67,10 @@ class Data:
 class Supervised:
     """Pretraining, cold start and refinement. `samples` are pairs; the tower learns at `tower_share` of the rate.
 
-    `muon` is the rate of the layers' matrices, taught by Muon; 0 leaves them to AdamW as everything else.
+    `muon` is the rate of the layers' matrices, taught by Muon; 0 leaves them to AdamW as everything else. With `asked`
+    the world is learnt lesson by lesson (`train.curriculum`): it is the number of pairs between two examinations, and
+    `patience` the most pairs of a lesson but the last. With `orders` 2 the cold start learns a drawn pair in both
+    orders in the same step.
     """
 
     samples: int = 1_200
@@ -80,6 +83,9 @@ class Supervised:
     tower_share: float = 1.0
     muon: float = 0.0
     epochs: int = 1
+    asked: int = 0
+    patience: int = 10_000
+    orders: int = 1
 
 
 @dataclass(frozen=True, slots=True)

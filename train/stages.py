@@ -16,13 +16,18 @@ import json
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from train.cases import Cases
+from train.cases import Case, Cases
 from train.recipe import Recipe
 from train.traces import ledger, read_rows
 from vrt_lite.errors import UsageError
 from vrt_lite.models.store import write_whole
+
+if TYPE_CHECKING:
+    from train.curriculum import Curriculum
+    from train.footage.packages import Split
+    from train.world import Lesson
 
 Stage = Literal["cold-start", "refine", "grpo"]
 STAGES: Final[tuple[Stage, ...]] = ("cold-start", "refine", "grpo")
@@ -39,6 +44,8 @@ _FREE: Final = frozenset(("data.workers", "model.gradient_checkpointing", "rejec
 _BEGUN: Final = "recipe.json"
 _VOCABULARY_CASES: Final = 2_000
 _FOOTAGE_CASES: Final = 10_000
+_QUESTIONED: Final = 500_000_000
+"""From where on test seeds are for examinations."""
 
 
 def model_of(run: Path, stage: str) -> Path:
@@ -107,6 +114,41 @@ def beginning(recipe: Recipe, run: Path, stage: Literal["pretrain", "cold-start"
     return folder
 
 
+def curriculum_for(
+    recipe: Recipe, stage: Literal["pretrain", "cold-start"], *, device: str = "cpu"
+) -> Curriculum | None:
+    """The lessons of a stage whose recipe asks for examinations; None where it does not. Only the world has lessons."""
+    own = recipe.pretrain if stage == "pretrain" else recipe.cold_start
+    if not own.asked:
+        return None
+    if recipe.data.source != "world":
+        raise UsageError(f"Recipe {recipe.name} asks for lessons, which {recipe.data.source} does not have.")
+    from train.curriculum import ON_FOOTAGE, QUESTIONS, Curriculum  # noqa: PLC0415  torch
+    from train.world import LESSONS, TEST, TRAIN, World  # noqa: PLC0415  NumPy
+
+    def drawn(lesson: Lesson) -> World:
+        footage = _footage(recipe, first=TRAIN, lesson=lesson)
+        return World(TRAIN, own.samples, hidden=recipe.data.hidden, device=device, footage=footage, lesson=lesson)
+
+    def questions(lesson: Lesson) -> list[Case]:
+        plain = "strong" if lesson == "mixed" else lesson
+        real = _footage(recipe, "test", first=_QUESTIONED, count=ON_FOOTAGE, lesson=plain) or ()
+        return [*World(TEST + _QUESTIONED, QUESTIONS, device=device, lesson=plain), *real]
+
+    return Curriculum(tuple(map(drawn, LESSONS)), questions)
+
+
+def _footage(
+    recipe: Recipe, split: Split = "train", *, first: int, count: int = _FOOTAGE_CASES, lesson: Lesson = "mixed"
+) -> Cases | None:
+    """Cases of the recipe's footage, if it has any."""
+    if not recipe.data.footage:
+        return None
+    from train.footage.pairs import Footage  # noqa: PLC0415  the decoder
+
+    return Footage(Path(recipe.data.footage), split, first=first, count=count, lesson=lesson)
+
+
 def cases_for(recipe: Recipe, stage: str, count: int | None = None, *, device: str = "cpu") -> Cases:
     """What a stage learns from, or "test": seeds of the world of its own, or the recipe's set of pairs.
 
@@ -128,9 +170,5 @@ def cases_for(recipe: Recipe, stage: str, count: int | None = None, *, device: s
         "test": (TEST, 2_000),
     }
     first, size = own[stage]
-    footage = None
-    if recipe.data.footage and stage != "test":
-        from train.footage.pairs import Footage  # noqa: PLC0415  the decoder
-
-        footage = Footage(Path(recipe.data.footage), "train", first=first, count=_FOOTAGE_CASES)
+    footage = None if stage == "test" else _footage(recipe, first=first)
     return World(first, count or size, hidden=recipe.data.hidden, device=device, footage=footage)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +21,23 @@ from datasets import Dataset
 from numpy.typing import NDArray
 from trl import SFTConfig, SFTTrainer
 
-from train.cases import Case, Cases
+from train.cases import Case, Cases, Exchanged
 from train.checkpoints import MODEL, Journal, Leg, Resumable, arguments, checkpointing, documents_of, processing_class
+from train.curriculum import Curriculum, Syllabus
 from train.muon import Muon
 from train.policy.model import load
 from train.policy.rendering import Collator, Rendered, Renderer, segments
-from train.policy.tokenizer import PAD
+from train.policy.rollout import rollouts
+from train.policy.tokenizer import PAD, Tokenizer
+from train.policy.writing import Policy
 from train.recipe import Recipe, Supervised
 from train.traces import LOG, Trace, replay
 from vrt_lite.errors import UsageError
+from vrt_lite.interfaces import FrameStore
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import Generated
 
+_ASKED_AT_ONCE = 16
 _LOGGED = 2_000
 """About as many steps as a log has lines."""
 
@@ -44,13 +50,15 @@ def supervise(
     run: Path,
     recipe_all: Recipe,
     traces: Sequence[Trace] | None = None,
+    curriculum: Curriculum | None = None,
     minutes: float | None = None,
     every: float | None = None,
 ) -> bool:
     """Train the model in `start` into RUN/model; True when it is there, False when the leg's `minutes` ended first.
 
-    Learned are the cases' scripts, or `traces` of them. The next call goes on from the last checkpoint, made `every`
-    some minutes and at a leg's end. Raises UsageError for a batch that the processes cannot share.
+    Learned are the cases' scripts, or `traces` of them, or a `curriculum`'s lessons instead. The next call goes on from
+    the last checkpoint, made `every` some minutes and at a leg's end. Raises UsageError for a batch that the processes
+    cannot share.
     """
     began = time.monotonic()
     if (run / MODEL).is_dir():
@@ -60,7 +68,7 @@ def supervise(
     numbers = order(len(lessons), recipe, seed=recipe_all.model.seed)
     steps = len(numbers) // (recipe.batch * recipe.accumulation)
     options = SFTConfig(
-        **arguments(recipe_all, run=run, steps=steps),
+        **arguments(recipe_all, run=run, steps=steps, on_processor=True),
         **schedule(recipe, recipe_all, steps=steps),
         **checkpointing(recipe_all),
         dataset_kwargs={"skip_prepare_dataset": True},
@@ -71,16 +79,26 @@ def supervise(
         for weight in (weight for name, weight in model.named_parameters() if _kind(name, weight)[0]):
             weight.requires_grad_(False)
     leg = Leg(minutes, model=model, every=every, began=began)
+    step = recipe.batch * recipe.accumulation
+    callbacks: list[Any] = [leg, Journal(run / LOG, samples_a_step=step)]
+    syllabus = None
+    if curriculum:
+        syllabus = curriculum.syllabus(len(numbers), recipe)
+        callbacks.append(
+            curriculum.examination(recipe, syllabus, partial(_overall, tokenizer, recipe_all.profile), run)
+        )
+        lessons = _Lessons(curriculum.lessons(numbers), None)
+        numbers = np.arange(len(lessons))
     documents = documents_of(start, model)
     trainer = _Tutor(
         model,
         args=options,
         train_dataset=Dataset.from_dict({"lesson": numbers}),
-        data_collator=_Teacher(lessons, Renderer(tokenizer, recipe_all.profile), recipe_all.profile, tokenizer.id(PAD)),
+        data_collator=_Teacher(lessons, tokenizer, recipe_all.profile, orders=1 if traces else recipe.orders),
         processing_class=processing_class(documents),
-        callbacks=[leg, Journal(run / LOG, samples_a_step=recipe.batch * recipe.accumulation)],
+        callbacks=callbacks,
     )
-    trainer.documents, trainer.recipe = documents, recipe
+    trainer.documents, trainer.recipe, trainer.syllabus = documents, recipe, syllabus
     return trainer.complete(leg)
 
 
@@ -104,6 +122,7 @@ def schedule(recipe: Supervised, recipe_all: Recipe, *, steps: int) -> dict[str,
         "per_device_train_batch_size": batch,
         "gradient_accumulation_steps": accumulation,
         "num_train_epochs": 1,
+        "max_steps": steps,
         "learning_rate": recipe.learning_rate,
         "lr_scheduler_type": "cosine",
         "warmup_steps": recipe.warmup,
@@ -117,12 +136,37 @@ def schedule(recipe: Supervised, recipe_all: Recipe, *, steps: int) -> dict[str,
     }
 
 
-def render(case: Case, replies: Sequence[str], renderer: Renderer, profile: Profile) -> list[Rendered]:
-    """A case with what was written about it, as the model reads it: a row for each context that was written in."""
+def _overall(tokenizer: Tokenizer, profile: Profile, model: Any, cases: Sequence[Case]) -> list[bool]:
+    """Of each case: whether the model's own verdict names the overall winner."""
+    policy = Policy(model, tokenizer, profile, batch=_ASKED_AT_ONCE)
+    found: dict[str, bool] = {}
+    for rollout in rollouts(policy, cases, profile, samples=1, temperature=0.0, seed=0):
+        verdict = rollout.trial.verdict if rollout.trial else None
+        found[rollout.case.key] = verdict is not None and verdict.preferences["OA"].winner == rollout.case.labels["OA"]
+    return [found[case.key] for case in cases]
+
+
+def render(
+    case: Case, replies: Sequence[str], renderer: Renderer, profile: Profile, *, orders: int = 1
+) -> list[Rendered]:
+    """A case with what was written about it, as the model reads it: a row for each context that was written in.
+
+    With `orders` 2 the same pictures follow in the other order, with the script of that.
+    """
+    with case.open(profile) as frames:
+        rows = _rows(case, replies, renderer, profile, frames)
+        if orders > 1 and case.exchanged:
+            other = case.exchanged()
+            rows += _rows(other, other.script, renderer, profile, Exchanged(frames))
+    return rows
+
+
+def _rows(
+    case: Case, replies: Sequence[str], renderer: Renderer, profile: Profile, frames: FrameStore
+) -> list[Rendered]:
     visible, _ = replay(case, replies, profile)
     told = segments(visible, [Generated(reply) for reply in replies[: len(visible)]])
-    with case.open(profile) as frames:
-        return [renderer.render(segment, frames) for segment in told]
+    return [renderer.render(segment, frames) for segment in told]
 
 
 class _Lessons:
@@ -150,15 +194,15 @@ class _Lessons:
 class _Teacher:
     """The collator: lessons are rendered where they are batched, so that a worker sends bytes, and none is skipped."""
 
-    def __init__(self, lessons: _Lessons, renderer: Renderer, profile: Profile, pad_id: int) -> None:
-        self._lessons, self._renderer, self._profile = lessons, renderer, profile
-        self._collate = Collator(pad_id)
+    def __init__(self, lessons: _Lessons, tokenizer: Tokenizer, profile: Profile, *, orders: int) -> None:
+        self._lessons, self._profile, self._orders = lessons, profile, orders
+        self._renderer, self._collate = Renderer(tokenizer, profile), Collator(tokenizer.id(PAD))
 
     def __call__(self, rows: Sequence[Mapping[str, int]]) -> dict[str, torch.Tensor]:
         rendered: list[Rendered] = []
         for row in rows:
             case, replies = self._lessons[row["lesson"]]
-            rendered += render(case, replies, self._renderer, self._profile)
+            rendered += render(case, replies, self._renderer, self._profile, orders=self._orders)
         return self._collate(rendered)
 
 
@@ -169,11 +213,15 @@ class Tutor(Resumable):
     """
 
     recipe: Supervised
+    syllabus: Syllabus | None = None
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         # The class says no, and the Trainer would then weigh every micro-batch alike, however much of it is learned.
         self.model_accepts_loss_kwargs = True
+
+    def _get_train_sampler(self: Any, *args: Any, **options: Any) -> Any:
+        return self.syllabus or super()._get_train_sampler(*args, **options)  # type: ignore[misc]
 
     def create_optimizer(self: Any, model: Any = None) -> Any:
         """As the Trainer has it, each of its groups split by what has a rate of its own."""

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 pytest.importorskip("torch")
 
 from train.cases import Case
-from train.footage.pairs import KINDS, Footage, draw
+from train.footage.pairs import Footage, draw
 from train.footage.survey import SURVEY, survey, surveyed
 from train.traces import replay
+from train.world.defects import MOTION, VISUAL
 from vrt_lite.errors import UsageError
 from vrt_lite.profile import Profile, default_profile
 from vrt_lite.protocol.frames import FrameRef, shown_first
@@ -125,9 +126,9 @@ def test_labels_follow_the_faults(folder: Path) -> None:
             assert set(case.labels.values()) == {0}
         if len(own[0]) + len(own[1]) == 1:
             better = 2 if own[0] else 1
-            key = "MQ" if {"stutter", "flicker"} & set(case.defects) else "VQ"
+            key = "MQ" if {*MOTION} & set(case.defects) else "VQ"
             assert (case.labels[key], case.labels["OA"]) == (better, better)
-    assert seen == KINDS
+    assert seen == {*VISUAL, *MOTION}
     assert all({0, 1, 2} == set(column) for column in list(zip(*labels, strict=True))[1:])
 
 
@@ -183,3 +184,42 @@ def test_a_stutter_holds_pictures(folder: Path, profile: Profile) -> None:
 
     assert case.labels["MQ"] == 2
     assert repeats(held) > repeats(even)
+
+
+def test_a_clip_is_decoded_once_for_a_size(folder: Path, profile: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Footage(folder, "train", first=3, count=1)[0]
+    before = shown(case, profile, FIRST)
+
+    def refuse(path: Path) -> None:
+        raise AssertionError(f"{path} is opened again")
+
+    monkeypatch.setattr("train.footage.frames.open_clip", refuse)
+    assert all(np.array_equal(a, b) for a, b in zip(before, shown(case, profile, FIRST), strict=True))
+
+
+def test_a_lesson_of_footage_is_a_clip_beside_itself_with_one_fault(folder: Path) -> None:
+    clips = surveyed(folder, "train")
+    for seed in range(40):
+        drawn, (a, b) = draw(clips, seed, lesson="strong")
+        assert (a.clip, a.start, a.spec.frames) == (b.clip, b.start, b.spec.frames)
+        assert [d.level for own in (a, b) for d in own.spec.defects] == [3]
+        assert drawn.wanted is None
+
+
+@pytest.mark.parametrize("kind", ["jitter", "warping", "ghosting", "freeze", "reversal"])
+def test_faults_of_motion_are_put_into_footage(folder: Path, profile: Profile, kind: str) -> None:
+    clips = surveyed(folder, "train")
+    middle = [FrameRef(n, i) for n in (0, 1) for i in range(22, 26)]
+    found = 0
+    for seed in range(120):
+        _, (a, b) = draw(clips, seed, lesson="strong")
+        if [d.kind for own in (a, b) for d in own.spec.defects] != [kind]:
+            continue
+        case = Footage(folder, "train", first=seed, count=1, lesson="strong")[0]
+        pictures = np.stack(shown(case, profile, middle)).astype(int)
+        there = [d.at(i) for own in (a, b) for d in own.spec.defects for i in range(22, 26)]
+        differs = [int(np.abs(x - y).max()) > 0 for x, y in zip(pictures[:4], pictures[4:], strict=True)]
+        if all(there):
+            found += 1
+            assert sum(differs) >= 3, (seed, differs)  # one frame of a reversal or freeze may be where it was
+    assert found

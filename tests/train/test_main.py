@@ -134,6 +134,18 @@ def test_every_stage_after_the_other(recipe: Path) -> None:
     assert (run / "evaluate" / "curves.png").stat().st_size > 1000
     assert train("figures", run).returncode == 0
 
+    assert train("all", recipe, recipe.parent / "fresh", "--minutes", "0").returncode == 3
+    assert (recipe.parent / "fresh" / "pretrain").is_dir()
+    assert not (recipe.parent / "fresh" / "cold-start").exists()
+    done = train("all", recipe, run, "--pairs", "2")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert sorted(path.name for path in (run / "pair").iterdir()) == [
+        "mmproj-smallest-F16.gguf",
+        "profile.toml",
+        "smallest-Q8_0.gguf",
+    ]
+    assert json.loads((run / "evaluate/cold-start/figures.json").read_text("utf-8"))["views"]["none"]["pairs"]
+
 
 def _write_scripts(run: Path, rows: list[dict[str, object]]) -> None:
     """Traces as a good model would have left them: this one has learnt nothing in two steps."""

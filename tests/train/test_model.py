@@ -145,6 +145,16 @@ def test_the_batched_tower_equals_the_stock_one(checkpoint: Path, grids: list[tu
     assert (shuffled - expected).abs().max() > 1e-2 * expected.abs().max()
 
 
+def test_the_batched_tower_in_bfloat16_is_the_same_to_rounding(checkpoint: Path) -> None:
+    model, _ = load(RECIPE, checkpoint, trainable=False)
+    grids = torch.tensor([[2, 8, 20], [1, 12, 10]])  # 112 pixels a window: the wide ones have two
+    patches = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (int(grids.prod(1).sum()), 1176), np.uint8))
+    exact = model.model.visual(patches, grid_thw=grids).pooler_output
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = model.model.visual(patches, grid_thw=grids).pooler_output.float()
+    assert float((rounded - exact).norm() / exact.norm()) < 0.03
+
+
 def test_the_model_reads_as_the_stock_one_does(checkpoint: Path) -> None:
     model, tokenizer = load(RECIPE, checkpoint, trainable=False)
     batch = Collator(tokenizer.id("<|endoftext|>"))(_rows(tokenizer, range(3)))

@@ -18,9 +18,10 @@ from coloured import PRETRAINED, PROFILE, RECIPE, case, cases  # noqa: E402
 from processes import start as start_processes  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
+from train.cells import MEASURES, measures  # noqa: E402
 from train.policy.model import load, new  # noqa: E402
 from train.policy.rendering import patches  # noqa: E402
-from train.pretrain import MEASURES, measures, pretrain, views  # noqa: E402
+from train.pretrain import pretrain, views  # noqa: E402
 from vrt_lite.errors import UsageError  # noqa: E402
 from vrt_lite.protocol.frames import FrameRef  # noqa: E402
 

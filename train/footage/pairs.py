@@ -10,29 +10,32 @@ import math
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean, median
 
 import numpy as np
 import torch
+import torch.nn.functional as F  # noqa: N812 - its usual name
 from numpy.typing import NDArray
 
 from train.cases import Case, OnDemand
+from train.footage.frames import kept
 from train.footage.packages import Split
 from train.footage.survey import Surveyed, surveyed
-from train.world import captions, case_of, faults
+from train.world import captions, case_of, exchanged, faults
 from train.world.coding import filmed
-from train.world.defects import CODECS, MOTION, VISUAL, content_time, light, tick_of
+from train.world.defects import CODECS, MOTION, VISUAL, content_time, light, strength, tick_of
 from train.world.effects import spoil
+from train.world.faults import single
 from train.world.labels import labels, labels_at_first, labels_of, points
+from train.world.render import GHOST, places
 from train.world.store import KeptFrames
-from train.world.values import GAPS, TICKS, WINDOWS, Camera, ClipSpec, Defect, Ground, Scene, Shot
+from train.world.values import GAPS, TICKS, WINDOWS, Camera, ClipSpec, Defect, Ground, Lesson, Scene, Shot
 from vrt_lite.interfaces import FrameStore
 from vrt_lite.profile import Profile
-from vrt_lite.video import Clip, open_clip
 from vrt_lite.video.picture import Picture, Turn
 
-KINDS = frozenset({"blur", "noise", "blocks", "h264", "stutter", "flicker"})
 AREA = 252 * 140
 """Pixels of a picture when a fault comes into it, or 1.5 times as many each way: what strengths are meant for."""
 LEAST_MOTION = 0.6
@@ -42,7 +45,8 @@ LEAST_DETAIL = 2.5
 TIES = 0.12
 """Share of the pairs that are one clip cut twice, without a fault."""
 _SHORTEST_SECONDS, _LONGEST_SECONDS = 1.6, 8.0
-_NEEDS_DETAIL = frozenset({"blur", "blocks", "h264"})
+_NEEDS_DETAIL = frozenset({"blur", "blocks", "h264", "h265", "sharpening"})
+_NEEDS_MOTION = frozenset({"stutter", "freeze", "reversal", "ghosting"})
 _CUT = 18.0  # grey levels from a frame to the next: more, and far more than usual, is a cut
 _TRIES = 20
 
@@ -62,7 +66,11 @@ class Span:
 
     def source(self, position: float) -> int:
         """Which frame of the clip shows what is to be seen at a time in ticks."""
-        share = min(max(content_time(self.spec, position) / (TICKS - 1), 0.0), 1.0)
+        return self.frame(content_time(self.spec, position))
+
+    def frame(self, moment: float) -> int:
+        """Which frame of the clip shows a moment of what was filmed, in ticks."""
+        share = min(max(moment / (TICKS - 1), 0.0), 1.0)
         return self.start + round(share * (self.spec.frames - 1))
 
 
@@ -70,11 +78,22 @@ class Footage(OnDemand):
     """`count` cases from seed `first` on, from the clips of a split, fetched and surveyed in `folder`.
 
     The same seed gives the same case as long as the clips are the same. `hidden` is the share of pairs whose visual
-    fault the frames shown first do not show; most faults of motion they never do. UsageError without clips.
+    fault the frames shown first do not show; most faults of motion they never do. Of a `lesson`, every pair is a clip
+    beside itself with one fault. UsageError without clips.
     """
 
-    def __init__(self, folder: Path, split: Split, *, first: int = 0, count: int = 100, hidden: float = 0.35) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        split: Split,
+        *,
+        first: int = 0,
+        count: int = 100,
+        hidden: float = 0.35,
+        lesson: Lesson = "mixed",
+    ) -> None:
         self._folder, self._split, self._hidden = folder, split, hidden
+        self._lesson: Lesson = lesson
         self._seeds = range(first, first + count)
         self.clips = tuple(clip for clip in surveyed(folder, split) if clip.frames >= TICKS)
 
@@ -84,18 +103,25 @@ class Footage(OnDemand):
     def make(self, place: int) -> Case:
         """The case of a seed."""
         seed = self._seeds[place]
-        drawn, spans = draw(self.clips, seed, hidden=self._hidden)
-        a, b = (span.spec.frames / span.clip.fps for span in spans)
-        case = case_of(drawn)
-        return replace(
-            case,
-            key=f"footage:{self._split}:{seed}",
-            pair=replace(case.pair, durations=(a, b)),
-            open=FootageOpening(self._folder, spans),
-        )
+        drawn, spans = draw(self.clips, seed, hidden=self._hidden, lesson=self._lesson)
+        return _case(self._folder, f"footage:{self._split}:{seed}", drawn, spans)
 
 
-def draw(clips: Sequence[Surveyed], seed: int, *, hidden: float = 0.35) -> tuple[Scene, tuple[Span, Span]]:
+def _case(folder: Path, key: str, drawn: Scene, spans: tuple[Span, Span]) -> Case:
+    a, b = (span.spec.frames / span.clip.fps for span in spans)
+    case = case_of(drawn)
+    return replace(
+        case,
+        key=key,
+        pair=replace(case.pair, durations=(a, b)),
+        open=FootageOpening(folder, spans),
+        exchanged=partial(_case, folder, key, exchanged(drawn), (spans[1], spans[0])),
+    )
+
+
+def draw(
+    clips: Sequence[Surveyed], seed: int, *, hidden: float = 0.35, lesson: Lesson = "mixed"
+) -> tuple[Scene, tuple[Span, Span]]:
     """The pair of a seed, its caption one that the pictures cannot confirm. Chance is NumPy's and nothing else's."""
     rng = np.random.default_rng((seed, 7))
     groups = sorted({clip.group for clip in clips})
@@ -103,7 +129,14 @@ def draw(clips: Sequence[Surveyed], seed: int, *, hidden: float = 0.35) -> tuple
     inside = [clip for clip in clips if clip.group == group]
     span = _span(rng, inside[int(rng.integers(len(inside)))])
     kind = rng.random()
-    if kind < TIES:
+    if lesson != "mixed":
+        allowed = _allowed(span)
+        while True:
+            pair = single(rng, span.spec, lesson)
+            if {defect.kind for own in pair for defect in own} <= allowed:
+                break
+        spans = (_with(span, pair[0]), _with(span, pair[1]))
+    elif kind < TIES:
         spans = (span, _beside(rng, span))
     else:
         share = (kind - TIES) / (1 - TIES)
@@ -167,17 +200,13 @@ def _size(clip: Surveyed, scale: float) -> tuple[int, int]:
 def _faulty(rng: np.random.Generator, span: Span, *, seen: bool, moving: bool, hidden: float) -> tuple[Span, Span]:
     """The span twice, with faults as the world draws them: visual ones if `seen`, of motion if `moving`.
 
-    Only kinds of `KINDS`, and only those that this span can show.
+    Only kinds that this span can show.
     """
-    spec = span.spec
-    inside = slice(span.start + 1, span.start + spec.frames)
-    still = fmean(span.clip.motion[inside]) * spec.frames / TICKS < LEAST_MOTION
-    plain = fmean(span.clip.detail[inside]) < LEAST_DETAIL
-    allowed = KINDS - ({"stutter"} if still else set()) - (_NEEDS_DETAIL if plain else set())
+    spec, allowed = span.spec, _allowed(span)
     while True:
         concealed = bool(rng.random() < (0.85 if moving else hidden))
         drawn = faults.of_motion(rng, concealed)
-        pair = faults.placed(rng, (spec, spec), drawn, twins=True, tints=False, concealed=concealed)
+        pair = faults.placed(rng, (spec, spec), drawn, twins=True, tints=True, concealed=concealed)
         kinds = {defect.kind for own in pair for defect in own}
         if (
             kinds <= allowed
@@ -187,6 +216,14 @@ def _faulty(rng: np.random.Generator, span: Span, *, seen: bool, moving: bool, h
             alike = not {*labels(points(pair[0], 0), points(pair[1], 0)).values()} - {0}
             other = _beside(rng, span) if alike else span  # the same fault twice is no pair of one picture
             return _with(span, pair[0]), _with(other, pair[1])
+
+
+def _allowed(span: Span) -> set[str]:
+    """The kinds of faults that can be seen in a span."""
+    inside = slice(span.start + 1, span.start + span.spec.frames)
+    still = fmean(span.clip.motion[inside]) * span.spec.frames / TICKS < LEAST_MOTION
+    plain = fmean(span.clip.detail[inside]) < LEAST_DETAIL
+    return {*VISUAL, *MOTION} - (_NEEDS_MOTION if still else set()) - (_NEEDS_DETAIL if plain else set())
 
 
 def _with(span: Span, defects: tuple[Defect, ...]) -> Span:
@@ -209,34 +246,48 @@ class FootageOpening:
     @contextmanager
     def __call__(self, profile: Profile) -> Generator[FrameStore]:
         """The frames at a profile's size, to be used in a `with` block. Raises VideoError."""
-        with open_clip(self.folder / self.spans[0].clip.path) as clip:
-            yield KeptFrames(
-                (self.spans[0].spec, self.spans[1].spec),
-                profile,
-                lambda number, times, size: _shown(clip, self.spans[number], times, size),
-            )
+        spec = self.spans[0].spec
+        pictures = kept(self.folder, self.spans[0].clip, (spec.width, spec.height))
+        yield KeptFrames(
+            (self.spans[0].spec, self.spans[1].spec),
+            profile,
+            lambda number, times, size: _shown(pictures, self.spans[number], times, size),
+        )
 
 
-def _shown(clip: Clip, span: Span, positions: Sequence[float], size: tuple[int, int]) -> list[Pixels]:
-    """Frames at times in ticks out of an open clip: decoded, with all faults put in, fitted to size."""
+def _shown(pictures: Pixels, span: Span, positions: Sequence[float], size: tuple[int, int]) -> list[Pixels]:
+    """Frames at times in ticks out of a clip's pictures: with all faults put in, fitted to size."""
     spec = span.spec
 
     def film(times: Sequence[float]) -> Pixels:
-        wanted = [span.source(time) for time in times]
-        shown = clip.frames(set(wanted), size=(spec.width, spec.height))
-        return np.stack([_finished(spec, t, shown[i]) for t, i in zip(times, wanted, strict=True)])
+        return np.stack([_finished(span, time, pictures) for time in times])
 
     fit = Picture(spec.width, spec.height, Turn(), "sdr", False).fit
     return [fit(np.ascontiguousarray(picture), size) for picture in filmed(spec, positions, film)]
 
 
 @torch.inference_mode()
-def _finished(spec: ClipSpec, position: float, picture: Pixels) -> Pixels:
-    """One picture with every fault but those of a real encoder and of time."""
-    tick = tick_of(position)
-    found = torch.from_numpy(picture.astype(np.float32) / 255).permute(2, 0, 1)[None]
-    for defect in spec.defects:
-        if defect.kind in VISUAL and defect.kind not in CODECS and defect.at(tick):
+def _finished(span: Span, position: float, pictures: Pixels) -> Pixels:
+    """One picture with every fault but those of a real encoder; held and reversed moments are in `Span.source`."""
+    spec, tick = span.spec, tick_of(position)
+    here = [defect for defect in spec.defects if defect.at(tick)]
+    found = _light(pictures[span.source(position)])
+    for defect in here:
+        if defect.kind == "ghosting":
+            late = content_time(spec, position) - strength(defect)
+            found = (1 - GHOST) * found + GHOST * _light(pictures[span.frame(late)])
+    if any(defect.kind in ("jitter", "warping") for defect in here):
+        x, y = places(spec, [tick], (spec.width, spec.height), "cpu")
+        unit = min(spec.width, spec.height)
+        grid = torch.stack(torch.broadcast_tensors(x * unit / spec.width, y * unit / spec.height), dim=-1)
+        found = F.grid_sample(found, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
+    for defect in here:
+        if defect.kind in VISUAL and defect.kind not in CODECS:
             found = spoil(defect, found, [position])
     bright = (found * light(spec, tick)).clamp(0, 1)
     return (bright[0].permute(1, 2, 0) * 255 + 0.5).to(torch.uint8).numpy()
+
+
+def _light(picture: Pixels) -> torch.Tensor:
+    """A picture as light in 0 to 1, (1, 3, height, width)."""
+    return torch.from_numpy(picture.astype(np.float32) / 255).permute(2, 0, 1)[None]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from train.world.values import Looks
@@ -85,7 +87,103 @@ _WHERE = (
     "in an old library",
     "during a festival",
 )
-_NOTHING = 0.04  # share of the captions that are empty
+_LIKE = (
+    "red",
+    "green",
+    "blue",
+    "yellow",
+    "white",
+    "purple",
+    "tiny",
+    "huge",
+    "wooden",
+    "broken",
+    "shiny",
+    "old",
+    "three",
+    "two",
+    "transparent",
+    "furry",
+    "rusty",
+    "glowing",
+    "striped",
+    "muddy",
+)
+_WHAT = (
+    "car",
+    "dress",
+    "umbrella",
+    "balloon",
+    "apple",
+    "bicycle",
+    "bird",
+    "boat",
+    "book",
+    "bottle",
+    "bus",
+    "butterfly",
+    "candle",
+    "chair",
+    "coin",
+    "cup of coffee",
+    "dragon",
+    "drone",
+    "elephant",
+    "fish tank",
+    "flower",
+    "guitar",
+    "hat",
+    "house",
+    "kite",
+    "lamp",
+    "leaf",
+    "mirror",
+    "mountain",
+    "piano",
+    "pizza",
+    "planet",
+    "river",
+    "ship",
+    "spoon",
+    "square in Rome",
+    "star of the show",
+    "circle of friends",
+    "love triangle",
+    "tree",
+    "window",
+    "wolf",
+)
+_HOW = (
+    "falls off a table and shatters",
+    "opens slowly while it rains outside",
+    "is held up to the camera",
+    "turns into smoke",
+    "spins on its own axis",
+    "drives left along the coast",
+    "floats up and out of the frame",
+    "moves down the hall to the right of a mirror",
+    "stands still, and the camera circles it",
+    "melts in the sun",
+    "is painted by hand, stroke by stroke",
+    "grows from a seed, time-lapse",
+    "is poured into a glass",
+    "explodes in slow motion",
+    "walks toward us, smiling",
+    "is washed by the waves, 4k, highly detailed",
+)
+_THEN = (
+    "",
+    "",
+    "",
+    " The camera pans left.",
+    " The camera zooms out to reveal a city.",
+    " Then everything stops.",
+    " Soft light, shallow depth of field.",
+    " No people.",
+    " A second person enters from the right.",
+    " Shot on film, 24 fps.",
+)
+_NOTHING = 0.06  # share of the captions that are empty
 
 
 def checked(rng: np.random.Generator, wanted: Looks) -> str:
@@ -99,6 +197,15 @@ def arbitrary(rng: np.random.Generator) -> str:
     """A caption of which the world's pictures show nothing, or none at all ("")."""
     if rng.random() < _NOTHING:
         return ""
-    style, who, does, where = (words[int(rng.integers(len(words)))] for words in (_STYLES, _WHO, _DOES, _WHERE))
-    text = f"{style}{who} {does} {where}."
-    return text[0].upper() + text[1:]
+    if rng.random() < 0.5:
+        style, who, does, where = _picked(rng, _STYLES, _WHO, _DOES, _WHERE)
+        text = f"{style}{who} {does} {where}."
+    else:
+        style, like, what, how = _picked(rng, _STYLES, _LIKE, _WHAT, _HOW)
+        text = f"{style}the {like} {what} {how}."
+    return text[0].upper() + text[1:] + _picked(rng, _THEN)[0]
+
+
+def _picked(rng: np.random.Generator, *lists: Sequence[str]) -> list[str]:
+    """One of each list."""
+    return [words[int(rng.integers(len(words)))] for words in lists]

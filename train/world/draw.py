@@ -53,13 +53,14 @@ RANGE = 10**9
 TEST_RANGE = 3
 """Seeds are in ranges of a billion; from this one on they show textures and photographs that no other does."""
 _STUFFS: tuple[Stuff, ...] = ("leaves", "leaves", "leaves", "paper", "photo", "photo", "photo", "clouds", "clouds")
-_STILL = 0.03
+_STILL, _TRIPOD = 0.03, 0.4
+"""Shares of the pairs in which nothing moves, and of those with subjects that the camera does not follow."""
 
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class Plan:
     """What both clips share: who may look at what, and how fast the camera goes."""
 
     seed: int
@@ -68,6 +69,7 @@ class _Plan:
 
     @property
     def family(self) -> int:
+        """Which range the seed is in."""
         return self.seed // RANGE
 
 
@@ -83,17 +85,18 @@ def scene(seed: int, *, hidden: float = 0.35) -> Scene:
 
 def _drawn(rng: np.random.Generator, seed: int, concealed: bool) -> Scene:
     still = not concealed and rng.random() < _STILL
-    plan = _Plan(seed, "still" if still else _pick(rng, ("fast", "fast", "slow")), bool(rng.random() < 0.6))
     wanted, caption, looks = _asked(rng, still)
     moving = () if still else of_motion(rng, concealed)
-    if concealed or moving:
-        plan = replace(plan, pace="fast")
+    paces = ("fast", "slow") if not concealed and not moving else ("fast",)
+    if still or (None not in looks and rng.random() < _TRIPOD):
+        paces = ("still",)
+    plan = Plan(seed, pick(rng, paces), bool(rng.random() < 0.6))
     clips = _clips(rng, plan, looks)
     tints = plan.twins and looks[0] == looks[1] and alignment(wanted, looks[0]) == 0
     a, b = placed(rng, clips, moving, twins=plan.twins, tints=tints, concealed=concealed)
     if plan.twins and _alike(a, b) and looks[0] == looks[1]:
         clips = (clips[0], _elsewhere(rng, clips[1]))
-    pair = (_with(clips[0], a), _with(clips[1], b))
+    pair = (with_defects(clips[0], a), with_defects(clips[1], b))
     found = Scene(seed, caption, wanted, pair, False)
     return replace(found, hidden=labels_of(found) != labels_at_first(found))
 
@@ -121,15 +124,15 @@ def _asked(rng: np.random.Generator, still: bool) -> tuple[Looks | None, str, tu
     """What the caption asks for, the caption, and how each clip's subject looks (None: it has none)."""
     if still:
         return None, arbitrary(rng), (None, None)
-    some = Looks(_pick(rng, tuple(COLOURS)), _pick(rng, FORMS), _pick(rng, tuple(DIRECTIONS)))
+    some = Looks(pick(rng, tuple(COLOURS)), pick(rng, FORMS), pick(rng, tuple(DIRECTIONS)))
     if rng.random() < 0.35:
-        shown = _pick(rng, ((None, None), (None, None), (some, some), (some, _other(rng, some, 2))))
+        shown = pick(rng, ((None, None), (None, None), (some, some), (some, _other(rng, some, 2))))
         return None, arbitrary(rng), shown
     caption = checked(rng, some)
     case = rng.random()
     if case < 0.33:
         return some, caption, (some, some)
-    wrong = _pick(rng, (1, 1, 1, 2, 2, 3))
+    wrong = pick(rng, (1, 1, 1, 2, 2, 3))
     if case < 0.45:
         same = _other(rng, some, wrong)
         return some, caption, (same, same)
@@ -141,33 +144,32 @@ def _other(rng: np.random.Generator, looks: Looks, wrong: int) -> Looks:
     """The looks with `wrong` of the three changed."""
     for name in rng.permutation(3)[:wrong]:
         if name == 0:
-            looks = replace(looks, colour=_pick(rng, tuple(c for c in COLOURS if c != looks.colour)))
+            looks = replace(looks, colour=pick(rng, tuple(c for c in COLOURS if c != looks.colour)))
         elif name == 1:
-            looks = replace(looks, form=_pick(rng, tuple(f for f in FORMS if f != looks.form)))
+            looks = replace(looks, form=pick(rng, tuple(f for f in FORMS if f != looks.form)))
         else:
-            looks = replace(looks, direction=_pick(rng, tuple(d for d in DIRECTIONS if d != looks.direction)))
+            looks = replace(looks, direction=pick(rng, tuple(d for d in DIRECTIONS if d != looks.direction)))
     return looks
 
 
-def _clips(
-    rng: np.random.Generator, plan: _Plan, looks: tuple[Looks | None, Looks | None]
-) -> tuple[ClipSpec, ClipSpec]:
+def _clips(rng: np.random.Generator, plan: Plan, looks: tuple[Looks | None, Looks | None]) -> tuple[ClipSpec, ClipSpec]:
     """Both clips without faults; twins share all but the subject."""
-    a = _clip(rng, plan, looks[0])
+    a = clip_of(rng, plan, looks[0])
     if not plan.twins:
         size = (a.width, a.height) if rng.random() < 0.8 else None
-        return a, _clip(rng, plan, looks[1], size=size)
+        return a, clip_of(rng, plan, looks[1], size=size)
     subject = _subject(rng, looks[1], (a.width, a.height))
     if looks[0] == looks[1]:
         subject = a.subject
     return a, replace(a, looks=looks[1], subject=subject, occluder=a.occluder if subject else None)
 
 
-def _clip(
-    rng: np.random.Generator, plan: _Plan, looks: Looks | None, *, size: tuple[int, int] | None = None
+def clip_of(
+    rng: np.random.Generator, plan: Plan, looks: Looks | None, *, size: tuple[int, int] | None = None
 ) -> ClipSpec:
-    width, height = size or _pick(rng, SIZES)
-    fps = _pick(rng, RATES)
+    """A clip without faults, its subject looking like that."""
+    width, height = size or pick(rng, SIZES)
+    fps = pick(rng, RATES)
     shortest = max(1.0, TICKS / fps)
     seconds = math.exp(_between(rng, math.log(shortest), math.log(LONGEST_SECONDS)))
     frames = min(max(TICKS, round(seconds * fps)), LONGEST_SECONDS * fps)
@@ -176,26 +178,26 @@ def _clip(
     return ClipSpec(width, height, fps, frames, _shots(rng, plan), looks, subject, occluder)
 
 
-def _shots(rng: np.random.Generator, plan: _Plan) -> tuple[Shot, ...]:
+def _shots(rng: np.random.Generator, plan: Plan) -> tuple[Shot, ...]:
     """One shot, sometimes two, rarely three. A cut comes early in its gap, before the gap's window."""
-    count = 0 if plan.pace == "still" else _pick(rng, (0,) * 74 + (1,) * 22 + (2,) * 4)
+    count = 0 if plan.pace == "still" else pick(rng, (0,) * 74 + (1,) * 22 + (2,) * 4)
     gaps = sorted(int(g) for g in rng.permutation(len(GAPS))[:count])
     starts = (0, *(GAPS[g][0] + int(rng.integers(1, 5)) for g in gaps))
     return tuple(Shot(start, _ground(rng, plan), _camera(rng, plan)) for start in starts)
 
 
-def _ground(rng: np.random.Generator, plan: _Plan) -> Ground:
-    stuff: Stuff = _pick(rng, _STUFFS)
+def _ground(rng: np.random.Generator, plan: Plan) -> Ground:
+    stuff: Stuff = pick(rng, _STUFFS)
     flip = bool(rng.random() < 0.5)
     gain = (_between(rng, 0.93, 1.07), _between(rng, 0.93, 1.07), _between(rng, 0.93, 1.07))
     if stuff == "photo":
-        return Ground(stuff, _pick(rng, photographs(test=plan.family >= TEST_RANGE)), flip, (0, 1, 2), gain)
+        return Ground(stuff, pick(rng, photographs(test=plan.family >= TEST_RANGE)), flip, (0, 1, 2), gain)
     kept = 1 if plan.family >= TEST_RANGE else 0
     r, g, b = (int(i) for i in rng.permutation(3))
     return Ground(stuff, str(kept * POOL + int(rng.integers(POOL))), flip, (r, g, b), gain)
 
 
-def _camera(rng: np.random.Generator, plan: _Plan) -> Camera:
+def _camera(rng: np.random.Generator, plan: Plan) -> Camera:
     centre = (_between(rng, 0.35, 0.65), _between(rng, 0.35, 0.65))
     if plan.pace == "still":
         return Camera(centre, _between(rng, 1.0, 1.6))
@@ -245,13 +247,14 @@ def _shifted(centre: tuple[float, float], dx: float, dy: float) -> tuple[float, 
     return centre[0] + dx, centre[1] + dy
 
 
-def _with(clip: ClipSpec, defects: tuple[Defect, ...]) -> ClipSpec:
+def with_defects(clip: ClipSpec, defects: tuple[Defect, ...]) -> ClipSpec:
     """The clip with its faults. One that is frozen throughout never comes to its later shots."""
     frozen = any(d.kind == "freeze" and not d.brief for d in defects)
     return replace(clip, defects=defects, shots=clip.shots[:1] if frozen else clip.shots)
 
 
-def _pick(rng: np.random.Generator, options: tuple[_T, ...]) -> _T:
+def pick(rng: np.random.Generator, options: tuple[_T, ...]) -> _T:
+    """One of the options."""
     return options[int(rng.integers(len(options)))]
 
 

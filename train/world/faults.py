@@ -8,33 +8,37 @@ from typing import TypeVar
 import numpy as np
 
 from train.world.defects import strength
-from train.world.values import GAPS, WINDOWS, ClipSpec, Defect, Level, Moving, Visual
+from train.world.values import GAPS, WINDOWS, ClipSpec, Defect, Lesson, Level, Moving, Visual
 
 _T = TypeVar("_T")
 
+# About as often as clips have them that come out of a generator or a phone.
 _VISUAL: dict[Visual, float] = {
-    "blur": 0.20,
+    "blur": 0.22,
     "noise": 0.18,
-    "blocks": 0.16,
-    "banding": 0.08,
-    "haze": 0.12,
+    "blocks": 0.10,
+    "banding": 0.06,
+    "haze": 0.08,
     "sharpening": 0.10,
     "colour": 0.06,
-    "h264": 0.06,
-    "h265": 0.04,
+    "h264": 0.12,
+    "h265": 0.08,
 }
 _MOVING: dict[Moving, float] = {
-    "stutter": 0.26,
+    "stutter": 0.22,
     "jitter": 0.20,
-    "flicker": 0.12,
-    "reversal": 0.12,
-    "freeze": 0.12,
-    "warping": 0.10,
-    "ghosting": 0.08,
+    "flicker": 0.18,
+    "reversal": 0.08,
+    "freeze": 0.10,
+    "warping": 0.12,
+    "ghosting": 0.10,
 }
 _AT_ONCE: dict[Moving, float] = {"ghosting": 0.5, "freeze": 0.25, "flicker": 0.25}
 _BY_LEVEL: tuple[Moving, ...] = ("stutter", "jitter", "flicker", "warping")
 _SOFT: frozenset[Visual] = frozenset({"blur", "banding", "sharpening"})
+_MOTION_SHOWS: frozenset[Moving] = frozenset({"stutter", "reversal", "freeze", "ghosting"})
+_SPARED: frozenset[Moving] = frozenset({"stutter", "jitter", "reversal", "warping"})
+_LEVELS: dict[Lesson, tuple[Level, ...]] = {"strong": (3,), "clear": (2, 3), "weak": (1, 2, 3)}
 _PATCH: frozenset[Visual] = frozenset({"blur", "noise", "blocks", "banding", "haze", "sharpening"})
 
 Moved = tuple[tuple[Defect, ...], tuple[Defect, ...]] | tuple[()]
@@ -58,6 +62,32 @@ def of_motion(rng: np.random.Generator, concealed: bool) -> Moved:
     fixed: dict[Moving, Level] = {"freeze": 2, "reversal": 3, "ghosting": _level(rng, (2, 3))}
     level = fixed.get(kind) or _level(rng, (1, 2, 2, 3, 3))
     return _one(rng, Defect(kind, level, spares=True, seed=_seed(rng)))
+
+
+def single(rng: np.random.Generator, clip: ClipSpec, lesson: Lesson) -> tuple[tuple[Defect, ...], tuple[Defect, ...]]:
+    """One fault in one of two clips that are otherwise this one; of the weakest lesson, at times in both.
+
+    Of a clip in which nothing moves a judge asks for no frames: there every frame has it.
+    """
+    level = _level(rng, _LEVELS[lesson])
+    easy = lesson == "strong" or clip.still
+    if rng.random() < 0.5:
+        if clip.still:
+            return _one(rng, Defect("flicker", level, seed=_seed(rng)))
+        kind = _weighed(rng, _MOVING)
+        while kind in _MOTION_SHOWS and not clip.moves:
+            kind = _weighed(rng, _MOVING)
+        spares = kind in _SPARED or bool(rng.random() < 0.5)
+        return _one(rng, _timed(rng, clip, Defect(kind, level, spares=spares, seed=_seed(rng))))
+    smooth = all(shot.ground.stuff == "clouds" for shot in clip.shots)
+    made = Defect(_kind(rng, tints=True, soft=smooth and level == 1), level, seed=_seed(rng))
+    if not easy and rng.random() < 0.2:
+        made = _burst(rng, clip, replace(made, level=max(level, 2)))
+    elif not easy and rng.random() < 0.2 and made.kind in _PATCH:
+        made = replace(made, level=max(level, 2), region=_region(rng))
+    elif lesson == "weak" and rng.random() < 0.2:
+        return _either(rng, (replace(made, level=1),), (replace(made, level=3, seed=_seed(rng)),))
+    return _one(rng, made)
 
 
 def placed(

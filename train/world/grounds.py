@@ -17,7 +17,7 @@ from PIL import Image
 from train.world.values import Stuff
 from vrt_lite.errors import UsageError
 
-POOL = 48
+POOL = 96
 """How many textures of each stuff there are in a family; a scene sees a piece of one, in colours of its own."""
 HEIGHT, WIDTH = 448, 640
 
@@ -124,7 +124,7 @@ def _hue(rng: np.random.Generator, base: float) -> NDArray[np.float32]:
 
 def _clouds(rng: np.random.Generator) -> NDArray[np.float32]:
     """A texture whose amplitude falls with frequency as a natural image's does, in correlated colours."""
-    power = rng.uniform(1.1, 1.4)
+    power = rng.uniform(1.1, 1.9)
     shared = _spectrum(rng, power)
     own = np.stack([_spectrum(rng, power) for _ in range(3)], axis=-1)
     return (_hue(rng, rng.uniform(0, 1)) * 0.5 + 0.25 + 0.17 * shared[..., None] + 0.05 * own).astype(np.float32)

@@ -22,7 +22,8 @@ from train.world.grounds import picture as picture_of
 from train.world.values import TICKS, ClipSpec, Shot, Stuff, Thing
 
 _UNIT = 70  # ground pixels to a half of the shorter side, at scale 1
-_GHOST = 0.45  # how much of a ghost shines through
+GHOST = 0.45
+"""How much of a ghost shines through."""
 _RIM = 0.045  # width of a thing's dark rim
 
 
@@ -52,7 +53,7 @@ def _finished(clip: ClipSpec, positions: Sequence[float], size: tuple[int, int],
         if defect.kind == "ghosting" and there:
             late = [times[i] - strength(defect) for i in there]
             ghost = _seen(clip, late, [ticks[i] for i in there], size, device)
-            pictures[there] = (1 - _GHOST) * pictures[there] + _GHOST * ghost
+            pictures[there] = (1 - GHOST) * pictures[there] + GHOST * ghost
         elif defect.kind in VISUAL and defect.kind not in CODECS and there:
             pictures[there] = spoil(defect, pictures[there], [positions[i] for i in there])
     lights = [light(clip, tick) for tick in ticks]
@@ -63,7 +64,7 @@ def _finished(clip: ClipSpec, positions: Sequence[float], size: tuple[int, int],
 
 def _seen(clip: ClipSpec, times: Sequence[float], ticks: Sequence[int], size: tuple[int, int], device: str) -> Tensor:
     """What the camera sees at moments of what was filmed; `ticks` say which throw and bend the picture has."""
-    x, y = _places(clip, ticks, size, device)
+    x, y = places(clip, ticks, size, device)
     pictures = torch.empty(len(times), 3, size[1], size[0], device=device)
     for number, shot in enumerate(clip.shots):
         following = clip.shots[number + 1].start if number + 1 < len(clip.shots) else math.inf
@@ -95,7 +96,7 @@ def _around(thing: Thing, times: Sequence[float], x: Tensor, y: Tensor, unit: fl
     return (slice(None) if thing.form == "bar" else spans[0]), spans[1]
 
 
-def _places(clip: ClipSpec, ticks: Sequence[int], size: tuple[int, int], device: str) -> tuple[Tensor, Tensor]:
+def places(clip: ClipSpec, ticks: Sequence[int], size: tuple[int, int], device: str) -> tuple[Tensor, Tensor]:
     """Where each pixel looks, (n, height or 1, width or 1), in halves of the shorter side."""
     width, height = size
     unit = min(size) / 2

@@ -27,6 +27,8 @@ Level = Literal[1, 2, 3]
 Visual = Literal["blur", "noise", "blocks", "banding", "haze", "sharpening", "colour", "h264", "h265"]
 Moving = Literal["stutter", "jitter", "flicker", "ghosting", "freeze", "reversal", "warping"]
 Stuff = Literal["leaves", "clouds", "paper", "photo"]
+Lesson = Literal["strong", "clear", "weak", "mixed"]
+"""What pairs are drawn: one strong fault on equal content, then weaker ones, then all that the world has."""
 
 Point = tuple[float, float]
 Rgb = tuple[float, float, float]
@@ -158,6 +160,12 @@ class ClipSpec:
         cuts = [shot.start for shot in self.shots[1:]]
         found = tuple(g for g, (low, high) in enumerate(GAPS) if any(low <= cut <= high for cut in cuts))
         return found or (1,)
+
+    @property
+    def moves(self) -> bool:
+        """Whether something moves in all of it: the camera or a subject. Footage without shots of its own does."""
+        panned = all(shot.camera.pan != (0.0, 0.0) or shot.camera.zoom for shot in self.shots)
+        return panned or self.subject is not None
 
     @property
     def still(self) -> bool:
