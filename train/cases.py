@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, overload
 
 from vrt_lite.interfaces import FrameStore
@@ -49,7 +49,7 @@ class Exchanged:
 
     def pixels(self, frames: Sequence[FrameRef]) -> list[NDArray[np.uint8]]:
         """As `vrt_lite.interfaces.FrameStore` has it."""
-        return self.frames.pixels([FrameRef(1 - frame.clip, frame.index) for frame in frames])
+        return self.frames.pixels([replace(frame, clip=1 - frame.clip) for frame in frames])
 
 
 Cases = Sequence[Case]
