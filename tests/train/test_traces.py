@@ -43,10 +43,10 @@ def test_a_replay_sees_through_the_window() -> None:
     visible, trial = replay(CASE, [_call(2, 3), _call(10), FINAL], PROFILE)
     assert [r.outcome for r in trial.rounds] == ["tool", "tool", "final"]
     assert len(visible) == 3
-    assert visible[1][-1].frames == (FrameRef(0, 1), FrameRef(0, 2))
+    assert visible[1][-1].frames == (FrameRef(0, 1, called=True), FrameRef(0, 2, called=True))
     assert visible[2][3].frames == ()
     assert Text(PROFILE.forgotten_text) in visible[2][3].parts
-    assert visible[2][-1].parts[1] == Image(FrameRef(1, 1))
+    assert visible[2][-1].parts[1] == Image(FrameRef(1, 1, called=True))
     assert visible[2][2].parts[0].text == _call(2, 3)
 
 
