@@ -15,6 +15,7 @@ from judgements import call, sure, with_odds
 from report.conftest import until
 from report.made import HOSTILE, clip_pair, hostile_reply, judged
 
+from vrt_lite.evaluation.figures import VERSION
 from vrt_lite.report import write_report
 from vrt_lite.runs.judged import Question
 from vrt_lite.runs.store import Run, Store
@@ -275,8 +276,9 @@ def test_a_ranking_of_hostile_names(tmp_path: Path, tabs: Callable[..., Any]) ->
 
 def test_ten_thousand_judgements_open(tmp_path: Path, tabs: Callable[..., Any]) -> None:
     json_ = judged(clip_pair(tmp_path), sure())
+    figures = {"version": VERSION, "any": [1, {"thing": "<b>"}]}
     with Store(tmp_path / "runs.sqlite") as store:
-        run = store.begin("many", kind="eval", about={"title": "Many", "figures": {"any": [1, {"thing": "<b>"}]}})
+        run = store.begin("many", kind="eval", about={"title": "Many", "figures": figures})
         store._database._connection.execute("PRAGMA synchronous = OFF")
         for number in range(10_000):
             run.add(Question(f"{number:064x}", f"{number + 1:064x}", f"Prompt {number}", "judge"), json_)
