@@ -91,7 +91,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_choice_of_projectors_stays(folder: Path) -> None:
     shutil.copy(folder / JUDGE.projector.name, folder / "mmproj-vrt-tiny-0-Q8_0.gguf")
-    files = with_projector(find(folder), lambda: Machine("A processor", 8, (), "an engine"))
+    files = with_projector(find(folder), lambda: Machine("A processor", 8, (), "an engine", "0123"))
     assert (files.text.name, files.projector.name) == ("x-Q8_0.gguf", JUDGE.projector.name)
     assert len(files.projectors) == 2
     assert files.choice
