@@ -15,8 +15,8 @@ from vrt_lite.errors import UsageError
 from vrt_lite.profile import Profile, check, preset
 from vrt_lite.protocol.prompt import Dimension, show_key
 
-_IN_PROFILE = ("workspace", "first_frames", "window", "rounds", "max_pixels", "tool_max_pixels")
 _COUNTS = ("workspace", "first_frames", "window", "rounds")
+_IN_PROFILE = (*_COUNTS, "max_pixels", "tool_max_pixels")
 _NO_VERDICT = ("both_orders", "cache", "gpu_layers", "threads", "preset", "dimensions", *_IN_PROFILE)
 """Settings that change no verdict of one order, or do it through the profile alone."""
 

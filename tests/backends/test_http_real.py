@@ -6,14 +6,12 @@ import json
 import socket
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import spelling_judge
+from started_server import wait_for
 
 from vrt_lite.api import Judge
 from vrt_lite.backends.settings import Remote
@@ -24,7 +22,6 @@ from vrt_lite.settings import Settings
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PAIR = (EXAMPLES / "a.mp4", EXAMPLES / "b.mp4")
 KEY = "a-key-for-this-test"
-PATIENCE_SECONDS = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -52,25 +49,11 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with (folder / "log").open("wb") as log:
         server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
     try:
-        wait_for(f"http://127.0.0.1:{port}/v1/models", server, folder / "log")
+        wait_for(f"http://127.0.0.1:{port}/v1/models", server, folder / "log", key=KEY)
         yield f"http://127.0.0.1:{port}/v1"
     finally:
         server.kill()
         server.wait()
-
-
-def wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {KEY}"})
-    until = time.monotonic() + PATIENCE_SECONDS
-    while True:
-        try:
-            with opener.open(request, timeout=5):
-                return
-        except (urllib.error.URLError, OSError):
-            assert server.poll() is None, log.read_text(errors="replace")[-2000:]
-            assert time.monotonic() < until, log.read_text(errors="replace")[-2000:]
-            time.sleep(0.1)
 
 
 @pytest.fixture(autouse=True)

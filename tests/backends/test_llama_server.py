@@ -9,14 +9,12 @@ import json
 import os
 import socket
 import subprocess
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import spelling_judge
+from started_server import wait_for
 
 from vrt_lite.api import Judge
 from vrt_lite.backends.settings import Remote
@@ -28,7 +26,6 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 PAIR = (EXAMPLES / "a.mp4", EXAMPLES / "b.mp4")
 PROGRAM = os.environ.get("VRT_LITE_LLAMA_SERVER", "")
 KEY = "a-key-for-this-test"
-PATIENCE_SECONDS = 120.0
 
 pytestmark = pytest.mark.skipif(not PROGRAM, reason="VRT_LITE_LLAMA_SERVER names no llama-server: make llama-server")
 
@@ -53,19 +50,6 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     finally:
         server.kill()
         server.wait()
-
-
-def wait_for(url: str, server: subprocess.Popen[bytes], log: Path) -> None:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    until = time.monotonic() + PATIENCE_SECONDS
-    while True:
-        try:
-            with opener.open(url, timeout=5):
-                return
-        except (urllib.error.URLError, OSError):
-            assert server.poll() is None, log.read_text(errors="replace")[-2000:]
-            assert time.monotonic() < until, log.read_text(errors="replace")[-2000:]
-            time.sleep(0.1)
 
 
 @pytest.fixture(autouse=True)
