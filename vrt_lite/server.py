@@ -48,7 +48,7 @@ class Server:
             return self._backend
 
     def connect(self, observe: Observe) -> None:
-        """Ask what the server serves, unless the model is named; `observe` is told if it has to be waited for."""
+        """Ask what the server serves, unless the model is named; `observe` gets an event while waiting for it."""
         if self._remote.served_model is None:
             self.open().connect(observe)
 

@@ -25,7 +25,7 @@ _NO_VERDICT = ("both_orders", "cache", "gpu_layers", "threads", "preset", "dimen
 class Settings:
     """How to judge. None means: the model's profile, or the engine, decides. Counts of frames are per video.
 
-    `dimensions` words dimensions anew, by key; a name that does not show its key gets it: "Sharpness (VQ)".
+    `dimensions` replaces wordings by key; a name that does not show its key gets it: "Sharpness (VQ)".
     `max_pixels` bounds all frames, unless `tool_max_pixels` bounds those that a tool call brings.
     `cache` keeps what was encoded on disk and finds it there again; it changes no verdict.
     """

@@ -127,7 +127,7 @@ def evaluate(
 def figures_of(run: Run) -> dict[str, Any]:
     """The figures that a run ended with; of a run that has not ended, those of what is judged by now.
 
-    Figures of an older shape are made anew.
+    Figures of an older version are computed again.
     """
     about: Mapping[str, Any] = run.about
     if (noted := about.get("figures")) and noted.get("version") == VERSION:

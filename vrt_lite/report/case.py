@@ -142,7 +142,7 @@ def _case(judgement: Json) -> Case:
     return Case(
         prompt=_text(judgement["prompt"] or ""),
         clips=(a, b),
-        # Joined anew, so that a file of an earlier version is told by the same rule.
+        # Joined again, so that a file of an earlier version follows the same rule.
         verdict=average(orders[0].verdict, orders[1].verdict) if len(orders) == 2 else verdict,
         orders=orders,
         disagreements=tuple(key for key in KEYS if key in judgement["disagreements"]),

@@ -1,7 +1,7 @@
 """What a server says went wrong: its fields, its whole message, and what kind of failure that is.
 
 Kinds follow from the HTTP status and the error's own fields first, and from words of the whole message last. What is
-shown of a message is another matter: `brief` leaves out what no reader wants.
+shown to users is separate: `brief` shortens a message for them.
 """
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ class Service:
                 raise
 
     def _take(self, exchange: Exchange, until: float, observe: Observe) -> Head | bytes | None:
-        # Nothing new was written, but a watcher may want to end it.
+        # Nothing new was written, but the observer may want to stop.
         silence = self.remote.silence_seconds
         try:
             return exchange.take(silence_seconds=silence, until=until, tick=lambda: observe(Wrote("")))

@@ -61,7 +61,7 @@ USUAL: Final = Worker()
 
 
 class Measurer:
-    """A bench in a process of its own, begun anew after the engine has ended it; a context manager."""
+    """A bench in a child process, which is started again after a crash; a context manager."""
 
     def __init__(self, files: ModelFiles, *, profile: Profile, budget_seconds: float, worker: Worker = USUAL) -> None:
         prompt, cells = profile.system_prompt + profile.user_prompt, profile.max_pixels // PIXELS_PER_TOKEN
