@@ -1,5 +1,6 @@
 # make demo   sets up .venv and judges the example pair with the bundled judge
 # make test   sets up .venv and runs the tests
+# make nightly  runs the tests that are marked nightly: long ones, and those that depend on timing
 # make check  format, lint, types, wheel, demo, tests
 # make parity sets up .venv/parity, with torch, and holds the golden files to the reference
 # make train  adds what training needs to .venv/parity and runs the tests of train/; CI runs all three (.ci/run)
@@ -30,7 +31,7 @@ VLLM_RUN := $(VLLM_ENV)/$(SCRIPTS)/python -m
 VLLM_FILES := tests/backends/vllm_environment
 LLAMA_SERVER := $(VENV)/llama-server
 
-.PHONY: demo test lint wheel parity train floors check clean llama-server vllm
+.PHONY: demo test nightly lint wheel parity train floors check clean llama-server vllm
 .NOTPARALLEL:
 
 demo: $(VENV)/run.stamp
@@ -38,6 +39,9 @@ demo: $(VENV)/run.stamp
 
 test: $(VENV)/test.stamp
 	$(RUN) pytest
+
+nightly: $(VENV)/test.stamp
+	$(RUN) pytest -m nightly
 
 lint: $(VENV)/lint.stamp
 	$(RUN) ruff format --check .
@@ -70,7 +74,7 @@ llama-server: export PATH := $(abspath $(BIN)):$(PATH)
 llama-server: $(VENV)/test.stamp
 	@$(RUN) pip install --quiet --disable-pip-version-check cmake ninja
 	$(BIN)/python tests/build_llama_server.py $(LLAMA_SERVER)
-	$(RUN) pytest tests/backends/test_llama_server.py
+	$(RUN) pytest tests/backends/test_http_real.py -k llama-server
 
 # vLLM warns of much; those are not ours to fail on.
 vllm: export OMP_NUM_THREADS := 1

@@ -1,4 +1,4 @@
-"""What judging costs, beside what others take for the same: random weights of the published shapes, real videos.
+"""Measures what judging costs, beside other ways to do the same: random weights of the published shapes, real videos.
 
 Every measuring verb prints a table and writes the figures, with the machine they were taken on, to --json FILE.
 """
@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 import click
 import psutil
 
-from bench import checkpoint
-from bench.memory import memory
+from bench import random_checkpoint
+from bench.peak_memory import memory
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 FOLDER = click.Path(path_type=Path, file_okay=False)
 FILE = click.Path(path_type=Path, dir_okay=False)
-SHAPE = click.Choice(sorted(checkpoint.SHAPES))
+SHAPE = click.Choice(sorted(random_checkpoint.SHAPES))
 LEAST_PIXELS = 16 * 784  # the stock handler enlarges what is much smaller
 
 
@@ -51,16 +51,16 @@ def _cpus() -> list[int]:
     return process.cpu_affinity() if hasattr(process, "cpu_affinity") else list(range(psutil.cpu_count() or 1))
 
 
-def _shape(name: str, layers: int | None, vision_layers: int | None) -> checkpoint.Shape:
+def _shape(name: str, layers: int | None, vision_layers: int | None) -> random_checkpoint.CheckpointShape:
     try:
-        return checkpoint.cut(checkpoint.SHAPES[name], layers=layers, vision_layers=vision_layers)
+        return random_checkpoint.cut(random_checkpoint.SHAPES[name], layers=layers, vision_layers=vision_layers)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
 
 
 @click.group(help=__doc__)
 def cli() -> None:
-    """Nothing is shared between the verbs."""
+    """The group of verbs. They share nothing."""
 
 
 @cli.command("model")
@@ -73,14 +73,14 @@ def write_model(
     shape: str, folder: Path, text_type: str, projector_type: str, layers: int | None, vision_layers: int | None
 ) -> None:
     """Write a GGUF pair of random weights."""
-    from bench.pair import write_pair  # noqa: PLC0415
+    from bench.random_pair import write_pair  # noqa: PLC0415
 
-    began = time.perf_counter()
+    start = time.perf_counter()
     name = f"random-{shape}" + (f"-{layers}-layers" if layers else "")
-    wanted = _shape(shape, layers, vision_layers)
-    files = write_pair(folder, name, wanted, text_type=text_type, projector_type=projector_type)
+    model_shape = _shape(shape, layers, vision_layers)
+    files = write_pair(folder, name, model_shape, text_type=text_type, projector_type=projector_type)
     size = sum(file.stat().st_size for file in files)
-    click.echo(f"{', '.join(file.name for file in files)}: {size / 1e9:.2f} GB in {time.perf_counter() - began:.0f} s")
+    click.echo(f"{', '.join(file.name for file in files)}: {size / 1e9:.2f} GB in {time.perf_counter() - start:.0f} s")
 
 
 @cli.command("checkpoint")
@@ -89,9 +89,9 @@ def write_model(
 @_cut_options
 def write_checkpoint(shape: str, folder: Path, layers: int | None, vision_layers: int | None) -> None:
     """Write a checkpoint of random weights (BF16 safetensors)."""
-    began = time.perf_counter()
-    size = checkpoint.write(folder, _shape(shape, layers, vision_layers))
-    click.echo(f"{size / 1e9:.1f} GB in {time.perf_counter() - began:.0f} s")
+    start = time.perf_counter()
+    size = random_checkpoint.write(folder, _shape(shape, layers, vision_layers))
+    click.echo(f"{size / 1e9:.1f} GB in {time.perf_counter() - start:.0f} s")
 
 
 @cli.command("clip")
@@ -102,9 +102,9 @@ def write_clip(file: Path, minutes: float, size: tuple[int, int]) -> None:
     """Write a long H.264 video with a keyframe every two seconds."""
     from bench.longclip import write_long_clip  # noqa: PLC0415
 
-    began = time.perf_counter()
+    start = time.perf_counter()
     frames = write_long_clip(file, seconds=60 * minutes, size=size)
-    click.echo(f"{frames} frames, {file.stat().st_size / 1e6:.0f} MB in {time.perf_counter() - began:.0f} s")
+    click.echo(f"{frames} frames, {file.stat().st_size / 1e6:.0f} MB in {time.perf_counter() - start:.0f} s")
 
 
 @cli.command("verdict")
@@ -116,11 +116,11 @@ def write_clip(file: Path, minutes: float, size: tuple[int, int]) -> None:
 @click.option("--dtype", type=click.Choice(["bfloat16", "float32"]), default="bfloat16", help="For transformers.")
 def measure_verdict(sides: str, rounds: tuple[int, ...], repeat: int, report_file: Path | None, **common: Any) -> None:
     """Verdicts of two and of three rounds, against the stock handler and transformers."""
-    from bench.compare import verdict  # noqa: PLC0415
+    from bench.judging_cost import verdict  # noqa: PLC0415
     from bench.side import SIDES  # noqa: PLC0415
 
-    asked = _sides(sides, SIDES)
-    verdict(_job(**common), asked, rounds=rounds, repeat=repeat).tell(report_file)
+    chosen = _sides(sides, SIDES)
+    verdict(_job(**common), chosen, rounds=rounds, repeat=repeat).print_and_save(report_file)
 
 
 @cli.command("rank")
@@ -133,10 +133,10 @@ def measure_rank(
     clips: int, rounds: int, sample: int | None, order: str, report_file: Path | None, **common: Any
 ) -> None:
     """Clips judged in all ordered pairs: thirty judgements of six clips."""
-    from bench.compare import rank  # noqa: PLC0415
+    from bench.judging_cost import rank  # noqa: PLC0415
 
-    asked = _sides(order, ("ours", "stock"))
-    rank(_job(**common), clips=clips, rounds=rounds, sample=sample, order=asked).tell(report_file)
+    chosen = _sides(order, ("ours", "stock"))
+    rank(_job(**common), clips=clips, rounds=rounds, sample=sample, order=chosen).print_and_save(report_file)
 
 
 @cli.command("gpu")
@@ -146,7 +146,7 @@ def measure_gpu(report_file: Path | None, cpu: bool, **common: Any) -> None:
     """The same verdicts on a GPU as on the CPU; needs llama-cpp-python built with a GPU back end."""
     from bench.gpu import measure  # noqa: PLC0415
 
-    measure(_job(**common), cpu=cpu).tell(report_file)
+    measure(_job(**common), cpu=cpu).print_and_save(report_file)
 
 
 @cli.command("video")
@@ -155,9 +155,9 @@ def measure_gpu(report_file: Path | None, cpu: bool, **common: Any) -> None:
 @_json_option
 def measure_video(file: Path, frames: int, report_file: Path | None) -> None:
     """A few frames out of a long video, against other readers."""
-    from bench.video import measure  # noqa: PLC0415
+    from bench.frame_reading import measure  # noqa: PLC0415
 
-    measure(file, frames=frames).tell(report_file)
+    measure(file, frames=frames).print_and_save(report_file)
 
 
 @cli.command("overhead")
@@ -169,7 +169,7 @@ def measure_overhead(repeat: int, threads: int | None, profiled: bool, report_fi
     """The share of `compare` outside vision, prefill and writing, with the bundled judge."""
     from bench.overhead import measure  # noqa: PLC0415
 
-    measure(repeat=repeat, threads=threads, profiled=profiled).tell(report_file)
+    measure(repeat=repeat, threads=threads, profiled=profiled).print_and_save(report_file)
 
 
 @cli.command("export")
@@ -179,9 +179,9 @@ def measure_overhead(repeat: int, threads: int | None, profiled: bool, report_fi
 @_json_option
 def measure_export(source: Path, out: Path, kind: str, report_file: Path | None) -> None:
     """Export a checkpoint, against a plain copy of its files."""
-    from bench.exporting import measure  # noqa: PLC0415
+    from bench.export_cost import measure  # noqa: PLC0415
 
-    measure(source, out, kind).tell(report_file)
+    measure(source, out, kind).print_and_save(report_file)
 
 
 @cli.command("plot")
@@ -189,16 +189,16 @@ def measure_export(source: Path, out: Path, kind: str, report_file: Path | None)
 @click.option("-o", "--out", type=FILE, required=True)
 def draw_plot(reports: tuple[Path, ...], out: Path) -> None:
     """Draw the headline figures of reports as one chart (PNG)."""
-    from bench.plot import draw  # noqa: PLC0415
+    from bench.cost_chart import draw  # noqa: PLC0415
 
     draw(reports, out)
 
 
 def _sides(given: str, known: Sequence[str]) -> list[str]:
-    asked = given.split(",")
-    if unknown := [side for side in asked if side not in known]:
+    chosen = given.split(",")
+    if unknown := [side for side in chosen if side not in known]:
         raise click.UsageError(f"side {unknown[0]!r} is unknown; known are {', '.join(known)}")
-    return asked
+    return chosen
 
 
 def _job(
@@ -213,7 +213,7 @@ def _job(
 ) -> Any:
     from bench.side import Job  # noqa: PLC0415
     from vrt_lite.errors import VrtError  # noqa: PLC0415
-    from vrt_lite.models.files import find  # noqa: PLC0415
+    from vrt_lite.models import find  # noqa: PLC0415
 
     try:
         files = find(model)
@@ -234,7 +234,7 @@ def _job(
 
 
 def _setting(given: str) -> tuple[str, Any]:
-    from vrt_lite.backends.settings import EngineSettings  # noqa: PLC0415
+    from vrt_lite.machine import EngineSettings  # noqa: PLC0415
 
     name, _, value = given.partition("=")
     known = [f.name for f in fields(EngineSettings)]

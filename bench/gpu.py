@@ -1,8 +1,8 @@
-"""The GPU case: the same verdicts as on the CPU, what they cost, and the memory they take on the card.
+"""Measures verdicts on a GPU: whether they equal those of the CPU, their time, and the memory they take on the card.
 
-Everything is on the GPU: all layers and the projector. The bundled judge must say the same on both; the large model,
-whose words are given, must give its digits the same odds but for rounding. Knows `nvidia-smi` for memory, and says so
-where there is none.
+All layers and the projector are on the GPU. The bundled judge must write the same on both. The large model writes given
+replies, and must give its digits the same probabilities up to rounding. GPU memory is read with `nvidia-smi`; where
+that is missing, a note says so.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any
 
 import click
 
-from bench.compare import read_ahead
-from bench.report import Figure, Report
+from bench.judging_cost import read_ahead
+from bench.measurements import Figure, Report
 from bench.side import STAGES, Job, frame_size, run
 
 NO_GPU = (
@@ -33,7 +33,7 @@ _EVERY_SECONDS = 0.1
 
 
 class CardMemory:
-    """The most memory that was in use on all cards together while it was open, over what was before; a context manager.
+    """A context manager that measures the largest increase of the memory in use on all cards.
 
     `peak_bytes` is None where nvidia-smi is missing or gives no number.
     """
@@ -63,7 +63,7 @@ class CardMemory:
 
 
 def measure(job: Job, *, cpu: bool) -> Report:
-    """Verdicts of two and three rounds on the GPU, and, with `cpu`, on the CPU in the same run."""
+    """Measure verdicts of two and three rounds on the GPU and, with `cpu`, on the CPU in the same run."""
     if not has_gpu():
         raise click.ClickException(NO_GPU)
     read_ahead([job.text, job.projector])
@@ -71,11 +71,11 @@ def measure(job: Job, *, cpu: bool) -> Report:
     notes = [f"card: {_card_name()}", *(_bundled_agrees() if cpu else ())]
     detail: dict[str, Any] = {}
     for rounds in _ROUNDS:
-        asked = replace(job, plan=((0, 1, rounds), (2, 3, rounds)), gpu_layers=ALL_LAYERS)
+        on_gpu = replace(job, plan=((0, 1, rounds), (2, 3, rounds)), gpu_layers=ALL_LAYERS)
         with CardMemory() as memory:
-            found = {"gpu": run(asked)}
+            found = {"gpu": run(on_gpu)}
         if cpu:
-            found["cpu"] = run(replace(asked, gpu_layers=0), environment=HIDDEN)
+            found["cpu"] = run(replace(on_gpu, gpu_layers=0), environment=HIDDEN)
         # The second verdict of two: the first also pays for loading kernels.
         last = {side: result["judgements"][1] for side, result in found.items()}
         figures += [
@@ -84,7 +84,7 @@ def measure(job: Job, *, cpu: bool) -> Report:
         ]
         if memory.peak_bytes is not None:
             figures.append(Figure(f"{rounds} rounds, peak GPU memory", "GB", {"gpu": memory.peak_bytes / 1e9}))
-        notes += [f"{rounds} rounds: {line}" for line in _told(found, memory)]
+        notes += [f"{rounds} rounds: {line}" for line in _describe_costs(found, memory)]
         detail[f"{rounds} rounds"] = found
     width, height = frame_size(job.max_pixels)
     title = f"On a GPU: {Path(job.text).stem}, frames of {width}x{height}"
@@ -98,7 +98,7 @@ def has_gpu() -> bool:
     return bool(engine.llama_supports_gpu_offload())
 
 
-def _told(found: dict[str, dict[str, Any]], memory: CardMemory) -> Iterator[str]:
+def _describe_costs(found: dict[str, dict[str, Any]], memory: CardMemory) -> Iterator[str]:
     one = found["gpu"]["judgements"][1]
     if one["prefill"] and one["generate"]:
         read, wrote = one["tokens_prefilled"] / one["prefill"], one["tokens_generated"] / one["generate"]
@@ -116,7 +116,7 @@ def _told(found: dict[str, dict[str, Any]], memory: CardMemory) -> Iterator[str]
 
 
 def _bundled_agrees() -> Iterator[str]:
-    """Whether the bundled judge gives the example pair the same verdict, and writes the same, on both."""
+    """Check whether the bundled judge writes the same and gives the same verdict on GPU and CPU. Yields notes."""
     from bench.overhead import EXAMPLE_JUDGE, EXAMPLE_PAIR, EXAMPLE_PROMPT  # noqa: PLC0415
     from vrt_lite.api import compare  # noqa: PLC0415
     from vrt_lite.settings import Settings  # noqa: PLC0415
@@ -128,7 +128,7 @@ def _bundled_agrees() -> Iterator[str]:
         for layers in (ALL_LAYERS, 0)
     )
     winners = [{k: p.winner for k, p in j.verdict.preferences.items()} for j in (on_gpu, on_cpu)]
-    texts = [[r.reply.text for order in j.orders for r in order.rounds] for j in (on_gpu, on_cpu)]
+    texts = [[r.text for order in j.orders for r in order.rounds] for j in (on_gpu, on_cpu)]
     yield f"bundled judge: {'the same verdict' if winners[0] == winners[1] else 'ANOTHER VERDICT'} as on the CPU"
     yield f"bundled judge: {'the same text' if texts[0] == texts[1] else 'another text'} as on the CPU"
 

@@ -1,4 +1,4 @@
-"""Writes a long video quickly: a short stretch is encoded once, and its packets are repeated to the end."""
+"""Writes a long video quickly: a short part is encoded once, and its packets are repeated to the end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OPTIONS = {"preset": "veryfast", "crf": "23", "bf": "2", "x264-params": "open-g
 
 
 def write_long_clip(path: Path, *, seconds: float, size: tuple[int, int]) -> int:
-    """An H.264 file of this length and size at 30 frames a second, a keyframe every two seconds; its frames."""
+    """Write an H.264 file at 30 frames a second with a key frame every two seconds. Returns the number of frames."""
     stretch = _stretch(size)
     total = round(seconds * FPS)
     written = 0
@@ -45,7 +45,7 @@ def write_long_clip(path: Path, *, seconds: float, size: tuple[int, int]) -> int
 
 
 def _stretch(size: tuple[int, int]) -> bytes:
-    """The stretch as an MP4 file."""
+    """Encode the part as an MP4 file."""
     width, height = size
     background = _background(size)
     buffer = io.BytesIO()
@@ -62,7 +62,7 @@ def _stretch(size: tuple[int, int]) -> bytes:
 
 
 def _background(size: tuple[int, int]) -> Rgb:
-    """Soft colours with some grain, which costs a decoder what a real picture does."""
+    """Draw soft colours with some grain, whose decoding costs as much as that of a real picture."""
     random = np.random.default_rng(0)
     soft = Image.fromarray(random.integers(40, 215, (9, 16, 3), np.uint8)).resize(size, Image.Resampling.BICUBIC)
     grain = random.integers(-6, 7, (size[1], size[0], 1))
@@ -70,7 +70,7 @@ def _background(size: tuple[int, int]) -> Rgb:
 
 
 def _write_number(shown: Rgb, number: int) -> None:
-    """Eight bits in black and white over the lower half: two neighbours can never be taken for one another."""
+    """Draw a number as eight bits in black and white, so that neighbouring frames differ clearly."""
     height, width, _ = shown.shape
     for bit in range(8):
         cells = slice(bit * width // 8, (bit + 1) * width // 8)

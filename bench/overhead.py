@@ -1,6 +1,6 @@
-"""What `compare` spends outside vision, prefill and writing once the model is loaded, with the bundled judge.
+"""Measures the time of `compare` outside vision, prefill and generation, after the bundled judge is loaded.
 
-The bundled judge is the hard case: its whole judgement takes about a second, so that everything else shows.
+The bundled judge is the hard case: a judgement takes about a second, so any other time is a large share.
 """
 
 from __future__ import annotations
@@ -8,16 +8,17 @@ from __future__ import annotations
 import cProfile
 import io
 import pstats
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 
-from bench.report import Figure, Report
+from bench.measurements import Figure, Report
 from bench.side import STAGES
 from vrt_lite.api import Judge
 from vrt_lite.backends import open_backend
-from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.interfaces import ignore
-from vrt_lite.models.files import find
+from vrt_lite.machine import EngineSettings
+from vrt_lite.models import find
 from vrt_lite.settings import Settings
 
 MOST_SHARE = 0.10
@@ -29,7 +30,7 @@ _FUNCTIONS = 25
 
 
 def measure(*, repeat: int, threads: int | None, profiled: bool) -> Report:
-    """Compare the example pair again and again, the engine's memory of it wiped each time; medians."""
+    """Compare the example pair several times, each time with an empty cache. Returns medians."""
     files = find(EXAMPLE_JUDGE)
     settings = Settings(cache=False)
     profile, engine = settings.applied_to(files.profile), EngineSettings(threads=threads)
@@ -42,7 +43,7 @@ def measure(*, repeat: int, threads: int | None, profiled: bool) -> Report:
         for _ in range(repeat + 1):
             backend.reset()
             judgement = judge.compare(*EXAMPLE_PAIR, prompt=EXAMPLE_PROMPT)
-            runs.append({**judgement.seconds, "whole": judgement.total_seconds})
+            runs.append({**asdict(judgement.timings), "whole": judgement.timings.total})
         if profiled:
             backend.reset()
             listing = _listing(judge)
@@ -69,9 +70,10 @@ def measure(*, repeat: int, threads: int | None, profiled: bool) -> Report:
 
 
 def _listing(judge: Judge) -> str:
-    """Where a comparison spends its time, by function, the longest first; what runs in other threads is not in it."""
+    """Profile a comparison by function, the slowest first. Other threads are not included."""
     profile = cProfile.Profile()
-    profile.runcall(judge._compare, *EXAMPLE_PAIR, EXAMPLE_PROMPT, None, None, ignore)
+    a, b = map(Path, EXAMPLE_PAIR)
+    profile.runcall(judge._compare, a, b, EXAMPLE_PROMPT, None, ignore, None)
     out = io.StringIO()
     pstats.Stats(profile, stream=out).strip_dirs().sort_stats("cumulative").print_stats(_FUNCTIONS)
     return out.getvalue().strip()

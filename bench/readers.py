@@ -1,7 +1,7 @@
-"""One way to take frames out of a video, in a process of its own: `python -m bench.readers NAME FILE OUT INDEX…`.
+"""Reads frames of a video with one reader, in its own process: `python -m bench.readers NAME FILE OUT INDEX…`.
 
-Each way gives frames by number, resized alike to what a judge is shown; OUT is a NumPy file of them. Seconds are from
-opening the file to the last resized frame. Refuses to know which way is better.
+Each way returns frames by number, resized to the size that a judge is shown; OUT is a NumPy file of them. The time runs
+from opening the file to the last resized frame.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from bench.report import peak_resident_bytes
+from bench.measurements import peak_resident_bytes
 from bench.side import frame_size
 from vrt_lite.profile import default_profile
 
 Frames = list[NDArray[np.uint8]]
 
 
-def ours(file: Path, indices: Sequence[int]) -> Frames:
-    """This project's reader, with every check that it makes of a file."""
+def vrt_lite_reader(file: Path, indices: Sequence[int]) -> Frames:
+    """Read frames with vrt-lite's reader, including all its checks of a file."""
     from vrt_lite.video import open_clip  # noqa: PLC0415
 
     with open_clip(file) as clip:
@@ -33,20 +33,20 @@ def ours(file: Path, indices: Sequence[int]) -> Frames:
 
 
 def pyav_all(file: Path, indices: Sequence[int]) -> Frames:
-    """PyAV, every frame decoded: the usual loop."""
+    """Read frames with PyAV: the usual loop, which decodes every frame."""
     import av  # noqa: PLC0415
 
-    wanted, found = set(indices), {}
+    numbers, found = set(indices), {}
     with av.open(file) as container:
         container.streams.video[0].thread_type = "AUTO"
         for i, frame in enumerate(container.decode(video=0)):
-            if i in wanted:
+            if i in numbers:
                 found[i] = resized(np.asarray(frame.to_ndarray(format="rgb24"), np.uint8))
     return [found[index] for index in indices]
 
 
 def opencv(file: Path, indices: Sequence[int]) -> Frames:
-    """OpenCV, a seek to each frame."""
+    """Read frames with OpenCV: a seek to each frame."""
     import cv2  # noqa: PLC0415  # pyright: ignore[reportMissingImports]
 
     capture, found = cv2.VideoCapture(str(file)), []
@@ -61,14 +61,14 @@ def opencv(file: Path, indices: Sequence[int]) -> Frames:
 
 
 def decord(file: Path, indices: Sequence[int]) -> Frames:
-    """decord, all frames in one request, as the Qwen-VL utilities ask it."""
+    """Read frames with decord: all frames in one request, as in the Qwen-VL utilities."""
     from decord import VideoReader  # noqa: PLC0415  # pyright: ignore[reportMissingImports]
 
     return [resized(frame) for frame in VideoReader(str(file)).get_batch(list(indices)).asnumpy()]
 
 
 def torchcodec(file: Path, indices: Sequence[int]) -> Frames:
-    """torchcodec, all frames in one request, its exact seek mode."""
+    """Read frames with torchcodec: all frames in one request, in its exact seek mode."""
     from torchcodec.decoders import VideoDecoder  # noqa: PLC0415  # pyright: ignore[reportMissingImports]
 
     batch = VideoDecoder(str(file), dimension_order="NHWC").get_frames_at(list(indices)).data
@@ -76,26 +76,26 @@ def torchcodec(file: Path, indices: Sequence[int]) -> Frames:
 
 
 READERS: dict[str, tuple[str, Callable[[Path, Sequence[int]], Frames]]] = {
-    "ours": ("av", ours),
+    "ours": ("av", vrt_lite_reader),
     "pyav, all": ("av", pyav_all),
     "opencv": ("cv2", opencv),
     "decord": ("decord", decord),
     "torchcodec": ("torchcodec", torchcodec),
 }
-"""By name: the module it needs, and the way."""
+"""The readers by name: the module that a reader needs, and its function."""
 
 
 def resized(frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """One bicubic resize to the size that a judge is shown."""
+    """Resize a frame to the size that a judge sees (bicubic)."""
     size = frame_size(default_profile().max_pixels)
     return np.asarray(Image.fromarray(frame).resize(size, Image.Resampling.BICUBIC))
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Read, write the frames, print what it cost."""
+    """Read the frames, write them, and print the cost."""
     name, file, out, *indices = arguments
     module, read = READERS[name]
-    __import__(module)  # loading a library is no part of reading a file
+    __import__(module)  # loading the library is not timed
     began = time.perf_counter()
     frames = read(Path(file), [int(index) for index in indices])
     seconds = time.perf_counter() - began

@@ -1,7 +1,6 @@
-"""Pictures to judge: any number of clips, drawn, at the size that a real clip would be shown in.
+"""Draws pictures to judge: any number of clips, at the size at which a real clip is shown.
 
-A frame store as `vrt_lite.interfaces` wants it. Knows no file and no decoder, whose cost is measured
-elsewhere.
+It is a frame store as in `vrt_lite.interfaces`, without files and decoders: their cost is measured elsewhere.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from vrt_lite.protocol.frames import FrameRef
+from vrt_lite.protocol.messages import FrameRef
 
 Pixels = NDArray[np.uint8]
 
 
 @functools.cache
 def picture(clip: int, index: int, size: tuple[int, int]) -> Pixels:
-    """Frame `index` of a clip, RGB (height, width, 3) of `size` = (width, height): no two are alike."""
+    """Draw frame `index` of a clip, RGB (height, width, 3) of `size` = (width, height). All frames differ."""
     width, height = size
     y, x = np.mgrid[:height, :width].astype(np.float32)
     hue = np.array([0.3, 1.1, 1.9], np.float32) + 0.7 * clip
@@ -40,5 +39,5 @@ class Scenes:
     size: tuple[int, int]
 
     def pixels(self, frames: Sequence[FrameRef]) -> list[Pixels]:
-        """RGB arrays, one a frame in the order asked."""
+        """Return an RGB array for each frame, in the order of `frames`."""
         return [picture(self.clips[frame.clip], frame.index, self.size) for frame in frames]

@@ -1,6 +1,6 @@
-"""One side of a comparison in a process of its own: `python -m bench.side`, a job in on stdin, what it cost out.
+"""Runs one side of a comparison: `python -m bench.side` reads a job from standard input and prints its cost.
 
-A process of its own, so that peak memory is that side's alone and nothing one side computed helps the other.
+Each side has its own process. So the peak memory is of one side alone, and a side cannot use the other's results.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Any, Protocol
 
 import click
 
-from bench import words
-from bench.report import peak_resident_bytes
+from bench import reply_texts
+from bench.measurements import peak_resident_bytes
 from bench.scenes import Scenes
-from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.interfaces import Backend, Sampling
 from vrt_lite.judge import Pair, Trial, judge
+from vrt_lite.machine import EngineSettings
 from vrt_lite.profile import Profile, default_profile
 
 SIDES = ("ours", "stock", "transformers")
@@ -36,9 +36,9 @@ _ROOT = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What one process does. `plan` lists judgements: the two clips' numbers, and the rounds.
+    """The work of one process. `plan` lists judgements: the numbers of the two clips, and the number of rounds.
 
-    `engine` are settings of ours by name, where they are not to be the defaults.
+    `engine` has the settings of vrt-lite's engine that differ from the defaults, by name.
     """
 
     side: str
@@ -55,25 +55,25 @@ class Job:
 
 
 class Side(Backend, Protocol):
-    """A back end that writes what it was told to."""
+    """A back end that writes given texts."""
 
     whole_seconds: float
 
-    def say(self, texts: Sequence[str]) -> None: ...  # noqa: D102
+    def set_replies(self, texts: Sequence[str]) -> None: ...  # noqa: D102
 
 
 def profile_for(max_pixels: int) -> Profile:
-    """VR-Thinker's own profile at a pixel budget."""
+    """Return VR-Thinker's profile with this maximum of pixels."""
     return default_profile().with_max_pixels(max_pixels)
 
 
 def frame_size(max_pixels: int) -> tuple[int, int]:
-    """(width, height) of a 720p frame as shown."""
+    """Return (width, height) at which a 720p frame is shown."""
     return profile_for(max_pixels).frame_size(*SOURCE_SIZE, called=False)
 
 
 def run(job: Job, *, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Do a job in a process of its own; what it cost. A side that fails ends the whole run with its reason."""
+    """Run a job in its own process. Returns its cost. If the side fails, the whole run ends with the reason."""
     child = subprocess.run(
         [sys.executable, "-m", "bench.side"],
         input=json.dumps(asdict(job)),
@@ -91,34 +91,34 @@ def run(job: Job, *, environment: Mapping[str, str] | None = None) -> dict[str, 
 
 
 def open_side(job: Job) -> AbstractContextManager[Side]:
-    """The side's back end, loaded. Imports no other side's libraries."""
+    """Load the back end of a side. The libraries of the other sides are not imported."""
     text, projector, profile = Path(job.text), Path(job.projector), profile_for(job.max_pixels)
     if job.side == "ours":
-        from bench.ours import Ours  # noqa: PLC0415
+        from bench.vrt_lite_side import VrtLiteSide  # noqa: PLC0415
 
         settings = EngineSettings(**{"threads": job.threads, "gpu_layers": job.gpu_layers, **job.engine})
-        return Ours(text, projector, profile=profile, settings=settings)
+        return VrtLiteSide(text, projector, profile=profile, settings=settings)
     if job.side == "stock":
-        from bench.stock import Stock  # noqa: PLC0415
+        from bench.stock_side import StockHandlerSide  # noqa: PLC0415
 
         width, height = frame_size(job.max_pixels)
         image = width * height // 28**2
-        return Stock(text, projector, context=job.stock_context, threads=job.threads, largest_image=image)
-    from bench.transformers_side import Transformers  # noqa: PLC0415
+        return StockHandlerSide(text, projector, context=job.stock_context, threads=job.threads, largest_image=image)
+    from bench.transformers_side import TransformersSide  # noqa: PLC0415
 
-    return Transformers(Path(job.checkpoint), profile=profile, threads=job.threads, dtype=job.dtype)
+    return TransformersSide(Path(job.checkpoint), profile=profile, threads=job.threads, dtype=job.dtype)
 
 
 def work(job: Job) -> dict[str, Any]:
-    """Do a job in this process."""
+    """Run a job in this process. Returns its cost."""
     profile, size = profile_for(job.max_pixels), frame_size(job.max_pixels)
-    pair = Pair(words.replies()["caption"], (CLIP_SECONDS, CLIP_SECONDS), (SOURCE_SIZE, SOURCE_SIZE))
+    pair = Pair(reply_texts.replies()["caption"], (CLIP_SECONDS, CLIP_SECONDS), (SOURCE_SIZE, SOURCE_SIZE))
     began = time.perf_counter()
     judgements: list[dict[str, Any]] = []
     with open_side(job) as side:
         loaded = time.perf_counter() - began
         for number, (first, second, rounds) in enumerate(job.plan):
-            side.say(words.script(rounds, number=number))
+            side.set_replies(reply_texts.script(rounds, number=number))
             before = side.whole_seconds
             trial = judge(pair, profile, side, Scenes((first, second), size), sampling=Sampling(profile.max_new_tokens))
             judgements.append(_cost(trial, side.whole_seconds - before))
@@ -140,7 +140,7 @@ def _cost(trial: Trial, whole_seconds: float) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Read a job, do it, write what it cost."""
+    """Read a job, run it, and print its cost."""
     values = json.load(sys.stdin)
     job = Job(**{**values, "plan": tuple(tuple(entry) for entry in values["plan"])})
     result = work(job)

@@ -1,6 +1,7 @@
-"""The reference as a peer: transformers on the CPU, driven through the same rounds, its own inputs each round anew.
+"""transformers' side of a comparison: the reference on the CPU, which runs the same rounds.
 
-Runs a checkpoint folder of the shape that is measured (`python -m bench checkpoint`), for it reads no GGUF.
+Each round prepares all inputs again. It runs a checkpoint folder of the measured shape (`python -m bench checkpoint`),
+because it cannot read a GGUF.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import Conversation, Reply, Usage
 
 
-class Transformers(Reference):
-    """A back end of the same interface as ours. F32 and BF16 are known; attention is torch's own fused one."""
+class TransformersSide(Reference):
+    """The reference as a back end that writes given texts, in F32 or BF16, with torch's fused attention."""
 
     def __init__(self, folder: Path, *, profile: Profile, threads: int, dtype: str) -> None:
         super().__init__(folder, profile=profile)
@@ -25,26 +26,26 @@ class Transformers(Reference):
         self._model = self._model.to(getattr(self._torch, dtype))
         self._model.set_attn_implementation("sdpa")
         self.whole_seconds = self._vision_seconds = 0.0
-        self._said: Iterator[str] = iter(())
+        self._replies: Iterator[str] = iter(())
         visual = self._model.model.visual
         visual.register_forward_pre_hook(self._began)
         visual.register_forward_hook(self._ended)
         # NumPy has no BF16.
         self._model.lm_head.register_forward_hook(lambda module, arguments, logits: logits.float())
 
-    def __enter__(self) -> Transformers:
+    def __enter__(self) -> TransformersSide:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """Nothing is held that the process's end does not free."""
+        """Do nothing: the end of the process frees all memory."""
 
-    def say(self, texts: Sequence[str]) -> None:
-        """What the next replies will be."""
-        self._said = iter(texts)
+    def set_replies(self, texts: Sequence[str]) -> None:
+        """Set the texts of the next replies."""
+        self._replies = iter(texts)
 
     def reply(self, conversation: Conversation, frames: FrameStore, *, sampling: Sampling, observe: Observe) -> Reply:
-        """The next text, at the cost of writing it."""
-        text = next(self._said)
+        """Write the next text, at the full cost of a reply."""
+        text = next(self._replies)
         tokens = self._tokenizer.encode(text, add_special_tokens=False)
         self._vision_seconds = 0.0
         began = time.perf_counter()

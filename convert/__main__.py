@@ -1,4 +1,4 @@
-"""`python -m convert VERB …`: parse, call, print. Here alone errors become a line and an exit status."""
+"""`python -m convert VERB …`: parse, call, print. Only this module turns errors into a line and an exit status."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 import click
 
-from convert.export import export_pair
-from convert.pairs import given_pairs
-from convert.place import Written
+from convert.clip_pairs import collect_pairs
+from convert.export_pair import export_pair
+from convert.gguf_writer import FILE_TYPES
 from convert.quantize import PROJECTOR_TYPES, TEXT_TYPES, quantize_pair
 from convert.source import locate
-from convert.write import FILE_TYPES
+from convert.whole_files import FinishedFile
 from vrt_lite.errors import VrtError
 
 FOLDER = click.Path(path_type=Path)
@@ -26,9 +26,9 @@ TYPES = click.Choice(list(FILE_TYPES))
 def convert() -> None:
     """Make the GGUF files that vrt-lite runs, from a published checkpoint.
 
-    Works with NumPy and the gguf package on the files themselves, without torch; only a checkpoint
-    that is named by its repository is fetched, all else is offline. `python -m convert VERB --help`
-    is each verb's page; convert/README.md shows a whole session.
+    Works with NumPy and the gguf package on the files, without torch. Only a checkpoint that is
+    named by its repository is downloaded. `python -m convert VERB --help` describes a verb;
+    convert/README.md shows a whole session.
 
     \b
     Exit status:
@@ -38,7 +38,7 @@ def convert() -> None:
       5    the machine's memory is too small
       1    any other failure
 
-    A file gets its name only when it is whole and on disk. A run that is killed leaves at most
+    A file gets its name only when it is complete and on disk. A killed run leaves at most
     *.vrt-part files, which the next run in that folder removes.
     """  # noqa: D301 - click's mark for "do not wrap" is the control character itself
 
@@ -120,7 +120,7 @@ def quantize(source: Path, **options: Any) -> None:
 
     \b
     Types of the language model, with about the bits a weight takes in a 7B:
-      q8_0    8.5    hardly to be told from f16
+      q8_0    8.5    almost equal to f16
       q6_k    6.6
       q5_k_m  5.7    q5_k_s, q5_0 are close
       q4_k_m  4.9    the usual choice where memory is short; q4_k_s, iq4_nl, iq4_xs, q4_0 are smaller
@@ -196,7 +196,7 @@ def verify(
         if sys.stderr.isatty():
             click.echo(what, err=True)
 
-    pairs = given_pairs(clips, captions, file=listed)
+    pairs = collect_pairs(clips, captions, file=listed)
     found = locate(source, revision=revision, show_progress=sys.stderr.isatty())
     rows = verify_pairs(found.folder, folders, clips=pairs, tokens=tokens, progress=progress)
     if out:
@@ -249,22 +249,22 @@ def calibrate(
     # The engine is loaded for this verb alone.
     from convert import calibrate as verb  # noqa: PLC0415
 
-    pairs = given_pairs(clips, captions, file=listed)
+    pairs = collect_pairs(clips, captions, file=listed)
     datasets = [*(f"{a.name} {b.name}" for a, b in clips), *([listed.name] if listed else [])]
-    progress = verb.Progress(
+    progress = verb.CalibrationProgress(
         begins=_progress("judging", "pairs", 1),
         skips=lambda pair, reason: click.echo(f"convert: {pair.a}, {pair.b} passed over: {reason}", err=True),
     )
     _print([verb.calibrate(source, pairs, out=out, datasets=datasets, projector=projector, progress=progress)])
 
 
-def _print(written: Iterable[Written]) -> None:
+def _print(written: Iterable[FinishedFile]) -> None:
     for file in written:
         click.echo(f"{file.sha256}  {file.size:>11}  {file.path}")
 
 
 def _progress(verb: str, unit: str, size: int) -> Callable[[int, int], None]:
-    """A line that is written over and over, if somebody can see it."""
+    """Return a function that shows progress on one line, if standard error is a terminal."""
 
     def show(done: int, total: int) -> None:
         if sys.stderr.isatty():
@@ -277,7 +277,7 @@ def _progress(verb: str, unit: str, size: int) -> Callable[[int, int], None]:
 
 
 def main() -> None:
-    """Run, and turn what went wrong into one line on stderr and an exit status."""
+    """Run a command. An error becomes one line on standard error and an exit status."""
     try:
         convert(prog_name="python -m convert")
     except (VrtError, OSError) as error:

@@ -1,8 +1,8 @@
-"""What enters each weight of a text model, read from the engine while it works.
+"""Reads the inputs of each weight of a text model from the engine while it evaluates.
 
-Knows which node of llama.cpp's graph is the input of which weight, by the names that it gives both
-(src/models/qwen2vl.cpp, src/llama-graph.cpp), and reads nodes by ggml's exported functions. Refuses to know how
-ggml lays out its structures, and what is evaluated. A weight whose input has no known name is refused, never left out.
+llama.cpp names the nodes of its graph and the weights (src/models/qwen2vl.cpp, src/llama-graph.cpp). By these names
+this module finds the node that is the input of a weight, and reads it with ggml's exported functions. A weight whose
+input has no known name is an error; it is never left out.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _IN_BLOCK = {
     "ffn_up": "ffn_norm",
     "ffn_down": "ffn_swiglu",
 }
-# Of tied weights the output takes the embedding's.
+# With tied weights, the output uses the embedding's weights.
 _OUTSIDE = {"output.weight": "result_norm", "token_embd.weight": "result_norm"}
 _FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What entered one weight: the sum of squares of each column, float64, over `rows` rows."""
+    """The inputs of one weight: the sum of squares of each column, float64, over `rows` rows."""
 
     squares: NDArray[np.float64]
     rows: int
@@ -45,7 +45,7 @@ class Inputs:
 
 
 def node_of(weight: str) -> str:
-    """The graph's name for the input of `weight`; ModelError if it is none of this architecture's."""
+    """Return the graph node that is the input of `weight`. Raises ModelError for a weight of another architecture."""
     match weight.split("."):
         case ["blk", layer, part, "weight"] if part in _IN_BLOCK:
             return f"{_IN_BLOCK[part]}-{layer}"
@@ -56,10 +56,10 @@ def node_of(weight: str) -> str:
 
 
 class Watch:
-    """Sums up what enters weights, given by name with their columns, in every context that has its `callback`.
+    """Sums up the inputs of weights, given by name with their columns, in every context that has its `callback`.
 
-    Must live as long as such a context does. Changes nothing that is computed, only where the engine pauses. Counts
-    every row that is evaluated: the last layer works only on those that give logits, as the output does.
+    It must live as long as such a context. It changes no result. Every evaluated row counts. The last layer and the
+    output get only the rows that give logits.
     """
 
     def __init__(self, columns: Mapping[str, int]) -> None:
@@ -71,7 +71,7 @@ class Watch:
         self.callback = llama.ggml_backend_sched_eval_callback(self._on_node)
 
     def take(self) -> dict[str, Inputs]:
-        """The sums since the last call, of weights that anything entered; raises what the callback met with."""
+        """Return the sums since the last call, by weight. Raises the first exception of the callback."""
         sums, self._sums = self._sums, {}
         failure, self._failure = self._failure, None
         if failure:
@@ -79,19 +79,19 @@ class Watch:
         return {weight: sums[node] for weight, node in self._weights.items() if node in sums}
 
     def _on_node(self, node: int, ask: bool, _: object) -> bool:
-        """Asked, before a node is computed, whether it is of interest; told when it has been."""
+        """Return with `ask`, before a node is computed, if its input is needed. Without `ask`, add it to the sums."""
         try:
             name = self._ggml.ggml_get_name(node)
             if not ask and (read := self._read(node, name)):
                 self._sums[name] = self._sums[name] + read if name in self._sums else read
             return name in self._columns
-        except BaseException as error:  # none can cross the engine
+        except BaseException as error:  # an exception cannot pass through the engine
             self._failure = self._failure or error
             return not ask
 
     def _read(self, node: int, name: bytes) -> Inputs | None:
         size, columns = self._ggml.ggml_nbytes(node), self._columns[name]
-        if not size:  # the last layer works only on rows that give logits, and a frame's give none
+        if not size:  # the last layer gets only rows that give logits, and frames give none
             return None
         if size != _FLOAT_BYTES * self._ggml.ggml_nelements(node) or size % (_FLOAT_BYTES * columns):
             raise ModelError(f"the engine's node {name.decode()} is not of F32 rows of {columns}: another engine?")
@@ -101,7 +101,7 @@ class Watch:
 
 
 def _library() -> Any:
-    """The engine's ggml functions. They are in a library of their own, which not every system finds through another."""
+    """Load the engine's ggml functions. They are in their own library, which some systems do not find by themselves."""
     library = _ctypes_extensions.load_shared_library("ggml-base", _ggml.libggml_base_path)
     for name, result, *arguments in (
         ("ggml_get_name", ctypes.c_char_p),

@@ -1,8 +1,7 @@
 """The verb `calibrate`: an importance matrix from what a pair's judge reads and writes over given clips.
 
-Knows which files of a folder judge, which pairs count, and the format of llama-imatrix (tools/imatrix/imatrix.cpp,
-`save_imatrix`). Refuses to know the engine's graph (convert/activations.py) and what a verdict says: that the model
-read and wrote is what counts.
+The file has the format of llama-imatrix (tools/imatrix/imatrix.cpp, `save_imatrix`). convert/activations.py reads the
+engine's graph. Verdicts do not matter here: all text and frames that the model reads or writes count.
 """
 
 from __future__ import annotations
@@ -15,16 +14,17 @@ from pathlib import Path
 import numpy as np
 from gguf import GGUFReader, GGUFWriter
 
-from convert import text
+from convert import text_tensors
 from convert.activations import Inputs, Watch
-from convert.pairs import ClipPair
-from convert.place import Written, describe, make_room, placing
+from convert.clip_pairs import ClipPair
 from convert.quantize import UNQUANTIZED
-from vrt_lite.api import LONGEST_PROMPT, Judge
+from convert.whole_files import FinishedFile, check_space, describe, write_whole_files
+from vrt_lite.api import Judge
 from vrt_lite.backends.llamacpp import LlamaCppBackend
-from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.errors import ModelError, NoVerdictError, UsageError, VideoError
-from vrt_lite.models.files import ModelFiles, find, read_header
+from vrt_lite.machine import EngineSettings
+from vrt_lite.models import ModelFiles, find, read_header
+from vrt_lite.protocol.messages import LONGEST_PROMPT
 
 CHUNK_TOKENS = 512
 """The unit of the file's chunk count: llama.cpp's default context, in which llama-imatrix reads."""
@@ -34,8 +34,8 @@ Sums = dict[str, Inputs]
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """Told before each pair, by number from 0 and of how many, and of each that is passed over, with the reason."""
+class CalibrationProgress:
+    """Functions that are called before each pair (number from 0, total) and for each skipped pair (with the reason)."""
 
     begins: Callable[[int, int], None] = lambda number, total: None
     skips: Callable[[ClipPair, str], None] = lambda pair, reason: None
@@ -48,13 +48,13 @@ def calibrate(
     out: Path,
     datasets: Sequence[str],
     projector: Path | None = None,
-    progress: Progress | None = None,
-) -> Written:
+    progress: CalibrationProgress | None = None,
+) -> FinishedFile:
     """Judge the pairs with the model in `source` and write the importance matrix `out`, which names `datasets`.
 
-    `source` is a folder or a text GGUF, of any type. A pair that cannot be judged is passed over; a judgement without
-    a verdict counts. Each pair counts alike, wherever it stands in the list. Raises ModelError for files that cannot be
-    used and if no pair could be judged, UsageError for `out` and captions, OutOfMemoryError.
+    `source` is a folder or a text GGUF, of any type. A pair that cannot be judged is skipped; a judgement without a
+    verdict counts. The order of the pairs has no influence. Raises ModelError for files that cannot be used and if no
+    pair could be judged, UsageError for `out` and captions, OutOfMemoryError.
     """
     if not pairs:
         raise UsageError("nothing to judge: give --clips A B with --caption, or --pairs FILE")
@@ -64,17 +64,17 @@ def calibrate(
                 f"the caption {pair.caption:.40}... is longer than {LONGEST_PROMPT} characters: shorten it"
             )
     _check_out(out)
-    files = judge_files(source, projector)
-    sums = _judged(files, pairs, progress or Progress())
-    with placing([out]) as (part,):
+    files = find_judge_files(source, projector)
+    sums = _judge_pairs(files, pairs, progress or CalibrationProgress())
+    with write_whole_files([out]) as (part,):
         write_matrix(part, sums, datasets)
     return describe(out)
 
 
-def judge_files(source: Path, projector: Path | None) -> ModelFiles:
-    """The pair to judge with: of several language models in a folder the one that is not quantised.
+def find_judge_files(source: Path, projector: Path | None) -> ModelFiles:
+    """Find the pair to judge with. Of several language models in a folder, it is the one that is not quantised.
 
-    Its projector is the one of its own name, or else the largest beside it, which is the most exact.
+    Its projector is the one with the same name, or else the largest one beside it, which is the most exact.
     """
     path = _text_in(source) if source.is_dir() else source
     if projector is None:
@@ -86,9 +86,9 @@ def judge_files(source: Path, projector: Path | None) -> ModelFiles:
 
 def _text_in(folder: Path) -> Path:
     headers = {path: read_header(path) for path in sorted(folder.glob("*.gguf")) if "mmproj" not in path.name}
-    texts = {path: h for path, h in headers.items() if h.get("general.architecture") == text.ARCHITECTURE}
+    texts = {path: h for path, h in headers.items() if h.get("general.architecture") == text_tensors.ARCHITECTURE}
     if not texts:
-        raise ModelError(f"{folder} holds no language model ({text.ARCHITECTURE}) as GGUF: `export` makes one")
+        raise ModelError(f"{folder} holds no language model ({text_tensors.ARCHITECTURE}) as GGUF: `export` makes one")
     whole = [path for path, header in texts.items() if header.get("general.file_type") in UNQUANTIZED]
     found = whole or list(texts)
     if len(found) != 1:
@@ -97,12 +97,12 @@ def _text_in(folder: Path) -> Path:
 
 
 def _check_out(out: Path) -> None:
-    """Before the first pair, not when hours of judging would be lost."""
+    """Check the output file before the first pair, so that no hours of judging are lost."""
     if not out.parent.is_dir():
         raise UsageError(f"{out} cannot be written: there is no folder {out.parent}")
     if out.exists() and not (out.is_file() and _is_matrix(out)):
         raise UsageError(f"{out} is there and is no importance matrix: give another name")
-    make_room(out.parent, 0)
+    check_space(out.parent, 0)
 
 
 def _is_matrix(path: Path) -> bool:
@@ -112,8 +112,8 @@ def _is_matrix(path: Path) -> bool:
         return False
 
 
-def _judged(files: ModelFiles, pairs: Sequence[ClipPair], progress: Progress) -> Sums:
-    """The sums over all pairs that could be judged."""
+def _judge_pairs(files: ModelFiles, pairs: Sequence[ClipPair], progress: CalibrationProgress) -> Sums:
+    """Judge the pairs. Returns the sums over all pairs that could be judged."""
     columns = _columns(files.text)
     watch = Watch(columns)
     settings = EngineSettings(on_eval=watch.callback, prefixes=0)
@@ -122,17 +122,17 @@ def _judged(files: ModelFiles, pairs: Sequence[ClipPair], progress: Progress) ->
         LlamaCppBackend(files.text, files.projector, profile=files.profile, settings=settings) as backend,
         Judge(files.text, projector=files.projector, backend=backend) as judge,
     ):
-        backend.guesses = 0  # what is guessed wrong is evaluated too, and is no text
+        backend.guesses = 0  # wrong guesses of prompt lookup would be evaluated too
         for number, pair in enumerate(pairs):
             progress.begins(number, len(pairs))
-            backend.reset()  # what a pair begins with is not kept from the one before
+            backend.reset()  # a pair must not reuse tokens of the previous one
             reason = "both are the same file, of which nothing is judged"
             try:
                 judge.compare(pair.a, pair.b, prompt=pair.caption)
             except NoVerdictError as error:
                 reason = str(error)
             except VideoError as error:
-                watch.take()  # what was read before its clip broke
+                watch.take()  # drop the sums from before the clip's error
                 progress.skips(pair, str(error))
                 continue
             if read := watch.take():
@@ -145,7 +145,7 @@ def _judged(files: ModelFiles, pairs: Sequence[ClipPair], progress: Progress) ->
 
 
 def _columns(path: Path) -> dict[str, int]:
-    """The columns of every weight that is multiplied: every one that a quantiser stores in fewer bits."""
+    """Return the columns of every weight in a matrix product: a quantiser stores these in fewer bits."""
     found = {tensor.name: int(tensor.shape[0]) for tensor in GGUFReader(path).tensors if len(tensor.shape) > 1}
     if "output.weight" in found:  # then the embedding is only looked up
         found.pop("token_embd.weight", None)
@@ -163,7 +163,7 @@ def _check_sums(sums: Sums, columns: Mapping[str, int], path: Path) -> None:
 
 
 def write_matrix(path: Path, sums: Mapping[str, Inputs], datasets: Sequence[str]) -> None:
-    """The GGUF that llama-imatrix writes: by weight the sums of squares and how many rows they are of."""
+    """Write a GGUF as llama-imatrix does: for each weight the sums of squares and the number of rows."""
     writer = _Writer(os.fspath(path), "")
     try:
         writer.add_type(TYPE)
@@ -183,4 +183,4 @@ def write_matrix(path: Path, sums: Mapping[str, Inputs], datasets: Sequence[str]
 
 class _Writer(GGUFWriter):
     def add_architecture(self) -> None:
-        """An importance matrix has none."""
+        """Do nothing: an importance matrix has no architecture."""

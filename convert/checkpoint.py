@@ -1,9 +1,8 @@
 """A local Qwen2.5-VL checkpoint folder, as checked plain values.
 
-Knows config.json in its two layouts (transformers 4: language keys beside `vision_config`;
-transformers 5: `text_config` and `rope_parameters`), the safetensors container, shards and index.
-Refuses to know GGUF, and what a tensor is for. Everything in the folder comes from a download and is
-not trusted: sizes are bounded before anything is read, and each refusal is one ModelError line.
+config.json is read in its two layouts (transformers 4: language keys beside `vision_config`; transformers 5:
+`text_config` and `rope_parameters`), with the safetensors shards and their index. Everything in the folder comes from a
+download and is not trusted: sizes are limited before anything is read, and every error is a ModelError of one line.
 """
 
 from __future__ import annotations
@@ -28,49 +27,49 @@ WORDS = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")
 
 @dataclass(frozen=True)
 class Section:
-    """A JSON object and its place, for messages. Getters raise ModelError unless the value is fit."""
+    """A JSON object, and where it stands, for messages. Getters raise ModelError for a value that cannot be used."""
 
     where: str
     values: Mapping[str, Any]
 
     def section(self, key: str) -> Section:
-        """An object inside this one; empty if it is not there."""
+        """Return the object under `key`; empty if there is none."""
         value = self.values.get(key)
         if value is not None and not isinstance(value, dict):
-            raise self.unfit(key, "an object")
+            raise self.value_error(key, "an object")
         return Section(self.where, value or {})
 
     def over(self, other: Section) -> Section:
-        """Both, this one's values first."""
+        """Merge two objects; if both have a key, this object's value counts."""
         return Section(self.where, {**other.values, **self.values})
 
     def integer(self, key: str, *, below: int = 2**31) -> int:
-        """A count: positive and bounded."""
+        """Return a count: positive and bounded."""
         value = self.values.get(key)
         if type(value) is not int or not 0 < value < below:
-            raise self.unfit(key, f"a whole number from 1 to {below - 1}")
+            raise self.value_error(key, f"a whole number from 1 to {below - 1}")
         return value
 
     def real(self, key: str) -> float:
-        """A positive finite number."""
+        """Return a positive finite number."""
         value = self.values.get(key)
         if type(value) not in (int, float) or not 0 < cast("float", value) < 2**31:
-            raise self.unfit(key, "a positive number")
+            raise self.value_error(key, "a positive number")
         return float(cast("float", value))
 
-    def demand(self, **wanted: Any) -> None:
-        """Each of these has this value, or is not there."""
-        for key, value in wanted.items():
+    def require(self, **values: Any) -> None:
+        """Raise ModelError unless each of these keys has this value or is missing."""
+        for key, value in values.items():
             if self.values.get(key, value) != value:
-                raise self.unfit(key, f"{value!r}; no other can be exported")
+                raise self.value_error(key, f"{value!r}; no other can be exported")
 
-    def unfit(self, key: str, needs: str) -> ModelError:
-        """The error for a value that is missing or of no use."""
+    def value_error(self, key: str, needs: str) -> ModelError:
+        """Return the error for a value that is missing or cannot be used."""
         return ModelError(f"{self.where}: {key} is {self.values.get(key)!r:.60}, needs {needs}")
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredTensor:
     """One tensor in a shard; `offset` counts bytes from the file's start."""
 
     path: Path
@@ -79,11 +78,11 @@ class Stored:
     offset: int
 
     def words(self) -> np.ndarray:
-        """The raw words, mapped and not read. Let go of it soon: its pages count as resident."""
+        """Return the raw words, memory-mapped. Do not keep them: pages that were read count as resident memory."""
         return np.memmap(self.path, WORDS[self.dtype], "r", self.offset, self.shape)
 
     def values(self, part: tuple[slice | int, ...], rows: slice) -> np.ndarray:
-        """Some rows of a piece of the tensor, as float32 of its own memory."""
+        """Return some rows of a part of the tensor, copied as float32."""
         return np.ascontiguousarray(widen(self.words()[part][rows]))
 
 
@@ -95,11 +94,11 @@ class Checkpoint:
     name: str
     config: Section
     preprocessor: Section
-    tensors: Mapping[str, Stored]
+    tensors: Mapping[str, StoredTensor]
 
 
 def widen(words: np.ndarray) -> np.ndarray:
-    """Stored words as float32, exactly: a bfloat16 is the upper half of a float32."""
+    """Convert stored words to float32, exactly: a bfloat16 is the upper half of a float32."""
     if words.dtype == WORDS["BF16"]:
         return (words.astype(np.uint32) << 16).view(np.float32)
     return words.astype(np.float32)
@@ -114,12 +113,12 @@ def read_checkpoint(folder: Path, *, name: str | None = None) -> Checkpoint:
         raise ModelError(f"{folder} is not a folder: give the checkpoint's own, with config.json and shards")
     config = read_json(folder / "config.json")
     if config.values.get("model_type") != "qwen2_5_vl":
-        raise config.unfit("model_type", "'qwen2_5_vl'; no other can be exported")
+        raise config.value_error("model_type", "'qwen2_5_vl'; no other can be exported")
     return Checkpoint(folder, name or folder.name, config, _preprocessor(folder), _read_shards(folder))
 
 
 def read_json(path: Path) -> Section:
-    """A JSON object of bounded size, or ModelError."""
+    """Read a JSON object of bounded size. Raises ModelError."""
     try:
         value = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
@@ -130,7 +129,7 @@ def read_json(path: Path) -> Section:
 
 
 def read_text(path: Path) -> str:
-    """A UTF-8 file of bounded size, or ModelError."""
+    """Read a UTF-8 file of bounded size. Raises ModelError."""
     try:
         if (size := path.stat().st_size) > MAX_TEXT_BYTES:
             raise ModelError(f"{path} has {size} bytes, at most {MAX_TEXT_BYTES} are read")
@@ -142,22 +141,22 @@ def read_text(path: Path) -> str:
 
 
 def _preprocessor(folder: Path) -> Section:
-    """preprocessor_config.json, or the part of processor_config.json where transformers 5 keeps it."""
+    """Read preprocessor_config.json, or the part of processor_config.json where transformers 5 stores it."""
     path = folder / "preprocessor_config.json"
     if not path.is_file() and (newer := folder / "processor_config.json").is_file():
         return read_json(newer).section("image_processor")
     return read_json(path)
 
 
-def _read_shards(folder: Path) -> dict[str, Stored]:
-    """All tensors by canonical name, in the order llama.cpp's converter writes: by shard, then by name."""
+def _read_shards(folder: Path) -> dict[str, StoredTensor]:
+    """Read all tensors by canonical name, in the order of llama.cpp's converter: by shard, then by name."""
     listed, names = None, sorted(path.name for path in folder.glob("model*.safetensors"))
     if (index := folder / INDEX).is_file():
         listed = read_json(index).section("weight_map").values
         names = sorted({_shard_name(index, name) for name in listed.values()})
     if not names:
         raise ModelError(f"{folder} holds no model*.safetensors: download the whole checkpoint folder")
-    raw: dict[str, Stored] = {}
+    raw: dict[str, StoredTensor] = {}
     for name in names:
         shard = read_shard(folder / name)
         if twice := sorted(raw.keys() & shard.keys()):
@@ -172,19 +171,19 @@ def _read_shards(folder: Path) -> dict[str, Stored]:
 
 
 def _shard_name(index: Path, name: Any) -> str:
-    """A file beside the index: a path that leads elsewhere is not followed."""
+    """Return a shard's name. Raises ModelError for a path out of the checkpoint's folder."""
     if not isinstance(name, str) or not name.endswith(".safetensors") or set(name) & set("/\\:"):
         raise ModelError(f"{index}: shard {name!r:.80} is not a .safetensors name in the same folder")
     return name
 
 
 def canonical(name: str) -> str:
-    """The published spelling: newer training code saves `model.language_model.…` and `model.visual.…`."""
+    """Return the published name: newer training code saves `model.language_model.…` and `model.visual.…`."""
     return name.replace("language_model.", "").replace("model.visual.", "visual.")
 
 
-def read_shard(path: Path) -> dict[str, Stored]:
-    """A shard's table, sorted by name. Its data must be whole: no gap, no overlap, nothing past the end."""
+def read_shard(path: Path) -> dict[str, StoredTensor]:
+    """Read a shard's table, sorted by name. Its data must be complete: no gap, no overlap, nothing past the end."""
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -208,7 +207,7 @@ def read_shard(path: Path) -> dict[str, Stored]:
     start = 8 + length
     if start + expected != size:
         raise ModelError(f"{path} has {size} bytes, its header describes {start + expected}: download again")
-    return {n: Stored(path, dtype, shape, start + begin) for n, (dtype, shape, begin, _) in table.items()}
+    return {n: StoredTensor(path, dtype, shape, start + begin) for n, (dtype, shape, begin, _) in table.items()}
 
 
 def _entry(path: Path, name: str, entry: Any) -> tuple[str, tuple[int, ...], int, int]:

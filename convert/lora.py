@@ -1,9 +1,8 @@
 """A PEFT LoRA folder, merged into the checkpoint's weights while they are read.
 
-Knows adapter_config.json and the names in adapter_model.safetensors. Refuses to know GGUF. What is not
-plain LoRA on linear layers is refused by name: a merge that leaves something out would run, and judge
-otherwise than what was trained. Sums are made in float32 and rounded once, to the type that is written;
-PEFT's own merge rounds to the checkpoint's type first.
+Only plain LoRA on linear layers is merged; anything else is an error that names it. A merge that leaves something out
+would run, and judge in another way than the trained model. Sums are computed in float32 and rounded once, to the type
+that is written. PEFT's own merge rounds to the checkpoint's type first.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from convert.checkpoint import Checkpoint, Section, Stored, canonical, read_json, read_shard, widen
+from convert.checkpoint import Checkpoint, Section, StoredTensor, canonical, read_json, read_shard, widen
 from vrt_lite.errors import ModelError
 
 CONFIG, WEIGHTS, PREFIX = "adapter_config.json", "adapter_model.safetensors", "base_model.model."
@@ -40,11 +39,11 @@ PLAIN_STARTS = (True, False, None, "gaussian", "orthogonal", "eva")
 
 
 @dataclass(frozen=True)
-class Adapted(Stored):
+class AdaptedTensor(StoredTensor):
     """A tensor and its correction: the values are W + scale · B A."""
 
-    a: Stored
-    b: Stored
+    a: StoredTensor
+    b: StoredTensor
     scale: float
 
     def values(self, part: tuple[slice | int, ...], rows: slice) -> np.ndarray:
@@ -54,14 +53,14 @@ class Adapted(Stored):
 
 
 def adapt(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
-    """The checkpoint with the adapter merged. Raises ModelError unless all of the adapter fits in it."""
+    """Merge an adapter into a checkpoint. Raises ModelError unless every part of the adapter fits."""
     if not folder.is_dir():
         raise ModelError(f"{folder} is not a folder: give the adapter's own, with {CONFIG}")
     scale, rank = _scale(read_json(folder / CONFIG))
     if not (path := folder / WEIGHTS).is_file():
         raise ModelError(f"{path} is missing: save the adapter as safetensors, no other format is read")
     halves = read_shard(path)
-    merged: dict[str, Stored] = dict(checkpoint.tensors)
+    merged: dict[str, StoredTensor] = dict(checkpoint.tensors)
     while halves:
         name = next(iter(halves))
         module, side, kind = name.rpartition(".lora_")
@@ -72,34 +71,34 @@ def adapt(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
             raise ModelError(f"{path}: {module:.120} has only one of lora_A and lora_B")
         target = canonical(module.removeprefix(PREFIX)) + ".weight"
         stored = merged.get(target)
-        if stored is None or isinstance(stored, Adapted):
+        if stored is None or isinstance(stored, AdaptedTensor):
             raise ModelError(f"{path}: {module:.120} adapts {target:.80}, which the checkpoint does not have once")
-        wanted = ((rank, stored.shape[-1]), (stored.shape[0], rank))
-        if len(stored.shape) != 2 or (a.shape, b.shape) != wanted:
+        expected = ((rank, stored.shape[-1]), (stored.shape[0], rank))
+        if len(stored.shape) != 2 or (a.shape, b.shape) != expected:
             raise ModelError(f"{path}: {module:.120} is {a.shape}, {b.shape} for {target} of {stored.shape}")
-        merged[target] = Adapted(stored.path, stored.dtype, stored.shape, stored.offset, a, b, scale)
+        merged[target] = AdaptedTensor(stored.path, stored.dtype, stored.shape, stored.offset, a, b, scale)
     if merged == checkpoint.tensors:
         raise ModelError(f"{path} holds no tensor")
     return replace(checkpoint, tensors=merged)
 
 
-def check_used(checkpoint: Checkpoint, written: Iterable[Stored]) -> None:
-    """Raise ModelError if an adapted tensor is written nowhere: the output layer of a tied checkpoint."""
+def check_used(checkpoint: Checkpoint, written: Iterable[StoredTensor]) -> None:
+    """Raise ModelError if an adapted tensor is not written, as the output layer of a tied checkpoint."""
     places = {(stored.path, stored.offset) for stored in written}
     for name, stored in checkpoint.tensors.items():
-        if isinstance(stored, Adapted) and (stored.path, stored.offset) not in places:
+        if isinstance(stored, AdaptedTensor) and (stored.path, stored.offset) not in places:
             raise ModelError(f"{stored.a.path} adapts {name}, which this checkpoint does not use")
 
 
 def _scale(config: Section) -> tuple[float, int]:
-    """The factor of B A and the rank; ModelError for what is not plain LoRA."""
+    """Return the factor of B A and the rank. Raises ModelError for anything but plain LoRA."""
     if config.values.get("peft_type") != "LORA":
-        raise config.unfit("peft_type", "'LORA'; no other can be merged")
+        raise config.value_error("peft_type", "'LORA'; no other can be merged")
     for key in REFUSED:
         if config.values.get(key):
-            raise config.unfit(key, "to be empty: only plain LoRA can be merged")
-    config.demand(bias="none")
+            raise config.value_error(key, "to be empty: only plain LoRA can be merged")
+    config.require(bias="none")
     if config.values.get("init_lora_weights") not in PLAIN_STARTS:
-        raise config.unfit("init_lora_weights", "a start that leaves the base model as it is published")
+        raise config.value_error("init_lora_weights", "a start that leaves the base model as it is published")
     rank, alpha = config.integer("r"), config.real("lora_alpha")
     return alpha / (math.sqrt(rank) if config.values.get("use_rslora") is True else rank), rank

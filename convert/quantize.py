@@ -1,8 +1,7 @@
 """The verb `quantize`: smaller files beside a pair that is not quantised yet.
 
-Knows which file of a folder to start from and what the results are called. Refuses to know how bits are
-chosen: the text model goes through llama.cpp's quantiser (convert/engine.py, a process of its own), the
-projector through this package's writer.
+The text model is quantised by llama.cpp (convert/quantizer_process.py, a process of its own), the projector by this
+package's own writer.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from pathlib import Path
 
 from gguf import LlamaFileType
 
-from convert import projector, text, vision
-from convert.place import Written, describe, make_room, placing
-from convert.write import write_gguf
+from convert import projector, text_tensors, vision_tensors
+from convert.gguf_writer import write_gguf
+from convert.whole_files import FinishedFile, check_space, describe, write_whole_files
 from vrt_lite.errors import ModelError, OutOfMemoryError, UsageError, VrtError
-from vrt_lite.models.files import Header, read_header
+from vrt_lite.models import Header, read_header
 
-Progress = Callable[[int, int], None]
-# Lower ones need an importance matrix for every weight, and leave nothing of a small judge.
+OnProgress = Callable[[int, int], None]
+# Smaller types need an importance matrix for every weight, and destroy a small judge.
 TEXT_TYPES = (
     *("q8_0", "q6_k", "q5_k_m", "q5_k_s", "q5_0", "q4_k_m", "q4_k_s", "q4_0", "iq4_nl", "iq4_xs"),
     *("q3_k_l", "q3_k_m", "q3_k_s", "q2_k"),
@@ -40,8 +39,8 @@ def quantize_pair(
     text_type: str | None = None,
     projector_type: str | None = None,
     imatrix: Path | None = None,
-    progress: Progress = lambda done, total: None,
-) -> list[Written]:
+    progress: OnProgress = lambda done, total: None,
+) -> list[FinishedFile]:
     """Write NAME-TYPE.gguf, mmproj-NAME-TYPE.gguf or both beside their sources, replacing files of those names.
 
     `source` is a folder, or a text or projector GGUF if a folder holds several that qualify. Raises ModelError
@@ -51,27 +50,27 @@ def quantize_pair(
         raise UsageError("nothing to do: give --type, --projector-type or both")
     if imatrix and not text_type:
         raise UsageError("--imatrix is for the text model: give --type")
-    # Both sources are looked at before the first is worked on.
-    found = {kind: _find(source, kind) for kind, wanted in _wanted(text_type, projector_type) if wanted}
+    # Both sources are checked before work on the first one starts.
+    found = {kind: _find(source, kind) for kind, file_type in _requested_types(text_type, projector_type) if file_type}
     written = []
     if text_type:
-        written.append(_quantize_text(found[text.ARCHITECTURE], text_type, imatrix, progress))
+        written.append(_quantize_text(found[text_tensors.ARCHITECTURE], text_type, imatrix, progress))
     if projector_type:
-        written.append(_quantize_projector(found[vision.ARCHITECTURE], projector_type, progress))
+        written.append(_quantize_projector(found[vision_tensors.ARCHITECTURE], projector_type, progress))
     return written
 
 
-def _wanted(text_type: str | None, projector_type: str | None) -> list[tuple[str, str | None]]:
-    return [(text.ARCHITECTURE, text_type), (vision.ARCHITECTURE, projector_type)]
+def _requested_types(text_type: str | None, projector_type: str | None) -> list[tuple[str, str | None]]:
+    return [(text_tensors.ARCHITECTURE, text_type), (vision_tensors.ARCHITECTURE, projector_type)]
 
 
 def _find(source: Path, architecture: str) -> Path:
-    """The one file of this architecture that is not quantised."""
-    role = "text model" if architecture == text.ARCHITECTURE else "projector"
+    """Find the one file of this architecture that is not quantised."""
+    role = "text model" if architecture == text_tensors.ARCHITECTURE else "projector"
     if source.is_file():
         paths = [source]
     elif source.is_dir():
-        is_projector = architecture == vision.ARCHITECTURE
+        is_projector = architecture == vision_tensors.ARCHITECTURE
         paths = [p for p in sorted(source.glob("*.gguf")) if p.name.startswith("mmproj") == is_projector]
     else:
         raise ModelError(f"{source} is neither a folder nor a file: give the folder that `export` wrote")
@@ -105,38 +104,38 @@ def _target(source: Path, file_type: str) -> Path:
     return source.with_name(f"{TYPE_IN_NAME.sub('', source.stem)}-{file_type.upper()}.gguf")
 
 
-def _quantize_projector(source: Path, file_type: str, progress: Progress) -> Written:
+def _quantize_projector(source: Path, file_type: str, progress: OnProgress) -> FinishedFile:
     path = _target(source, file_type)
     if path == source:
         raise UsageError(f"{source} is {file_type} already")
-    file = projector.retyped(source, path, file_type)
+    file = projector.convert_projector(source, path, file_type)
     total, done = sum(target.size for target in file.targets), 0
-    make_room(path.parent, total)
+    check_space(path.parent, total)
 
     def advance(size: int) -> None:
         nonlocal done
         done += size
         progress(done, total)
 
-    with placing([path]) as (part,):
+    with write_whole_files([path]) as (part,):
         write_gguf(part, file, advance)
         read_header(part)
     return describe(path)
 
 
-def _quantize_text(source: Path, file_type: str, imatrix: Path | None, progress: Progress) -> Written:
+def _quantize_text(source: Path, file_type: str, imatrix: Path | None, progress: OnProgress) -> FinishedFile:
     path = _target(source, file_type)
-    make_room(path.parent, 0)  # the engine knows the size, and looks again
+    check_space(path.parent, 0)  # only the engine knows the size, and checks again
     number = LlamaFileType[f"MOSTLY_{file_type.upper()}"]
-    with placing([path]) as (part,):
+    with write_whole_files([path]) as (part,):
         _run_engine(
             source, [f"{part.resolve()}", str(int(number)), *([str(imatrix.resolve())] if imatrix else [])], progress
         )
     return describe(path)
 
 
-def _run_engine(source: Path, arguments: list[str], progress: Progress) -> None:
-    command = [sys.executable, "-m", "convert.engine", str(source.resolve()), *arguments]
+def _run_engine(source: Path, arguments: list[str], progress: OnProgress) -> None:
+    command = [sys.executable, "-m", "convert.quantizer_process", str(source.resolve()), *arguments]
     # An abort of the engine would start a debugger for a stack trace.
     environment = os.environ | {"GGML_NO_BACKTRACE": "1"}
     pipe = subprocess.PIPE
@@ -162,5 +161,5 @@ def _run_engine(source: Path, arguments: list[str], progress: Progress) -> None:
         if status == kind.status:
             raise kind(reason)
     if status == -9:
-        raise OutOfMemoryError(f"the engine was killed while quantising {source}, as for lack of memory")
+        raise OutOfMemoryError(f"the engine was killed while quantising {source}, probably for lack of memory")
     raise ModelError(f"the engine stopped with status {status} on {source}: {reason:.300}")

@@ -1,9 +1,8 @@
-"""The reference: transformers' Qwen2.5-VL in F32 on the CPU, a back end that gives the engine's `Reading` as well.
+"""The reference: transformers' Qwen2.5-VL in F32 on the CPU. It is a back end and can return `StageOutputs`.
 
 Everything here is the reference's own: its tokenizer, its image processor (the PIL one, which is what videos
 went through as well when these checkpoints were trained), its vision tower, its positions, its language
-model. How a turn is drawn and ended is the engine's, so that two turns differ by their logits alone. Of vrt-lite it
-knows what a conversation is, and refuses to know how an engine evaluates one.
+model. Drawing a turn and ending it is the engine's code, so that two turns differ by their logits alone.
 
 Two generations of transformers, told apart by what they do with time. 4.57, which these checkpoints were trained
 around, casts a patch's seconds to an integer: the profile's "truncate". 5.x multiplies first: "exact"; and its next
@@ -22,24 +21,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from convert.reference_frames import MERGE, ReferenceFrames
+from convert.stage_outputs import FRAME, StageOutputs
 from vrt_lite.backends.llamacpp import NEVER_WRITTEN
-from vrt_lite.backends.llamacpp.reading import FRAME, Reading
-from vrt_lite.backends.llamacpp.sampling import Sampler, loops, odds
+from vrt_lite.backends.llamacpp.decoding import Sampler, loops, odds
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.interfaces import FrameStore, Observe, Sampling
 from vrt_lite.profile import Clock, Profile
 from vrt_lite.protocol.messages import Conversation, Generated, Image, Odds, Reply, StopReason, Text, Video
 
-PATCH, MERGE = 14, 2
 ENDS = ("<|im_end|>", "<|endoftext|>")
 """Tokens that end a turn."""
 _LOOP_CHECK_EVERY = 32
-Pixels = NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
-class Written:
-    """Greedy tokens, and the least lead of a chosen token's logit over the next best, relative to the largest."""
+class GreedyTurn:
+    """Greedy tokens, and the smallest margin of a chosen token's logit over the next best, relative to the largest."""
 
     tokens: tuple[int, ...]
     margin: float
@@ -54,7 +52,7 @@ class _Prepared:
 
 
 def load_extra() -> tuple[Any, Any]:
-    """The modules torch and transformers; UsageError, naming the extra, if they are not there."""
+    """Import torch and transformers. Raises UsageError, which names the extra, if they are not installed."""
     try:
         torch, transformers = importlib.import_module("torch"), importlib.import_module("transformers")
     except ImportError as error:
@@ -81,12 +79,7 @@ class Reference:
         transformers.logging.disable_progress_bar()
         self._tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
         self._image_id, self._video_id = self.token("<|image_pad|>"), self.token("<|video_pad|>")
-        mine = _read_json(folder / "preprocessor_config.json")
-        colours = {key: mine[key] for key in ("image_mean", "image_std")}
-        ranges = ((profile.min_pixels, profile.max_pixels), (profile.tool_min_pixels, profile.tool_max_pixels))
-        self._processors = [
-            self._image_processor()(**colours, min_pixels=least, max_pixels=most) for least, most in ranges
-        ]
+        self.frames = ReferenceFrames(_read_json(folder / "preprocessor_config.json"), profile)
         config = transformers.Qwen2_5_VLConfig(**self._config(_read_json(folder / "config.json")))
         kind = transformers.Qwen2_5_VLForConditionalGeneration
         try:
@@ -97,47 +90,39 @@ class Reference:
             raise ModelError(f"transformers cannot load {folder}: {str(error).splitlines()[0]}") from error
         if clock is not None:
             rate = clock.tokens_per_second * (clock.seconds_per_patch if clock.rule == "fixed" else 1)
-            # Past its setter: 5.x allows whole numbers only, and multiplies by any.
+            # The setter of 5.x accepts only whole numbers, although any number works.
             vars(self._model.config.vision_config)["tokens_per_second"] = rate
         self._banned = [self.token(name) for name in NEVER_WRITTEN]
         self._ends = [self.token(name) for name in ENDS]
         self._digits = [self.token(digit) for digit in "012"]
 
     def token(self, name: str) -> int:
-        """The id of a token by its text; ModelError if the vocabulary lacks it."""
+        """Return the id of a token by its text. Raises ModelError if the vocabulary does not have it."""
         found = self._tokenizer.encode(name, add_special_tokens=False)
         if len(found) != 1:
             raise ModelError(f"The checkpoint's tokenizer has no token {name}: it is no Qwen2.5-VL model.")
         return int(found[0])
 
     def text(self, tokens: Sequence[int]) -> str:
-        """The text of tokens."""
+        """Return the text of tokens."""
         return str(self._tokenizer.decode(tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
-    def resized(self, frame: Pixels, *, called: bool = False) -> Pixels:
-        """A frame, shown first or `called` by the tool, before the processor normalises it: (height, width, 3)."""
-        patches, grid = self._patches([frame, frame], called=called, do_rescale=False, do_normalize=False)
-        _, rows, columns = grid
-        cells = patches.reshape(rows // MERGE, columns // MERGE, MERGE, MERGE, 3, 2, PATCH, PATCH)[..., 0, :, :]
-        pixels = cells.transpose(0, 2, 5, 1, 3, 6, 4).reshape(rows * PATCH, columns * PATCH, 3)
-        return pixels.astype(np.uint8)
-
-    def read(self, conversation: Conversation, frames: FrameStore) -> Reading:
-        """The conversation read. `frames` gives pictures as they are displayed; resizing them is done here."""
+    def evaluate_stages(self, conversation: Conversation, frames: FrameStore) -> StageOutputs:
+        """Read a conversation. Returns the outputs of each stage. `frames` gives pictures that are not resized yet."""
         prepared = self._prepare(conversation, frames)
         ids = prepared.inputs["input_ids"][0].numpy()
         shown = (ids == self._image_id) | (ids == self._video_id)
         with self._torch.no_grad():
             logits = self._model(**prepared.inputs, position_ids=prepared.positions).logits[0]
-        return Reading(
+        return StageOutputs(
             np.where(shown, FRAME, ids),
             prepared.positions[:, 0].numpy(),
             self._embeddings(prepared.inputs, ids),
             logits[self._torch.from_numpy(~shown)].numpy(),
         )
 
-    def write(self, conversation: Conversation, frames: FrameStore, *, tokens: int, least: float = 0.0) -> Written:
-        """The next turn, greedily, of at most `tokens`; stops early where the margin falls under `least`."""
+    def write(self, conversation: Conversation, frames: FrameStore, *, tokens: int, least: float = 0.0) -> GreedyTurn:
+        """Write the next turn greedily, with at most `tokens`. Stops early if the margin falls below `least`."""
         turn = self._turn(conversation, frames)
         sampler = Sampler(temperature=0.0, seed=0, banned=self._banned)
         chosen: list[int] = []
@@ -153,10 +138,10 @@ class Reference:
             if len(chosen) == tokens:
                 break
             logits = turn.send(token)
-        return Written(tuple(chosen), margin)
+        return GreedyTurn(tuple(chosen), margin)
 
     def reply(self, conversation: Conversation, frames: FrameStore, *, sampling: Sampling, observe: Observe) -> Reply:
-        """The judge's next turn, as `vrt_lite.interfaces.Backend` has it; `frames` are displayed ones, as in `read`.
+        """Write the judge's next turn, as `vrt_lite.interfaces.Backend` requires. `frames` are not resized yet.
 
         It holds nothing from one turn to the next and tells `observe` nothing.
         """
@@ -188,7 +173,7 @@ class Reference:
         return Reply(text, tuple(tokens), stop, digits)
 
     def _turn(self, conversation: Conversation, frames: FrameStore) -> Generator[NDArray[np.float32], int, None]:
-        """What follows the conversation, and then every token that is sent: logits over the vocabulary."""
+        """Yield the logits after the conversation, and then after every token that is sent."""
         prepared = self._prepare(conversation, frames)
         position = int(prepared.positions.max()) + 1
         inputs = {**prepared.inputs, "position_ids": prepared.positions, "use_cache": True, "logits_to_keep": 1}
@@ -203,15 +188,8 @@ class Reference:
             }
             position += 1
 
-    def _image_processor(self) -> Any:
-        """The class that resizes with PIL; 5.x keeps the plain name for one that resizes with torchvision."""
-        package = "transformers.models.qwen2_vl"
-        if self._truncates:
-            return importlib.import_module(f"{package}.image_processing_qwen2_vl").Qwen2VLImageProcessor
-        return importlib.import_module(f"{package}.image_processing_pil_qwen2_vl").Qwen2VLImageProcessorPil
-
     def _config(self, values: dict[str, Any]) -> dict[str, Any]:
-        """config.json as this transformers reads it, old layout or new; the ids of pads are the tokenizer's."""
+        """Return config.json in the layout of this transformers version, with the tokenizer's ids of pads."""
         ids = {
             "image_token_id": self._image_id,
             "video_token_id": self._video_id,
@@ -237,12 +215,12 @@ class Reference:
                 ids += piece
             else:
                 shown = piece.frames if isinstance(piece, Video) else (piece.frame,)
-                cells, grid = self._patches(frames.pixels(shown), called=shown[0].called)
+                cells, grid = self.frames.patches(frames.pixels(shown), called=shown[0].called)
                 patches[type(piece)].append(cells)
                 grids[type(piece)].append(grid)
                 pad = self._video_id if isinstance(piece, Video) else self._image_id
                 ids += [pad] * (int(np.prod(grid)) // MERGE**2)
-                seconds += [self._told(piece.seconds_per_patch)] if isinstance(piece, Video) else []
+                seconds += [self._clock_seconds(piece.seconds_per_patch)] if isinstance(piece, Video) else []
         inputs: dict[str, Any] = {"input_ids": torch.tensor([ids])}
         for kind, pixels, grid in (
             (Image, "pixel_values", "image_grid_thw"),
@@ -253,8 +231,8 @@ class Reference:
                 inputs[grid] = torch.tensor(grids[kind])
         return _Prepared(inputs, self._positions(inputs, seconds))
 
-    def _told(self, seconds: float) -> float:
-        """A patch's seconds, so that this transformers keeps the profile's clock; a fixed one is in its rate."""
+    def _clock_seconds(self, seconds: float) -> float:
+        """Return a patch's seconds for this transformers version, so that it uses the profile's clock."""
         match self._clock.rule:
             case "fixed":
                 return 1.0
@@ -275,26 +253,8 @@ class Reference:
         )
         return positions
 
-    def _patches(
-        self, frames: Sequence[Pixels], *, called: bool, **steps: bool
-    ) -> tuple[NDArray[np.float32], tuple[int, int, int]]:
-        """Flat patches of one video, or of one image, and the grid (time, rows, columns).
-
-        The processor gets every frame as an image, which it shows twice; of every two frames the halves are joined.
-        """
-        shown: list[NDArray[np.float32]] = []
-        rows = columns = 0
-        for frame in frames:
-            done = self._processors[called].preprocess([frame], return_tensors="np", **steps)
-            _, rows, columns = map(int, done["image_grid_thw"][0])
-            shown.append(done["pixel_values"].reshape(rows * columns, 3, 2, PATCH**2)[:, :, 0])
-        shown += shown[-1:] * (len(shown) % 2)
-        pairs = [np.stack(shown[i : i + 2], axis=2) for i in range(0, len(shown), 2)]
-        flat = np.concatenate(pairs).reshape(-1, 3 * 2 * PATCH**2)
-        return flat.astype(np.float32), (len(pairs), rows, columns)
-
     def _embeddings(self, inputs: dict[str, Any], ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Of all frames, in the order shown; the reference keeps images and videos apart."""
+        """Compute the embeddings of all frames, in the order shown: transformers separates images and videos."""
         found = np.empty((len(ids), self._model.config.text_config.hidden_size), np.float32)
         with self._torch.no_grad():
             for pad, pixels, grid in (
@@ -302,21 +262,21 @@ class Reference:
                 (self._video_id, "pixel_values_videos", "video_grid_thw"),
             ):
                 if pixels in inputs:
-                    seen = self._model.model.visual(inputs[pixels], grid_thw=inputs[grid])
+                    output = self._model.model.visual(inputs[pixels], grid_thw=inputs[grid])
                     # 5.x puts what the merger gave among other things.
-                    found[ids == pad] = getattr(seen, "pooler_output", seen).numpy()
+                    found[ids == pad] = getattr(output, "pooler_output", output).numpy()
         return found[(ids == self._image_id) | (ids == self._video_id)]
 
 
 def _template(conversation: Conversation) -> list[str | tuple[int, ...] | Video | Image]:
-    """The ChatML of the family's published template, frames where their pads go; ends where the judge begins."""
+    """Build the ChatML of the published template, with frames in place of their pads, up to the judge's turn."""
     pieces: list[str | tuple[int, ...] | Video | Image] = []
     for message in conversation:
         text = f"<|im_start|>{message.role}\n"
         for part in message.parts:
             match part:
-                case Text(said) | Generated(said, ()):
-                    text += said
+                case Text(written) | Generated(written, ()):
+                    text += written
                 case Generated(_, tokens):
                     pieces += [text, tokens]
                     text = ""

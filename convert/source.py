@@ -1,7 +1,4 @@
-"""Where a checkpoint is: a folder here, or a repository on the hub, which is brought here first.
-
-Knows huggingface_hub, which no other module of `convert` names. Refuses to know what is in the files.
-"""
+"""Finds a checkpoint: a folder here, or a repository on the hub, which is downloaded first."""
 
 from __future__ import annotations
 
@@ -31,14 +28,14 @@ PATTERNS = (
 
 @dataclass(frozen=True)
 class Source:
-    """A checkpoint folder; `name` if the folder's own is none, as in the hub's cache."""
+    """A checkpoint folder. `name` is set if the folder's name is not the model's, as in the hub's cache."""
 
     folder: Path
     name: str | None = None
 
 
 def locate(source: str, *, revision: str | None = None, show_progress: bool = False) -> Source:
-    """A folder that exists is taken first; then OWNER/NAME is a repository, downloaded into the hub's cache.
+    """Find a checkpoint: an existing folder, or else the repository OWNER/NAME, downloaded into the hub's cache.
 
     Raises UsageError for a revision of a folder, ModelError with the reason if there is no such repository.
     """
@@ -46,7 +43,7 @@ def locate(source: str, *, revision: str | None = None, show_progress: bool = Fa
         if revision:
             raise UsageError(f"--revision is {revision!r}, but {source} is no repository: leave it out")
         return Source(Path(source))
-    # Heavy, and a folder needs none.
+    # Slow to import, and not needed for a folder.
     from huggingface_hub import snapshot_download, utils  # noqa: PLC0415
 
     was_off = utils.are_progress_bars_disabled()
@@ -54,7 +51,7 @@ def locate(source: str, *, revision: str | None = None, show_progress: bool = Fa
         utils.disable_progress_bars()
     try:
         folder = snapshot_download(source, revision=revision, allow_patterns=list(PATTERNS))
-    except Exception as error:  # its own errors, those of two HTTP clients, and those of the file system
+    except Exception as error:  # errors of the hub, of two HTTP clients, and of the file system
         raise ModelError(f"{source} is no folder here, and {_reason(error, revision)}") from error
     finally:
         if not was_off:

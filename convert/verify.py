@@ -1,9 +1,8 @@
-"""The verb `verify`: a GGUF pair beside the checkpoint it came from, stage by stage, as a table.
+"""The verb `verify`: compares a GGUF pair with its checkpoint, stage by stage, in a table.
 
-One conversation of two rounds (two videos, a call, the frames it asked for) is read by the reference in F32
-and by every text GGUF of a folder with its projector; then each judges pairs of clips by the loop that users run.
-Measures the files: the engine runs without its own roundings to F16 (`EngineSettings.exact`). Refuses to say which
-distance is good enough.
+The reference in F32 and every text GGUF of a folder with its projector read one conversation of two rounds: two videos,
+a call, the frames of the call. Then each judges pairs of clips with the loop that users run. To measure the files
+alone, the engine runs without its own rounding to F16 (`EngineSettings.exact`). No distance is called good or bad.
 """
 
 from __future__ import annotations
@@ -18,21 +17,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convert.pairs import EXAMPLE, ClipPair
-from convert.reference import Reference, Written
-from convert.verdicts import agreement, opened, verdicts
-from vrt_lite.backends.llamacpp import LlamaCppBackend
-from vrt_lite.backends.llamacpp.reading import FRAME, Reading
-from vrt_lite.backends.settings import EngineSettings
+from convert.clip_pairs import EXAMPLE, ClipPair
+from convert.reference import GreedyTurn, Reference
+from convert.stage_outputs import FRAME, StagedBackend, StageOutputs
+from convert.verdicts import agreement, judge_pairs, open_pair
+from vrt_lite.disk import write_file
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.interfaces import FrameStore, Sampling, ignore
 from vrt_lite.judge import Pair, opening, respond
-from vrt_lite.models.files import find
+from vrt_lite.machine import EngineSettings
+from vrt_lite.models import find
 from vrt_lite.profile import Profile
 from vrt_lite.protocol import tags
-from vrt_lite.protocol.frames import FrameRef
-from vrt_lite.protocol.messages import Conversation, Generated, Message
-from vrt_lite.video.picture import Picture, Turn
+from vrt_lite.protocol.messages import Conversation, FrameRef, Generated, Message
+from vrt_lite.video.conversion import Conversion, Orientation
 
 START, END = "<!-- verify:start -->", "<!-- verify:end -->"
 CAPTION = "A red disc moving from left to right."
@@ -44,8 +42,8 @@ Pixels = NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
-class Row:
-    """One pair of files against the reference.
+class VerifyRow:
+    """The comparison of one pair of files with the reference.
 
     Errors are relative norms; `greedy` is how many leading tokens are equal, of how many; `verdict` see `agreement`.
     """
@@ -63,7 +61,7 @@ class Row:
     verdict: str
 
     def cells(self) -> tuple[str, ...]:
-        """As the table shows it."""
+        """The row's cells in the table."""
         size = (self.text.stat().st_size + self.projector.stat().st_size) / 1e6
         return (
             *(self.text.name, self.projector.name, f"{size:.1f}", f"{self.pixels}"),
@@ -80,8 +78,8 @@ def verify_pairs(
     clips: Sequence[ClipPair] = (),
     tokens: int = 128,
     progress: Callable[[str], None] = lambda what: None,
-) -> list[Row]:
-    """A row for every text GGUF in `folders`, all of one judge: the first one's profile serves them all.
+) -> list[VerifyRow]:
+    """Compare every text GGUF in `folders`, all of one judge: the first one's profile is used for all.
 
     The conversation shows the first of `clips`, or frames drawn here; judged are all of them, or the example that
     comes with a checkout. Raises UsageError without the extra, ModelError for unfit files, VideoError for a clip.
@@ -90,36 +88,36 @@ def verify_pairs(
     profile = find(files[0][0], projector=files[0][1]).profile
     judged = tuple(clips) or (EXAMPLE,)
     with ExitStack() as stack:
-        displayed, pair = _shown(stack, profile, clips)
+        displayed, pair = _frames_to_show(stack, profile, clips)
         progress("reading with the reference")
         reference = Reference(source, profile=profile, clock=profile.clock)
         conversation = _conversation(pair, profile)
-        theirs = reference.read(conversation, displayed)
+        theirs = reference.evaluate_stages(conversation, displayed)
         written = reference.write(conversation, displayed, tokens=tokens)
-        fitted = Fitted(displayed, profile)
+        fitted = FittedFrames(displayed, profile)
         worst = _pixels_off(conversation, displayed, fitted, reference)
         progress("judging with the reference")
-        said = list(verdicts(judged, profile, reference, size="displayed"))
-        rows: list[Row] = []
+        reference_choices = list(judge_pairs(judged, profile, reference, size="displayed"))
+        rows: list[VerifyRow] = []
         for text, projector in files:
-            with LlamaCppBackend(text, projector, profile=profile, settings=EngineSettings(exact=True)) as backend:
+            with StagedBackend(text, projector, profile=profile, settings=EngineSettings(exact=True)) as backend:
                 progress(f"reading with {text.name}")
                 reply = backend.reply(conversation, fitted, sampling=Sampling(tokens), observe=ignore)
-                mine = backend.read(conversation, fitted)
+                mine = backend.evaluate_stages(conversation, fitted)
                 progress(f"judging with {text.name}")
-                agreed = agreement(said, list(verdicts(judged, profile, backend, size="fitted")))
+                agreed = agreement(reference_choices, list(judge_pairs(judged, profile, backend, size="fitted")))
             rows.append(_row(text, projector, worst, mine, theirs, (reply.tokens, written), agreed))
     return rows
 
 
-def table(rows: Sequence[Row]) -> str:
-    """The rows as a markdown table."""
+def table(rows: Sequence[VerifyRow]) -> str:
+    """Format the rows as a Markdown table."""
     lines = [HEAD, ("---",) * len(HEAD), *(row.cells() for row in rows)]
     return "".join("| " + " | ".join(cells) + " |\n" for cells in lines)
 
 
-def write_table(path: Path, rows: Sequence[Row]) -> None:
-    """Put the table between the marks in a file that has them; a file without them becomes the table.
+def write_table(path: Path, rows: Sequence[VerifyRow]) -> None:
+    """Write the table between the marks of a file. A file without marks is replaced by the table.
 
     UsageError for a file with other text and no marks: it is not ours to replace.
     """
@@ -132,14 +130,12 @@ def write_table(path: Path, rows: Sequence[Row]) -> None:
         raise UsageError(f"{path} has text and no {START} … {END}: add the two lines where the table belongs.")
     else:
         new = f"{START}\n{table(rows)}{END}\n"
-    part = path.with_name(f"{path.name}.part")
-    part.write_text(new, "utf-8")
-    part.replace(path)
+    write_file(path, new.encode())
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """Frames drawn here: a disc that crosses a gradient, each clip its own way. Displayed size, unresized."""
+class DrawnFrames:
+    """Drawn frames: a disc that crosses a gradient, in a different way in each clip. They are not resized."""
 
     sizes: tuple[tuple[int, int], tuple[int, int]] = ((480, 270), (320, 426))
 
@@ -157,8 +153,8 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """Displayed frames at the size for the model, by vrt-lite's own rule and resize."""
+class FittedFrames:
+    """Frames resized for the model, by vrt-lite's own rule."""
 
     displayed: FrameStore
     profile: Profile
@@ -171,16 +167,16 @@ class Fitted:
     def _fit(self, picture: Pixels, *, called: bool) -> Pixels:
         height, width = picture.shape[:2]
         size = self.profile.frame_size(width, height, called=called)
-        return Picture(width, height, Turn(), "sdr", False).fit(picture, size)
+        return Conversion(width, height, Orientation(), "sdr", False).convert(picture, size)
 
 
 def distances(mine: NDArray[Any], theirs: NDArray[Any]) -> float:
-    """The difference's norm over the reference's; 0 of nothing."""
+    """Return the norm of the difference divided by the reference's norm; 0 for empty arrays."""
     return float(np.linalg.norm(mine - theirs) / np.linalg.norm(theirs)) if theirs.size else 0.0
 
 
 def divergence(theirs: NDArray[np.float32], mine: NDArray[np.float32]) -> NDArray[np.float64]:
-    """KL of the engine's prediction from the reference's, a row each."""
+    """Return the KL divergence of the engine's prediction from the reference's, row by row."""
     p, q = _log_probabilities(theirs), _log_probabilities(mine)
     return (np.exp(p) * (p - q)).sum(axis=1)
 
@@ -191,7 +187,7 @@ def _log_probabilities(logits: NDArray[np.float32]) -> NDArray[np.float64]:
 
 
 def _files(folder: Path) -> list[tuple[Path, Path]]:
-    """Every text GGUF with the projector of its own type, else the largest, which is the most exact."""
+    """Find every text GGUF with the projector of its type, or else the largest one, which is the most exact."""
     projectors = sorted(folder.glob("mmproj*.gguf"), key=lambda path: path.stat().st_size)
     texts = sorted(path for path in folder.glob("*.gguf") if not re.search("mmproj|imatrix", path.name))
     if not texts or not projectors:
@@ -199,33 +195,33 @@ def _files(folder: Path) -> list[tuple[Path, Path]]:
     return [(text, next((p for p in projectors if p.name == f"mmproj-{text.name}"), projectors[-1])) for text in texts]
 
 
-def _shown(stack: ExitStack, profile: Profile, clips: Sequence[ClipPair]) -> tuple[FrameStore, Pair]:
+def _frames_to_show(stack: ExitStack, profile: Profile, clips: Sequence[ClipPair]) -> tuple[FrameStore, Pair]:
     if not clips:
-        drawn = Drawn()
+        drawn = DrawnFrames()
         return drawn, Pair(CAPTION, (3.0, 5.5), drawn.sizes)
-    shown = opened(stack, clips[0], profile)
+    shown = open_pair(stack, clips[0], profile)
     return shown.frames("displayed"), shown.pair
 
 
 def _conversation(pair: Pair, profile: Profile) -> Conversation:
-    """Two rounds; what the judge says in the first is ours, so that both sides read the same."""
+    """Build a conversation of two rounds. The first reply is fixed, so that both sides read the same."""
     count = min(4, profile.frames_per_call, profile.workspace)
-    asked = [i * profile.workspace // 2 + profile.workspace // 4 + 1 for i in range(count)]
-    call = f'{{"name": "select_frames", "arguments": {{"target_frames": {asked}}}}}'
-    said = f"<think>The two differ in motion; look closer.</think><tool_call>{call}</tool_call>"
+    numbers = [i * profile.workspace // 2 + profile.workspace // 4 + 1 for i in range(count)]
+    call = f'{{"name": "select_frames", "arguments": {{"target_frames": {numbers}}}}}'
+    reply = f"<think>The two differ in motion; look closer.</think><tool_call>{call}</tool_call>"
     before = opening(pair, profile)
-    following, reason = respond(tags.parse(said), pair, profile, before=before, last=True)
+    following, reason = respond(tags.parse(reply), pair, profile, before=before, last=True)
     if reason:
         raise ModelError(f"The profile refuses the call that verify makes: {reason}.")
-    return (*before, Message("assistant", (Generated(said),)), following)
+    return (*before, Message("assistant", (Generated(reply),)), following)
 
 
-def _pixels_off(conversation: Conversation, displayed: FrameStore, fitted: Fitted, reference: Reference) -> int:
-    """The largest difference of any frame shown, in grey levels."""
+def _pixels_off(conversation: Conversation, displayed: FrameStore, fitted: FittedFrames, reference: Reference) -> int:
+    """Return the largest difference of all frames shown, in grey levels."""
     frames = [frame for message in conversation for frame in message.frames]
     worst = 0
     for frame, picture, mine in zip(frames, displayed.pixels(frames), fitted.pixels(frames), strict=True):
-        theirs = reference.resized(picture, called=frame.called)
+        theirs = reference.frames.resized(picture, called=frame.called)
         if theirs.shape != mine.shape:
             return 255
         worst = max(worst, int(np.abs(mine.astype(int) - theirs).max()))
@@ -236,22 +232,24 @@ def _row(
     text: Path,
     projector: Path,
     pixels: int,
-    mine: Reading,
-    theirs: Reading,
-    turns: tuple[tuple[int, ...], Written],
+    mine: StageOutputs,
+    theirs: StageOutputs,
+    turns: tuple[tuple[int, ...], GreedyTurn],
     verdict: str,
-) -> Row:
+) -> VerifyRow:
     if not np.array_equal(mine.tokens, theirs.tokens):
         words = (int((reading.tokens != FRAME).sum()) for reading in (mine, theirs))
         raise ModelError("{}: the text becomes {} tokens, {} in the reference.".format(text.name, *words))
-    wrote, written = turns
+    engine_tokens, reference_turn = turns
     kl = divergence(theirs.logits, mine.logits)
-    agreed = next((i for i, (a, b) in enumerate(zip(wrote, written.tokens, strict=False)) if a != b), None)
-    return Row(
+    agreed = next(
+        (i for i, (a, b) in enumerate(zip(engine_tokens, reference_turn.tokens, strict=False)) if a != b), None
+    )
+    return VerifyRow(
         *(text, projector, pixels, np.array_equal(mine.positions, theirs.positions)),
         *(distances(mine.embeddings, theirs.embeddings), distances(mine.logits, theirs.logits)),
         *(float(kl.mean()), float(kl.max())),
         float((mine.logits.argmax(axis=1) == theirs.logits.argmax(axis=1)).mean()),
-        (min(len(wrote), len(written.tokens)) if agreed is None else agreed, len(written.tokens)),
+        (min(len(engine_tokens), len(reference_turn.tokens)) if agreed is None else agreed, len(reference_turn.tokens)),
         verdict,
     )

@@ -1,11 +1,10 @@
-"""Six clips of one world: a clean one and five worse by growing steps, to try `vrt-lite rank` on.
+"""Writes six clips to try `vrt-lite rank`: a clean one, and five that get worse step by step.
 
     python examples/ladder.py ladder
     vrt-lite rank ladder --prompt "A red square moving right." -m vrt-tiny-0
 
-The world is vrt-tiny-0's: a coloured shape crosses a cloudy texture. The steps are blur. Their names say
-nothing of the steps, so that a ranking by name would be wrong. The same seed gives the same pictures; refuses to know
-the package.
+The clips suit the judge vrt-tiny-0: a coloured shape crosses a cloudy texture. Each step has more blur. The names of
+the clips do not show the steps, so a ranking by name would be wrong. The same seed gives the same pictures.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 
 PROMPT = "A red square moving right."
 STEPS = {"maple": 0.0, "cedar": 1.6, "aspen": 2.4, "birch": 3.4, "willow": 4.8, "alder": 6.5}
-"""By clip: the blur's standard deviation in pixels; best first."""
+"""The blur of each clip: its standard deviation in pixels; best first."""
 SIZE = (252, 140)
 FRAMES, FPS = 48, 16
 RED = (220, 40, 40)
@@ -35,13 +34,13 @@ def write_ladder(folder: Path) -> list[Path]:
 
 
 def pictures(blur: float) -> Iterator[NDArray[np.uint8]]:
-    """The frames of one clip, (height, width, 3)."""
+    """Yield the frames of one clip, (height, width, 3)."""
     ground = _clouds(np.random.default_rng(SEED))
     still = _blurred(ground, blur)
     top, side, reach = 56, 34, _reach(blur)
     for number in range(FRAMES):
         left = 40 + round(150 * number / (FRAMES - 1))
-        # A blur is linear: what the square changes is blurred by itself, as far as that reaches, and added.
+        # A blur is linear: the change by the square is blurred alone and then added.
         change = np.array(RED) - ground[top : top + side, left : left + side]
         change = np.pad(change, ((reach, reach), (reach, reach), (0, 0)))
         picture = still.copy()
@@ -50,7 +49,7 @@ def pictures(blur: float) -> Iterator[NDArray[np.uint8]]:
 
 
 def _clouds(chance: np.random.Generator) -> NDArray[np.float64]:
-    """A texture whose amplitude falls as 1/f, as in natural pictures; made at half the size, tinted."""
+    """Draw a tinted texture whose amplitude falls as 1/f, as in natural pictures, at half the size."""
     width, height = SIZE[0] // 2, SIZE[1] // 2
     frequency = np.hypot(np.fft.fftfreq(height)[:, None], np.fft.rfftfreq(width)[None])
     frequency[0, 0] = 1

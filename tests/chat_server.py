@@ -1,6 +1,6 @@
 """A small OpenAI-compatible chat server on loopback that replays a script: good streams, and every kind of bad one.
 
-Each request to /v1/chat/completions takes the script's next act; the last act stays. What was asked is kept.
+Each request to /v1/chat/completions takes the script's next act; the last act stays. It keeps what it was asked.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-Act = Callable[["Asked"], None]
+Act = Callable[["ChatRequest"], None]
 
 
 @dataclass
 class Server:
-    """The script, how the server calls itself, and what it was asked."""
+    """The script, how the server calls itself, and what it was request."""
 
     script: Sequence[Act] = ()
     owner: str = "vllm"
@@ -29,7 +29,7 @@ class Server:
     bodies: list[dict[str, Any]] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
     peers: set[Any] = field(default_factory=set)
-    together: int = 0
+    most_at_once: int = 0
     """The most requests that were under way at once."""
     over: threading.Event = field(default_factory=threading.Event)
     url: str = ""
@@ -47,7 +47,7 @@ class Server:
     def counted(self) -> Iterator[None]:
         with self._lock:
             self._open += 1
-            self.together = max(self.together, self._open)
+            self.most_at_once = max(self.most_at_once, self._open)
         try:
             yield
         finally:
@@ -55,36 +55,43 @@ class Server:
                 self._open -= 1
 
 
-class Asked(BaseHTTPRequestHandler):
+class ChatRequest(BaseHTTPRequestHandler):
     """One request; the acts write the answer."""
 
     protocol_version = "HTTP/1.1"
-    told: Server
+    disable_nagle_algorithm = True  # Else each small write waits up to 40 ms for the last one's acknowledgement.
+    chat_server: Server
     body: dict[str, Any]
 
     def do_GET(self) -> None:
-        self.told.keys.append(self.headers.get("Authorization", ""))
-        if self.told.key and self.headers.get("Authorization") != f"Bearer {self.told.key}":
+        self.chat_server.keys.append(self.headers.get("Authorization", ""))
+        if self.chat_server.key and self.headers.get("Authorization") != f"Bearer {self.chat_server.key}":
             return self.whole(401, {"error": {"message": f"bad key {self.headers.get('Authorization')}"}})
         if self.path == "/v1/models":
-            listed = {"object": "list", "data": [{"id": "judge", "object": "model", "owned_by": self.told.owner}]}
-            return self.whole(200, listed if self.told.models is None else self.told.models)
-        if self.path in self.told.extra:
-            return self.whole(200, self.told.extra[self.path])
+            listed = {
+                "object": "list",
+                "data": [{"id": "judge", "object": "model", "owned_by": self.chat_server.owner}],
+            }
+            models = self.chat_server.models
+            return models(self) if callable(models) else self.whole(200, models or listed)
+        if self.path in self.chat_server.extra:
+            return self.whole(200, self.chat_server.extra[self.path])
         return self.whole(404, {"detail": "Not Found"})
 
     def do_POST(self) -> None:
         self.body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.told.bodies.append(self.body)
-        self.told.keys.append(self.headers.get("Authorization", ""))
-        self.told.peers.add(self.client_address)
-        with self.told.counted():
-            self.told.next_act()(self)
+        self.chat_server.bodies.append(self.body)
+        self.chat_server.keys.append(self.headers.get("Authorization", ""))
+        self.chat_server.peers.add(self.client_address)
+        with self.chat_server.counted():
+            self.chat_server.next_act()(self)
 
-    def whole(self, status: int, body: Any, *, headers: Mapping[str, str] | None = None) -> None:
+    def whole(
+        self, status: int, body: Any, *, headers: Mapping[str, str] | None = None, kind: str = "application/json"
+    ) -> None:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.send_response(status)
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", kind)
         for name, value in (headers or {}).items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(data)))
@@ -118,8 +125,8 @@ class Asked(BaseHTTPRequestHandler):
 
 def delta(text: str, *, odds: Sequence[tuple[str, float]] = (), finish: str | None = None) -> dict[str, Any]:
     """A chunk of one token, with the log probabilities of it and others."""
-    told = [{"token": token, "logprob": value, "bytes": None} for token, value in odds]
-    entry = {"token": text, "logprob": told[0]["logprob"] if told else -0.1, "bytes": None, "top_logprobs": told}
+    likely = [{"token": token, "logprob": value, "bytes": None} for token, value in odds]
+    entry = {"token": text, "logprob": likely[0]["logprob"] if likely else -0.1, "bytes": None, "top_logprobs": likely}
     logprobs = {"content": [entry]} if odds else None
     return {"choices": [{"index": 0, "delta": {"content": text}, "logprobs": logprobs, "finish_reason": finish}]}
 
@@ -127,15 +134,15 @@ def delta(text: str, *, odds: Sequence[tuple[str, float]] = (), finish: str | No
 def says(text: str, *, odds: Mapping[str, Sequence[tuple[str, float]]] | None = None, finish: str = "stop") -> Act:
     """A good reply in small pieces, digits on their own; `odds` by digit."""
 
-    def act(asked: Asked) -> None:
-        asked.begin()
-        asked.event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}]})
+    def act(request: ChatRequest) -> None:
+        request.begin()
+        request.event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}]})
         for piece in pieces(text):
-            asked.event(delta(piece, odds=(odds or {}).get(piece, ())))
-        asked.event({"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
+            request.event(delta(piece, odds=(odds or {}).get(piece, ())))
+        request.event({"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
         usage = {"prompt_tokens": 900, "completion_tokens": 40, "prompt_tokens_details": {"cached_tokens": 500}}
-        asked.event({"choices": [], "usage": usage})
-        asked.end()
+        request.event({"choices": [], "usage": usage})
+        request.end()
 
     return act
 
@@ -153,43 +160,43 @@ def pieces(text: str) -> list[str]:
 def answers(status: int, body: Any = None, **headers: str) -> Act:
     """A status with a body, at once."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return lambda asked: asked.whole(status, {"error": {"message": "no"}} if body is None else body, headers=named)
+    return lambda request: request.whole(status, {"error": {"message": "no"}} if body is None else body, headers=named)
 
 
 def dies_after(text: str) -> Act:
     """The connection ends in the middle of a reply."""
 
-    def act(asked: Asked) -> None:
-        asked.begin()
+    def act(request: ChatRequest) -> None:
+        request.begin()
         for piece in pieces(text):
-            asked.event(delta(piece))
-        asked.drop()
+            request.event(delta(piece))
+        request.drop()
 
     return act
 
 
-def stalls(asked: Asked) -> None:
-    """A stream that begins and then says nothing more."""
-    asked.begin()
-    asked.event(delta("<sn"))
-    asked.told.over.wait(20)
-    asked.drop()
+def stalls(request: ChatRequest) -> None:
+    """A stream that begins and then sends nothing more."""
+    request.begin()
+    request.event(delta("<sn"))
+    request.chat_server.over.wait(20)
+    request.drop()
 
 
-def hangs(asked: Asked) -> None:
+def hangs(request: ChatRequest) -> None:
     """No answer at all."""
-    asked.told.over.wait(20)
-    asked.drop()
+    request.chat_server.over.wait(20)
+    request.drop()
 
 
 def sends(*pieces: bytes, kind: str = "text/event-stream") -> Act:
     """Bytes as they stand."""
 
-    def act(asked: Asked) -> None:
-        asked.begin(kind)
+    def act(request: ChatRequest) -> None:
+        request.begin(kind)
         for piece in pieces:
-            asked.send(piece)
-        asked.send(b"")
+            request.send(piece)
+        request.send(b"")
 
     return act
 
@@ -197,32 +204,36 @@ def sends(*pieces: bytes, kind: str = "text/event-stream") -> Act:
 def endlessly(piece: bytes, *, pause_seconds: float = 0.0) -> Act:
     """The same piece until the other side leaves."""
 
-    def act(asked: Asked) -> None:
-        asked.begin()
+    def act(request: ChatRequest) -> None:
+        request.begin()
         try:
-            while not asked.told.over.wait(pause_seconds):
-                asked.send(piece)
+            while not request.chat_server.over.wait(pause_seconds):
+                request.send(piece)
         except OSError:
-            asked.drop()
+            request.drop()
 
     return act
+
+
+class _Listener(ThreadingHTTPServer):
+    request_queue_size = 512  # Connections that come at once: beyond that, each would be tried again a second later.
 
 
 @contextmanager
 def serving(*script: Act, port: int = 0, **about: Any) -> Iterator[Server]:
     """The server, while it runs; at a free port, or at this one."""
-    told = Server(script, **about)
-    handler = type("Handler", (Asked,), {"told": told})
-    server = ThreadingHTTPServer(("127.0.0.1", port), handler)
-    server.daemon_threads = True
-    server.handle_error = lambda request, client_address: None  # type: ignore[method-assign] # a client may leave
-    told.url = f"http://127.0.0.1:{server.server_port}/v1"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    server = Server(script, **about)
+    handler = type("Handler", (ChatRequest,), {"chat_server": server})
+    listener = _Listener(("127.0.0.1", port), handler)
+    listener.daemon_threads = True
+    listener.handle_error = lambda request, client_address: None  # type: ignore[method-assign] # a client may leave
+    server.url = f"http://127.0.0.1:{listener.server_port}/v1"
+    thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:
-        yield told
+        yield server
     finally:
-        told.over.set()
-        server.shutdown()
-        server.server_close()
+        server.over.set()
+        listener.shutdown()
+        listener.server_close()
         thread.join()

@@ -15,12 +15,14 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).parent.parent
 RECIPES = sorted(path.name for path in (REPOSITORY / "models").glob("*.toml"))
+TEMPLATES = sorted(path.name for path in (REPOSITORY / "vrt_lite" / "show" / "pages" / "templates").iterdir())
 MUST_HOLD = (
     "vrt_lite/py.typed",
     "vrt_lite/presets.toml",
     "vrt_lite/schema/judgement.schema.json",
-    "vrt_lite/report/report.css",
-    "vrt_lite/report/report.js",
+    "vrt_lite/show/pages/report.css",
+    "vrt_lite/show/pages/report.js",
+    *(f"vrt_lite/show/pages/templates/{name}" for name in TEMPLATES),
     *(f"vrt_lite/recipes/{name}" for name in RECIPES),
 )
 MOST_BYTES = 16 * 2**20

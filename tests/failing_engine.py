@@ -1,34 +1,33 @@
-"""Measures as the engine does, but crashes or hangs with some settings: `python failing_engine.py SETTING=WHAT...`.
+"""Measures an engine that crashes or hangs with some settings.
 
-SETTING is repack, flash, q8_0 or default (any at all); WHAT is crash, hang, stop (with a reason) or chatter (on
-standard output, and goes on).
+The settings are repack, flash, q8_0 or default (any at all); with each comes what happens: crash, hang, stop (with a
+reason) or chatter (on standard output, and goes on).
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
+from collections.abc import Mapping
 
-from vrt_lite.backends.llamacpp.measure import Bench, serve
-from vrt_lite.fitting.search import Setup, Stage
-
-PLAN = dict(argument.split("=") for argument in sys.argv[1:])
-
-
-class Failing(Bench):
-    def measure(self, setup: Setup, stage: Stage) -> float:
-        s = setup.settings
-        tried = {"default": True, "repack": s.repack, "flash": s.flash_attention is True, "q8_0": s.kv_type == "q8_0"}
-        for name, what in PLAN.items():
-            if tried[name]:
-                fail(what)
-        return super().measure(setup, stage)
+from vrt_lite.tuning.measure import Baseline, MeasuringTask, measure_setup
+from vrt_lite.tuning.search import Seconds, Setup, Stage
 
 
-def fail(what: str) -> None:
-    match what:
+def fail_or_measure(
+    failures: Mapping[str, str], task: MeasuringTask, setup: Setup, stages: tuple[Stage, ...], baseline: Baseline
+) -> tuple[Seconds, Baseline]:
+    s = setup.settings
+    tried = {"default": True, "repack": s.repack, "flash": s.flash_attention is True, "q8_0": s.kv_type == "q8_0"}
+    for name, failure in failures.items():
+        if tried[name]:
+            fail(failure)
+    return measure_setup(task, setup, stages, baseline)
+
+
+def fail(failure: str) -> None:
+    match failure:
         case "crash":
             os.kill(os.getpid(), signal.SIGSEGV)
         case "hang":
@@ -37,7 +36,3 @@ def fail(what: str) -> None:
             raise RuntimeError("no such kernel")
         case "chatter":
             os.write(1, b"a library prints\n")
-
-
-if __name__ == "__main__":
-    serve(Failing)

@@ -12,16 +12,29 @@ from numpy.typing import NDArray
 from vrt_lite.backends.scripted import ScriptedBackend
 from vrt_lite.interfaces import Observe, ignore
 from vrt_lite.judge import Pair, judge
-from vrt_lite.judgement import JudgedClip, JudgedOrder, Judgement, ModelUsed
+from vrt_lite.judgement import (
+    Counters,
+    FileUsed,
+    JudgedClip,
+    JudgedOrder,
+    Judgement,
+    ModelUsed,
+    ProfileUsed,
+    SettingsUsed,
+    Timings,
+    Wording,
+)
+from vrt_lite.pair_frames import Workspace
 from vrt_lite.profile import default_profile
-from vrt_lite.protocol.frames import FrameRef
-from vrt_lite.protocol.messages import Odds, Reply
+from vrt_lite.protocol.messages import FrameRef, Odds, Reply
 from vrt_lite.protocol.verdict import TIE, average, disagreements
-from vrt_lite.sampled import Workspace
+from vrt_lite.recording import ShownPair, record_order
 from vrt_lite.video import ClipInfo
 
 FINAL = "<snapshot>Sharp.</snapshot>\n<think>Enough.</think>\n<final answer>TA=0, VQ=2, MQ=1, OA=2</final answer>"
 ONE, TWO, TIED = (0.02, 0.91, 0.07), (0.04, 0.03, 0.93), (0.81, 0.12, 0.07)
+
+NO_SHA256 = "0" * 64
 
 Size = tuple[int, int]
 
@@ -70,34 +83,61 @@ def judgement(
     dimension: str = "",
     sizes: tuple[Size, Size] = ((252, 28), (252, 28)),
     warnings: tuple[str, ...] = (),
+    max_pixels: int | None = None,
     observe: Observe = ignore,
 ) -> Judgement:
     """What comes of these replies, one script an order; without a script the two clips are one file."""
     profile = default_profile()
+    clips = (_info(names[0], sizes[0]), _info(names[1], sizes[1]))
+    pair = ShownPair(prompt, clips, (_workspace(sizes[0]), _workspace(sizes[1])))
     orders: list[JudgedOrder] = []
     for first, script in enumerate(scripts):
-        pair = Pair(prompt, (3.0, 3.0))
-        trial = judge(pair, profile, ScriptedBackend(script), Colours(sizes), order=first, observe=observe)
-        orders.append(JudgedOrder(first, trial.rounds, trial.verdict.mirrored() if first else trial.verdict))
+        asked = Pair(prompt, (3.0, 3.0))
+        trial = judge(asked, profile, ScriptedBackend(script), Colours(sizes), order=first, observe=observe)
+        orders.append(record_order(first, trial, pair))
     verdicts = [order.verdict for order in orders]
     both = len(verdicts) == 2
+    words = {key: Wording(dimension or d.name, d.explain) for key, d in profile.dimensions.items()}
     return Judgement(
+        prompt=prompt or None,
+        model=ModelUsed("vrt-tiny-0", FileUsed("t.gguf", NO_SHA256), FileUsed("p.gguf", NO_SHA256)),
+        profile=ProfileUsed("vr-thinker", NO_SHA256),
+        inputs=(_clip(clips[0], sizes[0]), _clip(clips[1], sizes[1])),
+        settings=SettingsUsed(
+            preset=None,
+            dimensions={"TA": words["TA"], "VQ": words["VQ"], "MQ": words["MQ"]},
+            workspace=profile.workspace,
+            first_frames=profile.first_frames,
+            window=profile.window,
+            rounds=profile.rounds,
+            max_pixels=max_pixels or profile.max_pixels,
+            tool_max_pixels=max_pixels or profile.tool_max_pixels,
+            ctx=None,
+            gpu_layers=None,
+            threads=None,
+            kv_type=None,
+            temperature=0.0,
+            seed=0,
+            both_orders=both,
+            cache=True,
+        ),
         verdict=average(*verdicts) if both else verdicts[0] if verdicts else TIE,
         orders=tuple(orders),
         disagreements=disagreements(*verdicts) if both else (),
-        clips=(_clip(names[0], sizes[0]), _clip(names[1], sizes[1])),
-        prompt=prompt,
-        model=ModelUsed("vrt-tiny-0", "t.gguf", "", "p.gguf", "", "vr-thinker", ""),
-        settings={
-            "workspace": profile.workspace,
-            "dimensions": {key: {"name": dimension or d.name} for key, d in profile.dimensions.items()},
-        },
         warnings=warnings,
-        seconds={},
-        total_seconds=0.83,
+        warning_kinds=("test",) * len(warnings),
+        timings=Timings(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.83),
+        counters=Counters(0, 0, 0, 0, 0),
     )
 
 
-def _clip(name: str, size: Size) -> JudgedClip:
-    info = ClipInfo(Path(name), "0" * 64, 1000, *size, 16.0, 3.0, 48, False, "sdr", ())
-    return JudgedClip(info, Workspace(tuple(range(48)), tuple(i / 16 for i in range(48)), size, size), ())
+def _info(name: str, size: Size) -> ClipInfo:
+    return ClipInfo(Path(name), NO_SHA256, 1000, *size, 16.0, 3.0, 48, False, "sdr", ())
+
+
+def _workspace(size: Size) -> Workspace:
+    return Workspace(tuple(range(48)), tuple(i / 16 for i in range(48)), size, size)
+
+
+def _clip(info: ClipInfo, size: Size) -> JudgedClip:
+    return JudgedClip(str(info.path), NO_SHA256, 1000, *size, 16.0, 3.0, 48, False, "sdr", size, (), size)

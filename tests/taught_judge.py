@@ -14,14 +14,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from train.cases import Case
-from train.recipe import Data, Grpo, Model, Recipe, Rejection, Shape
+from train.recipe import Data, Grpo, ModelRecipe, NewModelShape, Rejection, TrainingRecipe
 from train.traces import replay
+from train.training_cases import TrainingCase
 from vrt_lite.interfaces import FrameStore
 from vrt_lite.judge import Pair
 from vrt_lite.profile import Clock, Profile, default_profile
-from vrt_lite.protocol.frames import FrameRef
-from vrt_lite.protocol.messages import Generated
+from vrt_lite.protocol.messages import FrameRef, Generated
 
 PROFILE = replace(
     default_profile(),
@@ -41,7 +40,7 @@ PROFILE = replace(
     max_new_tokens=64,
     clock=Clock("fixed", 2.0, 1.0),
 )
-SHAPE = Shape(
+SHAPE = NewModelShape(
     layers=2,
     width=64,
     heads=2,
@@ -55,10 +54,10 @@ SHAPE = Shape(
     tower_feed_forward=64,
     tower_full=(1,),
 )
-RECIPE = Recipe(
+RECIPE = TrainingRecipe(
     "taught",
     PROFILE,
-    Model(shape=SHAPE, seed=3, precision="float32"),
+    ModelRecipe(shape=SHAPE, seed=3, precision="float32"),
     Data(),
     rejection=Rejection(queries=6, samples=4, kept_a_query=2, temperature=1.0, batch=8),
     grpo=Grpo(steps=2, queries=2, group=4, learning_rate=1e-4, resamples=1, batch=3),
@@ -80,7 +79,7 @@ class Squares:
         return [np.full((56, 84, 3), (3 * self.seed + 90 * f.clip + 9 * f.index) % 256, np.uint8) for f in frames]
 
 
-def case(seed: int) -> Case:
+def case(seed: int) -> TrainingCase:
     """A pair whose first video is the better one."""
 
     @contextlib.contextmanager
@@ -88,7 +87,7 @@ def case(seed: int) -> Case:
         yield Squares(seed)
 
     labels = {"TA": 1, "VQ": 1, "MQ": 1, "OA": 1}
-    return Case(f"square:{seed}", Pair("a square", (1.0, 2.0)), labels, opened, script=script(1, calls=2))
+    return TrainingCase(f"square:{seed}", Pair("a square", (1.0, 2.0)), labels, opened, script=script(1, calls=2))
 
 
 def script(digit: int, *, calls: int) -> tuple[str, ...]:
@@ -101,11 +100,11 @@ def teach(folder: Path, *, steps: int = 140) -> Path:
     """Write the judge's checkpoint; the folder."""
     import torch
 
-    from train.policy.model import load, new, save
+    from train.policy.model import create_checkpoint, load, save
     from train.policy.rendering import Collator, Renderer, segments
 
     pair = case(0)
-    model, tokenizer = load(RECIPE, new(RECIPE, folder / "new", [pair]), trainable=True)
+    model, tokenizer = load(RECIPE, create_checkpoint(RECIPE, folder / "new", [pair]), trainable=True)
     renderer, collate = Renderer(tokenizer, PROFILE), Collator(tokenizer.id("<|endoftext|>"))
     rows = []
     with pair.open(PROFILE) as frames:

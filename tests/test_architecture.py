@@ -1,201 +1,284 @@
-"""Who may import whom, and what is imported when: the rules that keep the layout as it is drawn."""
+"""The rules of the layout: who imports whom, what is loaded when, how long a module may be, and what has which name."""
 
 from __future__ import annotations
 
 import ast
+import functools
+import json
 import subprocess
 import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parent.parent / "vrt_lite"
-STANDARD = sys.stdlib_module_names
-
-# Module (or package): what of vrt_lite it may import, at any depth of its code. "*" is everything.
-MAY_IMPORT: dict[str, set[str]] = {
-    "__init__": {"api", "backends", "errors", "judgement", "settings"},
-    "__main__": {"cli"},
-    "errors": set(),
-    "protocol": {"protocol"},
-    "interfaces": {"protocol"},
-    "resize": {"errors"},
-    "profile": {"errors", "protocol", "resize"},
-    "settings": {"backends", "errors", "profile", "protocol"},
-    "models": {"", "errors", "models", "profile"},
-    "fitting": {"backends", "errors", "fitting", "judge", "models", "profile", "protocol", "resize", "settings"},
-    "video": {"errors", "extent", "picture", "timeline", "tonemap", "video"},
-    "judge": {"errors", "interfaces", "profile", "protocol"},
-    "sampled": {"profile", "protocol", "video"},
-    "embeddings": {"errors", "models"},
-    "backends": {
-        "backends",
-        "embeddings",
-        "errors",
-        "fitting",
-        "interfaces",
-        "models",
-        "profile",
-        "protocol",
-        "resize",
-        "video",
-    },
-    "judgement": {"judge", "profile", "protocol", "sampled", "video"},
-    "server": {"backends", "errors", "interfaces", "judgement", "profile", "settings"},
-    "api": {
-        "backends",
-        "embeddings",
-        "errors",
-        "fitting",
-        "interfaces",
-        "judge",
-        "judgement",
-        "models",
-        "protocol",
-        "sampled",
-        "server",
-        "settings",
-        "sheet",
-        "video",
-    },
-    "sheet": {"errors", "interfaces", "judgement", "protocol"},
-    "display": {"display", "interfaces", "judgement", "protocol", "ranking"},
-    "evaluation": {"api", "display", "errors", "evaluation", "interfaces", "models", "protocol", "runs"},
-    "ranking": {"api", "display", "errors", "interfaces", "protocol", "ranking", "runs", "video"},
-    "report": {"", "display", "errors", "evaluation", "protocol", "ranking", "report", "runs", "video"},
-    "runs": {"api", "errors", "interfaces", "models", "protocol", "runs"},
-    "cli": {
-        "",
-        "api",
-        "backends",
-        "cli",
-        "display",
-        "embeddings",
-        "errors",
-        "evaluation",
-        "fitting",
-        "judgement",
-        "models",
-        "profile",
-        "protocol",
-        "ranking",
-        "report",
-        "runs",
-        "settings",
-    },
+ROOT = Path(__file__).parent.parent
+TREES: dict[str, set[str]] = {
+    "vrt_lite": set(),
+    "convert": {"vrt_lite"},
+    "bench": {"vrt_lite", "convert"},
+    "train": {"vrt_lite", "convert"},
 }
-# Third-party packages: the only places that may name them.
-HOMES: dict[str, set[str]] = {
+"""The four trees, and the other trees that each may import."""
+LAYERS: tuple[set[str], ...] = (
+    {"errors"},
+    {"disk", "tables"},
+    {"protocol", "machine"},
+    {"profile", "interfaces"},
+    {"judge", "video", "models"},
+    {"settings", "pair_frames", "embeddings"},
+    {"judgement"},
+    {"schema"},
+    {"fitting"},
+    {"backends"},
+    {"tuning"},
+    {"modes"},
+    {"recording"},
+    {"api"},
+    {"runs"},
+    {"ranking", "evaluation"},
+    {"show"},
+    {"cli"},
+)
+"""The top-level modules and packages of vrt_lite, low to high. Each may import itself and lower layers."""
+THIRD_PARTY: dict[str, set[str]] = {
     "av": {"video"},
-    "httpx": {"backends/http"},
-    "llama_cpp": {"backends/llamacpp/engine.py"},
-    "psutil": {
-        "backends/llamacpp/engine.py",
-        "backends/llamacpp/room.py",
-        "backends/llamacpp/tune.py",
-        "models/choose.py",
-        "runs/claims.py",
-        "runs/database.py",
-    },
-    "huggingface_hub": {"models/hub.py"},
-    "rich": {"display"},
     "click": {"cli"},
-    "pyarrow": {"evaluation/tables.py"},
-    "PIL": {"backends/http", "evaluation/plots.py", "report/pictures.py", "video", "sheet"},
+    "filelock": {"disk.py"},
+    "httpx": {"backends/http"},
+    "huggingface_hub": {"models/hub.py"},
+    "jinja2": {"show/pages"},
+    "llama_cpp": {"backends/llamacpp/engine.py"},
+    "matplotlib": {"show/evaluation_charts.py"},
+    "msgspec": {"judgement.py", "models", "runs", "evaluation", "ranking", "schema", "tuning"},
     "numpy": {
-        "ranking",
-        "evaluation/metrics.py",
-        "video",
         "backends/llamacpp",
-        "sheet",
-        "interfaces",
-        "sampled",
-        "embeddings",
-        "report/pictures.py",
+        "embeddings.py",
+        "evaluation/metrics.py",
+        "interfaces.py",
+        "pair_frames.py",
+        "ranking",
+        "show/pages",
+        "show/sheet.py",
+        "tuning",
+        "video",
     },
+    "PIL": {"backends/http", "show/pages", "show/sheet.py", "video"},
+    "psutil": {"backends/llamacpp", "machine.py", "models", "runs", "tuning"},
+    "pyarrow": {"evaluation"},
+    "rich": {"show"},
 }
+"""Packages that are not of the standard library, and the only places in vrt_lite that may import each."""
+HEAVY = {"av", "httpx", "huggingface_hub", "jinja2", "llama_cpp", "matplotlib", "numpy", "PIL", "rich", "torch"}
+COMMANDS = (
+    "compare",
+    "rank",
+    "pull",
+    "models",
+    "rm",
+    "cache",
+    "estimate",
+    "tune",
+    "eval",
+    "runs",
+    "show",
+    "export",
+    "report",
+)
+MOST_LINES, MOST_FUNCTION_LINES = 300, 60
+MOST_MODULES_OF_COMPARE = 40
 
 
-def modules() -> list[Path]:
-    return sorted(PACKAGE.rglob("*.py"))
+def modules(*trees: str) -> list[Path]:
+    return [path for tree in trees or TREES for path in sorted((ROOT / tree).rglob("*.py"))]
 
 
-def imports(path: Path) -> set[str]:
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def dotted(path: Path) -> str:
+    """A file's module; a package's own file is its `__init__`."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+
+
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def known() -> frozenset[str]:
+    return frozenset(dotted(path) for path in modules())
+
+
+@functools.cache
+def imports(path: Path) -> frozenset[str]:
+    """All modules that a file imports, at any depth of its code; of ours the very module, `__init__` for a package."""
+    found: set[str] = set()
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
+            found.update(resolved(alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path} imports relatively"
+            assert node.level == 0, f"{relative(path)} imports relatively"
             base = node.module or ""
-            names.update(f"{base}.{alias.name}" if base == "vrt_lite" else base for alias in node.names)
-    return names
+            found.update(resolved(f"{base}.{alias.name}", base) for alias in node.names)
+    return frozenset(found)
 
 
-def home(path: Path) -> str:
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+def resolved(name: str, base: str | None = None) -> str:
+    """The module that a name leads to; `base` is the one that it is imported from, if it may be no module."""
+    for candidate in (name, base or name):
+        if candidate in known():
+            return candidate
+        if f"{candidate}.__init__" in known():
+            return f"{candidate}.__init__"
+    return base or name
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_follow_the_table(path: Path) -> None:
-    allowed = MAY_IMPORT[home(path)]
-    relative = path.relative_to(PACKAGE).as_posix()
+def own_imports(path: Path) -> Iterator[str]:
+    """What a file imports of the four trees, but for the version and for itself."""
     for name in imports(path):
-        top, *rest = name.split(".")
-        if top == "vrt_lite":
-            target = rest[0] if rest and not rest[0].startswith("__") else ""
-            assert target in allowed, f"{relative} may not import {name}"
-        elif top not in STANDARD:
-            assert any(relative.startswith(place) for place in HOMES[top]), f"{relative} may not import {name}"
+        if name.split(".")[0] in TREES and name not in ("vrt_lite.__init__", dotted(path)):
+            yield name
+
+
+def classes(path: Path) -> Iterator[str]:
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield node.name
+
+
+def repeated(places: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    return {name: where for name, where in places.items() if len(where) > 1}
+
+
+@pytest.mark.parametrize("path", modules("vrt_lite"), ids=relative)
+def test_imports_lead_to_lower_layers(path: Path) -> None:
+    home = path.relative_to(ROOT / "vrt_lite").parts[0].removesuffix(".py")
+    if home in ("__init__", "__main__"):
+        return
+    level = next((number for number, layer in enumerate(LAYERS) if home in layer), None)
+    assert level is not None, f"{home} has no layer"
+    allowed = {home}.union(*LAYERS[:level])
+    upward = {name for name in own_imports(path) if name.split(".")[1] not in allowed}
+    assert not upward, f"{relative(path)} may import {home} and what is lower, and imports {sorted(upward)}"
+
+
+@pytest.mark.parametrize("path", modules(), ids=relative)
+def test_trees_import_the_trees_below_them(path: Path) -> None:
+    tree = relative(path).split("/")[0]
+    strangers = {name for name in imports(path) if name.split(".")[0] in TREES.keys() - TREES[tree] - {tree}}
+    assert not strangers
+    assert not any(name.split(".")[0] == "tests" for name in imports(path))
+
+
+def packages() -> list[Path]:
+    return [path.parent for path in modules() if path.name == "__init__.py"]
+
+
+@pytest.mark.parametrize("package", packages(), ids=relative)
+def test_no_package_has_an_import_cycle(package: Path) -> None:
+    """Between the modules and subpackages of a package, each subpackage taken as one."""
+    prefix = [*package.relative_to(ROOT).parts]
+    graph: dict[str, set[str]] = defaultdict(set)
+    for path in sorted(package.rglob("*.py")):
+        child = dotted(path).split(".")[len(prefix)]
+        for name in own_imports(path):
+            parts = name.split(".")
+            if parts[: len(prefix)] == prefix and parts[len(prefix)] != child:
+                graph[child].add(parts[len(prefix)])
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"{relative(package)}: {' <- '.join(error.args[1])}")
+
+
+@pytest.mark.parametrize("path", modules("vrt_lite"), ids=relative)
+def test_third_party_packages_are_imported_in_their_places(path: Path) -> None:
+    place = path.relative_to(ROOT / "vrt_lite").as_posix()
+    for name in imports(path):
+        top = name.split(".")[0]
+        if top not in sys.stdlib_module_names and top != "vrt_lite":
+            places = THIRD_PARTY[top]
+            at_home = any(place == home or place.startswith(f"{home}/") for home in places)
+            assert at_home, f"{place} imports {name}, which belongs to {sorted(places)}"
 
 
 def test_the_protocol_is_standard_library_only() -> None:
-    for path in (PACKAGE / "protocol").glob("*.py"):
-        assert {name.split(".")[0] for name in imports(path)} <= STANDARD | {"vrt_lite"}
+    for path in (ROOT / "vrt_lite" / "protocol").glob("*.py"):
+        assert {name.split(".")[0] for name in imports(path)} <= sys.stdlib_module_names | {"vrt_lite"}
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_modules_stay_short_and_say_what_they_know(path: Path) -> None:
-    source = path.read_text(encoding="utf-8")
-    assert len(source.splitlines()) <= 350
-    tree = ast.parse(source)
-    assert ast.get_docstring(tree), f"{path} has no docstring"
-    functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
-    long = [f.name for f in functions if (f.end_lineno or 0) - f.lineno > 70]
-    assert not long, f"{path}: {long}"
+@pytest.mark.parametrize("path", modules(), ids=relative)
+def test_modules_and_functions_stay_short_and_have_a_docstring(path: Path) -> None:
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+    assert lines <= MOST_LINES
+    assert ast.get_docstring(parsed(path)), "the module has no docstring"
+    functions = [n for n in ast.walk(parsed(path)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    lengths = {f.name: (f.end_lineno or 0) - f.lineno + 1 for f in functions}
+    assert {name: lines for name, lines in lengths.items() if lines > MOST_FUNCTION_LINES} == {}
 
 
-def loaded_by(code: str) -> set[str]:
-    program = f"import sys\n{code}\nprint(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    return {name.split(".")[0] for name in done.stdout.splitlines()[-1].split()}
+def test_no_two_modules_have_one_name() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for path in modules():
+        module = path.parent if path.name == "__init__.py" else path
+        if path.name != "__main__.py":
+            places[module.stem].append(relative(module))
+    assert not repeated(places), repeated(places)
+    assert not places.get("case")
 
 
-HEAVY = {"av", "llama_cpp", "numpy", "PIL", "rich", "huggingface_hub", "httpx", "torch"}
+def test_no_two_public_classes_have_one_name() -> None:
+    places: dict[str, list[str]] = defaultdict(list)
+    for path in modules():
+        for name in classes(path):
+            places[name].append(relative(path))
+    assert not repeated(places), repeated(places)
+
+
+def loaded_by(code: str) -> list[str]:
+    """The modules that a program has loaded at its end."""
+    program = f"import sys\n{code}\nprint()\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
+    return done.stdout.splitlines()[-1].split()
+
+
+def packages_loaded_by(code: str) -> set[str]:
+    return {name.split(".")[0] for name in loaded_by(code)}
 
 
 def test_importing_does_no_work() -> None:
-    assert not loaded_by("import vrt_lite") & (HEAVY | {"click"})
-    assert not loaded_by("import vrt_lite.protocol.tags, vrt_lite.judge") & HEAVY
+    assert not packages_loaded_by("import vrt_lite") & (HEAVY | {"click"})
+    assert not packages_loaded_by("import vrt_lite.protocol.tags, vrt_lite.judge") & HEAVY
+
+
+def test_importing_changes_no_environment_variable() -> None:
+    program = (
+        "import json, os\nbefore = dict(os.environ)\nfrom vrt_lite import Judge, Settings, compare\n"
+        "print(json.dumps([before, dict(os.environ)]))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
+    before, after = json.loads(done.stdout)
+    assert before
+    assert sorted(after.items() ^ before.items()) == []
 
 
 def test_help_stays_light() -> None:
-    for command in (
-        "compare",
-        "rank",
-        "pull",
-        "models",
-        "rm",
-        "cache",
-        "estimate",
-        "tune",
-        "eval",
-        "runs",
-        "show",
-        "export",
-        "report",
-    ):
-        assert not loaded_by(f"from vrt_lite.cli import run\nrun(['{command}', '--help'])") & HEAVY
+    for command in COMMANDS:
+        assert not packages_loaded_by(f"from vrt_lite.cli import run\nrun(['{command}', '--help'])") & HEAVY
+
+
+def test_a_local_compare_loads_few_modules() -> None:
+    arguments = ["compare", "examples/star.mp4", "examples/circle.mp4", "--prompt", "A blue star moves up.", "--json"]
+    code = f"from vrt_lite.cli import run\nassert run({arguments!r}) == 0"
+    own = sorted(name for name in loaded_by(code) if name.startswith("vrt_lite."))
+    assert "vrt_lite.judge" in own
+    by_package = Counter(name.split(".")[1] for name in own)
+    assert len(own) <= MOST_MODULES_OF_COMPARE, f"{len(own)}: {dict(by_package)}\n" + "\n".join(own)
 
 
 def test_every_public_name_is_there() -> None:

@@ -10,27 +10,33 @@ from pathlib import Path
 
 import pytest
 
-from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.cli import run
 from vrt_lite.embeddings import MEMORY_BYTES
 from vrt_lite.errors import OutOfMemoryError
-from vrt_lite.fitting.fit import Free, Gpu, Plan, Room, fits, plan
-from vrt_lite.fitting.memory import Estimate, Shape, context_tokens, estimate, memory_needed, shape_of
-from vrt_lite.fitting.planning import planned
-from vrt_lite.models.files import find
+from vrt_lite.fitting import EnginePlan, choose_plan, fits
+from vrt_lite.fitting.memory_estimate import (
+    Estimate,
+    ModelShape,
+    context_tokens,
+    estimate_default_bytes,
+    estimate_memory,
+    read_shape,
+)
+from vrt_lite.machine import EngineSettings, Gpu, MachineMemory
+from vrt_lite.models import find
 from vrt_lite.models.gguf import read_gguf
-from vrt_lite.profile import Profile, default_profile
-from vrt_lite.resize import PIXELS_PER_TOKEN
+from vrt_lite.profile import PIXELS_PER_TOKEN, Profile, default_profile
 from vrt_lite.settings import Settings
+from vrt_lite.tuning import plan_engine
 
 ROOT = Path(__file__).parent.parent
 JUDGE = find("vrt-tiny-0")
-TINY = shape_of(JUDGE)
+TINY = read_shape(JUDGE)
 CPU = EngineSettings(gpu_layers=0)
 GB = 10**9
 
 # A 7B as Q4_K_M with a Q8_0 projector, by the published shape; weights are rounded.
-SEVEN = Shape(
+SEVEN = ModelShape(
     layers=(130_000_000,) * 28,
     packed=(105_000_000,) * 28,
     embedding=306_000_000,
@@ -56,7 +62,7 @@ def term(said: Estimate, name: str) -> int:
 
 
 def seven(profile: Profile = PROFILE, **settings: object) -> Estimate:
-    return estimate(SEVEN, profile, replace(CPU, **settings))
+    return estimate_memory(SEVEN, profile, replace(CPU, **settings))
 
 
 def with_cells(cells: int) -> Profile:
@@ -70,7 +76,7 @@ def test_weights_are_what_the_files_hold() -> None:
     matrix = next(t for t in tensors if t.name == "blk.0.ffn_up.weight")
     assert matrix.size == 256 * 768 * 34 // 32
     assert (TINY.width, TINY.feed_forward, TINY.heads, TINY.kv_width, len(TINY.layers)) == (256, 768, 4, 128, 6)
-    said = estimate(TINY, JUDGE.profile, CPU)
+    said = estimate_memory(TINY, JUDGE.profile, CPU)
     assert term(said, "weights") == TINY.text_bytes
     assert term(said, "projector") == TINY.projector
 
@@ -135,48 +141,50 @@ def test_evaluating_large_frames_takes_no_larger_evaluations() -> None:
 
 
 def test_layers_on_gpus_leave_the_processors_memory() -> None:
-    whole = estimate(SEVEN, PROFILE, EngineSettings(), gpu_shares=[1.0])
+    whole = estimate_memory(SEVEN, PROFILE, EngineSettings(), gpu_shares=[1.0])
     assert term(whole, "weights") == SEVEN.embedding
     assert term(whole, "keys and values") == 0
-    two = estimate(SEVEN, PROFILE, EngineSettings(), gpu_shares=[3.0, 1.0])
+    two = estimate_memory(SEVEN, PROFILE, EngineSettings(), gpu_shares=[3.0, 1.0])
     assert two.gpu_bytes[0] > two.gpu_bytes[1] > GB
-    half = estimate(SEVEN, PROFILE, EngineSettings(gpu_layers=14), gpu_shares=[1.0])
+    half = estimate_memory(SEVEN, PROFILE, EngineSettings(gpu_layers=14), gpu_shares=[1.0])
     # The output is the first to go: 13 layers with it.
     assert term(half, "weights") == SEVEN.embedding + 15 * SEVEN.layers[0]
-    apart = estimate(SEVEN, PROFILE, EngineSettings(projector_on_gpu=False), gpu_shares=[1.0])
+    apart = estimate_memory(SEVEN, PROFILE, EngineSettings(projector_on_gpu=False), gpu_shares=[1.0])
     assert term(apart, "projector") == SEVEN.projector
-    assert estimate(SEVEN, PROFILE, EngineSettings()).gpu_bytes == ()
+    assert estimate_memory(SEVEN, PROFILE, EngineSettings()).gpu_bytes == ()
 
 
-def chosen(room: Room, *, settings: EngineSettings | None = None, free: Free | None = None) -> Plan:
-    return plan(SEVEN, PROFILE, settings or EngineSettings(), room, free=free or Free())
+def chosen(memory: MachineMemory, *, settings: EngineSettings | None = None, **choose: bool) -> EnginePlan:
+    return choose_plan(SEVEN, PROFILE, settings or EngineSettings(), memory, **choose)
 
 
 def test_the_order_of_what_is_given_up() -> None:
-    enough = chosen(Room(16 * GB, 16 * GB))
-    assert (enough.notes, enough.profile, enough.settings) == ((), PROFILE, EngineSettings())
-    quantised = chosen(Room(enough.estimate.cpu_bytes - 1, 16 * GB))
+    enough = chosen(MachineMemory(16 * GB, 16 * GB))
+    assert (enough.warnings, enough.profile, enough.settings) == ((), PROFILE, EngineSettings())
+    quantised = chosen(MachineMemory(enough.estimate.cpu_bytes - 1, 16 * GB))
     assert (quantised.settings.kv_type, quantised.profile) == ("q8_0", PROFILE)
-    smaller = chosen(Room(quantised.estimate.cpu_bytes - 1, 16 * GB))
+    smaller = chosen(MachineMemory(quantised.estimate.cpu_bytes - 1, 16 * GB))
     assert PROFILE.min_pixels <= smaller.profile.max_pixels < PROFILE.max_pixels
-    assert any("sees less detail" in note for note in smaller.notes)
-    crowded = chosen(Room(2 * GB, 16 * GB))
+    assert "frames_reduced" in [warning.kind for warning in smaller.warnings]
+    assert any("sees less detail" in warning.text for warning in smaller.warnings)
+    crowded = chosen(MachineMemory(2 * GB, 16 * GB))
     assert crowded.profile == PROFILE
-    assert crowded.notes[-1].endswith("close other programs, or it will be slow.")
+    assert crowded.warnings[-1].kind == "memory_tight"
+    assert crowded.warnings[-1].text.endswith("close other programs, or it will be slow.")
 
 
 def test_what_a_user_has_set_stays() -> None:
-    room = Room(seven().cpu_bytes - 1, 16 * GB)
-    fixed = chosen(room, free=Free(kv_type=False, max_pixels=False))
+    memory = MachineMemory(seven().cpu_bytes - 1, 16 * GB)
+    fixed = chosen(memory, choose_kv_type=False, choose_pixels=False)
     assert (fixed.settings.kv_type, fixed.profile) == ("f16", PROFILE)
     # Values are quantised for flash attention alone.
-    without = chosen(room, settings=EngineSettings(flash_attention=False))
+    without = chosen(memory, settings=EngineSettings(flash_attention=False))
     assert without.settings.kv_type == "f16"
 
 
 def test_a_gpu_takes_what_fits_on_it() -> None:
-    def on(gb: float) -> Plan:
-        return chosen(Room(16 * GB, 16 * GB, (Gpu("GPU", int(gb * GB)),)))
+    def on(gb: float) -> EnginePlan:
+        return chosen(MachineMemory(16 * GB, 16 * GB, (Gpu("GPU", int(gb * GB)),)))
 
     assert (on(24).settings.gpu_layers, on(24).settings.projector_on_gpu) == (None, True)
     plans = [on(gb) for gb in (24, 6.3, 5.8, 4, 2, 0.1)]
@@ -186,56 +194,59 @@ def test_a_gpu_takes_what_fits_on_it() -> None:
     assert any(p.settings.kv_type == "q8_0" and layers[i] == 29 for i, p in enumerate(plans))
     assert any(p.settings.projector_on_gpu is False and layers[i] > 0 for i, p in enumerate(plans))
     for found, gb in zip(plans, (24, 6.3, 5.8, 4, 2, 0.1), strict=True):
-        assert fits(found.estimate, Room(16 * GB, 16 * GB, (Gpu("GPU", int(gb * GB)),)))
+        assert fits(found.estimate, MachineMemory(16 * GB, 16 * GB, (Gpu("GPU", int(gb * GB)),)))
         assert found.profile == PROFILE
 
 
-def test_nothing_that_fits_says_what_would() -> None:
+def test_what_does_not_fit_names_what_would() -> None:
     with pytest.raises(
         OutOfMemoryError, match=r"at least \d\.\d\d GB.* has 5\.00 GB\. A smaller .* of at most 4\.\d\d GB"
     ):
-        chosen(Room(5 * GB, 5 * GB))
-    room = Room(9 * GB, 9 * GB)
+        chosen(MachineMemory(5 * GB, 5 * GB))
+    memory = MachineMemory(9 * GB, 9 * GB)
     with pytest.raises(OutOfMemoryError, match=r"Lower --ctx: \d+ tokens are enough"):
-        chosen(room, settings=EngineSettings(context=120_000), free=Free(kv_type=False))
+        chosen(memory, settings=EngineSettings(context=120_000), choose_kv_type=False)
     large = with_cells(4096)
     with pytest.raises(OutOfMemoryError, match=r"This would fit: --max-pixels 153664\."):
-        plan(SEVEN, large, EngineSettings(), room, free=Free(max_pixels=False))
-    least = Room(seven(replace(with_cells(16), rounds=2), kv_type="q8_0").cpu_bytes, 0)
-    with pytest.raises(OutOfMemoryError, match=r"This would fit: --max-pixels 12544 --rounds 2\."):
-        chosen(replace(least, total_bytes=least.free_bytes))
+        choose_plan(SEVEN, large, EngineSettings(), memory, choose_pixels=False)
+    # And it does.
+    assert choose_plan(SEVEN, large.with_max_pixels(153_664), EngineSettings(), memory, choose_pixels=False)
+    few = MachineMemory(0, 16 * GB, (Gpu("GPU", GB),))
+    with pytest.raises(OutOfMemoryError, match=r"on GPU; .*Leave out --gpu-layers"):
+        chosen(few, settings=EngineSettings(gpu_layers=20))
 
 
 def test_compare_refuses_with_status_5_before_it_loads() -> None:
     with pytest.raises(OutOfMemoryError) as caught:
-        planned(JUDGE, Settings(), room=Room(10**8, 10**8))
+        plan_engine(JUDGE, Settings(), memory=MachineMemory(10**8, 10**8))
     assert caught.value.status == 5
     assert "\n" not in str(caught.value)
 
 
-def test_a_judgement_takes_about_what_was_said() -> None:
+@pytest.mark.nightly
+def test_a_judgement_takes_about_what_was_estimated() -> None:
     """A real run in a process of its own: its largest resident set, mapped weights and libraries counted."""
     program = (
         "from vrt_lite.cli import run\n"
         "status = run(['compare', 'examples/a.mp4', 'examples/b.mp4', '-p', 'A red square.', '--model', 'vrt-tiny-0', "
         "'--no-cache', '-q'])\n"
-        "from bench.report import peak_resident_bytes\n"
+        "from bench.measurements import peak_resident_bytes\n"
         "print(status, peak_resident_bytes())"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     status, peak = map(int, done.stdout.splitlines()[-1].split())
-    said = estimate(TINY, JUDGE.profile, CPU, source_pixels=252 * 140).cpu_bytes
+    estimated = estimate_memory(TINY, JUDGE.profile, CPU, source_pixels=252 * 140).cpu_bytes
     assert status in (0, 6)
-    # The conversation may end before it fills its context: what was said is what it could have come to.
+    # The conversation may end before it fills its context: the estimate is of what it could have come to.
     # Other systems count shared libraries and mapped files in ways of their own.
     low, high = (0.9, 1.1) if sys.platform == "linux" else (0.4, 2.5)
-    assert low < said / peak < high
+    assert low < estimated / peak < high
 
 
 def test_models_tells_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["models", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
-    assert next(m for m in listed if m["name"] == JUDGE.name)["memory_bytes"] == memory_needed(JUDGE)
+    assert next(m for m in listed if m["name"] == JUDGE.name)["memory_bytes"] == estimate_default_bytes(JUDGE)
 
 
 def test_the_table_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
@@ -245,7 +256,11 @@ def test_the_table_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     assert {"weights", "projector", "keys and values", "in all"} <= {line[:22].strip() for line in lines}
     assert any(line.startswith("free here") and line.endswith("8.00 GB") for line in lines)
     assert max(map(len, lines)) < 100
-    assert "context 4352 tokens" in lines[-1] or "context" in lines[-1]
+    judge = find()
+    context, pixels = context_tokens(read_shape(judge), judge.profile), judge.profile.max_pixels
+    assert lines[-1] == (
+        f"for context {context} tokens, {pixels} pixels a frame, keys and values f16, repacked weights off"
+    )
 
 
 def test_the_estimate_as_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,9 +14,10 @@ from gguf import GGUFWriter
 from vrt_lite.api import Judge
 from vrt_lite.cli import run
 from vrt_lite.errors import ModelError
-from vrt_lite.fitting.tuning import Machine, with_projector
-from vrt_lite.models.choose import CONTEXT_BYTES, SHARE_OF_MEMORY
-from vrt_lite.models.files import find
+from vrt_lite.machine import Machine
+from vrt_lite.models import find
+from vrt_lite.models.gguf import CONTEXT_BYTES, SHARE_OF_MEMORY
+from vrt_lite.tuning import choose_projector
 
 ROOT = Path(__file__).parent.parent
 CLIPS = [str(ROOT / "examples" / name) for name in ("a.mp4", "b.mp4")]
@@ -91,7 +92,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_choice_of_projectors_stays(folder: Path) -> None:
     shutil.copy(folder / JUDGE.projector.name, folder / "mmproj-vrt-tiny-0-Q8_0.gguf")
-    files = with_projector(find(folder), lambda: Machine("A processor", 8, (), "an engine", "0123"))
+    files = choose_projector(find(folder), lambda: Machine("A processor", 8, (), "an engine", "0123"))
     assert (files.text.name, files.projector.name) == ("x-Q8_0.gguf", JUDGE.projector.name)
     assert len(files.projectors) == 2
     assert files.choice
@@ -183,7 +184,8 @@ def test_the_judgement_names_the_file(folder: Path, capfd: pytest.CaptureFixture
         assert judge.files
         assert judge.files.choice
         judgement = judge.compare(*CLIPS, prompt=PROMPT)
-    assert judgement.model.text == judgement.to_json()["model"]["text"]["file"] == "x-Q8_0.gguf"
+    assert judgement.model.text
+    assert judgement.model.text.file == judgement.to_json()["model"]["text"]["file"] == "x-Q8_0.gguf"
     assert not judgement.warnings
     assert run(["compare", *CLIPS, "--prompt", PROMPT, "--model", str(folder), "--json"]) == 0
     out, err = capfd.readouterr()

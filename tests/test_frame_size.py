@@ -1,4 +1,4 @@
-"""How large a judge sees a clip's frames: the checkpoint's own ranges, a user's limits, and what is said of them."""
+"""How large a judge sees a clip's frames: the checkpoint's own ranges, a user's limits, and the warnings about them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from clips import write_clip
 
 from vrt_lite.api import Judge
 from vrt_lite.backends.scripted import ScriptedBackend
-from vrt_lite.errors import UsageError
-from vrt_lite.profile import default_profile, parse_profile
-from vrt_lite.protocol.frames import FrameRef
-from vrt_lite.resize import PIXELS_PER_TOKEN
-from vrt_lite.sampled import PairFrames, workspace_of
+from vrt_lite.errors import UsageError, VideoError
+from vrt_lite.pair_frames import PairFrames, workspace_of
+from vrt_lite.profile import PIXELS_PER_TOKEN, default_profile, parse_profile
+from vrt_lite.protocol.messages import FrameRef
 from vrt_lite.settings import Settings
 from vrt_lite.video import open_clip
 
@@ -52,6 +51,13 @@ def test_vr_thinker_sees_what_the_script_of_its_card_shows(
     assert shown[0] * shown[1] == tokens * PIXELS_PER_TOKEN
 
 
+def test_a_picture_that_is_too_narrow_is_refused_with_its_name(tmp_path: Path) -> None:
+    path = write_clip(tmp_path / "thin.mp4", frames=2, size=(4096, 16))
+    with open_clip(path) as clip, pytest.raises(VideoError, match="is 4096x16, which is too narrow") as caught:
+        workspace_of(clip, PROFILE)
+    assert caught.value.path == path
+
+
 def test_a_tools_frames_are_decoded_at_their_own_size(clips: tuple[Path, Path]) -> None:
     profile = PROFILE.with_max_pixels(PROFILE.max_pixels, tool_pixels=200 * PIXELS_PER_TOKEN)
     with open_clip(clips[0]) as a, open_clip(clips[1]) as b:
@@ -67,7 +73,7 @@ def test_both_sizes_stand_in_the_judgement(clips: tuple[Path, Path]) -> None:
     inputs = judgement.to_json()["inputs"]
     assert [clip["shown_size"] for clip in inputs] == [[252, 140], [224, 140]]
     assert [clip["tool_size"] for clip in inputs] == [[168, 84], [168, 84]]
-    assert judgement.settings["tool_max_pixels"] == 20_000
+    assert judgement.settings.tool_max_pixels == 20_000
 
 
 @pytest.mark.parametrize(
@@ -84,9 +90,9 @@ def test_a_users_smaller_limit_warns_that_the_judge_sees_less(
 ) -> None:
     with Judge(backend=ScriptedBackend([FINAL]), settings=settings) as judge:
         warnings = judge.compare(*clips, prompt="p").warnings
-    told = [warning for warning in warnings if "sees less detail than it was trained on" in warning]
-    assert bool(told) == warns
-    assert all("20000 pixels instead of 35840" in warning or "of 20000 instead of" in warning for warning in told)
+    found = [warning for warning in warnings if "sees less detail than it was trained on" in warning]
+    assert bool(found) == warns
+    assert all("20000 pixels instead of 35840" in warning or "of 20000 instead of" in warning for warning in found)
 
 
 def test_one_file_twice_has_no_such_warning(clips: tuple[Path, Path]) -> None:

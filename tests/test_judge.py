@@ -15,8 +15,7 @@ from vrt_lite.errors import ContextFullError, NoVerdictError
 from vrt_lite.interfaces import Event, Observe, RoundBegan, RoundEnded, Sampling
 from vrt_lite.judge import Pair, Trial, judge
 from vrt_lite.profile import Profile, default_profile
-from vrt_lite.protocol.frames import FrameRef
-from vrt_lite.protocol.messages import Conversation, Generated, Image, Message, Reply, Text, Video
+from vrt_lite.protocol.messages import Conversation, FrameRef, Generated, Image, Message, Reply, Text, Video
 
 FINAL = "<final answer>TA=1, VQ=2, MQ=0, OA=1</final answer>"
 RECOMMEND = "<recommend answer>TA=0, VQ=2, MQ=0, OA=2, CF=2</recommend answer>"

@@ -11,10 +11,10 @@ import pytest
 from vrt_lite.backends import open_backend
 from vrt_lite.backends.llamacpp.engine import Model
 from vrt_lite.backends.llamacpp.lower import FrameBlock, lower
-from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.errors import ModelError, VrtError
 from vrt_lite.judge import Pair, opening
-from vrt_lite.models.files import BUNDLED, ModelFiles, bundled_names, find, read_header
+from vrt_lite.machine import EngineSettings
+from vrt_lite.models import BUNDLED, ModelFiles, bundled_names, find, read_header
 from vrt_lite.profile import PROFILE_NAME, default_profile, load_profile
 
 JUDGE = find("vrt-tiny-0")
@@ -173,7 +173,7 @@ def test_a_template_in_the_metadata_is_never_used(copy: Path) -> None:
         ("window = -1", "window = -1 is negative"),
         ('window = "2"', "window = '2' is not a int"),
         ("rounds = true", "rounds = True is not a int"),
-        ("first_frames = 99", "first_frames = 99 is not within 1 to workspace"),
+        ("first_frames = 99", "first_frames = 99 is not within 1 to 48"),
         ("min_pixels = 99999999", "min_pixels"),
         ('tool_form = "gif"', "tool_form = 'gif' is not image or video"),
         ('[clock]\nrule = "sundial"', "clock.rule = 'sundial'"),
@@ -212,6 +212,7 @@ def test_the_errors_have_the_documented_statuses() -> None:
     assert statuses == {
         "UsageError": 2,
         "VideoError": 3,
+        "ClipsError": 3,
         "ModelError": 4,
         "OutOfMemoryError": 5,
         "NoVerdictError": 6,

@@ -9,12 +9,12 @@ import pytest
 from judgements import Colours, Size, call, colour, judgement, sure
 from PIL import Image, ImageFont
 
-from vrt_lite import sheet
-from vrt_lite.api import Judge
+from vrt_lite.cli import run
 from vrt_lite.errors import UsageError
 from vrt_lite.judgement import Judgement
-from vrt_lite.protocol.frames import FrameRef
-from vrt_lite.sheet import draw_sheet
+from vrt_lite.protocol.messages import FrameRef
+from vrt_lite.show import sheet
+from vrt_lite.show.sheet import draw_sheet
 
 FIRST = [FrameRef(clip, index) for clip in (0, 1) for index in (0, 16, 31, 47)]
 
@@ -25,7 +25,7 @@ def packed(rgb: np.ndarray) -> np.ndarray:
 
 
 def drawn(shown: Judgement, path: Path) -> np.ndarray:
-    sizes = (shown.clips[0].workspace.size, shown.clips[1].workspace.size)
+    sizes = (shown.inputs[0].shown_size, shown.inputs[1].shown_size)
     draw_sheet(shown, Colours(sizes), path)
     with Image.open(path) as image:
         assert image.format == "PNG"
@@ -51,12 +51,12 @@ def boxes(picture: np.ndarray, frames: list[FrameRef]) -> dict[FrameRef, tuple[i
 
 def test_every_frame_once_in_rows_by_video(tmp_path: Path) -> None:
     picture = drawn(judgement([call(9, 10, 57), sure()], sizes=((252, 140), (252, 140))), tmp_path / "s.png")
-    asked = [FrameRef(0, 8), FrameRef(0, 9), FrameRef(1, 8)]
-    found = boxes(picture, FIRST + asked)
+    called = [FrameRef(0, 8), FrameRef(0, 9), FrameRef(1, 8)]
+    found = boxes(picture, FIRST + called)
     assert {(width, height) for _, _, width, height in found.values()} == {(252, 140)}
     tops = [[found[frame][1] for frame in FIRST if frame.clip == clip] for clip in (0, 1)]
     assert len(set(tops[0])) == len(set(tops[1])) == 1
-    assert tops[0][0] < tops[1][0] < found[asked[0]][1] < found[asked[2]][1]
+    assert tops[0][0] < tops[1][0] < found[called[0]][1] < found[called[2]][1]
     for index in (0, 16, 31, 47):
         assert found[FrameRef(0, index)][0] == found[FrameRef(1, index)][0]
     assert box(picture, FrameRef(1, 9)) is None
@@ -128,15 +128,17 @@ def test_what_cannot_be_written_is_one_line(target: str, tmp_path: Path) -> None
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
-def test_what_no_sheet_can_be_is_refused_before_anything_is_judged(tmp_path: Path) -> None:
+def test_what_no_sheet_can_be_is_refused_before_anything_is_judged(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "folder.png").mkdir()
     (tmp_path / "s.jpg").write_text("a picture")
-    with Judge() as judge:
-        for name, says in (("s.jpg", "is a PNG. Give"), ("s", "is a PNG"), ("folder.png", "is a folder")):
-            with pytest.raises(UsageError, match=says) as caught:
-                judge.compare("no-such-clip.mp4", "no-such-clip.mp4", sheet=tmp_path / name)
-            assert str(tmp_path / name) in str(caught.value)
-            with pytest.raises(UsageError, match=says):
-                draw_sheet(judgement([sure()]), Colours(((252, 28), (252, 28))), tmp_path / name)
+    for name, expected in (("s.jpg", "is a PNG. Give"), ("s", "is a PNG"), ("folder.png", "is a folder")):
+        assert run(["compare", "no-such-clip.mp4", "no-such-clip.mp4", "--sheet", str(tmp_path / name)]) == 2
+        message = capfd.readouterr().err
+        assert str(tmp_path / name) in message
+        assert expected in message
+        with pytest.raises(UsageError, match=expected):
+            draw_sheet(judgement([sure()]), Colours(((252, 28), (252, 28))), tmp_path / name)
     assert (tmp_path / "s.jpg").read_text() == "a picture"
     drawn(judgement([sure()]), tmp_path / "S.PNG")

@@ -11,32 +11,33 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import jsonschema
 import numpy as np
 import psutil
 import pytest
+from failing_engine import fail_or_measure
 
-from vrt_lite.backends import this_machine
-from vrt_lite.backends.llamacpp.tune import EngineEndedError, Measurer, Worker, tune
-from vrt_lite.backends.settings import EngineSettings
+from vrt_lite.backends import describe_machine
 from vrt_lite.cli import run
 from vrt_lite.errors import ModelError
-from vrt_lite.fitting.search import STAGES, Found, Setup, Stage, axes, search
-from vrt_lite.fitting.tuning import (
-    Machine,
+from vrt_lite.machine import EngineSettings, Machine
+from vrt_lite.models import ModelFiles, find
+from vrt_lite.tuning import (
     Speed,
     Tuning,
-    applied,
-    forget,
-    load,
-    save,
-    tuned,
-    tuning_file,
-    with_projector,
+    apply_tuning,
+    choose_projector,
+    delete_tuning,
+    load_tuning,
+    save_tuning,
+    tuning_path,
 )
-from vrt_lite.models.files import ModelFiles, find
+from vrt_lite.tuning.child import EngineEndedError
+from vrt_lite.tuning.search import STAGES, SearchResult, Seconds, Setup, Stage, list_changes, search
+from vrt_lite.tuning.tune import Measurer, tune
 
 JUDGE = find("vrt-tiny-0")
 HERE = Machine("A processor", 8, (), "engine 1: AVX2 = 1", "0123")
@@ -56,14 +57,14 @@ SCHEMA = Path(__file__).parent.parent / "vrt_lite" / "schema" / "judgement.schem
 
 
 def test_what_is_kept_comes_back() -> None:
-    assert load(JUDGE, HERE) is None
-    path = save(FOUND, JUDGE, HERE)
-    assert load(JUDGE, HERE) == FOUND
-    assert tuned(JUDGE, EngineSettings(), HERE) == (EngineSettings(threads=4, repack=True, ubatch=1024), True)
+    assert load_tuning(JUDGE, HERE) is None
+    path = save_tuning(FOUND, JUDGE, HERE)
+    assert load_tuning(JUDGE, HERE) == FOUND
+    assert apply_tuning(JUDGE, EngineSettings(), HERE) == (EngineSettings(threads=4, repack=True, ubatch=1024), True)
     assert path.is_file()
-    assert forget(JUDGE, HERE)
-    assert not forget(JUDGE, HERE)
-    assert tuned(JUDGE, EngineSettings(), HERE) == (EngineSettings(), False)
+    assert delete_tuning(JUDGE, HERE)
+    assert not delete_tuning(JUDGE, HERE)
+    assert apply_tuning(JUDGE, EngineSettings(), HERE) == (EngineSettings(), False)
 
 
 @pytest.mark.parametrize(
@@ -77,24 +78,24 @@ def test_what_is_kept_comes_back() -> None:
     ],
 )
 def test_another_machine_with_the_same_home_measures_for_itself(other: Machine) -> None:
-    path = save(FOUND, JUDGE, HERE)
-    assert load(JUDGE, other) is None
+    path = save_tuning(FOUND, JUDGE, HERE)
+    assert load_tuning(JUDGE, other) is None
     # Nor does a file count that was copied to the other's name.
-    shutil.copy(path, tuning_file(JUDGE, other))
-    assert load(JUDGE, other) is None
+    shutil.copy(path, tuning_path(JUDGE, other))
+    assert load_tuning(JUDGE, other) is None
 
 
 def test_another_model_of_the_same_name_size_and_time_is_not_taken_for_this_one(tmp_path: Path) -> None:
     text = tmp_path / JUDGE.text.name
     shutil.copy2(JUDGE.text, text)
     there = replace(JUDGE, text=text)
-    save(FOUND, there, HERE)
-    assert load(JUDGE, HERE) == FOUND  # the same file elsewhere is the same model
+    save_tuning(FOUND, there, HERE)
+    assert load_tuning(JUDGE, HERE) == FOUND  # the same file elsewhere is the same model
     status, data = text.stat(), bytearray(text.read_bytes())
     data[200] ^= 1
     text.write_bytes(data)
     assert text.stat().st_size == status.st_size
-    assert load(there, HERE) is None
+    assert load_tuning(there, HERE) is None
 
 
 def changed(**values: object) -> Callable[[dict[str, object]], object]:
@@ -130,13 +131,13 @@ def changed(**values: object) -> Callable[[dict[str, object]], object]:
     ],
 )
 def test_a_file_that_is_not_right_counts_as_absent(change: Callable[[dict[str, object]], object]) -> None:
-    path = save(FOUND, JUDGE, HERE)
+    path = save_tuning(FOUND, JUDGE, HERE)
     path.write_text(json.dumps(change(json.loads(path.read_bytes()))), encoding="utf-8")
-    assert load(JUDGE, HERE) is None
+    assert load_tuning(JUDGE, HERE) is None
 
 
 def test_a_broken_file_counts_as_absent() -> None:
-    path = save(FOUND, JUDGE, HERE)
+    path = save_tuning(FOUND, JUDGE, HERE)
     whole = path.read_bytes()
     for data in (
         b"",
@@ -147,30 +148,30 @@ def test_a_broken_file_counts_as_absent() -> None:
         bytes(10**6),
     ):
         path.write_bytes(data)
-        assert load(JUDGE, HERE) is None
+        assert load_tuning(JUDGE, HERE) is None
     path.unlink()
     path.mkdir()
-    assert load(JUDGE, HERE) is None
+    assert load_tuning(JUDGE, HERE) is None
 
 
 def test_what_the_user_chose_stays() -> None:
-    assert applied(FOUND, EngineSettings(threads=2)) == EngineSettings(threads=2, repack=True, ubatch=1024)
-    assert applied(FOUND, EngineSettings(kv_type="q8_0", ubatch=128)) == EngineSettings(
+    assert FOUND.apply_to(EngineSettings(threads=2)) == EngineSettings(threads=2, repack=True, ubatch=1024)
+    assert FOUND.apply_to(EngineSettings(kv_type="q8_0", ubatch=128)) == EngineSettings(
         threads=4, repack=True, ubatch=128, kv_type="q8_0"
     )
     # Together with what the user chose the engine could not run: nothing is taken.
     off = replace(FOUND, flash_attention=False)
-    assert applied(off, EngineSettings(kv_type="q8_0")) == EngineSettings(kv_type="q8_0")
+    assert off.apply_to(EngineSettings(kv_type="q8_0")) == EngineSettings(kv_type="q8_0")
 
 
 def test_layers_that_the_user_put_on_a_gpu_were_not_measured() -> None:
     with_gpu = replace(HERE, gpus=("A GPU",))
-    save(FOUND, JUDGE, with_gpu)
-    save(FOUND, JUDGE, HERE)
-    assert not tuned(JUDGE, EngineSettings(gpu_layers=3), with_gpu)[1]
-    assert tuned(JUDGE, EngineSettings(), with_gpu)[1]
-    assert tuned(JUDGE, EngineSettings(gpu_layers=0), HERE)[1]
-    assert not tuned(JUDGE, EngineSettings(exact=True), HERE)[1]
+    save_tuning(FOUND, JUDGE, with_gpu)
+    save_tuning(FOUND, JUDGE, HERE)
+    assert not apply_tuning(JUDGE, EngineSettings(gpu_layers=3), with_gpu)[1]
+    assert apply_tuning(JUDGE, EngineSettings(), with_gpu)[1]
+    assert apply_tuning(JUDGE, EngineSettings(gpu_layers=0), HERE)[1]
+    assert not apply_tuning(JUDGE, EngineSettings(exact=True), HERE)[1]
 
 
 @pytest.fixture
@@ -188,13 +189,13 @@ def test_of_several_types_of_projector_the_measured_one_is_taken(several: ModelF
     bf16 = replace(HERE, engine="engine: AVX512_BF16 = 1")
     names = [path.name.removeprefix("mmproj-vrt-tiny-0-") for path in several.projectors]
     assert names == ["F16.gguf", "Q8_0.gguf", "BF16.gguf"]
-    assert with_projector(several, lambda: HERE).projector.name.endswith("-F16.gguf")
-    assert with_projector(several, lambda: bf16).projector.name.endswith("BF16.gguf")
-    save(replace(FOUND, projector=several.projectors[1].name), several, bf16)
-    assert with_projector(several, lambda: bf16).projector == several.projectors[1]
+    assert choose_projector(several, lambda: HERE).projector.name.endswith("-F16.gguf")
+    assert choose_projector(several, lambda: bf16).projector.name.endswith("BF16.gguf")
+    save_tuning(replace(FOUND, projector=several.projectors[1].name), several, bf16)
+    assert choose_projector(several, lambda: bf16).projector == several.projectors[1]
     # One that is named stays, and the machine is not even asked.
     named = find(several.text, projector=several.projectors[0])
-    assert with_projector(named, lambda: pytest.fail("asked")) == named
+    assert choose_projector(named, lambda: pytest.fail("asked")) == named
 
 
 def test_projectors_of_other_names_are_not_exchanged(several: ModelFiles) -> None:
@@ -207,7 +208,9 @@ Table = dict[str, dict[Stage, float]]
 """By a setup's name: the factor on each stage's seconds."""
 
 
-def searched(factors: Table, *, noise: float = 0.0, budget: float = 1e9, costs: float = 1.0) -> tuple[Found, list[str]]:
+def searched(
+    factors: Table, *, noise: float = 0.0, budget: float = 1e9, costs: float = 1.0
+) -> tuple[SearchResult, list[str]]:
     """A search on a machine whose speed is given by a table; a measurement takes `costs` seconds of its clock."""
     start = Setup(EngineSettings(), Path("F16.gguf"))
     usual: dict[Stage, float] = {"vision": 4.0, "prefill": 1 / 60, "decode": 1 / 7}
@@ -220,14 +223,18 @@ def searched(factors: Table, *, noise: float = 0.0, budget: float = 1e9, costs: 
         names = [f"threads {s.threads}", "repack" if s.repack else "", flash, f"ubatch {s.ubatch}", s.kv_type]
         return [*names, setup.projector.name]
 
-    def measure(setup: Setup, stage: Stage) -> float:
-        measured.append(f"{stage} {' '.join(named(setup))}")
-        factor = np.prod([factors.get(name, {}).get(stage, 1.0) for name in named(setup)])
-        return float(usual[stage] * factor * (1 + noise * draw.uniform(-1, 1)))
+    def measure(setup: Setup, stages: tuple[Stage, ...]) -> Seconds:
+        measured.extend(f"{stage} {' '.join(named(setup))}" for stage in stages)
+        seconds: Seconds = {}
+        for stage in stages:
+            factor = np.prod([factors.get(name, {}).get(stage, 1.0) for name in named(setup)])
+            seconds[stage] = float(usual[stage] * factor * (1 + noise * draw.uniform(-1, 1)))
+        return seconds
 
     found = search(
         start,
-        axes(
+        list_changes(
+            start,
             [Path("F16.gguf"), Path("BF16.gguf")],
             physical_cpus=4,
             usable_cpus=8,
@@ -279,13 +286,6 @@ def test_quantised_values_are_never_tried_without_flash_attention() -> None:
     assert not any("q8_0" in name for name in measured)
 
 
-def test_what_is_clearly_worse_is_stopped_early() -> None:
-    _, measured = searched({"flash off": {"vision": 9.0}})
-    assert [name for name in measured if "flash off" in name] == [
-        "vision threads None  flash off ubatch 256 f16 F16.gguf"
-    ]
-
-
 def test_the_budget_is_kept_and_what_it_does_not_reach_stays() -> None:
     for budget in (1, 5, 9, 14, 30):
         found, measured = searched({"repack": {"prefill": 0.1, "decode": 0.1}}, budget=budget)
@@ -296,13 +296,16 @@ def test_the_budget_is_kept_and_what_it_does_not_reach_stays() -> None:
 
 
 def test_a_setting_that_the_engine_refuses_is_left_out() -> None:
-    def measure(setup: Setup, stage: Stage) -> float:
+    def measure(setup: Setup, stages: tuple[Stage, ...]) -> Seconds:
         if setup.settings.repack:
             raise ModelError("The engine gives other logits.")
-        return 1.0
+        return dict.fromkeys(stages, 1.0)
 
-    options = axes([], physical_cpus=2, usable_cpus=2, repack_fits=lambda: True, long_prefill=lambda: True)
-    found = search(Setup(EngineSettings(), JUDGE.projector), options, measure=measure, budget_seconds=100)
+    start = Setup(EngineSettings(), JUDGE.projector)
+    changes = list_changes(
+        start, [], physical_cpus=2, usable_cpus=2, repack_fits=lambda: True, long_prefill=lambda: True
+    )
+    found = search(start, changes, measure=measure, budget_seconds=100)
     assert [(t.outcome, t.reason) for t in found.tried if t.name == "repack"] == [
         ("refused", "The engine gives other logits.")
     ]
@@ -311,21 +314,22 @@ def test_a_setting_that_the_engine_refuses_is_left_out() -> None:
 
 def test_all_that_is_tried_the_engine_can_run(several: ModelFiles) -> None:
     start = Setup(EngineSettings(), several.projector)
-    setups = [start]
-    options = axes(
-        several.projectors, physical_cpus=2, usable_cpus=4, repack_fits=lambda: True, long_prefill=lambda: True
+    changes = list_changes(
+        start, several.projectors, physical_cpus=2, usable_cpus=4, repack_fits=lambda: True, long_prefill=lambda: True
     )
-    for axis in options:
-        setups += axis.options(start).values()
+    setups = [start, *(change.apply(start) for change in changes)]
     assert len(setups) == 10
-    with Measurer(several, profile=several.profile, budget_seconds=1) as measurer:
-        for setup, stage in itertools.product(setups, STAGES):
-            try:
-                assert measurer.measure(setup, stage) > 0
-            except EngineEndedError as error:
-                # Compilers before GCC 13.3 build kernels for AMX that crash.
-                assert setup.settings.repack, error
-                assert "AMX_INT8 = 1" in this_machine().engine, error
+    measurer = Measurer(several, profile=several.profile, budget_seconds=1)
+    for setup in setups:
+        try:
+            seconds = measurer.measure(setup, STAGES)
+        except EngineEndedError as error:
+            # Compilers before GCC 13.3 build kernels for AMX that crash.
+            assert setup.settings.repack, error
+            assert "AMX_INT8 = 1" in describe_machine().engine, error
+        else:
+            assert set(seconds) == set(STAGES)
+            assert min(seconds.values()) > 0
 
 
 def test_another_models_projector_is_not_taken_for_a_type_of_this_one(several: ModelFiles) -> None:
@@ -340,12 +344,11 @@ def test_another_models_projector_is_not_taken_for_a_type_of_this_one(several: M
             np.random.default_rng(1).shuffle(values)
             data[start : start + size] = values.tobytes()
     several.projectors[2].write_bytes(data)
-    with Measurer(several, profile=several.profile, budget_seconds=2) as measurer:
-        measurer.measure(Setup(EngineSettings(), several.projectors[0]), "vision")
-        measurer.measure(Setup(EngineSettings(), several.projectors[1]), "vision")
-        measurer.close()  # as after a crash: what was computed before is known to the next process
-        with pytest.raises(ModelError, match="other embeddings"):
-            measurer.measure(Setup(EngineSettings(), several.projectors[2]), "vision")
+    measurer = Measurer(several, profile=several.profile, budget_seconds=2)
+    measurer.measure(Setup(EngineSettings(), several.projectors[0]), ("vision",))
+    measurer.measure(Setup(EngineSettings(), several.projectors[1]), ("vision",))
+    with pytest.raises(ModelError, match="other embeddings"):
+        measurer.measure(Setup(EngineSettings(), several.projectors[2]), ("vision",))
 
 
 def test_measuring_gives_figures_for_every_stage() -> None:
@@ -354,21 +357,21 @@ def test_measuring_gives_figures_for_every_stage() -> None:
     assert set(found.tried[0].seconds) == set(STAGES)
     for speed in (tuning.speed, tuning.default_speed):
         assert min(speed.pair_seconds, speed.prefill, speed.decode, speed.verdict_seconds) > 0
-    assert load(JUDGE, this_machine()) is None  # measuring alone keeps nothing
+    assert load_tuning(JUDGE, describe_machine()) is None  # measuring alone keeps nothing
 
 
-def failing(*plan: str) -> Worker:
-    """The engine, but it fails as tests/failing_engine.py says."""
-    program = str(Path(__file__).parent / "failing_engine.py")
-    return Worker(arguments=(program, *plan), least_seconds=10.0, times=5.0)
+def failing(first_seconds: float = 600.0, **failures: str) -> Callable[..., Measurer]:
+    """What measures, but its engine fails as tests/failing_engine.py says."""
+    measure_setup = partial(fail_or_measure, failures)
+    return partial(Measurer, measure_setup=measure_setup, first_seconds=first_seconds, least_seconds=8.0, times=3.0)
 
 
 def measuring() -> list[psutil.Process]:
-    """The processes of `failing` that are still there, among all that the tests have started."""
+    """The processes that measure and are still there, among all that the tests have started."""
     found: list[psutil.Process] = []
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
-            found += [child] * any("failing_engine" in word for word in child.cmdline())
+            found += [child] * any("spawn_main" in word for word in child.cmdline())
     return found
 
 
@@ -377,8 +380,8 @@ def crashed(status: int) -> str:
 
 
 def test_an_engine_that_ends_or_hangs_refuses_a_setting_and_the_search_goes_on() -> None:
-    worker = failing("repack=crash", "flash=hang", "q8_0=stop", "default=chatter")
-    _, found = tune(JUDGE, profile=JUDGE.profile, budget_seconds=200, worker=worker)
+    start = failing(default="chatter", repack="crash", flash="hang", q8_0="stop")
+    _, found = tune(JUDGE, profile=JUDGE.profile, budget_seconds=200, open_measurer=start)
     said = {(tried.name, tried.value): (tried.outcome, tried.reason) for tried in found.tried}
     assert said["default", ""] == ("default", "")
     outcome, reason = said["repack", "on"]
@@ -394,11 +397,9 @@ def test_an_engine_that_ends_or_hangs_refuses_a_setting_and_the_search_goes_on()
     ("what", "says"), [("crash", f"the engine ended {crashed(11)}"), ("hang", "no answer in 3 s"), ("stop", "kernel")]
 )
 def test_an_engine_that_does_not_run_at_all_is_an_error(what: str, says: str) -> None:
-    worker = failing(f"default={what}")
-    if what == "hang":
-        worker = replace(worker, first_seconds=3.0)
-    with pytest.raises(ModelError, match=f"vrt-tiny-0 cannot be measured.*{says}.*Install it anew"):
-        tune(JUDGE, profile=JUDGE.profile, budget_seconds=5, worker=worker)
+    start = failing(3.0 if what == "hang" else 600.0, default=what)
+    with pytest.raises(ModelError, match=f"vrt-tiny-0 cannot be measured.*{says}.*Install it again"):
+        tune(JUDGE, profile=JUDGE.profile, budget_seconds=5, open_measurer=start)
     assert not measuring()
 
 
@@ -425,9 +426,9 @@ def test_compare_uses_what_tune_found(capfd: pytest.CaptureFixture[str], own_hom
     used = {name: told["tuning"][name] for name in ("threads", "repack", "flash_attention", "ubatch", "kv_type")}
     assert first[0].items() >= {**used, "tuned": True}.items()
     # What is found on another day may differ, what the user says does not.
-    found = load(JUDGE, this_machine())
+    found = load_tuning(JUDGE, describe_machine())
     assert found
-    save(replace(found, threads=this_machine().cpus, ubatch=256), JUDGE, this_machine())
+    save_tuning(replace(found, threads=describe_machine().cpus, ubatch=256), JUDGE, describe_machine())
     mine = {**used, "threads": 1, "ubatch": 256, "tuned": True}
     assert engine("--threads", "1")[0].items() >= mine.items()
     assert "deleted" in output(capfd, "tune", JUDGE.name, "--forget")
@@ -449,13 +450,15 @@ def test_an_interrupt_keeps_nothing(own_home: Path) -> None:
         "from vrt_lite.cli import run\n"
         "threading.Timer(2, lambda: signal.raise_signal(signal.SIGINT)).start()\n"
         "status = run(['tune', '--budget', '600'])\n"
-        "sys.exit(99 if psutil.Process().children() else status)"
+        "children = psutil.Process().children()\n"
+        "_, left = psutil.wait_procs([c for c in children if 'spawn_main' in ' '.join(c.cmdline())], timeout=10)\n"
+        "sys.exit(99 if left else status)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, encoding="utf-8", check=False)
     assert done.returncode == 130
     assert done.stderr.splitlines()[-1] == "vrt-lite: Interrupted."
     assert not done.stdout
-    assert not list(itertools.chain(own_home.rglob("*.json"), own_home.rglob("*.new")))
+    assert not list(itertools.chain(own_home.rglob("*.json"), own_home.rglob(".*")))
 
 
 def test_a_killed_run_leaves_no_process_behind() -> None:

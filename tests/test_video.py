@@ -23,9 +23,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from vrt_lite.errors import VideoError
-from vrt_lite.video import open_clip, reader, tonemap
-from vrt_lite.video.clip import EXACT
+from vrt_lite.errors import MissingClipError, VideoError
+from vrt_lite.video import EXACT, container, open_clip, reader, tonemap
 
 SMALL = (126, 70)
 X265 = {"x265-params": "log-level=none"}
@@ -290,6 +289,10 @@ def test_what_is_no_video(folder: Path, tmp_path: Path) -> None:
     assert "no video of a known kind" in refusal(saved("text.mp4", b"hello " * 500))
     assert "is a folder" in refusal(tmp_path)
     assert "cannot be opened: " in refusal(tmp_path / "missing.mp4")
+    with pytest.raises(MissingClipError) as missing, open_clip(tmp_path / "missing.mp4"):
+        pass
+    assert (missing.value.path, missing.value.kind) == (tmp_path / "missing.mp4", "missing_clip")
+    assert str(missing.value) == f"{str(tmp_path / 'missing.mp4')!r} {missing.value.reason}"
     assert "not a possible file name" in refusal(str(tmp_path) + "/a\0b.mp4")
     assert "holds no video track" in refusal(clips.write_audio_only(tmp_path / "sound.mp4"))
     for kind in ("png", "gif", "jpeg"):
@@ -435,9 +438,9 @@ MATRICES = {
 @pytest.mark.parametrize("matrix", list(MATRICES))
 def test_matrix_range_and_depth(tmp_path: Path, matrix: str, depth: int, full: bool) -> None:
     code, kr, kb = MATRICES[matrix]
-    wanted = np.array([0.8, 0.35, 0.2])
-    y = wanted @ [kr, 1 - kr - kb, kb]
-    chroma = np.array([(wanted[2] - y) / (1 - kb) / 2, (wanted[0] - y) / (1 - kr) / 2])
+    target = np.array([0.8, 0.35, 0.2])
+    y = target @ [kr, 1 - kr - kb, kb]
+    chroma = np.array([(target[2] - y) / (1 - kb) / 2, (target[0] - y) / (1 - kr) / 2])
     unit = 1 << (depth - 8)
     top = (1 << depth) - 1
     limited = [(16 + 219 * y) * unit, *((128 + 224 * chroma) * unit)]
@@ -453,7 +456,7 @@ def test_matrix_range_and_depth(tmp_path: Path, matrix: str, depth: int, full: b
     )  # fmt: skip
     with open_clip(path) as clip:
         shown = clip.frames([0], size=(8, 8))[0]
-    assert np.abs(shown[4, 4] - wanted * 255).max() <= 1.5
+    assert np.abs(shown[4, 4] - target * 255).max() <= 1.5
 
 
 def test_wide_gamut_sdr_keeps_its_colours(tmp_path: Path) -> None:
@@ -525,10 +528,12 @@ def test_too_many_pixels(tmp_path: Path) -> None:
 
 
 def test_too_many_frames(plain: Path, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    monkeypatch.setattr(reader, "MAX_FRAMES", 47)
+    for module in (container, reader):
+        monkeypatch.setattr(module, "MAX_FRAMES", 47)
     assert "holds more than" in refusal(plain)
     assert "holds more than" in refusal(write_clip(folder / "long.mkv"))  # known only while reading
-    monkeypatch.setattr(reader, "MAX_FRAMES", 48)
+    for module in (container, reader):
+        monkeypatch.setattr(module, "MAX_FRAMES", 48)
     assert numbers(plain, [1]) == [1]
 
 
@@ -546,7 +551,7 @@ def test_a_long_clip_costs_what_is_shown(folder: Path) -> None:
 def test_nothing_is_printed(plain: Path) -> None:
     broken = flip_bits(plain, flips=300, seed=9, first_byte=9000)
     code = (
-        "import sys; from vrt_lite.video import open_clip; from vrt_lite.errors import VideoError\n"
+        "import sys; from vrt_lite.video import open_clip; from vrt_lite.errors import MissingClipError, VideoError\n"
         "for path in sys.argv[1:]:\n"
         "    try: clip = open_clip(path); clip.frames(range(clip.info.frames), size=(64, 48)); clip.close()\n"
         "    except VideoError: pass\n"

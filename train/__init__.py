@@ -1,6 +1,6 @@
-"""Trains a judge: pretraining, cold start, rejection sampling, GRPO, and what each stage is worth.
+"""Trains a judge: pretraining, cold start, rejection sampling, GRPO, and an evaluation of each stage.
 
-From a checkout, with the extra [train]. It shares with inference all that a model reads and writes:
-`vrt_lite.protocol`, the judge's loop, the lowering of a conversation to tokens. A 7B and the bundled judge differ by a
-recipe, not by code.
+It runs from a checkout, with the extra [train]. Training uses the same code as inference for what a model reads and
+writes: `vrt_lite.protocol`, the judge's loop, and the conversion of a conversation to tokens. The training of a 7B
+model and of the bundled judge differ only in the recipe.
 """

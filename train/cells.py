@@ -1,4 +1,4 @@
-"""What a ruler tells of a picture, cell by cell: the axes that a new tower first learns to tell. torch alone."""
+"""Measures a picture cell by cell: a new tower first learns to predict these measures."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from torch.nn import functional
 from train.policy.rendering import MERGE, PATCH
 
 MEASURES = 35
-"""What `measures` tells of a cell."""
+"""The number of measures of a cell."""
 _SCALES = 3
-_LEAST = 1e-4  # of an energy, light being in 0 to 4: below it a cell is flat
+_LEAST = 1e-4  # the energy of a flat cell, for light in 0 to 4
 _FLAT = 0.02
 
 
 def measures(patches: Tensor) -> Tensor:
-    """What a ruler tells of cells: (cells · 4, 1176) bytes to (cells, MEASURES).
+    """Measure cells: (cells · 4, 1176) bytes to (cells, MEASURES).
 
-    By frame: light of each channel; logarithms of the energy of first and second differences, across and down, at
-    three scales; the flat share, across and down the frame. Then how the cell changes between its two frames.
+    For each frame: light of each channel; logarithms of the energy of first and second differences, across and down,
+    at three scales; the flat share, across and down. Then the change of the cell between its two frames.
     """
     whole = patches.view(-1, MERGE, MERGE, 3, 2, PATCH, PATCH).permute(0, 4, 3, 1, 5, 2, 6)
     light = whole.reshape(-1, 2, 3, MERGE * PATCH, MERGE * PATCH).float() * (4 / 255)

@@ -1,11 +1,10 @@
-"""A curriculum: lessons one after the other, each until a plain question is answered.
+"""A curriculum: lessons one after the other. A lesson ends when the model passes an examination.
 
-The question: of a clip and the same clip with one fault, which has it? It is asked of pairs that are never learnt
-from, every some pairs. RUN/lessons.jsonl has a line for each time: pairs seen, lesson, how many of how many were right,
-by kind of fault, in the world and on footage that is held back (which decides nothing). When 95 of 100 of the world's
-are right, or a lesson has had its most pairs, the next one begins. Which lesson a pair is drawn from goes with its
-index, so that a resumed run draws what the unbroken one does. Knows transformers' callbacks; refuses to know how an
-answer is got.
+An examination has pairs that are never learnt from: a clip, and the same clip with one fault. The question is which
+clip has the fault. RUN/lessons.jsonl has a line for each examination: pairs learnt so far, lesson, and how many answers
+were right, by kind of fault, in the world and on test footage (which has no influence). The next lesson starts when 95
+of 100 answers about the world are right, or when the lesson has had its maximum of pairs. The lesson of a pair depends
+on its index, so that a resumed run draws the same pairs as an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ from typing import Any
 from torch.utils.data import Sampler
 from transformers import TrainerCallback
 
-from train.cases import Case, Cases
 from train.recipe import Supervised
 from train.traces import append_rows, keep_rows, read_rows
+from train.training_cases import Cases, TrainingCase
 from train.world import LESSONS, Lesson
 
 LOG = "lessons.jsonl"
 MASTERED = 0.95
 QUESTIONS, ON_FOOTAGE = 100, 40
 _AHEAD = 32
-"""Steps from an examination to the lesson that it brings: more than are drawn ahead."""
+"""Steps from a passed examination to the next lesson: more than the data loader prepares in advance."""
 
-Answer = Callable[[Any, Sequence[Case]], Sequence[bool]]
-"""Given the model and the cases of an examination: whether each is answered rightly."""
+Answer = Callable[[Any, Sequence[TrainingCase]], Sequence[bool]]
+"""Takes the model and the cases of an examination. Returns for each case whether the answer is right."""
 
 
 class Syllabus(Sampler[int]):
@@ -40,7 +39,7 @@ class Syllabus(Sampler[int]):
     def __init__(self, count: int, *, step: int, patience: int) -> None:
         self._count, self._ahead, self._patience = count, _AHEAD * step, patience
         self.starts = [0]
-        """The place from which each lesson on is drawn."""
+        """The place at which each lesson starts."""
 
     def __len__(self) -> int:
         return self._count
@@ -50,11 +49,11 @@ class Syllabus(Sampler[int]):
             yield self.lesson(place) * self._count + place
 
     def lesson(self, place: int) -> int:
-        """The number of the lesson that a place is drawn from."""
+        """Return the number of the lesson at a place."""
         return sum(start <= place for start in self.starts) - 1
 
     def take(self, row: Mapping[str, Any]) -> None:
-        """Note an examination: whether the next lesson begins."""
+        """Decide by the row of an examination whether the next lesson starts."""
         current = len(self.starts) - 1
         if LESSONS[current] != row["lesson"] or current == len(LESSONS) - 1:
             return
@@ -63,7 +62,7 @@ class Syllabus(Sampler[int]):
 
 
 class Examination(TrainerCallback):
-    """Asks the plain question every `asked` pairs; `answer` says how it went."""
+    """Examines the model every `asked` pairs; `answer` gets the model's answers."""
 
     def __init__(
         self, recipe: Supervised, syllabus: Syllabus, cases: Callable[[Lesson], Cases], answer: Answer, run: Path
@@ -72,9 +71,9 @@ class Examination(TrainerCallback):
         self._syllabus, self._cases, self._answer, self._path = syllabus, cases, answer, run / LOG
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Take up what was found before the checkpoint that training goes on from."""
-        seen = state.global_step * self._step
-        kept = [row for row in read_rows(self._path) if row["pairs"] <= seen]
+        """Read the examinations from before the checkpoint at which training continues."""
+        learnt = state.global_step * self._step
+        kept = [row for row in read_rows(self._path) if row["pairs"] <= learnt]
         if state.is_world_process_zero:
             keep_rows(self._path, len(kept))
         self._syllabus.starts[1:] = []
@@ -82,7 +81,7 @@ class Examination(TrainerCallback):
             self._syllabus.take(row)
 
     def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
-        """Ask, if it is time."""
+        """Examine the model, if it is time."""
         pairs = state.global_step * self._step
         if pairs // self._every == (pairs - self._step) // self._every:
             return
@@ -94,12 +93,12 @@ class Examination(TrainerCallback):
         if state.is_world_process_zero:
             append_rows(self._path, [row])
             footage = row["footage"]
-            told = f"{row['right']} of {row['of']} right, on footage {footage['right']} of {footage['of']}"
-            print(f"{pairs} pairs, lesson {lesson}: {told}", file=sys.stderr, flush=True)
+            summary = f"{row['right']} of {row['of']} right, on footage {footage['right']} of {footage['of']}"
+            print(f"{pairs} pairs, lesson {lesson}: {summary}", file=sys.stderr, flush=True)
 
 
-def tally(cases: Sequence[Case], right: Sequence[bool]) -> dict[str, Any]:
-    """Right of how many, by kind of fault, for the world's cases and for footage's."""
+def tally(cases: Sequence[TrainingCase], right: Sequence[bool]) -> dict[str, Any]:
+    """Count the right answers by kind of fault, for the world's cases and for footage."""
     found: dict[str, Any] = {}
     for name, real in (("world", False), ("footage", True)):
         own = [(case, good) for case, good in zip(cases, right, strict=True) if case.key.startswith("footage") == real]
@@ -112,8 +111,8 @@ def tally(cases: Sequence[Case], right: Sequence[bool]) -> dict[str, Any]:
     return found
 
 
-class Lessons(Sequence[Case]):
-    """The cases of all lessons, one after the other: as `Syllabus` counts them."""
+class Lessons(Sequence[TrainingCase]):
+    """The cases of all lessons, one after the other, with the indices of `Syllabus`."""
 
     def __init__(self, by_lesson: Sequence[Cases], numbers: Sequence[int]) -> None:
         self._by_lesson, self._numbers = by_lesson, numbers
@@ -128,19 +127,19 @@ class Lessons(Sequence[Case]):
 
 @dataclass(frozen=True, slots=True)
 class Curriculum:
-    """`by_lesson` are the cases of each lesson, equally many; `questions` those of an examination in a lesson."""
+    """The cases of each lesson (all of equal number), and `questions`, the cases of an examination in a lesson."""
 
     by_lesson: tuple[Cases, ...]
     questions: Callable[[Lesson], Cases]
 
     def syllabus(self, count: int, recipe: Supervised) -> Syllabus:
-        """The order in which `count` cases are learnt."""
+        """Create the order in which `count` cases are learnt."""
         return Syllabus(count, step=recipe.batch * recipe.accumulation, patience=recipe.patience)
 
     def lessons(self, numbers: Sequence[int]) -> Lessons:
-        """The cases that a syllabus counts, in each lesson those of `numbers`."""
+        """Return the cases for a syllabus: in each lesson those of `numbers`."""
         return Lessons(self.by_lesson, numbers)
 
     def examination(self, recipe: Supervised, syllabus: Syllabus, answer: Answer, run: Path) -> Examination:
-        """The callback that asks."""
+        """Create the callback that examines the model."""
         return Examination(recipe, syllabus, self.questions, answer, run)

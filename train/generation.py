@@ -1,11 +1,11 @@
-"""What one policy samples for several steps of GRPO: groups of rollouts, drawn until every one of them can teach.
+"""Samples groups of rollouts for several steps of GRPO.
 
 The policy that samples, the behaviour policy, is renewed every `grpo.steps_per_generation` steps. A group that teaches
-nothing is dropped and another query is drawn in its place, at most `grpo.resamples` times. Which queries a step draws
-and what is sampled for them follows from recipe, weights, step and case, never from the process.
+nothing is dropped, and another query is drawn instead, at most `grpo.resamples` times. The queries of a step and their
+rollouts depend on recipe, weights, step and case, never on the process.
 
-Groups are kept as they were written: processes exchange them so, and a checkpoint holds those that are still to be
-learned from. Knows rollouts, rewards and JSON; refuses to know trainers and losses.
+Groups are stored as written replies. In this form processes exchange them, and a checkpoint has the groups that are
+not learned from yet.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import Any
 
 from accelerate.utils import gather_object
 
-from train.cases import Case, Cases
-from train.groups import Group, draw, facts
-from train.policy.rollout import Rollout, replayed, rollouts
-from train.policy.writing import Policy, Written
-from train.recipe import Recipe
+from train.policy.rollout import Rollout, replay_rollout, rollouts
+from train.policy.writing import Policy, WrittenReply
+from train.recipe import TrainingRecipe
 from train.rewards import group_terms
+from train.rollout_groups import RolloutGroup, draw_indices, facts
+from train.training_cases import Cases, TrainingCase
 from vrt_lite.protocol.messages import Reply
 
 _FILE = "generation.json"
@@ -35,62 +35,64 @@ Place = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
-    """A group as it was written: its query's index among the cases, and the replies of each rollout."""
+class WrittenGroup:
+    """A group as written: its query's index among the cases, and the replies of each rollout."""
 
     index: int
-    written: tuple[tuple[Written, ...], ...]
+    written: tuple[tuple[WrittenReply, ...], ...]
 
-    def group(self, cases: Cases, recipe: Recipe) -> Group:
-        """The group, its rollouts played again."""
+    def group(self, cases: Cases, recipe: TrainingRecipe) -> RolloutGroup:
+        """Replay the rollouts of the group."""
         case = cases[self.index]
-        return _group([replayed(case, number, w, recipe.profile) for number, w in enumerate(self.written)], recipe)
+        return _group(
+            [replay_rollout(case, number, w, recipe.profile) for number, w in enumerate(self.written)], recipe
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one step learns from, and what its log tells: of all rollouts before any group was dropped.
+    """What one step learns from, and the figures for its log: means of all rollouts before any group was dropped.
 
-    `drawn` groups were sampled for it; `missing` more would be in it, but every group drawn for them taught nothing.
+    `drawn` groups were sampled for it. `missing` groups are not in it: all their draws taught nothing.
     """
 
-    groups: tuple[Sampled, ...]
+    groups: tuple[WrittenGroup, ...]
     drawn: int
     missing: int
     facts: Mapping[str, float]
 
     @property
     def lengths(self) -> list[int]:
-        """The tokens of each trajectory."""
+        """The number of tokens of each trajectory."""
         return [sum(len(w.logprobs) for w in rollout) for group in self.groups for rollout in group.written]
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
-    """One sampled group, as processes tell each other of it; `sampled` is None where it teaches nothing."""
+class _SampledGroup:
+    """One sampled group, as processes exchange it; `sampled` is None if it teaches nothing."""
 
     place: Place
-    sampled: Sampled | None
+    sampled: WrittenGroup | None
     facts: Mapping[str, float]
 
 
 def generate(
-    policy: Policy, cases: Cases, recipe: Recipe, steps: range, *, process: int = 0, processes: int = 1
+    policy: Policy, cases: Cases, recipe: TrainingRecipe, steps: range, *, process: int = 0, processes: int = 1
 ) -> dict[int, Batch]:
-    """A batch for each of these steps, sampled by the policy as it is; the same in all `processes`, which share it.
+    """Sample a batch for each of these steps with the policy. All `processes` share the work and get the same batches.
 
-    Where the bound is reached, the first process says so in a line.
+    If `grpo.resamples` is reached, the first process prints a line about it.
     """
     how = recipe.grpo
     draws = 1 + how.resamples
-    drawn = {step: draw(len(cases), how.queries * draws, seed=f"{recipe.model.seed}/{step}") for step in steps}
+    drawn = {step: draw_indices(len(cases), how.queries * draws, seed=f"{recipe.model.seed}/{step}") for step in steps}
     missing = [(step, slot) for step in steps for slot in range(how.queries)]
-    made: list[list[_Made]] = []
-    kept: dict[Place, Sampled] = {}
+    attempts: list[list[_SampledGroup]] = []
+    kept: dict[Place, WrittenGroup] = {}
     for attempt in range(draws):
         mine = {(step, slot): drawn[step][attempt * how.queries + slot] for step, slot in missing[process::processes]}
-        found: list[_Made] = gather_object(_sampled(policy, cases, recipe, mine, attempt))
-        made.append(sorted(found, key=lambda one: one.place))
+        found: list[_SampledGroup] = gather_object(_sample_groups(policy, cases, recipe, mine, attempt))
+        attempts.append(sorted(found, key=lambda one: one.place))
         kept |= {one.place: one.sampled for one in found if one.sampled}
         missing = [place for place in missing if place not in kept]
         if not missing:
@@ -105,30 +107,30 @@ def generate(
     return {
         step: Batch(
             groups=tuple(kept[place] for place in sorted(kept) if place[0] == step),
-            drawn=sum(one.place[0] == step for attempted in made for one in attempted),
+            drawn=sum(one.place[0] == step for attempted in attempts for one in attempted),
             missing=sum(place[0] == step for place in missing),
-            facts=_means([one.facts for one in made[0] if one.place[0] == step]),
+            facts=_means([one.facts for one in attempts[0] if one.place[0] == step]),
         )
         for step in steps
     }
 
 
 def write_batches(batches: Mapping[int, Batch], folder: Path) -> None:
-    """Put the batches, by step, into a checkpoint's folder."""
-    told = {step: {**asdict(batch), "groups": list(map(_told, batch.groups))} for step, batch in batches.items()}
-    (folder / _FILE).write_text(json.dumps(told), encoding="utf-8")
+    """Write the batches, by step, into a checkpoint's folder."""
+    steps = {step: {**asdict(batch), "groups": list(map(_to_json, batch.groups))} for step, batch in batches.items()}
+    (folder / _FILE).write_text(json.dumps(steps), encoding="utf-8")
 
 
 def read_batches(folder: Path) -> dict[int, Batch]:
-    """What `write_batches` put into a folder."""
-    told: dict[str, Any] = json.loads((folder / _FILE).read_text("utf-8"))
+    """Read what `write_batches` wrote."""
+    steps: dict[str, Any] = json.loads((folder / _FILE).read_text("utf-8"))
     return {
-        int(step): Batch(tuple(map(_read, batch["groups"])), batch["drawn"], batch["missing"], batch["facts"])
-        for step, batch in told.items()
+        int(step): Batch(tuple(map(_from_json, batch["groups"])), batch["drawn"], batch["missing"], batch["facts"])
+        for step, batch in steps.items()
     }
 
 
-def _told(sampled: Sampled) -> dict[str, Any]:
+def _to_json(sampled: WrittenGroup) -> dict[str, Any]:
     written = [
         [{"text": w.reply.text, "tokens": w.reply.tokens, "logprobs": w.logprobs, "ended": w.ended} for w in rollout]
         for rollout in sampled.written
@@ -136,23 +138,25 @@ def _told(sampled: Sampled) -> dict[str, Any]:
     return {"index": sampled.index, "written": written}
 
 
-def _read(told: Mapping[str, Any]) -> Sampled:
-    return Sampled(told["index"], tuple(tuple(map(_written, rollout)) for rollout in told["written"]))
+def _from_json(group: Mapping[str, Any]) -> WrittenGroup:
+    return WrittenGroup(group["index"], tuple(tuple(map(_reply_from_json, rollout)) for rollout in group["written"]))
 
 
-def _written(told: Mapping[str, Any]) -> Written:
-    return Written(Reply(told["text"], tuple(told["tokens"])), tuple(told["logprobs"]), told["ended"])
+def _reply_from_json(reply: Mapping[str, Any]) -> WrittenReply:
+    return WrittenReply(Reply(reply["text"], tuple(reply["tokens"])), tuple(reply["logprobs"]), reply["ended"])
 
 
-def _plain(written: Written) -> Written:
-    """What is learned from: neither the odds of digits nor what writing cost."""
+def _without_odds(written: WrittenReply) -> WrittenReply:
+    """Return the reply without the odds of digits and the usage, which are not learned from."""
     return replace(written, reply=Reply(written.reply.text, written.reply.tokens))
 
 
-def _sampled(policy: Policy, cases: Cases, recipe: Recipe, queries: Mapping[Place, int], attempt: int) -> list[_Made]:
-    """A group of rollouts for each query, by place. A query that is drawn twice is two."""
+def _sample_groups(
+    policy: Policy, cases: Cases, recipe: TrainingRecipe, queries: Mapping[Place, int], attempt: int
+) -> list[_SampledGroup]:
+    """Sample a group of rollouts for each query, by place. A case drawn twice is two queries."""
     how = recipe.grpo
-    found: dict[str, tuple[Place, int, Case]] = {}
+    found: dict[str, tuple[Place, int, TrainingCase]] = {}
     for (step, slot), index in queries.items():
         case = cases[index]
         named = replace(case, key=f"{step}/{attempt}/{slot}/{case.key}")
@@ -167,19 +171,19 @@ def _sampled(policy: Policy, cases: Cases, recipe: Recipe, queries: Mapping[Plac
         seed=recipe.model.seed,
     ):
         by_key[rollout.case.key].append(rollout)
-    made: list[_Made] = []
+    groups: list[_SampledGroup] = []
     for key, (place, index, _) in found.items():
         group = _group(sorted(by_key[key], key=lambda rollout: rollout.number), recipe)
-        sampled = Sampled(index, tuple(tuple(map(_plain, rollout.written)) for rollout in group.rollouts))
-        told = _means(list(map(facts, group.rollouts, group.terms)))
-        made.append(_Made(place, sampled if group.informative else None, told))
-    return made
+        sampled = WrittenGroup(index, tuple(tuple(map(_without_odds, rollout.written)) for rollout in group.rollouts))
+        means = _means(list(map(facts, group.rollouts, group.terms)))
+        groups.append(_SampledGroup(place, sampled if group.informative else None, means))
+    return groups
 
 
-def _group(made: Sequence[Rollout], recipe: Recipe) -> Group:
-    terms = group_terms([rollout.rounds for rollout in made], made[0].case.labels, recipe.grpo)
-    return Group(tuple(made), tuple(terms))
+def _group(group: Sequence[Rollout], recipe: TrainingRecipe) -> RolloutGroup:
+    terms = group_terms([rollout.rounds for rollout in group], group[0].case.labels, recipe.grpo)
+    return RolloutGroup(tuple(group), tuple(terms))
 
 
-def _means(told: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    return {name: fmean(one[name] for one in told) for name in told[0]}
+def _means(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: fmean(row[name] for row in rows) for name in rows[0]}

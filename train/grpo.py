@@ -1,12 +1,12 @@
-"""GRPO on TRL: groups of rollouts by the judge's own loop, VR-Thinker's reward, a step of their gradients.
+"""GRPO on TRL: groups of rollouts in the judge's own loop, with VR-Thinker's reward.
 
-TRL's trainer only ever appends to one conversation, and leaves videos out of its training forward. Here a row is a
-segment: a stretch of rounds between two changes of what the judge sees. TRL keeps its loss (`_compute_loss`: clipped
-ratio, plain KL, a weight a token), its optimizer and its processes.
+TRL's trainer can only append to one conversation, and its training forward has no videos. Here a row is a segment:
+the rounds between two changes of what the judge sees. TRL's loss (`_compute_loss`: clipped ratio, plain KL, a weight
+for each token), optimizer and handling of processes stay.
 
-One optimizer step is `queries` groups of `group` rollouts, which the policy sampled at most `steps_per_generation` - 1
-steps ago (`train.generation`). The loss is the mean over a trajectory's own tokens, in all its segments, and then over
-the step's trajectories, however these are spread over chunks and processes: two processes take the same step as one.
+One optimizer step learns from `queries` groups of `group` rollouts, which the policy sampled at most
+`steps_per_generation` - 1 steps ago (`train.generation`). The loss is the mean over a trajectory's tokens in all its
+segments, and then over the step's trajectories. It does not depend on chunks or on the number of processes.
 """
 
 from __future__ import annotations
@@ -26,22 +26,23 @@ from torch import Tensor
 from trl import GRPOConfig, GRPOTrainer
 from trl.models.utils import unwrap_model_for_generation
 
-from train.cases import Cases
-from train.checkpoints import MODEL, Journal, Leg, Resumable, arguments, checkpointing, documents_of, processing_class
+from train.checkpoints import MODEL, Resumable, arguments, checkpointing, documents_of, processing_class
 from train.generation import Batch, generate, read_batches, write_batches
-from train.groups import Row, blank, masked
 from train.policy.model import ADAPTER, load
 from train.policy.rendering import Rendered
 from train.policy.writing import Policy
-from train.recipe import Recipe
+from train.recipe import TrainingRecipe
+from train.rollout_groups import TrainingRow, empty_row, mask_ends
 from train.traces import LOG
+from train.trainer_callbacks import Journal, Leg
+from train.training_cases import Cases
 from vrt_lite.errors import UsageError
 
 Chunk = dict[str, Any]
 
 
 def reinforce(
-    recipe: Recipe,
+    recipe: TrainingRecipe,
     cases: Cases,
     *,
     start: Path | str,
@@ -49,10 +50,10 @@ def reinforce(
     minutes: float | None = None,
     every: float | None = None,
 ) -> bool:
-    """Train the model in `start` into RUN/model; True when it is there, False when the leg's `minutes` ended first.
+    """Train the model in `start` and write it to RUN/model. Returns False if the leg's `minutes` ended first.
 
-    The next call goes on from the last checkpoint, made `every` some minutes and at a leg's end. Raises UsageError for
-    fewer queries a step than processes, and for models spread by FSDP, which cannot write.
+    A checkpoint is written `every` so many minutes and at the end of a leg, and the next call continues from it. Raises
+    UsageError for fewer queries in a step than processes, and for models sharded by FSDP, which cannot write replies.
     """
     began = time.monotonic()
     if (run / MODEL).is_dir():
@@ -63,7 +64,7 @@ def reinforce(
 
 
 def prepare(
-    recipe: Recipe,
+    recipe: TrainingRecipe,
     cases: Cases,
     *,
     start: Path | str,
@@ -72,12 +73,12 @@ def prepare(
     every: float | None = None,
     began: float | None = None,
 ) -> tuple[Trainer, Leg]:
-    """The trainer of a run, before its first step, and what ends its legs."""
+    """Create the trainer of a run, and the callback that ends its legs."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if recipe.grpo.queries < world:
-        raise UsageError(f"grpo.queries is {recipe.grpo.queries}, needs to be at least the processes: {world}.")
+        raise UsageError(f"grpo.queries is {recipe.grpo.queries}, but must be at least the processes: {world}.")
     model, tokenizer = load(recipe, start, trainable=True)
-    # A new adapter switched off is the model that it adapts; one that training begins with is part of the reference.
+    # With a new adapter, the reference is the model without it. An adapter in `start` is a part of the reference.
     fresh = hasattr(model, "peft_config") and not (Path(start) / ADAPTER).is_file()
     reference = None if fresh or not recipe.grpo.kl else load(recipe, start, trainable=False)[0]
     leg = Leg(minutes, model=model, every=every, began=began)
@@ -89,7 +90,7 @@ def prepare(
         policy,
         reference=reference,
         args=_arguments(recipe, run=run),
-        # TRL wants rows to hand out; which queries a step has is decided here.
+        # TRL needs a data set, but `generate` chooses the queries of a step.
         train_dataset=Dataset.from_dict({"prompt": [""] * world}),
         processing_class=processing_class(documents),
         callbacks=[leg, Journal(run / LOG, samples_a_step=recipe.grpo.queries * recipe.grpo.group)],
@@ -99,21 +100,21 @@ def prepare(
 
 
 class Trainer(Resumable, GRPOTrainer):
-    """TRL's trainer with the judge's own rollouts. `reference` is None where the model without its adapter is it."""
+    """TRL's trainer with the judge's own rollouts. If `reference` is None, it is the model without its adapter."""
 
-    def __init__(self, recipe: Recipe, cases: Cases, policy: Policy, *, reference: Any, **options: Any) -> None:
-        super().__init__(model=policy.model, reward_funcs=_scored_with_the_group, **options)
+    def __init__(self, recipe: TrainingRecipe, cases: Cases, policy: Policy, *, reference: Any, **options: Any) -> None:
+        super().__init__(model=policy.model, reward_funcs=_unused_reward, **options)
         if self.is_fsdp_enabled:
             raise UsageError("GRPO runs on one GPU, with DDP, or with DeepSpeed: under FSDP a model cannot write.")
         self._recipe, self._cases, self._policy = recipe, cases, policy
         self._batches: dict[int, Batch] = {}
-        # Set late: TRL would load a reference of its own, by transformers' own classes.
+        # Set after TRL's constructor, which would otherwise load its own reference.
         self.beta = recipe.grpo.kl
         if reference is not None:
             self.ref_model = self.accelerator.prepare_model(reference, evaluation_mode=True)
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
-        """One optimizer step's gradients, chunk by chunk; the processes exchange them with the last one."""
+        """Compute one optimizer step's gradients, chunk by chunk. The processes exchange them in the last chunk."""
         model.train()
         batch = self._batch()
         chunks, count = self._chunks(self._rows(batch), batch.lengths)
@@ -130,30 +131,30 @@ class Trainer(Resumable, GRPOTrainer):
         return total
 
     def _batch(self) -> Batch:
-        """What all processes learn from in this step."""
+        """Return the batch that all processes learn from in this step."""
         step = self.state.global_step
         if step not in self._batches:
-            self._batches = self._generated(step)
+            self._batches = self._generate(step)
         batch = self._batches.pop(step)
-        told = {
+        figures = {
             **batch.facts,
             "groups": len(batch.groups),
             "groups/drawn": batch.drawn,
             "groups/missing": batch.missing,
         }
-        for name, value in told.items():
+        for name, value in figures.items():
             self._metrics["train"][name].append(float(value))
         return batch
 
-    def _rows(self, batch: Batch) -> list[Row]:
-        """This process's share of a step."""
+    def _rows(self, batch: Batch) -> list[TrainingRow]:
+        """Return this process's rows of a step."""
         mine = batch.groups[self.accelerator.process_index :: self.accelerator.num_processes]
         rows = [row for sampled in mine for row in sampled.group(self._cases, self._recipe).rows()]
-        # Nothing to learn here: a row without weight keeps this process in step with the others.
-        return rows or [blank(self._cases[0], self._recipe.profile)]
+        # A process without rows takes an empty row, because all processes must run the same number of chunks.
+        return rows or [empty_row(self._cases[0], self._recipe.profile)]
 
-    def _generated(self, step: int) -> dict[int, Batch]:
-        """What the policy as it is samples for this step, and for those up to its renewal."""
+    def _generate(self, step: int) -> dict[int, Batch]:
+        """Sample batches with the current policy, for this step and the steps before the next sampling."""
         renewed = max(self._recipe.grpo.steps_per_generation, 1)
         steps = range(step, min(step - step % renewed + renewed, self._recipe.grpo.steps))
         with unwrap_model_for_generation(
@@ -180,38 +181,40 @@ class Trainer(Resumable, GRPOTrainer):
         if checkpoint is not None:
             self._batches = read_batches(Path(checkpoint))
 
-    def _chunks(self, rows: Sequence[Row], lengths: Sequence[int]) -> tuple[Iterator[Chunk], int]:
-        """Chunks of one size, as many in each process, and their number. What rows do not fill teaches nothing.
+    def _chunks(self, rows: Sequence[TrainingRow], lengths: Sequence[int]) -> tuple[Iterator[Chunk], int]:
+        """Return chunks of equal size, and their number, which is the same in each process. Empty rows fill them.
 
         `lengths` are the tokens of each trajectory of the step, over all processes.
         """
         size = max(self._recipe.grpo.batch, 1)
         count = max(gather_object([-(-len(rows) // size)]))
-        return self._filled(rows, count, size, lengths), count
+        return self._fill_chunks(rows, count, size, lengths), count
 
-    def _filled(self, rows: Sequence[Row], count: int, size: int, lengths: Sequence[int]) -> Iterator[Chunk]:
-        rendered = self._rendered(rows)
-        empty: tuple[Rendered, Row] | None = None
+    def _fill_chunks(
+        self, rows: Sequence[TrainingRow], count: int, size: int, lengths: Sequence[int]
+    ) -> Iterator[Chunk]:
+        rendered = self._render_rows(rows)
+        empty: tuple[Rendered, TrainingRow] | None = None
         for _ in range(count):
             chunk = list(itertools.islice(rendered, size))
-            empty = empty or (masked(chunk[0][0], ()), blank(chunk[0][1].case, self._recipe.profile))
+            empty = empty or (mask_ends(chunk[0][0], ()), empty_row(chunk[0][1].case, self._recipe.profile))
             yield self._chunk([*chunk, *[empty] * (size - len(chunk))], lengths)
 
-    def _rendered(self, rows: Sequence[Row]) -> Iterator[tuple[Rendered, Row]]:
-        """Rows as the model reads them. A case is open while its rows last."""
+    def _render_rows(self, rows: Sequence[TrainingRow]) -> Iterator[tuple[Rendered, TrainingRow]]:
+        """Render rows. A case is open until its last row is rendered."""
         for _, group in itertools.groupby(rows, key=lambda row: row.case.key):
             first = next(group)
             with first.case.open(self._recipe.profile) as frames:
                 for row in itertools.chain([first], group):
-                    yield masked(self._policy.renderer.render(row.segment, frames), row.ended), row
+                    yield mask_ends(self._policy.renderer.render(row.segment, frames), row.ended), row
 
-    def _chunk(self, rows: Sequence[tuple[Rendered, Row]], lengths: Sequence[int]) -> Chunk:
-        """What TRL's loss takes. The first token stands as the prompt; the collated batch goes where pictures would.
+    def _chunk(self, rows: Sequence[tuple[Rendered, TrainingRow]], lengths: Sequence[int]) -> Chunk:
+        """Build the input of TRL's loss. The first token is the prompt; the collated batch is under "pixel_values".
 
-        TRL divides the masked sum by the step's tokens. In the mask a token weighs the trajectories' mean length over
-        the length T of its own: what comes out is the mean over trajectories of sums that are divided by T.
+        TRL divides the masked sum by the step's tokens. In the mask, the weight of a token is the mean length of all
+        trajectories over the length T of its own. So the loss is the mean over trajectories of sums divided by T.
         """
-        inputs = self._policy.collated([rendered for rendered, _ in rows])
+        inputs = self._policy.collate([rendered for rendered, _ in rows])
         ids, drawn = inputs["input_ids"], inputs["labels"][:, 1:] != -100
         device, mean = ids.device, sum(lengths) / max(len(lengths), 1)
         old = torch.zeros(drawn.shape, device=device)
@@ -228,12 +231,12 @@ class Trainer(Resumable, GRPOTrainer):
         }
         if self.beta:
             with torch.no_grad(), self._reference() as model:
-                chunk["ref_per_token_logps"], _ = self._scored(model, inputs)
+                chunk["ref_per_token_logps"], _ = self._score(model, inputs)
         return chunk
 
     @contextlib.contextmanager
     def _reference(self) -> Iterator[Any]:
-        """The model that training started from."""
+        """Give the model that training started from."""
         if self.ref_model is not None:
             yield self.ref_model
             return
@@ -241,19 +244,19 @@ class Trainer(Resumable, GRPOTrainer):
         with model.disable_adapter():
             yield model
 
-    def _scored(self, model: Any, inputs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    def _score(self, model: Any, inputs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         with self._policy.autocast():
             return self._policy.logprobs(model, inputs, temperature=self._recipe.grpo.temperature)
 
     def _get_per_token_logps_and_entropies(
         self, model: Any, *_: Any, pixel_values: Any = None, **__: Any
     ) -> tuple[Tensor, Tensor, None]:
-        """TRL's own leaves out videos and positions, and knows no token that is never written."""
-        return (*self._scored(model, pixel_values), None)
+        """Replace TRL's method, which has no videos, positions or tokens that are never written."""
+        return (*self._score(model, pixel_values), None)
 
 
-def _arguments(recipe: Recipe, *, run: Path) -> GRPOConfig:
-    """The Trainer's options: TRL's loss, one step a generation, saving left to `checkpoints`."""
+def _arguments(recipe: TrainingRecipe, *, run: Path) -> GRPOConfig:
+    """Return TRL's options."""
     how = recipe.grpo
     return GRPOConfig(
         **arguments(recipe, run=run, steps=how.steps),
@@ -267,13 +270,13 @@ def _arguments(recipe: Recipe, *, run: Path) -> GRPOConfig:
         lr_scheduler_type="constant",
         temperature=how.temperature,
         epsilon=how.clip,
-        beta=0.0,  # the trainer sets its own, with a reference of its own
+        beta=0.0,  # the trainer sets it later
         use_bias_correction_kl=False,
         loss_type="dapo",
         logging_steps=1,
     )
 
 
-def _scored_with_the_group(*_: Any, **__: Any) -> list[float]:
-    """Stands where TRL wants a reward of single completions: here a reward is a trace's in its group."""
-    raise AssertionError("rewards are a group's")
+def _unused_reward(*_: Any, **__: Any) -> list[float]:
+    """Fill TRL's argument for a reward function. It is never called: rewards are computed for a group of traces."""
+    raise AssertionError("TRL must not compute rewards")

@@ -1,4 +1,4 @@
-"""Muon and AdamW as one optimizer: what TRL's trainers are handed where a recipe asks for it. Knows torch alone."""
+"""Muon and AdamW as one optimizer, for recipes that use Muon."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ _STEPS = 5
 
 
 class Muon(torch.optim.AdamW):
-    """AdamW, but that the matrices of a group with `muon` true are moved by their momentum made orthogonal.
+    """AdamW, except for the matrices of groups with `muon` true: their step is the orthogonalised momentum.
 
-    Muon as its author has it (Jordan et al. 2024, Nesterov's momentum), its steps as long as AdamW's would be
-    (Moonlight, arXiv 2502.16982). torch's own computes in bfloat16, which takes a CPU seconds a step, and is no one
-    optimizer with AdamW, which embeddings, norms and biases need.
+    This is the original Muon (Jordan et al. 2024, Nesterov's momentum), with steps as long as AdamW's (Moonlight, arXiv
+    2502.16982). torch's own Muon computes in bfloat16, which takes seconds for a step on a CPU, and cannot be combined
+    with AdamW, which embeddings, norms and biases need.
     """
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step. The gradients of the groups with `muon` are gone afterwards."""
+        """Take one step. It clears the gradients of the groups with `muon`."""
         for group in self.param_groups:
             if group.get("muon"):
                 for matrix in group["params"]:
                     if matrix.grad is not None:
                         self._turn(matrix, group)
-                        matrix.grad = None  # AdamW passes over it
+                        matrix.grad = None  # so that AdamW skips it
         return super().step(closure)
 
     def _turn(self, matrix: Tensor, group: dict[str, Any]) -> None:
@@ -44,7 +44,7 @@ class Muon(torch.optim.AdamW):
 
 
 def orthogonal(matrix: Tensor) -> Tensor:
-    """About the nearest matrix with singular values of one (they are .7 to 1.2): five steps of Newton and Schulz."""
+    """Return about the nearest matrix with all singular values 1 (they are 0.7 to 1.2): five Newton-Schulz steps."""
     tall = matrix.shape[0] > matrix.shape[1]
     x = matrix.T if tall else matrix
     x = x / (x.norm() + 1e-7)

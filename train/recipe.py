@@ -1,7 +1,6 @@
-"""A recipe: all that one model's training differs in from another's, read from a TOML file.
+"""A recipe: all settings of a training, read from a TOML file.
 
-What a file leaves out is VR-Thinker's own (paper, section on training) where it is published. Knows names, numbers
-and their limits; no torch, no pictures.
+A setting that is not in the file has VR-Thinker's published value (paper, section on training), if there is one.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ Precision = Literal["float32", "bfloat16"]
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """A new model's shape, in the names of transformers' config. Used where `source` is empty."""
+class NewModelShape:
+    """A new model's shape. Used if `source` is empty."""
 
     layers: int = 6
     width: int = 256
@@ -37,11 +36,11 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
-    """Where training begins: a checkpoint's folder or hub id, or a new model. `lora_rank` 0 trains every weight."""
+class ModelRecipe:
+    """The model at the start: a checkpoint's folder or hub id, or a new model. `lora_rank` 0 trains every weight."""
 
     source: str = ""
-    shape: Shape = Shape()
+    shape: NewModelShape = NewModelShape()
     seed: int = 0
     precision: Precision = "bfloat16"
     lora_rank: int = 0
@@ -50,10 +49,10 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """What is learnt from: "world", or a set of labelled pairs that `vrt-lite eval` reads (`traces`: its written ones).
+    """The training data: "world", or a set of labelled pairs that `vrt-lite eval` reads, with `traces` written for it.
 
-    Training, sampling, GRPO and tests take seeds of the world from ranges of their own, so that no clip is in two.
-    `hidden` is the share of pairs whose evidence only frames that must be asked for show; `footage` a folder of clips.
+    Training, sampling, GRPO and tests have separate ranges of seeds of the world, so that they never share a clip.
+    `hidden` is the share of pairs whose evidence the first frames do not show. `footage` is a folder of clips.
     """
 
     source: str = "world"
@@ -67,10 +66,10 @@ class Data:
 class Supervised:
     """Pretraining, cold start and refinement. `samples` are pairs; the tower learns at `tower_share` of the rate.
 
-    `muon` is the rate of the layers' matrices, taught by Muon; 0 leaves them to AdamW as everything else. With `asked`
-    the world is learnt lesson by lesson (`train.curriculum`): it is the number of pairs between two examinations, and
-    `patience` the most pairs of a lesson but the last. With `orders` 2 the cold start learns a drawn pair in both
-    orders in the same step.
+    `muon` is the rate of Muon for the layers' matrices; with 0, AdamW trains them like all other weights. With `asked`
+    the world is learnt lesson by lesson (`train.curriculum`): `asked` is the number of pairs between two examinations,
+    and `patience` the most pairs of a lesson, except the last. With `orders` 2 the cold start learns each pair of the
+    world in both orders in the same step.
     """
 
     samples: int = 1_200
@@ -103,9 +102,9 @@ class Rejection:
 class Grpo:
     """GRPO with the paper's reward: format + accuracy (alpha) + CoT gain (k) + exploratory incentive (eta, omega).
 
-    What one policy samples is learned in `steps_per_generation` steps, with its ratios clipped to 1 +- `clip`. A query
-    whose group teaches nothing is replaced, at most `resamples` times. `rollouts` are written at once, and `batch` of
-    their segments learned from at once, by each process.
+    The rollouts of one policy are learned in `steps_per_generation` steps, with ratios clipped to 1 +- `clip`. A query
+    whose group teaches nothing is replaced, at most `resamples` times. Each process writes `rollouts` at a time, and
+    learns from `batch` of their segments at a time.
     """
 
     steps: int = 200
@@ -126,15 +125,12 @@ class Grpo:
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
-    """A whole training. `profile` is how the model talks; every stage writes to a folder of its own in the run's.
-
-    `pretrain` is for a new model; without samples of its own there is no such stage.
-    """
+class TrainingRecipe:
+    """A whole training. `profile` sets the model's protocol. `pretrain` without samples means no such stage."""
 
     name: str
     profile: Profile
-    model: Model = Model()
+    model: ModelRecipe = ModelRecipe()
     data: Data = Data()
     pretrain: Supervised = Supervised(samples=0)
     cold_start: Supervised = Supervised()
@@ -146,10 +142,10 @@ class Recipe:
 _T = TypeVar("_T")
 
 
-def load_recipe(path: Path) -> Recipe:
-    """Read a recipe; UsageError with file, key, value and what is allowed, if it cannot be used.
+def load_recipe(path: Path) -> TrainingRecipe:
+    """Read a recipe. The UsageError for a bad recipe names file, key, value and what is allowed.
 
-    `profile` names a TOML file beside it, as one lies beside a model; VR-Thinker's own without one.
+    `profile` names a profile's TOML file beside the recipe; the default is VR-Thinker's profile.
     """
     try:
         with path.open("rb") as file:
@@ -161,27 +157,27 @@ def load_recipe(path: Path) -> Recipe:
     named = table.pop("profile", "")
     profile = load_profile(path.parent / named) if named else default_profile()
     try:
-        recipe = _built(Recipe, {"name": path.stem, **table, "profile": profile}, "")
-        _hold_together(recipe)
+        recipe = _build(TrainingRecipe, {"name": path.stem, **table, "profile": profile}, "")
+        _check_consistency(recipe)
     except (TypeError, ValueError) as error:
         raise UsageError(f"Recipe {path}: {error}.") from error
     return recipe
 
 
-def _hold_together(recipe: Recipe) -> None:
-    """ValueError where one stage asks for more than the one before it can give."""
-    how, wanted = recipe.rejection, recipe.refine.samples
+def _check_consistency(recipe: TrainingRecipe) -> None:
+    """Raise ValueError if one stage needs more than the stage before it produces."""
+    how, needed = recipe.rejection, recipe.refine.samples
     most = how.queries * min(how.samples, how.kept_a_query)
-    if wanted > most:
+    if needed > most:
         raise ValueError(
-            f"refine.samples = {wanted} is more than the {most} traces that sampling can keep: rejection.queries = "
+            f"refine.samples = {needed} is more than the {most} traces that sampling can keep: rejection.queries = "
             f"{how.queries}, times {min(how.samples, how.kept_a_query)}, the lesser of rejection.samples and "
             "rejection.kept_a_query"
         )
 
 
-def _built(kind: type[_T], values: Mapping[str, Any], prefix: str) -> _T:
-    """A dataclass from a table, each value of the type that its field has."""
+def _build(kind: type[_T], values: Mapping[str, Any], prefix: str) -> _T:
+    """Build a dataclass from a table, with each value in the type of its field."""
     hints = get_type_hints(kind)
     known = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
     if unknown := sorted(set(values) - set(known)):
@@ -197,7 +193,7 @@ def _value(kind: Any, value: Any, name: str) -> Any:
     if hasattr(kind, "__dataclass_fields__"):
         if not isinstance(value, dict):
             raise ValueError(f"{name} = {value!r} is not a table")
-        return _built(kind, value, f"{name}.")
+        return _build(kind, value, f"{name}.")
     if choices := get_args(kind) if kind is Precision else ():
         if value not in choices:
             raise ValueError(f"{name} = {value!r} is not one of {', '.join(choices)}")
@@ -206,7 +202,7 @@ def _value(kind: Any, value: Any, name: str) -> Any:
         allowed = (int, float) if kind is float else kind
         if not isinstance(value, allowed) or (isinstance(value, bool) and kind is not bool):
             raise ValueError(f"{name} = {value!r} is not a {kind.__name__}")
-        if kind in (int, float) and value < 0:
+        if not isinstance(value, str) and value < 0:
             raise ValueError(f"{name} = {value!r} is negative")
         return kind(value)
     if not isinstance(value, list) or not all(isinstance(v, int | float) for v in value):

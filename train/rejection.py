@@ -1,8 +1,8 @@
-"""Rejection sampling: several traces a query from a stage's model, of which the right ones are kept to learn from.
+"""Rejection sampling: a stage's model writes several traces for each query, and the right ones are kept.
 
-A trace is kept if every reply could be used as it was, the last is a final answer, and all four of its judgements are
-right. Two files, both only appended to: the traces, and beside them a line a query that has been sampled. What comes
-out depends on recipe, model and cases, not on legs or on the number of processes.
+A trace is kept if every reply could be used unchanged, the last reply is a final answer, and all four of its judgements
+are right. Lines are only appended to the two files: the traces, and the ledger with one line for each sampled query.
+The result depends on recipe, model and cases, not on legs or on the number of processes.
 """
 
 from __future__ import annotations
@@ -18,68 +18,70 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import gather_object
 
-from train.cases import Case, Cases, right
 from train.policy.rollout import Rollout, open_policy, rollouts
 from train.policy.writing import Policy
-from train.recipe import Recipe
+from train.recipe import TrainingRecipe
 from train.rewards import well_formed
 from train.traces import Trace, append_rows, append_traces, keep_rows, ledger, read_rows, read_traces
+from train.training_cases import Cases, TrainingCase, right
 from vrt_lite.errors import UsageError
 
-Row = dict[str, Any]
+LedgerRow = dict[str, Any]
 
 
-def sample(recipe: Recipe, stage_folder: Path, cases: Cases, out: Path, *, minutes: float | None = None) -> bool:
-    """Sample the recipe's queries from a stage's checkpoint; kept traces go to `out`, JSON lines as `train.traces` has.
+def sample(
+    recipe: TrainingRecipe, stage_folder: Path, cases: Cases, out: Path, *, minutes: float | None = None
+) -> bool:
+    """Sample the recipe's queries with a stage's checkpoint. Appends the kept traces to `out` (see `train.traces`).
 
-    True when all are sampled; False when the leg's minutes ended before, and the next call goes on there. Started by
-    torchrun, processes share the queries. A batch at least is done a leg.
+    Returns True when all queries are sampled, and False if the leg's minutes ended first; the next call continues.
+    Processes of torchrun share the queries. A leg samples at least one batch.
     """
     ends = None if minutes is None else time.monotonic() + 60 * minutes
     state, how = PartialState(cpu=not torch.cuda.is_available()), recipe.rejection
-    done = _resumed(out) if state.is_main_process else 0
+    done = _count_sampled(out) if state.is_main_process else 0
     done = max(gather_object([done]))
     count = min(how.queries, len(cases))
-    together = max(how.batch // how.samples, 1) * state.num_processes
+    at_once = max(how.batch // how.samples, 1) * state.num_processes
     if done >= count:
         return True
     with open_policy(
         stage_folder, recipe.profile, device=str(state.device), precision=recipe.model.precision, batch=how.batch
     ) as policy:
-        for begin in range(done, count, together):
-            turn = range(begin + state.process_index, min(begin + together, count), state.num_processes)
-            rows = list(_sampled(policy, {number: cases[number] for number in turn}, recipe))
+        for begin in range(done, count, at_once):
+            turn = range(begin + state.process_index, min(begin + at_once, count), state.num_processes)
+            rows = list(_sample_queries(policy, {number: cases[number] for number in turn}, recipe))
             late = ends is not None and time.monotonic() >= ends
             gathered = gather_object([(rows, late)])
             if state.is_main_process:
-                _write(out, _in_turn([theirs for theirs, _ in gathered]))
-            if begin + together < count and any(late for _, late in gathered):
+                _write(out, _interleave([theirs for theirs, _ in gathered]))
+            if begin + at_once < count and any(late for _, late in gathered):
                 return False
     return True
 
 
 def keep(group: Sequence[Rollout], most: int) -> list[Trace]:
-    """At most `most` traces of one query's rollouts, no two the same, earlier ones first."""
+    """Return at most `most` different right traces of one query's rollouts, the earlier ones first."""
     good = [Trace(r.case.key, tuple(reply.text for reply in r.replies)) for r in group if is_right(r)]
     return list(dict.fromkeys(good))[:most]
 
 
 def is_right(rollout: Rollout) -> bool:
-    """Whether a trace is fit to learn from: well-formed to its end, and right about every label that there is."""
+    """Whether a rollout is well-formed and right about every label of its case."""
     if rollout.trial is None or not well_formed(rollout.rounds):
         return False
     winners = {key: preference.winner for key, preference in rollout.trial.verdict.preferences.items()}
     return all(right(winners, rollout.case.labels).values())
 
 
-def _sampled(policy: Policy, queries: Mapping[int, Case], recipe: Recipe) -> Iterator[Row]:
-    """Each query's line, with the replies of its kept traces. A case that is asked twice is two queries."""
+def _sample_queries(policy: Policy, queries: Mapping[int, TrainingCase], recipe: TrainingRecipe) -> Iterator[LedgerRow]:
+    """Yield each query's ledger line, with the replies of its kept traces. A case drawn twice is two queries."""
     how = recipe.rejection
-    asked = {f"{number}/{case.key}": case for number, case in queries.items()}
-    groups: dict[str, list[Rollout]] = {name: [] for name in asked}
+    by_name = {f"{number}/{case.key}": case for number, case in queries.items()}
+    groups: dict[str, list[Rollout]] = {name: [] for name in by_name}
     for rollout in rollouts(
         policy,
-        [replace(case, key=name) for name, case in asked.items()],
+        [replace(case, key=name) for name, case in by_name.items()],
         recipe.profile,
         samples=how.samples,
         temperature=how.temperature,
@@ -89,7 +91,7 @@ def _sampled(policy: Policy, queries: Mapping[int, Case], recipe: Recipe) -> Ite
     for name, group in groups.items():
         group.sort(key=lambda rollout: rollout.number)
         yield {
-            "key": asked[name].key,
+            "key": by_name[name].key,
             "samples": len(group),
             "well_formed": sum(well_formed(rollout.rounds) for rollout in group),
             "right": sum(map(is_right, group)),
@@ -97,23 +99,23 @@ def _sampled(policy: Policy, queries: Mapping[int, Case], recipe: Recipe) -> Ite
         }
 
 
-def _in_turn(by_process: Sequence[Sequence[Row]]) -> list[Row]:
-    """The queries' lines in the order of the queries, which processes took in turn."""
+def _interleave(by_process: Sequence[Sequence[LedgerRow]]) -> list[LedgerRow]:
+    """Return the lines of all processes in the order of the queries: each process took every n-th query."""
     return [row for turn in itertools.zip_longest(*by_process) for row in turn if row is not None]
 
 
-def _write(out: Path, rows: Sequence[Row]) -> None:
-    """The traces first: a query counts as sampled when its own line is there."""
+def _write(out: Path, rows: Sequence[LedgerRow]) -> None:
+    """Write the traces, and then the ledger: a query counts as sampled when its ledger line exists."""
     append_traces(out, [Trace(row["key"], tuple(replies)) for row in rows for replies in row["kept"]])
     append_rows(ledger(out), [{**row, "kept": len(row["kept"])} for row in rows])
 
 
-def _resumed(out: Path) -> int:
-    """How many queries are sampled; traces of a query that a kill left without its line are dropped."""
+def _count_sampled(out: Path) -> int:
+    """Count the sampled queries. Removes traces that have no ledger line because of a kill."""
     rows = read_rows(ledger(out))
     traces, kept = len(read_traces(out)), sum(row["kept"] for row in rows)
     if traces < kept:
-        raise UsageError(f"{out} has {traces} traces, its ledger tells of {kept}: remove both to sample anew.")
+        raise UsageError(f"{out} has {traces} traces, but its ledger lists {kept}: remove both files and sample again.")
     if traces > kept:
         keep_rows(out, kept)
     return len(rows)

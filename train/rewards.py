@@ -1,7 +1,6 @@
-"""The reward of VR-Thinker's GRPO (paper, section on training), from what was written and the labels alone.
+"""The reward of VR-Thinker's GRPO (paper, section on training), computed from traces and labels.
 
-reward = format + accuracy + gain + incentive · explore, of a trace in its group of traces on the same pair. Pure
-arithmetic on rounds; knows no model, no torch.
+reward = format + accuracy + gain + incentive · explore, for a trace in its group of traces about the same pair.
 """
 
 from __future__ import annotations
@@ -12,9 +11,10 @@ from itertools import pairwise
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
-from train.cases import right
+from train.training_cases import right
 from vrt_lite.judge import Round
-from vrt_lite.protocol.tags import OVERALL, Answer, Choice, Marks
+from vrt_lite.protocol.messages import OVERALL, Choice
+from vrt_lite.protocol.tags import Answer, Marks
 
 if TYPE_CHECKING:
     from train.recipe import Grpo
@@ -24,7 +24,7 @@ _LEAST_DEVIATION = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The terms of one trace's reward, each as it counts in the sum."""
+    """The terms of one trace's reward, already weighted."""
 
     format: float
     accuracy: float
@@ -38,12 +38,12 @@ class Terms:
 
 
 def answers(rounds: Sequence[Round]) -> list[Marks]:
-    """The successive answers of a trace: every recommendation, and the final one."""
+    """Return the successive answers of a trace: every recommendation, and the final answer."""
     return [r.marks for r in rounds if r.marks is not None]
 
 
 def called(rounds: Sequence[Round]) -> bool:
-    """Whether a call of the trace brought frames."""
+    """Whether the trace got frames by a call."""
     return any(r.outcome == "tool" for r in rounds)
 
 
@@ -53,10 +53,10 @@ def well_formed(rounds: Sequence[Round]) -> bool:
 
 
 def accuracy(choices: Mapping[str, Choice], labels: Mapping[str, Choice], *, alpha: float) -> float:
-    """The share alpha · 1[overall right] + (1 - alpha) · mean over dimensions of 1[right], within 0 to 1.
+    """Compute alpha · 1[overall right] + (1 - alpha) · mean over dimensions of 1[right], from 0 to 1.
 
-    What a set has no label for takes no part: without an overall label the dimensions count in full, and without
-    any dimension's the overall one does. 0 without labels.
+    Without an overall label only the dimensions count. Without labels of dimensions only the overall label counts.
+    The result is 0 without labels.
     """
     marks = right(choices, labels)
     overall = marks.pop(OVERALL, None)
@@ -67,18 +67,18 @@ def accuracy(choices: Mapping[str, Choice], labels: Mapping[str, Choice], *, alp
 
 
 def gain(accuracies: Sequence[float], *, k: float) -> float:
-    """The sum of differences of accuracy between successive answers, times k; 0 for a single one."""
+    """Compute k times the sum of differences of accuracy between successive answers; 0 for a single answer."""
     return k * sum(after - before for before, after in pairwise(accuracies))
 
 
 def explore(calls: Sequence[bool], *, share: float) -> list[float]:
-    """Of each trace of a group: max(share - R, 0) if it called the tool, R being the share of the group that did."""
+    """Compute for each trace that called the tool max(share - R, 0), R being the share of the group that called it."""
     rate = sum(calls) / len(calls) if calls else 0.0
     return [max(share - rate, 0.0) if call else 0.0 for call in calls]
 
 
 def group_terms(traces: Sequence[Sequence[Round]], labels: Mapping[str, Choice], recipe: Grpo) -> list[Terms]:
-    """The terms of every trace of one group. A trace is its rounds, and may have ended without a verdict."""
+    """Compute the terms for every trace of a group. A trace is a list of rounds; it may have no verdict."""
     bonus = explore([called(rounds) for rounds in traces], share=recipe.share)
     terms: list[Terms] = []
     for rounds, extra in zip(traces, bonus, strict=True):
@@ -95,7 +95,10 @@ def group_terms(traces: Sequence[Sequence[Round]], labels: Mapping[str, Choice],
 
 
 def informative(terms: Sequence[Terms]) -> bool:
-    """Whether a group can teach: its accuracies are not all 0, nor all 1, and its rewards differ (dynamic sampling)."""
+    """Whether a group teaches anything: its accuracies are not all 0 or all 1, and its rewards differ.
+
+    This is dynamic sampling.
+    """
     accuracies = [term.accuracy for term in terms]
     if all(value <= 0 for value in accuracies) or all(value >= 1 for value in accuracies):
         return False
@@ -103,7 +106,7 @@ def informative(terms: Sequence[Terms]) -> bool:
 
 
 def advantages(rewards: Sequence[float]) -> list[float]:
-    """(reward - mean) / (standard deviation + 1e-4) within a group, as GRPO has it; 0 for a group of one."""
+    """Compute GRPO's advantages: (reward - mean) / (standard deviation + 1e-4) in a group; 0 for a group of one."""
     if len(rewards) < 2:
         return [0.0] * len(rewards)
     mean, deviation = fmean(rewards), stdev(rewards)

@@ -1,13 +1,13 @@
-"""The stages of a run, each in a folder of its own, and what each learns from. Knows names and order; trains nothing.
+"""The stages of a run, their folders, and the cases that each learns from.
 
-RUN/new/                    the new model, where the recipe names no source
-RUN/pretrain/model/         its tower taught to see, where the recipe says so
-RUN/cold-start/model/       after the written traces
-RUN/sample/traces.jsonl     traces of that model that were right
-RUN/refine/model/           after those
-RUN/grpo/model/             after GRPO
+RUN/new/                    the new model, if the recipe has no source
+RUN/pretrain/model/         the new model with a trained tower, if the recipe has pretraining
+RUN/cold-start/model/       the model after the written traces
+RUN/sample/traces.jsonl     right traces of that model
+RUN/refine/model/           the model after those traces
+RUN/grpo/model/             the model after GRPO
 RUN/evaluate/STAGE/         outcomes, figures
-RUN/STAGE/recipe.json       what the stage was begun with
+RUN/STAGE/recipe.json       the settings with which the stage was started
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from train.cases import Case, Cases
-from train.recipe import Recipe
+from train.recipe import TrainingRecipe
 from train.traces import ledger, read_rows
+from train.training_cases import Cases, TrainingCase
+from vrt_lite.disk import write_file
 from vrt_lite.errors import UsageError
-from vrt_lite.models.store import write_whole
 
 if TYPE_CHECKING:
     from train.curriculum import Curriculum
@@ -40,16 +40,16 @@ _OWN: Final[dict[str, str]] = {
     "grpo": "grpo",
 }
 _FREE: Final = frozenset(("data.workers", "model.gradient_checkpointing", "rejection.queries"))
-"""What may change between two legs: it changes no number, or only how many there are."""
-_BEGUN: Final = "recipe.json"
+"""Settings that may change between two legs, because they change no result, or only the number of results."""
+_SETTINGS_FILE: Final = "recipe.json"
 _VOCABULARY_CASES: Final = 2_000
 _FOOTAGE_CASES: Final = 10_000
-_QUESTIONED: Final = 500_000_000
-"""From where on test seeds are for examinations."""
+_EXAMINATION_SEEDS: Final = 500_000_000
+"""The first seed of a test range that is for examinations."""
 
 
 def model_of(run: Path, stage: str) -> Path:
-    """A stage's finished model; UsageError with the command that makes it."""
+    """Return a stage's finished model. The UsageError for a missing model names the command that creates it."""
     folder = run / stage / "model"
     if not folder.is_dir():
         raise UsageError(f"{folder} is not there: finish the stage with python -m train {stage} RECIPE {run} first.")
@@ -57,49 +57,53 @@ def model_of(run: Path, stage: str) -> Path:
 
 
 def start_of(run: Path, stage: str) -> Path:
-    """The model that a stage begins with."""
+    """Return the model with which a stage starts."""
     return model_of(run, _BEFORE[stage])
 
 
-def hold_to(recipe: Recipe, run: Path, stage: str) -> None:
-    """Note what a stage is begun with. UsageError if it was begun with something else: its legs are one training."""
-    folder, told = run / stage, _told(recipe, stage)
-    path = folder / _BEGUN
-    if path.is_file() and any(other.name != _BEGUN for other in folder.iterdir()):
-        begun: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        if changed := next((name for name in told if name not in _FREE and begun.get(name) != told[name]), ""):
+def check_recipe(recipe: TrainingRecipe, run: Path, stage: str) -> None:
+    """Record the settings that a stage starts with.
+
+    Raises UsageError if the stage was started with other settings: all its legs are one training.
+    """
+    folder, settings = run / stage, _settings_of(recipe, stage)
+    path = folder / _SETTINGS_FILE
+    if path.is_file() and any(other.name != _SETTINGS_FILE for other in folder.iterdir()):
+        before: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        changed = (name for name in settings if name not in _FREE and before.get(name) != settings[name])
+        if name := next(changed, ""):
             raise UsageError(
-                f"{folder} was begun with {changed} = {begun.get(changed)!r}, and the recipe now says "
-                f"{told[changed]!r}. Put it back, or give another RUN."
+                f"{folder} was started with {name} = {before.get(name)!r}, and the recipe now has "
+                f"{settings[name]!r}. Restore the setting, or give another RUN."
             )
     elif os.environ.get("RANK", "0") == "0":  # torchrun's and accelerate's: one process writes for all
         folder.mkdir(parents=True, exist_ok=True)
-        write_whole(path, (json.dumps(told, indent=1) + "\n").encode())
+        write_file(path, (json.dumps(settings, indent=1) + "\n").encode())
 
 
-def _told(recipe: Recipe, stage: str) -> dict[str, Any]:
-    """What a stage's numbers depend on, by the names that the recipe's file has for it; plain JSON."""
+def _settings_of(recipe: TrainingRecipe, stage: str) -> dict[str, Any]:
+    """Return the settings on which a stage's results depend, by their names in the recipe's file, as plain JSON."""
     tables = {"model": recipe.model, "data": recipe.data, _OWN[stage]: getattr(recipe, _OWN[stage])}
-    told = {f"{name}.{key}": value for name, table in tables.items() for key, value in asdict(table).items()}
-    return json.loads(json.dumps({**told, "profile": recipe.profile.sha256}))
+    settings = {f"{name}.{key}": value for name, table in tables.items() for key, value in asdict(table).items()}
+    return json.loads(json.dumps({**settings, "profile": recipe.profile.sha256}))
 
 
-def traces_of(recipe: Recipe, run: Path) -> Path:
-    """The kept traces; UsageError with the command that makes them, if they are not all there."""
+def traces_of(recipe: TrainingRecipe, run: Path) -> Path:
+    """Return the file of kept traces. The UsageError for missing traces names the command that samples them."""
     path = run / "sample" / "traces.jsonl"
     sampled = len(read_rows(ledger(path)))
-    wanted = min(recipe.rejection.queries, len(cases_for(recipe, "sample")))
-    if sampled < wanted:
+    needed = min(recipe.rejection.queries, len(cases_for(recipe, "sample")))
+    if sampled < needed:
         raise UsageError(
-            f"{sampled} of {wanted} queries are sampled: finish python -m train sample RECIPE {run} first."
+            f"{sampled} of {needed} queries are sampled: finish python -m train sample RECIPE {run} first."
         )
     return path
 
 
-def beginning(recipe: Recipe, run: Path, stage: Literal["pretrain", "cold-start"]) -> Path | str:
-    """What a run's first stages begin with: the recipe's source, or a new model, made here if it is not there.
+def starting_model(recipe: TrainingRecipe, run: Path, stage: Literal["pretrain", "cold-start"]) -> Path | str:
+    """Return the model of a run's first stages: the recipe's source, or a new model, created here if it is missing.
 
-    The cold start of a recipe that pretrains begins with what came of that.
+    If a recipe has pretraining, its cold start starts with the pretrained model.
     """
     if stage == "cold-start" and recipe.pretrain.samples:
         return model_of(run, "pretrain")
@@ -107,22 +111,22 @@ def beginning(recipe: Recipe, run: Path, stage: Literal["pretrain", "cold-start"
         return recipe.model.source
     folder = run / "new"
     if not (folder / "config.json").is_file():
-        from train.policy.model import new  # noqa: PLC0415  torch, only where it is needed
+        from train.policy.model import create_checkpoint  # noqa: PLC0415  torch, only where it is needed
         from train.world import TRAIN, World  # noqa: PLC0415
 
-        new(recipe, folder, World(TRAIN, _VOCABULARY_CASES, hidden=recipe.data.hidden))
+        create_checkpoint(recipe, folder, World(TRAIN, _VOCABULARY_CASES, hidden=recipe.data.hidden))
     return folder
 
 
 def curriculum_for(
-    recipe: Recipe, stage: Literal["pretrain", "cold-start"], *, device: str = "cpu"
+    recipe: TrainingRecipe, stage: Literal["pretrain", "cold-start"], *, device: str = "cpu"
 ) -> Curriculum | None:
-    """The lessons of a stage whose recipe asks for examinations; None where it does not. Only the world has lessons."""
+    """Create the curriculum of a stage; None if the recipe has no examinations for it. Only the world has lessons."""
     own = recipe.pretrain if stage == "pretrain" else recipe.cold_start
     if not own.asked:
         return None
     if recipe.data.source != "world":
-        raise UsageError(f"Recipe {recipe.name} asks for lessons, which {recipe.data.source} does not have.")
+        raise UsageError(f"Recipe {recipe.name} needs lessons, which {recipe.data.source} does not have.")
     from train.curriculum import ON_FOOTAGE, QUESTIONS, Curriculum  # noqa: PLC0415  torch
     from train.world import LESSONS, TEST, TRAIN, World  # noqa: PLC0415  NumPy
 
@@ -130,35 +134,35 @@ def curriculum_for(
         footage = _footage(recipe, first=TRAIN, lesson=lesson)
         return World(TRAIN, own.samples, hidden=recipe.data.hidden, device=device, footage=footage, lesson=lesson)
 
-    def questions(lesson: Lesson) -> list[Case]:
+    def questions(lesson: Lesson) -> list[TrainingCase]:
         plain = "strong" if lesson == "mixed" else lesson
-        real = _footage(recipe, "test", first=_QUESTIONED, count=ON_FOOTAGE, lesson=plain) or ()
-        return [*World(TEST + _QUESTIONED, QUESTIONS, device=device, lesson=plain), *real]
+        real = _footage(recipe, "test", first=_EXAMINATION_SEEDS, count=ON_FOOTAGE, lesson=plain) or ()
+        return [*World(TEST + _EXAMINATION_SEEDS, QUESTIONS, device=device, lesson=plain), *real]
 
     return Curriculum(tuple(map(drawn, LESSONS)), questions)
 
 
 def _footage(
-    recipe: Recipe, split: Split = "train", *, first: int, count: int = _FOOTAGE_CASES, lesson: Lesson = "mixed"
+    recipe: TrainingRecipe, split: Split = "train", *, first: int, count: int = _FOOTAGE_CASES, lesson: Lesson = "mixed"
 ) -> Cases | None:
-    """Cases of the recipe's footage, if it has any."""
+    """Return cases of the recipe's footage, if it has any."""
     if not recipe.data.footage:
         return None
-    from train.footage.pairs import Footage  # noqa: PLC0415  the decoder
+    from train.footage.footage_pairs import FootagePairs  # noqa: PLC0415  the decoder
 
-    return Footage(Path(recipe.data.footage), split, first=first, count=count, lesson=lesson)
+    return FootagePairs(Path(recipe.data.footage), split, first=first, count=count, lesson=lesson)
 
 
-def cases_for(recipe: Recipe, stage: str, count: int | None = None, *, device: str = "cpu") -> Cases:
-    """What a stage learns from, or "test": seeds of the world of its own, or the recipe's set of pairs.
+def cases_for(recipe: TrainingRecipe, stage: str, count: int | None = None, *, device: str = "cpu") -> Cases:
+    """Return the cases of a stage or of "test": the stage's own seeds of the world, or the recipe's set of pairs.
 
-    `count` is how many seeds; the recipe's own where it is not given.
+    `count` is the number of seeds; the default is the recipe's.
     """
     if recipe.data.source != "world":
-        from train.published import published  # noqa: PLC0415  the decoder
+        from train.published_pairs import load_published_pairs  # noqa: PLC0415  the decoder
 
         traces = Path(recipe.data.traces) if recipe.data.traces and stage in ("pretrain", "cold-start") else None
-        return published(Path(recipe.data.source), traces)
+        return load_published_pairs(Path(recipe.data.source), traces)
     from train.world import GRPO, SAMPLE, TEST, TRAIN, World  # noqa: PLC0415  NumPy
 
     own = {

@@ -1,9 +1,8 @@
-"""Cold start and refinement: TRL's SFTTrainer on the turns that a perfect judge, or a sampled trace, wrote.
+"""Cold start and refinement: TRL's SFTTrainer on the replies of a perfect judge or of a sampled trace.
 
-A sample is one case: its replies are played through the judge's own loop, which gives the turns as inference has
-them; the loss is on the replies alone, and one mean over all their tokens in a step, however these are spread over
-micro-batches and processes. What is learned in which step follows from recipe and seed, so that a resumed run goes on
-where it was without rendering what it has seen. Knows TRL; refuses to know what a case shows.
+A sample is one case. Its replies are replayed through the judge's own loop, which gives the same turns as inference.
+Only the replies have a loss: one mean over all their tokens in a step, for any number of micro-batches and processes.
+The order of the cases depends on recipe and seed, so that a resumed run does not render the cases that it has learned.
 """
 
 from __future__ import annotations
@@ -21,25 +20,26 @@ from datasets import Dataset
 from numpy.typing import NDArray
 from trl import SFTConfig, SFTTrainer
 
-from train.cases import Case, Cases, Exchanged
-from train.checkpoints import MODEL, Journal, Leg, Resumable, arguments, checkpointing, documents_of, processing_class
+from train.checkpoints import MODEL, Resumable, arguments, checkpointing, documents_of, processing_class
 from train.curriculum import Curriculum, Syllabus
 from train.muon import Muon
 from train.policy.model import load
+from train.policy.policy_tokenizer import PAD, PolicyTokenizer
 from train.policy.rendering import Collator, Rendered, Renderer, segments
 from train.policy.rollout import rollouts
-from train.policy.tokenizer import PAD, Tokenizer
 from train.policy.writing import Policy
-from train.recipe import Recipe, Supervised
+from train.recipe import Supervised, TrainingRecipe
 from train.traces import LOG, Trace, replay
+from train.trainer_callbacks import Journal, Leg
+from train.training_cases import Cases, Exchanged, TrainingCase
 from vrt_lite.errors import UsageError
 from vrt_lite.interfaces import FrameStore
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import Generated
 
-_ASKED_AT_ONCE = 16
+_EXAMINATION_BATCH = 16
 _LOGGED = 2_000
-"""About as many steps as a log has lines."""
+"""The approximate number of lines of a log."""
 
 
 def supervise(
@@ -48,24 +48,24 @@ def supervise(
     *,
     start: Path | str,
     run: Path,
-    recipe_all: Recipe,
+    recipe_all: TrainingRecipe,
     traces: Sequence[Trace] | None = None,
     curriculum: Curriculum | None = None,
     minutes: float | None = None,
     every: float | None = None,
 ) -> bool:
-    """Train the model in `start` into RUN/model; True when it is there, False when the leg's `minutes` ended first.
+    """Train the model in `start` and write it to RUN/model. Returns False if the leg's `minutes` ended first.
 
-    Learned are the cases' scripts, or `traces` of them, or a `curriculum`'s lessons instead. The next call goes on from
-    the last checkpoint, made `every` some minutes and at a leg's end. Raises UsageError for a batch that the processes
-    cannot share.
+    It learns the scripts of the cases, or `traces` of them, or the lessons of a `curriculum`. A checkpoint is written
+    `every` so many minutes and at the end of a leg, and the next call continues from it. Raises UsageError for a batch
+    that the processes cannot share.
     """
     began = time.monotonic()
     if (run / MODEL).is_dir():
         return True
     run.mkdir(parents=True, exist_ok=True)
     lessons = _Lessons(cases, traces)
-    numbers = order(len(lessons), recipe, seed=recipe_all.model.seed)
+    numbers = order_cases(len(lessons), recipe, seed=recipe_all.model.seed)
     steps = len(numbers) // (recipe.batch * recipe.accumulation)
     options = SFTConfig(
         **arguments(recipe_all, run=run, steps=steps, on_processor=True),
@@ -75,7 +75,7 @@ def supervise(
         max_length=None,
     )
     model, tokenizer = load(recipe_all, start, trainable=True)
-    if not recipe.tower_share:  # then nothing is reckoned back through the tower either
+    if not recipe.tower_share:  # then no gradient is computed through the tower either
         for weight in (weight for name, weight in model.named_parameters() if _kind(name, weight)[0]):
             weight.requires_grad_(False)
     leg = Leg(minutes, model=model, every=every, began=began)
@@ -85,16 +85,16 @@ def supervise(
     if curriculum:
         syllabus = curriculum.syllabus(len(numbers), recipe)
         callbacks.append(
-            curriculum.examination(recipe, syllabus, partial(_overall, tokenizer, recipe_all.profile), run)
+            curriculum.examination(recipe, syllabus, partial(_judge_overall, tokenizer, recipe_all.profile), run)
         )
-        lessons = _Lessons(curriculum.lessons(numbers), None)
+        lessons = _Lessons(curriculum.lessons(numbers.tolist()), None)
         numbers = np.arange(len(lessons))
     documents = documents_of(start, model)
-    trainer = _Tutor(
+    trainer = _SupervisedTrainer(
         model,
         args=options,
         train_dataset=Dataset.from_dict({"lesson": numbers}),
-        data_collator=_Teacher(lessons, tokenizer, recipe_all.profile, orders=1 if traces else recipe.orders),
+        data_collator=_LessonCollator(lessons, tokenizer, recipe_all.profile, orders=1 if traces else recipe.orders),
         processing_class=processing_class(documents),
         callbacks=callbacks,
     )
@@ -102,10 +102,10 @@ def supervise(
     return trainer.complete(leg)
 
 
-def order(count: int, recipe: Supervised, *, seed: int) -> NDArray[np.int64]:
-    """Which of `count` lessons is learned when: whole steps of shuffled epochs, at most `samples` different lessons.
+def order_cases(count: int, recipe: Supervised, *, seed: int) -> NDArray[np.int64]:
+    """Choose the order in which `count` cases are learned: whole steps of shuffled epochs of at most `samples` cases.
 
-    A last step that the epochs leave short is filled up from the next one. UsageError if there is no lesson.
+    An incomplete last step is filled from the next epoch. Raises UsageError if there is no case.
     """
     if not count:
         raise UsageError("There is nothing to learn from: the cases have no script, or there are no traces.")
@@ -115,9 +115,9 @@ def order(count: int, recipe: Supervised, *, seed: int) -> NDArray[np.int64]:
     return np.concatenate(shuffled)[:total]
 
 
-def schedule(recipe: Supervised, recipe_all: Recipe, *, steps: int) -> dict[str, Any]:
-    """The Trainer's options of a stage of `steps` that learns in the given order: none of its data preparation."""
-    batch, accumulation = _shared(recipe, int(os.environ.get("WORLD_SIZE", "1")))
+def schedule(recipe: Supervised, recipe_all: TrainingRecipe, *, steps: int) -> dict[str, Any]:
+    """Return the Trainer's options for a stage of `steps` steps that learns in the given order."""
+    batch, accumulation = _split_step(recipe, int(os.environ.get("WORLD_SIZE", "1")))
     return {
         "per_device_train_batch_size": batch,
         "gradient_accumulation_steps": accumulation,
@@ -136,9 +136,11 @@ def schedule(recipe: Supervised, recipe_all: Recipe, *, steps: int) -> dict[str,
     }
 
 
-def _overall(tokenizer: Tokenizer, profile: Profile, model: Any, cases: Sequence[Case]) -> list[bool]:
-    """Of each case: whether the model's own verdict names the overall winner."""
-    policy = Policy(model, tokenizer, profile, batch=_ASKED_AT_ONCE)
+def _judge_overall(
+    tokenizer: PolicyTokenizer, profile: Profile, model: Any, cases: Sequence[TrainingCase]
+) -> list[bool]:
+    """Judge cases with the model. Returns for each case whether the verdict has the right overall winner."""
+    policy = Policy(model, tokenizer, profile, batch=_EXAMINATION_BATCH)
     found: dict[str, bool] = {}
     for rollout in rollouts(policy, cases, profile, samples=1, temperature=0.0, seed=0):
         verdict = rollout.trial.verdict if rollout.trial else None
@@ -147,11 +149,11 @@ def _overall(tokenizer: Tokenizer, profile: Profile, model: Any, cases: Sequence
 
 
 def render(
-    case: Case, replies: Sequence[str], renderer: Renderer, profile: Profile, *, orders: int = 1
+    case: TrainingCase, replies: Sequence[str], renderer: Renderer, profile: Profile, *, orders: int = 1
 ) -> list[Rendered]:
-    """A case with what was written about it, as the model reads it: a row for each context that was written in.
+    """Render a case with its replies: one row for each context in which replies were written.
 
-    With `orders` 2 the same pictures follow in the other order, with the script of that.
+    With `orders` 2, rows with the clips in the other order and their script follow.
     """
     with case.open(profile) as frames:
         rows = _rows(case, replies, renderer, profile, frames)
@@ -162,15 +164,15 @@ def render(
 
 
 def _rows(
-    case: Case, replies: Sequence[str], renderer: Renderer, profile: Profile, frames: FrameStore
+    case: TrainingCase, replies: Sequence[str], renderer: Renderer, profile: Profile, frames: FrameStore
 ) -> list[Rendered]:
     visible, _ = replay(case, replies, profile)
-    told = segments(visible, [Generated(reply) for reply in replies[: len(visible)]])
-    return [renderer.render(segment, frames) for segment in told]
+    parts = segments(visible, [Generated(reply) for reply in replies[: len(visible)]])
+    return [renderer.render(segment, frames) for segment in parts]
 
 
 class _Lessons:
-    """A case and its replies, by number."""
+    """Cases with their replies, by number."""
 
     def __init__(self, cases: Cases, traces: Sequence[Trace] | None) -> None:
         self._cases, self._traces = cases, traces
@@ -183,7 +185,7 @@ class _Lessons:
     def __len__(self) -> int:
         return len(self._cases if self._traces is None else self._traces)
 
-    def __getitem__(self, number: int) -> tuple[Case, tuple[str, ...]]:
+    def __getitem__(self, number: int) -> tuple[TrainingCase, tuple[str, ...]]:
         if self._traces is None:
             case = self._cases[number]
             return case, case.script
@@ -191,10 +193,10 @@ class _Lessons:
         return self._cases[self._place[trace.key]], trace.replies
 
 
-class _Teacher:
-    """The collator: lessons are rendered where they are batched, so that a worker sends bytes, and none is skipped."""
+class _LessonCollator:
+    """The collator. It renders the cases, so that they are rendered in the workers."""
 
-    def __init__(self, lessons: _Lessons, tokenizer: Tokenizer, profile: Profile, *, orders: int) -> None:
+    def __init__(self, lessons: _Lessons, tokenizer: PolicyTokenizer, profile: Profile, *, orders: int) -> None:
         self._lessons, self._profile, self._orders = lessons, profile, orders
         self._renderer, self._collate = Renderer(tokenizer, profile), Collator(tokenizer.id(PAD))
 
@@ -206,10 +208,10 @@ class _Teacher:
         return self._collate(rendered)
 
 
-class Tutor(Resumable):
-    """Mixed in before a Trainer that learns in a given order, at the rates of `recipe`.
+class OrderedTrainer(Resumable):
+    """A mixin before a Trainer: it learns in a given order, with the learning rates of `recipe`.
 
-    A step's loss is one mean; the tower has a rate of its own, and so have matrices that Muon teaches.
+    The loss of a step is one mean. The tower has its own rate, and so do the matrices that Muon updates.
     """
 
     recipe: Supervised
@@ -217,20 +219,20 @@ class Tutor(Resumable):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        # The class says no, and the Trainer would then weigh every micro-batch alike, however much of it is learned.
+        # Otherwise the Trainer would give every micro-batch the same weight, for any number of learned tokens.
         self.model_accepts_loss_kwargs = True
 
     def _get_train_sampler(self: Any, *args: Any, **options: Any) -> Any:
         return self.syllabus or super()._get_train_sampler(*args, **options)  # type: ignore[misc]
 
     def create_optimizer(self: Any, model: Any = None) -> Any:
-        """As the Trainer has it, each of its groups split by what has a rate of its own."""
+        """Create the Trainer's optimizer, with each group split by learning rate."""
         recipe: Supervised = self.recipe
         if self.optimizer is not None or (recipe.muon == 0 and recipe.tower_share == 1):
             return super().create_optimizer(model)  # type: ignore[misc]
         if recipe.muon:
             if self.is_fsdp_enabled or self.is_deepspeed_enabled:
-                raise UsageError("muon needs whole matrices: leave it out of a recipe for FSDP or DeepSpeed.")
+                raise UsageError("muon needs whole matrices: remove it from a recipe for FSDP or DeepSpeed.")
             self.optimizer_cls_and_kwargs = (Muon, self.get_optimizer_cls_and_kwargs(self.args)[1])
         optimizer = super().create_optimizer(model)  # type: ignore[misc]
         names = {id(weight): name for name, weight in (self.model if model is None else model).named_parameters()}
@@ -248,21 +250,21 @@ class Tutor(Resumable):
 
 
 def _kind(name: str, weight: torch.Tensor) -> tuple[bool, bool]:
-    """Whether a weight is of the tower, and whether it is a layer's matrix: none that words are looked up in."""
+    """Return whether a weight is in the tower, and whether it is a layer's matrix (not an embedding)."""
     return "visual." in name, weight.ndim == 2 and not name.endswith(("embed_tokens.weight", "lm_head.weight"))
 
 
-class _Tutor(Tutor, SFTTrainer):
-    """TRL's trainer, with a loss that is right over micro-batches."""
+class _SupervisedTrainer(OrderedTrainer, SFTTrainer):
+    """TRL's trainer, with a correct mean loss over micro-batches."""
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **options: Any) -> Any:
-        """As TRL has it. Padding stands on the right, where nothing before it looks: a mask would only cost time."""
+        """Compute TRL's loss without a padding mask: padding is on the right, where causal attention ignores it."""
         inputs["attention_mask"] = torch.ones_like(inputs["attention_mask"])
         return super().compute_loss(model, inputs, *args, **options)
 
 
-def _shared(recipe: Supervised, processes: int) -> tuple[int, int]:
-    """Batch and accumulation of each process, so that a step learns the same whatever their number."""
+def _split_step(recipe: Supervised, processes: int) -> tuple[int, int]:
+    """Return batch and accumulation of each process: a step has the same samples for any number of processes."""
     if recipe.accumulation % processes == 0:
         return recipe.batch, recipe.accumulation // processes
     if recipe.batch % processes == 0:

@@ -1,4 +1,4 @@
-"""Traces: what a judge wrote about a case, on disk and played again. Knows no torch, no pictures and no rewards.
+"""Traces: what a judge wrote about a case; how it is stored and replayed.
 
 A file of traces is JSON lines that are only ever appended; a line that a kill cut short is dropped.
 """
@@ -18,27 +18,27 @@ from vrt_lite.judge import Trial, judge
 from vrt_lite.protocol.messages import Conversation, Reply
 
 if TYPE_CHECKING:
-    from train.cases import Case
+    from train.training_cases import TrainingCase
     from vrt_lite.profile import Profile
-    from vrt_lite.protocol.frames import FrameRef
+    from vrt_lite.protocol.messages import FrameRef
 
 LOG = "log.jsonl"
-"""What a stage logs, a line a logged step, in the stage's folder."""
+"""The log in a stage's folder, with one line for each logged step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What was written about the case of this key, round by round."""
+    """The replies about the case with this key, round by round."""
 
     key: str
     replies: tuple[str, ...]
 
 
-def replay(case: Case, replies: Sequence[str | Reply], profile: Profile) -> tuple[list[Conversation], Trial]:
-    """What the judge saw before each of these replies, and the trial that they make.
+def replay(case: TrainingCase, replies: Sequence[str | Reply], profile: Profile) -> tuple[list[Conversation], Trial]:
+    """Replay written replies. Returns what the judge saw before each of them, and the trial.
 
-    Turns, corrections and the memory window are inference's own, for it is the same loop. NoVerdictError if the
-    replies end before the trial does, or reach no verdict.
+    Turns, corrections and the memory window are the same as in inference, because the loop is the same. Raises
+    NoVerdictError if the replies end before the trial or reach no verdict.
     """
     script = ScriptedBackend(replies)
     trial = judge(case.pair, profile, script, UNSEEN)
@@ -46,7 +46,7 @@ def replay(case: Case, replies: Sequence[str | Reply], profile: Profile) -> tupl
 
 
 def read_traces(path: Path) -> list[Trace]:
-    """All traces of a file, in the order written; none if there is no file. UsageError for a file of another kind."""
+    """Read all traces of a file, in order; none if there is no file. Raises UsageError for a file of another kind."""
     try:
         return [Trace(str(row["key"]), tuple(map(str, row["replies"]))) for row in read_rows(path)]
     except (KeyError, TypeError) as error:
@@ -54,17 +54,17 @@ def read_traces(path: Path) -> list[Trace]:
 
 
 def append_traces(path: Path, traces: Iterable[Trace]) -> None:
-    """Add traces behind those of the file, which is made if it is missing."""
+    """Append traces to a file, which is created if it is missing."""
     append_rows(path, ({"key": trace.key, "replies": list(trace.replies)} for trace in traces))
 
 
 def ledger(out: Path) -> Path:
-    """The file beside the traces that tells which queries have been sampled: {key, samples, well_formed, right}."""
+    """Return the file beside the traces that lists the sampled queries: {key, samples, well_formed, right, kept}."""
     return out.with_name(f"{out.stem}.sampled.jsonl")
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The objects of a file of JSON lines; a last line without its end is left out. UsageError for a broken one."""
+    """Read a file of JSON lines. An incomplete last line is left out. Raises UsageError for a broken line."""
     if not path.exists():
         return []
     whole, _, _ = path.read_bytes().rpartition(b"\n")
@@ -76,18 +76,18 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def append_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Add objects as lines, behind the last line that is whole; on the disk when it returns."""
+    """Append objects as lines, after the last complete line, and flush them to the disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     with path.open("ab") as file:
-        file.truncate(_whole(path))
+        file.truncate(_whole_bytes(path))
         file.write(text.encode())
         file.flush()
         os.fsync(file.fileno())
 
 
 def keep_rows(path: Path, count: int) -> None:
-    """Drop all but the first `count` lines of a file of JSON lines, if it has more."""
+    """Keep only the first `count` lines of a file of JSON lines."""
     if not path.exists():
         return
     lines = path.read_bytes().split(b"\n")[:-1]
@@ -95,16 +95,16 @@ def keep_rows(path: Path, count: int) -> None:
         os.truncate(path, sum(len(line) + 1 for line in lines[:count]))
 
 
-def _whole(path: Path) -> int:
-    """Bytes up to the end of the last line that is whole."""
+def _whole_bytes(path: Path) -> int:
+    """Return the number of bytes up to the end of the last complete line."""
     return path.read_bytes().rfind(b"\n") + 1
 
 
 class _Unseen:
-    """Frames that nobody looks at: a script needs none."""
+    """A frame store for replays. A replay never reads a frame."""
 
     def pixels(self, frames: Sequence[FrameRef]) -> NoReturn:
-        raise AssertionError("a replayed trace looks at no frames")
+        raise AssertionError("a replay must not read frames")
 
 
 UNSEEN = _Unseen()

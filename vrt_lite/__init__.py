@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from vrt_lite.api import Judge, compare
     from vrt_lite.backends.scripted import ScriptedBackend
-    from vrt_lite.backends.settings import Remote
     from vrt_lite.errors import (
         BackendError,
         ModelError,
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
         VrtError,
     )
     from vrt_lite.judgement import Judgement
-    from vrt_lite.settings import Settings
+    from vrt_lite.settings import Remote, Settings
 
 __version__ = "0.1.0"
 
@@ -53,7 +52,7 @@ _HOMES = {
     "Settings": "settings",
     "compare": "api",
     "Judgement": "judgement",
-    "Remote": "backends.settings",
+    "Remote": "settings",
     "ScriptedBackend": "backends.scripted",
 }
 

@@ -1,7 +1,9 @@
-"""The library's front door: `compare` two clips, or open a `Judge` once and compare many.
+"""The front door of the library: `compare` two clips, or open a `Judge` once and compare many.
 
-Puts the pieces together: model files, back end, clips, loop. Knows the order in which they are opened and what
-runs side by side; refuses to know the command line and the terminal.
+choose_mode          where the model runs                    modes
+open_clips           both files, checked and sampled         video, pair_frames
+judge                rounds until a verdict, in each order   judge
+make_judgement       the record                              recording, judgement
 """
 
 from __future__ import annotations
@@ -9,36 +11,31 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import time
-from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import replace
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import asdict
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, TextIO
 
-from vrt_lite.backends import open_backend, this_machine
-from vrt_lite.backends.settings import EngineSettings, Remote
+from vrt_lite.disk import file_sha256
 from vrt_lite.errors import NoVerdictError, UsageError
-from vrt_lite.fitting.planning import planned, refuse_impossible
-from vrt_lite.fitting.tuning import with_projector
-from vrt_lite.interfaces import Backend, Loading, Observe, Sampling, ignore
-from vrt_lite.interfaces import Event as Happening
-from vrt_lite.judge import Round, judge
-from vrt_lite.judgement import JudgedClip, JudgedOrder, Judgement, ModelUsed, pair_of, round_json, stages, warnings_of
-from vrt_lite.models.files import ModelFiles, find, sha256
-from vrt_lite.models.profiles import profile_of
-from vrt_lite.protocol.frames import shown_first
-from vrt_lite.protocol.verdict import TIE, average, disagreements
-from vrt_lite.sampled import PairFrames, workspace_of
-from vrt_lite.server import Server, refuse_local
-from vrt_lite.settings import Settings, in_force, key_of
+from vrt_lite.interfaces import Backend, FrameStore, Observe, Sampling, Stopwatch, ignore, wait_until_done
+from vrt_lite.interfaces import Event as Progress
+from vrt_lite.judge import Round, Trial, judge
+from vrt_lite.judgement import Judgement
+from vrt_lite.models import ModelFiles
+from vrt_lite.modes import Mode, choose_mode
+from vrt_lite.pair_frames import PairFrames, workspace_of
+from vrt_lite.profile import Profile
+from vrt_lite.protocol.messages import LONGEST_PROMPT
+from vrt_lite.recording import ShownPair, make_judgement, record_round
+from vrt_lite.settings import MOST_JOBS, Remote, Settings, key_of
 
 if TYPE_CHECKING:
-    from vrt_lite.fitting.fit import Plan
     from vrt_lite.video import Clip
 
-LONGEST_PROMPT = 8_000
+Finish = Callable[[Judgement, FrameStore], None]
 
 
 class Judge:
@@ -54,37 +51,18 @@ class Judge:
         projector: Path | None = None,
         settings: Settings | None = None,
         backend: Backend | Remote | None = None,
-        digest: Callable[[Path], str] = sha256,
+        digest: Callable[[Path], str] = file_sha256,
         verbose: bool = False,
     ) -> None:
-        """Find the model's files, and check them. A `backend` given takes the place of the model's own.
+        """Find the model's files, and check them. A `backend`, if given, is used in place of the model's own.
 
-        For a `Remote` no file is needed: `model` names its profile alone, VR-Thinker's if left out. `digest` gives a
-        file's sha256 and may remember it, as `Store.digest` does: a text model has gigabytes. Each is asked for once.
+        For a `Remote` no file is needed: `model` names only its profile, VR-Thinker's if left out. `digest` gives a
+        file's sha256, and is called once for each file. It may remember digests, as `Store.digest` does.
         """
         self.settings = settings or Settings()
-        if isinstance(backend, Remote):
-            refuse_local(self.settings, projector)
-            self.files, self._own = None, profile_of(model)
-        else:
-            refuse_impossible(self.settings)
-            self.files = with_projector(find(model, projector=projector), this_machine)
-            self._own = self.files.profile
-        self.profile = self.settings.applied_to(self._own)
-        self._verbose = verbose
-        self._backend: Backend | None = None if isinstance(backend, Remote) else backend
-        self.server = Server(backend, profile=self.profile) if isinstance(backend, Remote) else None
-        self._model: ModelUsed | None = None
-        self._plan: Plan | None = None
-        self._engine: dict[str, object] | None = None
-        self._free = contextlib.ExitStack()
-        self._free.push(self.server or contextlib.nullcontext())
-        # The comparison itself, and beside it two clips, or the weights, the choice that fits, and the digests. On a
-        # server many run side by side, and none may wait for a thread that another holds.
-        self._pool = ThreadPoolExecutor(max_workers=1024 if self.server else 5)
-        self._sha256 = functools.cache(digest)
-        # Begun at once: what was encoded in earlier runs is looked up by it.
-        self._projector_sha256 = self._pool.submit(self._sha256, self.files.projector).result if self.files else str
+        digest = functools.cache(digest)
+        self.mode: Mode = choose_mode(model, projector, self.settings, backend, digest=digest, verbose=verbose)
+        self._pool = ThreadPoolExecutor(max_workers=MOST_JOBS)
 
     def __enter__(self) -> Judge:
         return self
@@ -93,19 +71,32 @@ class Judge:
         self.close()
 
     def close(self) -> None:
-        """Free the model, once nothing uses it any more."""
+        """Free the model, when nothing uses it any more."""
         self._pool.shutdown()
-        self._free.close()
+        self.mode.close()
+
+    @property
+    def files(self) -> ModelFiles | None:
+        """The model's files; None for a judge on a server."""
+        return self.mode.files
+
+    def connect(self, observe: Observe) -> None:
+        """Ask a server what it serves, if the key depends on that; `observe` gets an event while waiting."""
+        self.mode.connect(observe)
 
     def key(self) -> str:
-        """A digest of all that a verdict depends on beside clips, order and prompt; nothing is loaded for it.
+        """A digest of all that a verdict depends on besides clips, order and prompt. It loads nothing.
 
-        A server that is not told which model to use is asked what it serves.
+        If no model is named for a server, the server is asked what it serves.
         """
-        if self.server:
-            return key_of(self.settings, self._own, judge=self.server.identity())
-        judge = {"text": self._sha256(self._local().text), "projector": self._projector_sha256()}
-        return key_of(self.settings, self._own, judge=judge)
+        return self._key(self.settings.applied_to(self.mode.own))
+
+    def key_here(self) -> str:
+        """The key of what is judged on this machine now. It differs from `key` if frames are smaller to fit the memory.
+
+        Loads the engine's library, but no model. Raises OutOfMemoryError.
+        """
+        return self._key(self.mode.plan())
 
     def compare(
         self,
@@ -114,205 +105,89 @@ class Judge:
         *,
         prompt: str = "",
         trace: Path | None = None,
-        sheet: Path | None = None,
         observe: Observe = ignore,
+        finish: Finish | None = None,
     ) -> Judgement:
         """Judge two clips made from one prompt.
 
-        `trace` gets a JSON line a round, as it happens; `sheet` a PNG of the frames that the judge saw.
-        Raises VideoError, ModelError, OutOfMemoryError, NoVerdictError; UsageError for a long prompt, a sheet not .png.
+        `trace` gets a JSON line after each round. `finish` is called with the judgement and the frames while the
+        clips are still open, to draw what the judge saw.
+        Raises VideoError, ModelError, OutOfMemoryError, NoVerdictError; UsageError for a long prompt.
         """
         if len(prompt) > LONGEST_PROMPT:
             raise UsageError(
                 f"The prompt has {len(prompt)} characters; at most {LONGEST_PROMPT} are allowed. Shorten it."
             )
-        if sheet:
-            from vrt_lite.sheet import check_place  # noqa: PLC0415 - Pillow only when a sheet is asked for
-
-            check_place(sheet)
         stop = Event()
 
-        def watched(event: Happening) -> None:
+        def watch(event: Progress) -> None:
             if stop.is_set():
                 raise KeyboardInterrupt
             observe(event)
 
-        work = self._pool.submit(self._compare, a, b, prompt, trace, sheet, watched)
+        # An interrupt arrives in the main thread. The engine runs in another, or an interrupt could arrive in the
+        # middle of its log callback and be lost.
+        work = self._pool.submit(self._compare, Path(a), Path(b), prompt, trace, watch, finish)
         try:
-            # An interrupt arrives in the main thread. The engine runs in another, or an interrupt could arrive in the
-            # middle of its log callback and be lost. The short waits are for Windows, where a wait cannot be broken.
-            while not wait([work], timeout=0.2).done:
-                pass
+            wait_until_done(work)
         except KeyboardInterrupt:
             stop.set()
             wait([work])
             raise
         return work.result()
 
+    def _key(self, profile: Profile) -> str:
+        return key_of(self.settings, profile, judge=self.mode.key())
+
     def _compare(
-        self, a: str | Path, b: str | Path, prompt: str, trace: Path | None, sheet: Path | None, observe: Observe
+        self, a: Path, b: Path, prompt: str, trace: Path | None, observe: Observe, finish: Finish | None
     ) -> Judgement:
-        began = time.perf_counter()
+        stopwatch, mode = Stopwatch(), self.mode
         with contextlib.ExitStack() as stack:
-            lines = stack.enter_context(_line_file(trace)) if trace else None
-            fitting = self._fit()
-            clips = self._open_clips(stack, a, b)
+            lines = stack.enter_context(_open_trace(trace)) if trace else None
+            mode.prepare()
+            clips = stack.enter_context(open_clips(a, b))
             same = clips[0].info.sha256 == clips[1].info.sha256
-            ready = time.perf_counter()
-            if fitting and not same:
-                # The size of the frames may be part of what was chosen.
-                self._plan, self._engine = fitting.result()
-                self.profile = self._plan.profile
-            waited = time.perf_counter() - ready
-            spaces = (workspace_of(clips[0], self.profile), workspace_of(clips[1], self.profile))
-            judged = (JudgedClip(clips[0].info, spaces[0], ()), JudgedClip(clips[1].info, spaces[1], ()))
-            frames = PairFrames(clips, spaces)
-            orders: list[JudgedOrder] = []
-            load_seconds = 0.0
             if not same:
-                digests = self._pool.submit(self._digest) if self.files else None
-                ready = time.perf_counter()
-                backend, load_seconds = self._ready(frames, observe)
-                waited += time.perf_counter() - ready
-                failures: list[NoVerdictError] = []
-                for first in range(2 if self.settings.both_orders else 1):
-                    try:
-                        orders.append(self._judge(first, prompt, judged, frames, backend, lines, observe))
-                    except NoVerdictError as error:
-                        failures.append(error)
-                if not orders:
-                    raise failures[0]
-                self._model = digests.result() if digests else None
-            judged = (replace(judged[0], warnings=clips[0].warnings), replace(judged[1], warnings=clips[1].warnings))
-            judgement = self._judgement(prompt, judged, tuple(orders))
-            if sheet:
-                from vrt_lite.sheet import draw_sheet  # noqa: PLC0415 - as above
+                with stopwatch.measure("wait"):
+                    mode.plan()
+            spaces = (workspace_of(clips[0], mode.profile), workspace_of(clips[1], mode.profile))
+            frames = PairFrames(clips, spaces)
+            pair = ShownPair(prompt, (clips[0].info, clips[1].info), spaces)
+            trials: dict[int, Trial] = {}
+            if not same:
+                with stopwatch.measure("wait"):
+                    backend = mode.open(frames, observe, stopwatch)
+                trials = self._judge_orders(pair, frames, backend, lines, observe)
+            judgement = make_judgement(pair, clips, trials, mode=mode, settings=self.settings, stopwatch=stopwatch)
+            if finish:
+                finish(judgement, frames)
+            return judgement
 
-                draw_sheet(judgement, frames, sheet)
-            total = time.perf_counter() - began
-            decode, resize = sum(c.decode_seconds for c in clips), sum(c.resize_seconds for c in clips)
-            seconds = stages(orders, load=load_seconds, decode=decode, resize=resize, waited=waited, total=total)
-            return replace(judgement, seconds=seconds, total_seconds=total)
-
-    def _open_clips(self, stack: contextlib.ExitStack, a: str | Path, b: str | Path) -> tuple[Clip, Clip]:
-        """Both clips, opened side by side; what was opened is closed by the stack, also if the other fails."""
-        from vrt_lite.video import open_clip  # noqa: PLC0415 - the decoder only when there is something to decode
-
-        opening = [self._pool.submit(open_clip, path) for path in (a, b)]
-        for future in wait(opening).done:
-            if not future.exception():
-                stack.enter_context(future.result())
-        return opening[0].result(), opening[1].result()
-
-    def _ready(self, frames: PairFrames, observe: Observe) -> tuple[Backend, float]:
-        """The back end, loaded while the first frames are decoded, and the seconds its loading took."""
-        if self._backend is not None:
-            return self._backend, 0.0
-        if self.server:
-            return self.server.open(), 0.0
-        observe(Loading(self._local().name))
-        loading = self._pool.submit(self._load, self._local())
-        p = self.profile
-        frames.pixels([frame for clip in (0, 1) for frame in shown_first(p.workspace, p.first_frames, clip)])
-        self._backend, seconds = loading.result()
-        return self._backend, seconds
-
-    def _fit(self) -> Future[tuple[Plan, dict[str, object]]] | None:
-        """Begin to choose what fits this machine's memory, unless that is done."""
-        if self._backend is not None or self._plan is not None or self.files is None:
-            return None
-        return self._pool.submit(planned, self.files, self.settings, verbose=self._verbose)
-
-    def _load(self, files: ModelFiles) -> tuple[Backend, float]:
-        began = time.perf_counter()
-        engine = self._plan.settings if self._plan else EngineSettings()
-        from vrt_lite.embeddings import EmbeddingCache, users_disk  # noqa: PLC0415 - numpy
-
-        disk = users_disk() if self.settings.cache else None
-        cache = EmbeddingCache(disk, namespace=self._projector_sha256)
-        backend = open_backend(files, profile=self.profile, settings=engine, cache=cache)
-        self._free.enter_context(backend)
-        return backend, time.perf_counter() - began
-
-    def _judge(
-        self,
-        first: int,
-        prompt: str,
-        clips: tuple[JudgedClip, JudgedClip],
-        frames: PairFrames,
-        backend: Backend,
-        lines: TextIO | None,
-        observe: Observe,
-    ) -> JudgedOrder:
-        """One order of the pair: `first` is the clip shown as video 1. The verdict is about the clips as given."""
-        pair = pair_of(prompt, clips)
-        order = JudgedOrder(first, (), TIE)
-
-        def write(r: Round) -> None:
-            if lines:
-                lines.write(json.dumps({"first": first + 1, **round_json(r, order, clips)}) + "\n")
-                lines.flush()
-
-        trial = judge(
-            pair.swapped() if first else pair,
-            self.profile,
-            backend,
-            frames.swapped() if first else frames,
-            sampling=Sampling(self.profile.max_new_tokens, self.settings.temperature, self.settings.seed),
-            order=first,
-            observe=observe,
-            on_round=write,
-        )
-        return JudgedOrder(first, trial.rounds, trial.verdict.mirrored() if first else trial.verdict)
-
-    def _judgement(
-        self, prompt: str, clips: tuple[JudgedClip, JudgedClip], orders: tuple[JudgedOrder, ...]
-    ) -> Judgement:
-        verdicts = [order.verdict for order in orders]
-        both = len(verdicts) == 2
-        return Judgement(
-            verdict=average(*verdicts) if both else verdicts[0] if verdicts else TIE,
-            orders=orders,
-            disagreements=disagreements(*verdicts) if both else (),
-            clips=clips,
-            prompt=prompt,
-            model=self._model or self._digest(),
-            settings={**in_force(self.settings, self.profile), "engine": self._engine},
-            warnings=tuple(self._warnings(prompt, clips, orders)),
-            seconds={},
-            total_seconds=0.0,
-        )
-
-    def _warnings(
-        self, prompt: str, clips: tuple[JudgedClip, JudgedClip], orders: tuple[JudgedOrder, ...]
-    ) -> Iterator[str]:
-        """What a reader of the verdict must know."""
-        yield from self._plan.notes if self._plan else ()
-        yield from self.server.warnings if self.server and orders else ()
-        if len(orders) == 1 and self.settings.both_orders:
-            yield f"With video {2 - orders[0].first} shown first there was no verdict: only the other order counts."
-        limited = bool(orders) and self.settings.limits_pixels
-        yield from warnings_of(prompt, clips, self.profile, own=self._own, limited=limited)
-
-    def _digest(self) -> ModelUsed:
-        if self._model is not None:
-            return self._model
-        if self.server:
-            return self.server.used()
-        files = self._local()
-        return ModelUsed(
-            name=files.name,
-            text=files.text.name,
-            text_sha256=self._sha256(files.text),
-            projector=files.projector.name,
-            projector_sha256=self._projector_sha256(),
-            profile=self.profile.name,
-            profile_sha256=self.profile.sha256,
-        )
-
-    def _local(self) -> ModelFiles:
-        assert self.files is not None, "a judge is on a server, or has its files here"
-        return self.files
+    def _judge_orders(
+        self, pair: ShownPair, frames: PairFrames, backend: Backend, lines: TextIO | None, observe: Observe
+    ) -> dict[int, Trial]:
+        """A trial for each order, keyed by the clip (0 or 1) shown as video 1. NoVerdictError if no order gives one."""
+        profile, settings = self.mode.profile, self.settings
+        trials: dict[int, Trial] = {}
+        failures: list[NoVerdictError] = []
+        for first in range(2 if settings.both_orders else 1):
+            try:
+                trials[first] = judge(
+                    pair.for_judge().swapped() if first else pair.for_judge(),
+                    profile,
+                    backend,
+                    frames.swapped() if first else frames,
+                    sampling=Sampling(profile.max_new_tokens, settings.temperature, settings.seed),
+                    order=first,
+                    observe=observe,
+                    on_round=functools.partial(_write_line, lines, first, pair) if lines else lambda _: None,
+                )
+            except NoVerdictError as error:
+                failures.append(error)
+        if not trials:
+            raise failures[0]
+        return trials
 
 
 def compare(
@@ -341,7 +216,26 @@ def compare(
 
 
 @contextlib.contextmanager
-def _line_file(path: Path) -> Generator[TextIO]:
+def open_clips(a: Path, b: Path) -> Generator[tuple[Clip, Clip]]:
+    """Open both clips at once. Closes one also if the other cannot be opened. Raises VideoError."""
+    from vrt_lite.video import open_clip  # noqa: PLC0415 - the decoder only when there is something to decode
+
+    with contextlib.ExitStack() as stack:
+        with ThreadPoolExecutor(2) as pool:
+            opening = [pool.submit(open_clip, path) for path in (a, b)]
+        for future in opening:
+            if not future.exception():
+                stack.enter_context(future.result())
+        yield opening[0].result(), opening[1].result()
+
+
+def _write_line(lines: TextIO, first: int, pair: ShownPair, r: Round) -> None:
+    lines.write(json.dumps({"first": first + 1, **asdict(record_round(r, first, pair))}) + "\n")
+    lines.flush()
+
+
+@contextlib.contextmanager
+def _open_trace(path: Path) -> Generator[TextIO]:
     try:
         file = path.open("w", encoding="utf-8")
     except OSError as error:

@@ -1,71 +1,117 @@
-"""The error tree. Knows the exit status of each kind; refuses to know where an error is printed.
+"""The errors that this package raises on purpose, and its warnings, which are values.
 
     VrtError                   1  never raised itself
     ├── UsageError             2  an argument or a profile that cannot be used
     ├── VideoError             3  a file that is no usable video
+    │   └── MissingClipError      a file that is not there
+    ├── ClipsError             3  several clips that cannot be used, each reported before
     ├── ModelError             4  a model that is missing, broken or mismatched
     ├── OutOfMemoryError       5  the machine cannot hold the model or its context
     ├── NoVerdictError         6  the model ended without a readable judgement
-    │   └── ContextFullError      the conversation outgrew the context before it did
+    │   └── ContextFullError      the conversation became too long for the context
     ├── StoreError             7  a store of runs that is damaged, or cannot be read or written
     └── BackendError           8  a server that cannot be reached, refuses, or answers with nonsense
 
-An interrupt ends with 130 and is Python's own KeyboardInterrupt. A message is one line: what is
-wrong, the value, what is allowed, the next step. What a model writes is never an exception.
+The numbers are exit statuses. An interrupt ends with 130 and is Python's own KeyboardInterrupt. A message is one line:
+what is wrong, the value, what is allowed, the next step. Nothing that a model writes raises an exception.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 
 class VrtError(Exception):
-    """Base of everything this package raises on purpose; `str(error)` is fit to show to a user."""
+    """Base of every error here. `str(error)` can be shown to a user; `kind` tells programs what failed."""
 
     status: ClassVar[int] = 1
+    kind: ClassVar[str] = "error"
 
 
 class UsageError(VrtError):
     """An argument, option or profile value outside what is allowed."""
 
     status = 2
+    kind = "usage"
 
 
 class VideoError(VrtError):
-    """A clip that cannot be opened, is not a video, is cut short or too damaged to judge."""
+    """A clip that cannot be opened, is not a video, is cut short or too damaged to judge.
+
+    `path` is the file as it was given; `reason` completes a sentence that begins with the path.
+    """
 
     status = 3
+    kind = "broken_clip"
+
+    def __init__(self, path: Path | str, reason: str) -> None:
+        super().__init__(path, reason)
+        self.path = Path(path)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{str(self.args[0])!r} {self.reason}"
+
+
+class MissingClipError(VideoError):
+    """A clip that is not at the path given."""
+
+    kind = "missing_clip"
+
+
+class ClipsError(VrtError):
+    """Several clips that cannot be used; each was reported before, with its reason."""
+
+    status = 3
+    kind = "broken_clips"
 
 
 class ModelError(VrtError):
     """A model file that is missing, corrupt, of another architecture, or paired with a wrong projector."""
 
     status = 4
+    kind = "unusable_model"
 
 
 class OutOfMemoryError(VrtError):
     """The engine could not allocate the weights, the context or a compute buffer."""
 
     status = 5
+    kind = "out_of_memory"
 
 
 class NoVerdictError(VrtError):
     """All rounds are used and the model gave neither a final nor a recommended answer."""
 
     status = 6
+    kind = "no_verdict"
 
 
 class ContextFullError(NoVerdictError):
-    """The next round does not fit into the context; a recommendation made before it may still stand."""
+    """The next round does not fit into the context; an earlier recommendation may still be used."""
+
+    kind = "context_full"
 
 
 class StoreError(VrtError):
     """A store of runs that is damaged, or that cannot be read or written; also a run that was deleted while in use."""
 
     status = 7
+    kind = "store"
 
 
 class BackendError(VrtError):
     """A judge's server that cannot be reached, refuses, stalls or answers with nonsense, after all tries."""
 
     status = 8
+    kind = "server"
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """Something a user should know about a judgement: its kind, for programs, and one line of text."""
+
+    kind: str
+    text: str

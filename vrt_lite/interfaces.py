@@ -1,16 +1,19 @@
-"""The seams: what the loop needs from a back end and from a store of frames, and what it tells a watcher.
+"""What the loop needs from a back end and from a store of frames, and the events that an observer gets.
 
-Protocols and event values only; no implementation, no engine, no decoder.
+Also waiting for work and timing it. No engine, no decoder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import time
+from collections import defaultdict
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from vrt_lite.protocol.frames import FrameRef
-from vrt_lite.protocol.messages import Conversation, Reply
+from vrt_lite.protocol.messages import Conversation, FrameRef, Reply
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,7 +52,7 @@ class Wrote:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A server is asked again after a pause: `what` is the server and why, `attempt` counts from 1."""
+    """A request is repeated after a pause: `what` is the server and the reason, `attempt` counts from 1."""
 
     what: str
     attempt: int
@@ -78,11 +81,11 @@ Observe = Callable[[Event], None]
 
 
 def ignore(event: Event) -> None:
-    """An observer that looks away."""
+    """An observer that does nothing."""
 
 
 def never(text: str) -> bool:
-    """No text is concluded before its writer ends it."""
+    """Whether a text is concluded: never before its writer ends it."""
     return False
 
 
@@ -90,7 +93,7 @@ def never(text: str) -> bool:
 class Sampling:
     """How a reply is drawn. Temperature 0 is greedy; the same seed gives the same reply.
 
-    `concluded` says of a text whether nothing that could follow would matter.
+    `concluded` tells whether whatever follows a text cannot change the result.
     """
 
     max_new_tokens: int
@@ -103,7 +106,7 @@ class FrameStore(Protocol):
     """Pixels of workspace frames."""
 
     def pixels(self, frames: Sequence[FrameRef]) -> list[NDArray[np.uint8]]:
-        """RGB arrays (height, width, 3), one a frame in the order asked, resized for the model."""
+        """RGB arrays (height, width, 3), one for each frame in the order given, resized for the model."""
         ...
 
 
@@ -111,5 +114,42 @@ class Backend(Protocol):
     """A judge that can answer a conversation."""
 
     def reply(self, conversation: Conversation, frames: FrameStore, *, sampling: Sampling, observe: Observe) -> Reply:
-        """The judge's next turn. `conversation` is all that it may see; what was seen before is a cache at most."""
+        """The judge's next turn. It may see `conversation` alone; what it saw before serves only as a cache."""
         ...
+
+
+class Stopwatch:
+    """Seconds by stage since it was made. Stages may run side by side, each in one thread at a time."""
+
+    def __init__(self) -> None:
+        self._started = time.perf_counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+
+    @contextlib.contextmanager
+    def measure(self, stage: str) -> Generator[None]:
+        """Add the time of the block to a stage."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[stage] += time.perf_counter() - started
+
+    @property
+    def total(self) -> float:
+        """Seconds since the start."""
+        return time.perf_counter() - self._started
+
+
+_TICK_SECONDS = 0.2
+
+
+def wait_until_done(work: Future[Any], *, seconds: float | None = None) -> bool:
+    """Wait for `work`, at most `seconds`; returns whether it is done. KeyboardInterrupt comes within 0.2 s.
+
+    The waits are short because on Windows an interrupt cannot break one.
+    """
+    until = None if seconds is None else time.monotonic() + seconds
+    while not wait([work], timeout=_TICK_SECONDS).done:
+        if until is not None and time.monotonic() > until:
+            return False
+    return True

@@ -1,29 +1,44 @@
 """The loop: a pair of sampled clips, a back end and its frames in; rounds and a verdict out.
 
-Each round the judge sees the transcript through its memory window and writes. What it wrote is a final
-answer, a call for frames, or neither; the last two become the next message. Knows no files and no engine.
+In each round the judge sees the transcript through its memory window and writes a reply: a final answer, a call for
+frames, or neither. After a call or neither, the loop adds a message and goes on. No files and no engine are used here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from vrt_lite.errors import ContextFullError, NoVerdictError
 from vrt_lite.interfaces import Backend, FrameStore, Observe, RoundBegan, RoundEnded, Sampling, ignore
 from vrt_lite.profile import Profile
-from vrt_lite.protocol import memory, tags, tool
-from vrt_lite.protocol.frames import FrameRef, shown_first
-from vrt_lite.protocol.messages import Conversation, Generated, Image, Message, Part, Reply, Text, Video
-from vrt_lite.protocol.prompt import fill, render_user
+from vrt_lite.protocol import tags
+from vrt_lite.protocol.messages import (
+    Conversation,
+    FrameRef,
+    Generated,
+    Image,
+    Message,
+    Part,
+    Reply,
+    Text,
+    Video,
+    apply_window,
+    fill,
+    render_user,
+    shown_first,
+)
 from vrt_lite.protocol.verdict import Verdict, from_marks
+
+Outcome = Literal["final", "tool", "correction"]
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The two clips as the judge is told of them: one caption, and each clip's own duration in seconds.
+    """What the judge needs to know of two clips: one caption, and each clip's duration in seconds.
 
-    `sizes` are each clip's own (width, height) in pixels: a profile's `tool_text` may name the size of what is shown.
+    `sizes` are each clip's (width, height) in pixels: a profile's `tool_text` may name the size of what is shown.
     """
 
     caption: str
@@ -38,8 +53,8 @@ class Pair:
     def seconds_per_patch(self, clip: int, frames: tuple[FrameRef, ...], workspace: int) -> float:
         """Seconds between temporal patches of two frames each: 2 / sample_fps, the reference's clock.
 
-        For frames spread over the whole clip, sample_fps = shown frames / total frames · fps. For frames that a
-        call picked, the mean gap between them takes the place of the clip's length.
+        For frames spread over the whole clip, sample_fps = shown frames / total frames · fps. For frames of a tool
+        call, the mean gap between them is used instead of the clip's length.
         """
         indices = [frame.index for frame in frames]
         span = max(indices) - min(indices)
@@ -50,7 +65,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round: what was newly shown, what was written, how it was read, and what was said of a bad reply."""
+    """One round: the frames newly shown, the reply, what was read from it, and the correction if it was bad."""
 
     number: int
     shown: tuple[FrameRef, ...]
@@ -59,7 +74,7 @@ class Round:
     correction: str = ""
 
     @property
-    def outcome(self) -> str:
+    def outcome(self) -> Outcome:
         """How it went: "final", "tool", or "correction"."""
         if self.correction:
             return "correction"
@@ -67,7 +82,7 @@ class Round:
 
     @property
     def marks(self) -> tags.Marks | None:
-        """What it answers or, short of that, recommends."""
+        """The final answer, else the recommended one."""
         return self.parsed.marks if isinstance(self.parsed, tags.Answer) else self.parsed.recommendation
 
 
@@ -90,7 +105,7 @@ def judge(
     observe: Observe = ignore,
     on_round: Callable[[Round], None] = lambda _: None,
 ) -> Trial:
-    """Judge a pair; NoVerdictError if no round gave an answer that can stand."""
+    """Judge a pair; NoVerdictError if no round gave a final or recommended answer."""
     sampling = replace(sampling or Sampling(profile.max_new_tokens), concluded=tags.concluded)
     transcript: Conversation = opening(pair, profile)
     rounds: list[Round] = []
@@ -98,7 +113,7 @@ def judge(
     for number in range(1, profile.rounds + 1):
         shown = transcript[-1].frames
         observe(RoundBegan(order, number, shown))
-        visible = memory.visible(transcript, window=profile.window, stand_in=profile.forgotten_text)
+        visible = apply_window(transcript, window=profile.window, stand_in=profile.forgotten_text)
         try:
             reply = backend.reply(visible, frames, sampling=sampling, observe=observe)
         except ContextFullError:
@@ -135,7 +150,7 @@ def opening(pair: Pair, profile: Profile) -> Conversation:
 def respond(
     parsed: tags.Parsed, pair: Pair, profile: Profile, *, before: Conversation, last: bool
 ) -> tuple[Message, str]:
-    """What the judge is told next, and the correction in it if the reply could not be used.
+    """The next message to the judge, and the correction in it if the reply could not be used.
 
     `before` is the transcript up to the reply.
     """
@@ -143,9 +158,9 @@ def respond(
     template = profile.correction_text
     match parsed:
         case tags.FrameCall(payload):
-            call = tool.read(payload, workspace=profile.workspace, limit=profile.frames_per_call)
-            if isinstance(call, tool.Granted):
-                return _outcome(call.frames, pair, profile, before=before, ending=ending), ""
+            call = tags.read_call(payload, workspace=profile.workspace, limit=profile.frames_per_call)
+            if isinstance(call, tags.Granted):
+                return _tool_message(call.frames, pair, profile, before=before, ending=ending), ""
             template, reason = profile.error_text, f"the tool call {call.reason}"
         case tags.Malformed(reason):
             reason = f"it {reason}"
@@ -156,15 +171,15 @@ def respond(
     return Message("user", (Text(text), *separated)), reason
 
 
-def _outcome(
-    asked: tuple[FrameRef, ...], pair: Pair, profile: Profile, *, before: Conversation, ending: tuple[Text, ...]
+def _tool_message(
+    frames: tuple[FrameRef, ...], pair: Pair, profile: Profile, *, before: Conversation, ending: tuple[Text, ...]
 ) -> Message:
-    """The turn that brings the frames of a call, in the profile's form and wording."""
-    called = tuple(replace(frame, called=True) for frame in asked)
+    """The message with the frames of a call, in the profile's form and wording."""
+    called = tuple(replace(frame, called=True) for frame in frames)
     shown: tuple[Part, ...] = tuple(Image(frame) for frame in called)
     if profile.tool_form == "video":
         clips = [tuple(frame for frame in called if frame.clip == clip) for clip in (0, 1)]
-        shown = tuple(_video(frames, pair, profile) for frames in clips if frames)
+        shown = tuple(_video(clip, pair, profile) for clip in clips if clip)
     first = sum(isinstance(part, Video | Image) for message in before for part in message.parts)
     places: dict[str, int] = {"first": first, "last": first + len(shown) - 1}
     if pair.sizes:

@@ -1,263 +1,297 @@
-"""The result of a comparison, as typed values, and its JSON form.
+"""The record of a comparison. Its fields are the keys of its JSON, and the JSON Schema is generated from these types.
 
-Knows the schema (`schema/judgement.schema.json`) and its version. In every field video 1 is the first clip given
-and video 2 the second, whichever order the judge was shown them in. Refuses to know how it is printed.
+In every field video 1 is the first clip given and video 2 the second, in both orders. 0 is a tie. What a judge wrote
+(text, snapshot, answer, recommendation) speaks of the order in which the clips were shown.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import json
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Final, Literal, TypedDict
 
-from vrt_lite.judge import Pair, Round
-from vrt_lite.protocol import tags
-from vrt_lite.protocol.frames import FrameRef
-from vrt_lite.protocol.verdict import Verdict
-from vrt_lite.sampled import Workspace
+import msgspec
+from msgspec import Meta
 
-if TYPE_CHECKING:
-    from vrt_lite.profile import Profile
-    from vrt_lite.video import ClipInfo
+from vrt_lite.errors import UsageError
+from vrt_lite.judge import Outcome
+from vrt_lite.machine import KvType
+from vrt_lite.protocol.messages import Choice, Key
+from vrt_lite.protocol.verdict import Confidence, Verdict, average
+from vrt_lite.settings import FormName, ServerKind
 
-SCHEMA_VERSION = 2
-STAGES = ("load", "decode", "resize", "vision", "prefill", "generate", "other")
+SCHEMA_VERSION: Final = 3
 
-
-@dataclass(frozen=True, slots=True)
-class JudgedClip:
-    """One input: what the file is, how it was sampled, and what to know about it."""
-
-    info: ClipInfo
-    workspace: Workspace
-    warnings: tuple[str, ...]
-
-    def shrunk_from(self, profile: Profile) -> bool:
-        """Whether any of its frames is shown with fewer pixels than `profile` shows them with."""
-        shown = ((False, self.workspace.size), (True, self.workspace.tool_size))
-        return any(
-            math.prod(size) < math.prod(profile.frame_size(self.info.width, self.info.height, called=called))
-            for called, size in shown
-        )
+Video = Literal[1, 2]
+_LARGEST = 2**53  # larger numbers are not exact in JSON
+Count = Annotated[int, Meta(ge=0, le=_LARGEST)]
+Amount = Annotated[float, Meta(ge=0, le=_LARGEST)]
+Size = tuple[Count, Count]
+Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
 
 @dataclass(frozen=True, slots=True)
-class JudgedOrder:
-    """One order of the pair: the rounds in it, and its verdict in terms of the clips as given.
+class FileUsed:
+    """A file of the model."""
 
-    `first` is the clip (0 or 1) that the judge was shown as video 1.
-    """
-
-    first: int
-    rounds: tuple[Round, ...]
-    verdict: Verdict
-
-    def given(self, frame: FrameRef) -> FrameRef:
-        """A frame of a round in terms of the clips as given."""
-        return FrameRef(frame.clip ^ self.first, frame.index)
-
-
-@dataclass(frozen=True, slots=True)
-class BackendUsed:
-    """The server that judged: its address without credentials, what kind it is, and how it got the videos.
-
-    `kind` and `form` are "" if it was never asked.
-    """
-
-    url: str
-    model: str
-    kind: str
-    form: str
+    file: str
+    sha256: Sha256
 
 
 @dataclass(frozen=True, slots=True)
 class ModelUsed:
-    """Which judge it was: its name, its files' names and digests, and its profile's.
-
-    A judge on a server (`backend`) has no files here: their names and digests are "".
-    """
+    """Which judge it was. `text` and `projector` are null for a judge on a server (`backend`)."""
 
     name: str
+    text: FileUsed | None
+    projector: FileUsed | None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerUsed:
+    """The server that judged: its address without credentials, its kind, and how it got a video.
+
+    Null: the server was not asked.
+    """
+
+    url: Annotated[str, Meta(pattern="^https?://[^@?#]+$")]
+    model: str | None
+    kind: ServerKind | None
+    form: FormName | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileUsed:
+    """The profile that the judge had, with the settings applied."""
+
+    name: str
+    sha256: Sha256
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedClip:
+    """One clip: the file, and how it was shown.
+
+    `shown_size` is the (width, height) of the frames shown first, `tool_size` of those of a tool call.
+    """
+
+    path: str
+    sha256: Sha256
+    size_bytes: Count
+    width: Count
+    height: Count
+    fps: Amount
+    duration_seconds: Amount
+    frames: Count
+    variable_rate: bool
+    dynamic_range: Literal["sdr", "pq", "hlg"]
+    shown_size: Size
+    warnings: tuple[str, ...]
+    tool_size: Size | None = None
+
+    @property
+    def name(self) -> str:
+        """The last part of the path, whichever system wrote it."""
+        return self.path.replace("\\", "/").rstrip("/").rpartition("/")[2] or self.path
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """A dimension as the judge read it."""
+
+    name: str
+    explain: str
+
+
+class Wordings(TypedDict):
+    """The wording of each dimension."""
+
+    TA: Wording
+    VQ: Wording
+    MQ: Wording
+
+
+@dataclass(frozen=True, slots=True)
+class EngineUsed:
+    """How the engine ran, and whether `vrt-lite tune` chose it. Null: the engine chose.
+
+    `memory_bytes` is the estimate of what judging takes at most, `gpu_memory_bytes` the same on each GPU.
+    """
+
+    threads: Annotated[int, Meta(ge=1)] | None
+    repack: bool
+    flash_attention: bool | None
+    ubatch: Annotated[int, Meta(ge=1)]
+    kv_type: KvType
+    tuned: bool
+    gpu_layers: Count | None
+    projector_on_gpu: bool | None
+    memory_bytes: Count
+    gpu_memory_bytes: tuple[Count, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsUsed:
+    """The settings in force. Pixels are what was shown, also where memory limited them; `engine.kv_type` likewise.
+
+    `kv_type` is what was requested. `ctx` is null if the conversation's bound decided. `engine` is null if no engine
+    ran on this machine.
+    """
+
+    preset: str | None
+    dimensions: Wordings
+    workspace: Count
+    first_frames: Count
+    window: Count
+    rounds: Count
+    max_pixels: Count
+    ctx: int | None
+    gpu_layers: int | None
+    threads: int | None
+    kv_type: KvType | None
+    temperature: Amount
+    seed: Count
+    both_orders: bool
+    cache: bool
+    tool_max_pixels: Count | None = None
+    engine: EngineUsed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownFrame:
+    """A frame that was shown: its place in the workspace, its place in the file, and its time."""
+
+    video: Video
+    index: Count
+    source_frame: Count
+    seconds: Amount
+
+
+class Choices(TypedDict):
+    """An answer as it was written."""
+
+    TA: Choice
+    VQ: Choice
+    MQ: Choice
+    OA: Choice
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """What the judge recommended before its final answer."""
+
+    choices: Choices
+    confidence: Confidence | None
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedRound:
+    """One round: which frames were new, and what the judge wrote. `correction` is why the reply could not be used."""
+
+    number: Count
+    outcome: Outcome
+    frames: tuple[ShownFrame, ...]
     text: str
-    text_sha256: str
-    projector: str
-    projector_sha256: str
-    profile: str
-    profile_sha256: str
-    backend: BackendUsed | None = None
+    snapshot: str
+    thought: str
+    answer: Choices | None
+    recommendation: Recommendation | None
+    call: str | None
+    correction: str | None
+    stop: str
+    tokens_in: Count
+    tokens_prefilled: Count
+    tokens_out: Count
+    frames_encoded: Count
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedOrder:
+    """One order of the pair. `first` is the video that the judge was shown as video 1."""
+
+    first: Video
+    verdict: Verdict
+    rounds: Annotated[tuple[JudgedRound, ...], Meta(min_length=1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Seconds by stage. Loading and decoding run side by side: the stages may add up to more than the total."""
+
+    load: Amount
+    decode: Amount
+    resize: Amount
+    vision: Amount
+    prefill: Amount
+    generate: Amount
+    other: Amount
+    total: Amount
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What was computed, and what was reused."""
+
+    frames_encoded: Count
+    frames_reused: Count
+    tokens_prefilled: Count
+    tokens_reused: Count
+    tokens_generated: Count
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What `compare` returns. `orders` is empty when the two clips are one file: no model ran."""
+    """What `vrt-lite compare --json` prints.
 
-    verdict: Verdict
-    orders: tuple[JudgedOrder, ...]
-    disagreements: tuple[str, ...]
-    clips: tuple[JudgedClip, JudgedClip]
-    prompt: str
+    `orders` is empty if the two clips are one file: no model ran. `disagreements` are the keys on which the two orders
+    choose differently; only opposite winners make a preference undecided. `warning_kinds` has the kind of each warning
+    ("" in a file of an earlier version). `backend` is null, and absent from the JSON, if the judge ran on this machine.
+    """
+
+    prompt: str | None
     model: ModelUsed
-    settings: Mapping[str, Any]
+    profile: ProfileUsed
+    inputs: tuple[JudgedClip, JudgedClip]
+    settings: SettingsUsed
+    verdict: Verdict
+    orders: Annotated[tuple[JudgedOrder, ...], Meta(max_length=2)]
+    disagreements: tuple[Key, ...]
     warnings: tuple[str, ...]
-    seconds: Mapping[str, float]
-    total_seconds: float
+    timings: Timings
+    counters: Counters
+    warning_kinds: tuple[str, ...] = ()
+    backend: ServerUsed | None = None
+    schema_version: Annotated[int, Meta(ge=1, le=SCHEMA_VERSION)] = SCHEMA_VERSION
 
     @property
     def winner(self) -> int:
         """1 or 2 for the better video overall; 0 for a tie, and if `verdict.overall.undecided`."""
         return self.verdict.overall.winner
 
-    @property
-    def counters(self) -> dict[str, int]:
-        """What was computed and what was found computed already, over all rounds."""
-        usages = [r.reply.usage for order in self.orders for r in order.rounds]
-        names = ("frames_encoded", "frames_reused", "tokens_prefilled", "tokens_reused", "tokens_generated")
-        return {name: sum(getattr(usage, name) for usage in usages) for name in names}
-
     def to_json(self) -> dict[str, Any]:
-        """Plain data that follows the schema."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "prompt": self.prompt or None,
-            **_model(self.model),
-            "profile": {"name": self.model.profile, "sha256": self.model.profile_sha256},
-            "inputs": [_clip(clip) for clip in self.clips],
-            "settings": dict(self.settings),
-            "verdict": _verdict(self.verdict),
-            "orders": [
-                {
-                    "first": order.first + 1,
-                    "verdict": _verdict(order.verdict),
-                    "rounds": [round_json(r, order, self.clips) for r in order.rounds],
-                }
-                for order in self.orders
-            ],
-            "disagreements": list(self.disagreements),
-            "warnings": list(self.warnings),
-            "timings": {**self.seconds, "total": round(self.total_seconds, 6)},
-            "counters": self.counters,
-        }
+        """Plain data that follows the schema; probabilities have nine digits."""
+        plain = json.loads(msgspec.json.encode(self))
+        if self.backend is None:
+            del plain["backend"]
+        for verdict in (plain["verdict"], *(order["verdict"] for order in plain["orders"])):
+            for preference in (verdict["overall"], *verdict["dimensions"].values()):
+                shares = preference["probabilities"]
+                preference["probabilities"] = shares and {name: round(share, 9) for name, share in shares.items()}
+        return plain
 
-
-def round_json(r: Round, order: JudgedOrder, clips: tuple[JudgedClip, JudgedClip]) -> dict[str, Any]:
-    """One round as plain data: also a line of the trace."""
-    notes = r.parsed.notes
-    usage = r.reply.usage
-    recommendation = None if isinstance(r.parsed, tags.Answer) else r.parsed.recommendation
-    return {
-        "number": r.number,
-        "outcome": r.outcome,
-        "frames": [_frame(order.given(frame), clips) for frame in r.shown],
-        "text": r.reply.text,
-        "snapshot": notes.snapshot,
-        "thought": notes.thought,
-        "answer": dict(r.parsed.marks.choices) if isinstance(r.parsed, tags.Answer) else None,
-        "recommendation": recommendation
-        and {"choices": dict(recommendation.choices), "confidence": recommendation.confidence},
-        "call": r.parsed.payload if isinstance(r.parsed, tags.FrameCall) else None,
-        "correction": r.correction or None,
-        "stop": r.reply.stop,
-        "tokens_in": usage.tokens_prefilled + usage.tokens_reused,
-        "tokens_prefilled": usage.tokens_prefilled,
-        "tokens_out": usage.tokens_generated,
-        "frames_encoded": usage.frames_encoded,
-    }
-
-
-def pair_of(prompt: str, clips: tuple[JudgedClip, JudgedClip]) -> Pair:
-    """The pair as the judge is told of it, in the order of the clips as given."""
-    a, b = (clip.info for clip in clips)
-    return Pair(prompt, (a.duration_seconds, b.duration_seconds), ((a.width, a.height), (b.width, b.height)))
-
-
-def warnings_of(
-    prompt: str, clips: tuple[JudgedClip, JudgedClip], profile: Profile, *, own: Profile, limited: bool
-) -> Iterator[str]:
-    """What the prompt, the clips and a profile that differs from the judge's own warn of.
-
-    `limited` says that a user has limited the pixels.
-    """
-    if limited and any(clip.shrunk_from(own) for clip in clips):
-        yield (
-            f"The judge sees less detail than it was trained on: frames of at most {profile.max_pixels} pixels instead "
-            f"of {own.max_pixels}, asked-for ones of {profile.tool_max_pixels} instead of {own.tool_max_pixels}."
-        )
-    if profile.first_frames != own.first_frames:
-        yield "The model's prompt names another number of first frames than were shown (--first-frames)."
-    if not prompt:
-        yield "No prompt was given: alignment was judged without one."
-    if clips[0].info.sha256 == clips[1].info.sha256:
-        yield "Both clips are the same file: a tie, said without running the model."
-    if clips[0].info.dynamic_range != clips[1].info.dynamic_range:
-        ranges = " and ".join(clip.info.dynamic_range.upper() for clip in clips)
-        yield f"The clips differ in dynamic range ({ranges}): what looks better may be the range."
-    for number, clip in enumerate(clips, start=1):
-        if clip.info.frames < profile.first_frames:
-            yield f"Video {number} has {clip.info.frames} frame(s): the last was repeated."
-        yield from (f"Video {number}: {warning}" for warning in clip.warnings)
-
-
-def stages(
-    orders: Sequence[JudgedOrder], *, load: float, decode: float, resize: float, waited: float, total: float
-) -> dict[str, float]:
-    """Seconds by stage. Loading and decoding run side by side, so the stages may add up to more than the total."""
-    usages = [r.reply.usage for order in orders for r in order.rounds]
-    engine = {
-        "vision": sum(u.vision_seconds for u in usages),
-        "prefill": sum(u.prefill_seconds for u in usages),
-        "generate": sum(u.generate_seconds for u in usages),
-    }
-    other = max(total - waited - sum(engine.values()), 0.0)
-    found = {"load": load, "decode": decode, "resize": resize, **engine, "other": other}
-    return {name: round(seconds, 6) for name, seconds in found.items()}
-
-
-def _model(model: ModelUsed) -> dict[str, Any]:
-    """Files for a judge on this machine; for one on a server nulls, and the server."""
-    if model.backend is None:
-        text: dict[str, str] | None = {"file": model.text, "sha256": model.text_sha256}
-        projector: dict[str, str] | None = {"file": model.projector, "sha256": model.projector_sha256}
-        return {"model": {"name": model.name, "text": text, "projector": projector}}
-    b = model.backend
-    server = {"url": b.url, "model": b.model or None, "kind": b.kind or None, "form": b.form or None}
-    return {"model": {"name": model.name, "text": None, "projector": None}, "backend": server}
-
-
-def _frame(frame: FrameRef, clips: tuple[JudgedClip, JudgedClip]) -> dict[str, Any]:
-    workspace = clips[frame.clip].workspace
-    return {
-        "video": frame.clip + 1,
-        "index": frame.index,
-        "source_frame": workspace.source[frame.index],
-        "seconds": round(workspace.seconds[frame.index], 6),
-    }
-
-
-def _clip(clip: JudgedClip) -> dict[str, Any]:
-    info = clip.info
-    return {
-        "path": str(info.path),
-        "sha256": info.sha256,
-        "size_bytes": info.size_bytes,
-        "width": info.width,
-        "height": info.height,
-        "fps": round(info.fps, 6),
-        "duration_seconds": round(info.duration_seconds, 6),
-        "frames": info.frames,
-        "variable_rate": info.variable_rate,
-        "dynamic_range": info.dynamic_range,
-        "shown_size": list(clip.workspace.size),
-        "tool_size": list(clip.workspace.tool_size),
-        "warnings": list(clip.warnings),
-    }
-
-
-def _verdict(verdict: Verdict) -> dict[str, Any]:
-    preferences = {key: p.to_json() for key, p in verdict.preferences.items()}
-    return {
-        "source": verdict.source,
-        "confidence": verdict.confidence,
-        "overall": preferences.pop(tags.OVERALL),
-        "dimensions": preferences,
-    }
+    @staticmethod
+    def from_json(data: object) -> Judgement:
+        """The judgement that `to_json` wrote, now or in an earlier version. UsageError for anything else."""
+        try:
+            read = msgspec.convert(data, Judgement)
+        except (msgspec.ValidationError, RecursionError, OverflowError) as error:
+            raise UsageError(
+                f"This is no judgement of vrt-lite ({error}). Give what `compare --json` printed, or a run's name."
+            ) from error
+        if len(read.orders) == 2:
+            # Both orders are joined again, so that a file of an earlier version follows the same rule.
+            first, second = read.orders
+            read = replace(read, verdict=average(first.verdict, second.verdict))
+        if len(read.warning_kinds) != len(read.warnings):
+            read = replace(read, warning_kinds=("",) * len(read.warnings))
+        return replace(read, schema_version=SCHEMA_VERSION)

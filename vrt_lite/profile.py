@@ -1,13 +1,14 @@
-"""How one checkpoint talks: prompt, frame counts, pixels, clock, tool wording, memory window.
+"""How to talk to one checkpoint: prompt, frame counts, pixels, clock, tool wording, memory window.
 
-Everything that differs from one checkpoint to another is a value here, read from a TOML file that lies
-beside the model; what the file leaves out is VR-Thinker's. Knows no engine and no video.
+Everything that differs between checkpoints is a value here, read from a TOML file next to the model. The default of
+each value is VR-Thinker's.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -16,13 +17,15 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
 from vrt_lite.errors import ModelError, UsageError
-from vrt_lite.protocol.prompt import Dimension, placeholders
-from vrt_lite.protocol.tags import DIMENSIONS
-from vrt_lite.resize import PIXELS_PER_TOKEN, smart_resize
+from vrt_lite.protocol.messages import DIMENSIONS, Dimension, placeholders
 
 ClockRule = Literal["truncate", "exact", "fixed"]
 ToolForm = Literal["image", "video"]
 
+CELL = 28
+"""Pixels a side of one visual token: a 2x2 block of 14-pixel patches."""
+PIXELS_PER_TOKEN = CELL * CELL
+_MAX_RATIO = 200
 PROFILE_NAME = "profile.toml"
 DEFAULT_PRESET = "model-card"
 CONTEXT_STEP = 256
@@ -57,7 +60,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One checkpoint's way of talking. Counts of frames are per video unless a name says otherwise."""
+    """How to talk to one checkpoint. Counts of frames are per video unless a name says otherwise."""
 
     name: str = "vr-thinker"
     system_prompt: str = ""
@@ -73,13 +76,13 @@ class Profile:
     tool_min_pixels: int = 128 * PIXELS_PER_TOKEN
     tool_max_pixels: int = 768 * PIXELS_PER_TOKEN
     clock: Clock = Clock()
-    # By descent: the tool is Pixel-Reasoner's (arXiv 2505.15966). Its public rollout code answers a call in these words
-    # and asks for no final answer. {first} and {last} count all videos and images of the conversation from 0.
+    # The tool is Pixel-Reasoner's (arXiv 2505.15966). Its public rollout code answers a call in these words and asks
+    # for no final answer. {first} and {last} count all videos and images of the conversation from 0.
     tool_form: ToolForm = "image"
     tool_text: str = "\nHere are the selected frames (Frame Size: {width}x{height}, Numbered {first} to {last}):"
     error_text: str = "\nExecution error:\n{reason}\n"
     final_text: str = ""
-    # Ours: nothing is published of a reply without an answer or a call, and of what stands in for a forgotten frame.
+    # Our own: nothing is published about a reply without an answer or a call, or about what replaces a forgotten frame.
     correction_text: str = (
         "Your last reply cannot be used: {reason}. Call select_frames with at most {limit} different frame "
         "indices from 1 to {n}, or give the answer in the required format."
@@ -93,11 +96,11 @@ class Profile:
 
     @property
     def sha256(self) -> str:
-        """Digest of every value: two profiles with one digest talk alike."""
+        """Digest of every value."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
 
     def frame_size(self, width: int, height: int, *, called: bool) -> tuple[int, int]:
-        """The (width, height) that a clip's frame is shown at, `called` by the tool or shown first; VideoError."""
+        """The (width, height) that a clip's frame is shown at, `called` by the tool or shown first; ValueError."""
         if called:
             return smart_resize(width, height, min_pixels=self.tool_min_pixels, max_pixels=self.tool_max_pixels)
         return smart_resize(width, height, min_pixels=self.min_pixels, max_pixels=self.max_pixels)
@@ -108,24 +111,24 @@ class Profile:
         return self.tool_max_pixels // PIXELS_PER_TOKEN
 
     def with_max_pixels(self, pixels: int, *, tool_pixels: int | None = None) -> Profile:
-        """Frames of at most so many pixels; a tool's frames too, or of at most `tool_pixels`.
+        """The profile with frames of at most `pixels`; a tool's frames too, or those of at most `tool_pixels`.
 
-        The ranges' lower ends move down with the upper ones where they have to.
+        The lower limits are reduced where they would exceed the upper ones.
         """
-        of_tool = pixels if tool_pixels is None else tool_pixels
+        most_of_tool = pixels if tool_pixels is None else tool_pixels
         return replace(
             self,
             min_pixels=min(self.min_pixels, pixels),
             max_pixels=pixels,
-            tool_min_pixels=min(self.tool_min_pixels, of_tool),
-            tool_max_pixels=of_tool,
+            tool_min_pixels=min(self.tool_min_pixels, most_of_tool),
+            tool_max_pixels=most_of_tool,
         )
 
     def context_bound(self, opening: int, cells: int) -> int:
         """(N_in + p·N_ex)·V_t + text: the tokens that all rounds of a conversation need, by default.
 
         Its first two turns have `opening` tokens, frames included; a tool's frame has `cells`. One reply is counted at
-        its longest and the others at a usual length: a conversation that needs more gets a larger context as it goes.
+        its longest and the others at a usual length: a conversation that needs more gets a larger context later.
         """
         tool_frames = self.frames_per_call * min(self.window, self.rounds - 1) * (cells + 2)
         replies = self.max_new_tokens + (self.rounds - 1) * min(self.max_new_tokens, _USUAL_REPLY)
@@ -134,26 +137,22 @@ class Profile:
 
 
 @cache
-def _presets() -> dict[str, dict[str, Dimension]]:
+def presets() -> dict[str, dict[str, Dimension]]:
+    """Dimension wordings by key, of each published set whose wordings are known."""
     with (_HERE / "presets.toml").open("rb") as file:
         tables = tomllib.load(file)
     return {name: {key: Dimension(**words) for key, words in dimensions.items()} for name, dimensions in tables.items()}
 
 
-def preset_names() -> tuple[str, ...]:
-    """The published sets whose dimension wordings are known."""
-    return tuple(_presets())
-
-
 def preset(name: str) -> dict[str, Dimension]:
     """Dimension wordings of a published set, by key; UsageError for an unknown name."""
-    if name not in _presets():
-        raise UsageError(f"Preset {name!r} is unknown; choose one of {', '.join(_presets())}.")
-    return dict(_presets()[name])
+    if name not in presets():
+        raise UsageError(f"Preset {name!r} is unknown; choose one of {', '.join(presets())}.")
+    return dict(presets()[name])
 
 
 def default_profile() -> Profile:
-    """VR-Thinker's own: the model card's prompt byte for byte."""
+    """VR-Thinker's profile: the model card's prompt byte for byte."""
     return replace(
         Profile(),
         system_prompt=_read(_HERE / "prompts" / "vr-thinker-system.txt"),
@@ -174,7 +173,7 @@ def load_profile(path: Path) -> Profile:
 
 
 def parse_profile(text: str, where: str) -> Profile:
-    """A profile that stands in another file; ModelError, naming `where` and the key, if a value cannot be used."""
+    """A profile in another file's text; ModelError, naming `where` and the key, if a value cannot be used."""
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -202,63 +201,62 @@ def _from_table(table: dict[str, Any], folder: Path) -> Profile:
         if bound in values:  # one range for all frames, unless a tool's frames have their own
             values.setdefault(f"tool_{bound}", values[bound])
     if "clock" in values:
-        values["clock"] = _merged(profile.clock, values["clock"], "clock.")
+        values["clock"] = _merge(profile.clock, values["clock"], "clock.")
     if "preset" in values:
         values.setdefault("dimensions", {})
         profile = replace(profile, dimensions=preset(values.pop("preset")))
     if "dimensions" in values:
         own = {key: Dimension(**words) for key, words in values["dimensions"].items()}
         values["dimensions"] = {**profile.dimensions, **own}
-    return check(_merged(profile, values, ""))
+    return check(_merge(profile, values, ""))
 
 
-def _merged(base: _T, values: dict[str, Any], prefix: str) -> _T:
+def _merge(base: _T, values: dict[str, Any], prefix: str) -> _T:
     """`base` with `values`, each of the type that its field has."""
     known = {f.name for f in fields(base)}
     for key, value in values.items():
         if key not in known:
             raise ValueError(f"{prefix}{key} is unknown; known are {', '.join(sorted(known))}")
-        was = getattr(base, key)
-        right = isinstance(value, int | float) if isinstance(was, float) else isinstance(value, type(was))
-        if not right or isinstance(value, bool):
-            raise ValueError(f"{prefix}{key} = {value!r} is not a {type(was).__name__}")
+        default: object = getattr(base, key)
+        kind = type(default)
+        fits = isinstance(value, int | float) if kind is float else isinstance(value, kind)
+        if not fits or isinstance(value, bool):
+            raise ValueError(f"{prefix}{key} = {value!r} is not a {kind.__name__}")
     return replace(base, **values)
 
 
 def check(profile: Profile) -> Profile:
-    """The profile itself, if its values go together; ValueError with the value and what is allowed otherwise."""
+    """Check that a profile's values are allowed and fit together; returns it. ValueError, naming the value."""
     p = profile
-    limits: tuple[tuple[bool, str], ...] = (
-        (1 <= p.first_frames <= p.workspace, f"first_frames = {p.first_frames} is not within 1 to workspace"),
-        (2 <= p.workspace <= 10_000, f"workspace = {p.workspace} is not within 2 to 10000 frames a video"),
-        (1 <= p.frames_per_call <= 64, f"frames_per_call = {p.frames_per_call} is not within 1 to 64"),
-        (1 <= p.rounds <= 100, f"rounds = {p.rounds} is not within 1 to 100"),
-        (p.window >= 0, f"window = {p.window} is negative"),
-        (p.retries >= 0, f"retries = {p.retries} is negative"),
-        (1 <= p.max_new_tokens <= 65_536, f"max_new_tokens = {p.max_new_tokens} is not within 1 to 65536"),
-        *(
-            (
-                PIXELS_PER_TOKEN <= least <= most <= 16_384 * PIXELS_PER_TOKEN,
-                f"{of}min_pixels = {least} and {of}max_pixels = {most} are not within 784 <= min <= max <= 12845056",
+    ranges = {
+        "workspace": (2, 10_000),
+        "first_frames": (1, p.workspace),
+        "frames_per_call": (1, 64),
+        "rounds": (1, 100),
+        "max_new_tokens": (1, 65_536),
+    }
+    for name, (least, most) in ranges.items():
+        if not least <= (value := getattr(p, name)) <= most:
+            raise ValueError(f"{name} = {value} is not within {least} to {most}.")
+    for name in ("window", "retries"):
+        if (value := getattr(p, name)) < 0:
+            raise ValueError(f"{name} = {value} is negative.")
+    for prefix, least, most in (("", p.min_pixels, p.max_pixels), ("tool_", p.tool_min_pixels, p.tool_max_pixels)):
+        if not PIXELS_PER_TOKEN <= least <= most <= 16_384 * PIXELS_PER_TOKEN:
+            raise ValueError(
+                f"{prefix}min_pixels = {least} and {prefix}max_pixels = {most} are not within "
+                "784 <= min <= max <= 12845056."
             )
-            for of, least, most in (
-                ("", p.min_pixels, p.max_pixels),
-                ("tool_", p.tool_min_pixels, p.tool_max_pixels),
-            )
-        ),
-        (
-            p.clock.rule in get_args(ClockRule),
-            f"clock.rule = {p.clock.rule!r} is not truncate, exact or fixed",
-        ),
-        (0 < p.clock.tokens_per_second <= 1000, "clock.tokens_per_second is not within 0 to 1000"),
-        (0 <= p.clock.seconds_per_patch <= 1000, "clock.seconds_per_patch is not within 0 to 1000"),
-        (p.tool_form in get_args(ToolForm), f"tool_form = {p.tool_form!r} is not image or video"),
-        (set(p.dimensions) == set(DIMENSIONS), f"dimensions are {sorted(p.dimensions)}, not TA, VQ, MQ"),
-        ("caption" in placeholders(p.user_prompt), "user_prompt has no {caption}"),
-    )
-    for holds, message in limits:
-        if not holds:
-            raise ValueError(f"{message}.")
+    if p.clock.rule not in get_args(ClockRule):
+        raise ValueError(f"clock.rule = {p.clock.rule!r} is not truncate, exact or fixed.")
+    if not (0 < p.clock.tokens_per_second <= 1000 and 0 <= p.clock.seconds_per_patch <= 1000):
+        raise ValueError("clock.tokens_per_second or clock.seconds_per_patch is not within 0 to 1000.")
+    if p.tool_form not in get_args(ToolForm):
+        raise ValueError(f"tool_form = {p.tool_form!r} is not image or video.")
+    if set(p.dimensions) != set(DIMENSIONS):
+        raise ValueError(f"dimensions are {sorted(p.dimensions)}, not TA, VQ, MQ.")
+    if "caption" not in placeholders(p.user_prompt):
+        raise ValueError("user_prompt has no {caption}.")
     return profile
 
 
@@ -271,5 +269,26 @@ def _plain_name(name: object) -> str:
     """A file name that stays inside its folder."""
     text = name if isinstance(name, str) else ""
     if not text or Path(text).name != text:
-        raise ValueError(f"prompt file {name!r} is not a plain file name beside the profile")
+        raise ValueError(f"prompt file {name!r} is not a plain file name next to the profile")
     return text
+
+
+def smart_resize(width: int, height: int, *, min_pixels: int, max_pixels: int) -> tuple[int, int]:
+    """(width, height) for the model: multiples of 28 within the pixel range, aspect ratio kept as far as possible.
+
+    The reference's rule exactly (transformers, `smart_resize` of Qwen2-VL's image processor); ValueError for
+    an aspect ratio beyond 200, as in the reference.
+    """
+    if max(width, height) > _MAX_RATIO * min(width, height):
+        raise ValueError(f"is {width}x{height}, which is too narrow: at most {_MAX_RATIO}:1 is allowed")
+    w = max(CELL, round(width / CELL) * CELL)
+    h = max(CELL, round(height / CELL) * CELL)
+    if w * h > max_pixels:
+        shrink = math.sqrt(width * height / max_pixels)
+        w = max(CELL, math.floor(width / shrink / CELL) * CELL)
+        h = max(CELL, math.floor(height / shrink / CELL) * CELL)
+    elif w * h < min_pixels:
+        grow = math.sqrt(min_pixels / (width * height))
+        w = math.ceil(width * grow / CELL) * CELL
+        h = math.ceil(height * grow / CELL) * CELL
+    return w, h

@@ -9,6 +9,7 @@ import io
 import os
 import shutil
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from rich.console import Console
 from rich.text import Text
 
 from vrt_lite.api import Judge
-from vrt_lite.display.panel import VerdictPanel
-from vrt_lite.report import write_report
+from vrt_lite.show.pages import write_report
+from vrt_lite.show.panel import VerdictPanel
+from vrt_lite.show.sheet import draw_sheet
 
 HERE = Path(__file__).parent
 PROMPT = "A blue star moves up."
@@ -29,7 +31,7 @@ def main() -> None:
     """Judge, draw, save."""
     os.chdir(HERE.parent.parent)
     with Judge() as judge:
-        judgement = judge.compare(*CLIPS, prompt=PROMPT, sheet=HERE / "sheet.png")
+        judgement = judge.compare(*CLIPS, prompt=PROMPT, finish=partial(draw_sheet, path=HERE / "sheet.png"))
     console = Console(record=True, width=92, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     command = f'$ vrt-lite compare {CLIPS[0]} {CLIPS[1]} --prompt "{PROMPT}"'
     console.print(Text(command, style="bold", no_wrap=True))

@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from convert.stage_outputs import StagedBackend, StageOutputs
 from convert.verify import distances, divergence
-from vrt_lite.backends.llamacpp import EngineSettings, LlamaCppBackend
-from vrt_lite.backends.llamacpp.reading import Reading
 from vrt_lite.interfaces import Sampling, ignore
+from vrt_lite.machine import EngineSettings
 from vrt_lite.profile import Profile
-from vrt_lite.protocol.frames import FrameRef
-from vrt_lite.video.picture import Picture, Turn
+from vrt_lite.protocol.messages import FrameRef
+from vrt_lite.video.conversion import Conversion, Orientation
 
 TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS.parent), str(TESTS / "golden")]
@@ -48,18 +48,18 @@ class Fitted:
         width, height = self.displayed.sizes[frame.clip]
         size = self.profile.frame_size(width, height, called=frame.called)
         (picture,) = self.displayed.pixels([frame])
-        return Picture(width, height, Turn(), "sdr", False).fit(picture, size)
+        return Conversion(width, height, Orientation(), "sdr", False).convert(picture, size)
 
 
 @pytest.fixture(scope="module")
-def backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlamaCppBackend]:
-    from convert.export import export_pair
+def backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StagedBackend]:
+    from convert.export_pair import export_pair
 
     folder = tmp_path_factory.mktemp("fidelity")
     golden.make_checkpoint(folder / "tiny")
     text, projector = export_pair(folder / "tiny", folder / "pair", text_type="f32", projector_type="f32")
     settings = EngineSettings(gpu_layers=0, exact=True)
-    with LlamaCppBackend(text.path, projector.path, profile=golden.PROFILE, settings=settings) as opened:
+    with StagedBackend(text.path, projector.path, profile=golden.PROFILE, settings=settings) as opened:
         yield opened
 
 
@@ -75,19 +75,19 @@ class Pair:
 
     case: golden.Case
     frames: Fitted
-    mine: Reading
+    mine: StageOutputs
     wrote: tuple[int, ...]
     theirs: dict[str, NDArray[Any]]
 
 
 @pytest.fixture(scope="module", params=range(len(CASES)), ids=[case.name for case in CASES])
-def pair(request: pytest.FixtureRequest, backend: LlamaCppBackend, reference: dict[str, NDArray[Any]]) -> Pair:
+def pair(request: pytest.FixtureRequest, backend: StagedBackend, reference: dict[str, NDArray[Any]]) -> Pair:
     case, prefix = CASES[request.param], f"{request.param} "
     frames = Fitted(golden.Displayed(case.sizes), case.profile)
     # The turn first: it is written by the path that judges take, with what the case before left in the cache.
     reply = backend.reply(case.conversation, frames, sampling=Sampling(case.profile.max_new_tokens), observe=ignore)
     theirs = {key.removeprefix(prefix): array for key, array in reference.items() if key.startswith(prefix)}
-    return Pair(case, frames, backend.read(case.conversation, frames), reply.tokens, theirs)
+    return Pair(case, frames, backend.evaluate_stages(case.conversation, frames), reply.tokens, theirs)
 
 
 def test_tokens_and_positions_are_equal(pair: Pair) -> None:

@@ -21,20 +21,20 @@ from judgements import FINAL, call
 
 import vrt_lite
 from vrt_lite.api import Judge
-from vrt_lite.backends.settings import Remote
 from vrt_lite.cli import run
 from vrt_lite.errors import BackendError, ModelError, UsageError
 from vrt_lite.interfaces import Event, Wrote
-from vrt_lite.models.profiles import profile_of
+from vrt_lite.models import profile_of
 from vrt_lite.profile import default_profile
-from vrt_lite.runs.judged import Result
+from vrt_lite.runs.judging import Task, judge_all
+from vrt_lite.runs.question import Result
 from vrt_lite.runs.store import Store
-from vrt_lite.runs.work import Task, judge_all
-from vrt_lite.settings import Settings
+from vrt_lite.settings import MOST_JOBS, Remote, Settings
 
 SCHEMA = json.loads((Path(vrt_lite.__file__).parent / "schema" / "judgement.schema.json").read_text())
 KEY = "sk-very-secret-0123456789"
 CLIPS = 5
+JUDGED = 4
 
 
 @pytest.fixture(scope="module")
@@ -58,22 +58,22 @@ def small(url: str, **settings: Any) -> Remote:
 
 def test_the_judgement_follows_the_schema_and_says_who_judged(folder: Path) -> None:
     with serving(says(call(1, 96)), says(FINAL)) as server, Judge(backend=small(server.url)) as judge:
-        told = judge.compare(folder / "0.mp4", folder / "1.mp4", prompt="A fox.").to_json()
-    jsonschema.validate(told, SCHEMA)
-    assert told["backend"] == {"url": server.url, "model": "judge", "kind": "vllm", "form": "frames of a video"}
-    assert told["model"] == {"name": "judge", "text": None, "projector": None}
-    assert told["profile"]["name"] == default_profile().name
-    assert told["settings"]["engine"] is None
-    assert [r["outcome"] for r in told["orders"][0]["rounds"]] == ["tool", "final"]
-    assert not [w for w in told["warnings"] if "single images" in w]
+        data = judge.compare(folder / "0.mp4", folder / "1.mp4", prompt="A fox.").to_json()
+    jsonschema.validate(data, SCHEMA)
+    assert data["backend"] == {"url": server.url, "model": "judge", "kind": "vllm", "form": "frames of a video"}
+    assert data["model"] == {"name": "judge", "text": None, "projector": None}
+    assert data["profile"]["name"] == default_profile().name
+    assert data["settings"]["engine"] is None
+    assert [r["outcome"] for r in data["orders"][0]["rounds"]] == ["tool", "final"]
+    assert not [w for w in data["warnings"] if "single images" in w]
 
 
 def test_the_same_file_twice_asks_no_server(folder: Path) -> None:
     with Judge(backend=Remote("http://127.0.0.1:9/v1")) as judge:
-        told = judge.compare(folder / "0.mp4", folder / "0.mp4").to_json()
-    jsonschema.validate(told, SCHEMA)
-    assert told["verdict"]["source"] == "identical"
-    assert told["backend"] == {"url": "http://127.0.0.1:9/v1", "model": None, "kind": None, "form": None}
+        data = judge.compare(folder / "0.mp4", folder / "0.mp4").to_json()
+    jsonschema.validate(data, SCHEMA)
+    assert data["verdict"]["source"] == "identical"
+    assert data["backend"] == {"url": "http://127.0.0.1:9/v1", "model": None, "kind": None, "form": None}
 
 
 def test_a_profile_needs_no_weights(tmp_path: Path) -> None:
@@ -111,9 +111,9 @@ def test_one_judge_serves_many_threads(folder: Path) -> None:
     jobs = 8
     gate = threading.Barrier(jobs, timeout=30)
 
-    def act(asked: Any) -> None:
+    def act(request: Any) -> None:
         gate.wait()
-        says(FINAL)(asked)
+        says(FINAL)(request)
 
     pairs = [(a, b) for a in range(CLIPS) for b in range(CLIPS) if a != b][: 2 * jobs]
     with (
@@ -122,9 +122,9 @@ def test_one_judge_serves_many_threads(folder: Path) -> None:
         ThreadPoolExecutor(jobs) as pool,
     ):
         found = list(pool.map(lambda p: judge.compare(folder / f"{p[0]}.mp4", folder / f"{p[1]}.mp4"), pairs))
-    assert server.together == jobs
+    assert server.most_at_once == jobs
     for (a, b), judgement in zip(pairs, found, strict=True):
-        assert [Path(clip.info.path).name for clip in judgement.clips] == [f"{a}.mp4", f"{b}.mp4"]
+        assert [clip.name for clip in judgement.inputs] == [f"{a}.mp4", f"{b}.mp4"]
         assert judgement.winner == 2
 
 
@@ -143,8 +143,8 @@ def test_an_interrupt_leaves_a_silent_server_at_once(folder: Path) -> None:
 
 
 def tasks(folder: Path) -> Iterator[Task]:
-    for first in range(CLIPS):
-        for second in range(CLIPS):
+    for first in range(JUDGED):
+        for second in range(JUDGED):
             if first != second:
                 yield Task(folder / f"{first}.mp4", folder / f"{second}.mp4", "A fox.", (first, second))
 
@@ -165,7 +165,7 @@ def tasks(folder: Path) -> Iterator[Task]:
 def test_what_was_judged_before_a_server_failed_is_kept_and_not_judged_again(
     folder: Path, tmp_path: Path, failure: Any, jobs: int
 ) -> None:
-    good = 7
+    good = 5
     judged: list[tuple[Any, bool]] = []
 
     def done(task: Task, result: Result, new: bool) -> None:
@@ -184,14 +184,35 @@ def test_what_was_judged_before_a_server_failed_is_kept_and_not_judged_again(
         # Of several at work the one that fails ends the others' telling, not their keeping.
         assert len(judged) == good if jobs == 1 else len(judged) <= good
         server.script = [says(FINAL)]  # It has recovered, at the same address.
-        asked = len(server.bodies)
+        before = len(server.bodies)
         judged_before, judged[:] = list(judged), []
         work(server.url)
-    total = CLIPS * (CLIPS - 1)
-    assert len(server.bodies) - asked == total - good
+    total = JUDGED * (JUDGED - 1)
+    assert len(server.bodies) - before == total - good
     assert {label for label, new in judged if not new} >= {label for label, _ in judged_before}
     assert len([label for label, new in judged if not new]) == good
     assert len({label for label, _ in judged}) == total
+
+
+@pytest.mark.nightly
+def test_as_many_jobs_as_are_allowed_are_all_under_way_at_once(folder: Path, tmp_path: Path) -> None:
+    gate = threading.Barrier(MOST_JOBS, timeout=200)
+
+    def act(request: Any) -> None:
+        gate.wait()  # No request is answered before all are here.
+        says(FINAL)(request)
+
+    pairs = iter([Task(folder / "0.mp4", folder / "1.mp4", f"A fox, take {n}.", n) for n in range(MOST_JOBS)])
+    judged: list[int] = []
+    with (
+        serving(act) as server,
+        Store(tmp_path / "runs.sqlite") as store,
+        Judge(backend=small(server.url, served_model="judge", silence_seconds=300, total_seconds=300)) as judge,
+    ):
+        run = store.begin("set", kind="eval", about={})
+        judge_all(pairs, run, store=store, judge=judge, jobs=MOST_JOBS, done=lambda task, *_: judged.append(task.label))
+    assert server.most_at_once == MOST_JOBS
+    assert sorted(judged) == list(range(MOST_JOBS))
 
 
 def test_the_key_is_in_nothing_that_is_written(
@@ -235,7 +256,7 @@ def test_each_command_says_what_it_waits_for_and_gives_up(folder: Path, tmp_path
 
 def test_the_command_line_says_what_a_server_needs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     clips_ = [str(folder / f"{n}.mp4") for n in (0, 1)]
-    for arguments, status, said in (
+    for arguments, status, expected in (
         (["--served-model", "x"], 2, "--backend URL"),
         (["--backend", f"http://u:{KEY}@127.0.0.1/v1"], 2, "VRT_LITE_API_KEY"),
         (["--backend", "localhost"], 2, "http://127.0.0.1:8000/v1"),
@@ -243,5 +264,12 @@ def test_the_command_line_says_what_a_server_needs(folder: Path, capsys: pytest.
     ):
         assert run(["compare", *clips_, *arguments]) == status
         shown = capsys.readouterr().err
-        assert said in shown
+        assert expected in shown
         assert KEY not in shown
+
+
+def test_more_jobs_than_the_limit_are_refused_in_a_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["rank", str(folder)], ["eval", "pairs.csv"]):
+        assert run([*command, "--backend", "http://127.0.0.1:9/v1", "--jobs", str(MOST_JOBS + 1)]) == UsageError.status
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line == f"vrt-lite: --jobs 257 is too many: a server is asked for at most {MOST_JOBS} pairs at once."

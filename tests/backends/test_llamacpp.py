@@ -9,13 +9,12 @@ import pytest
 from numpy.typing import NDArray
 
 from vrt_lite.backends.llamacpp import EngineSettings, LlamaCppBackend
-from vrt_lite.backends.llamacpp.sampling import Sampler, loops, odds
+from vrt_lite.backends.llamacpp.decoding import Sampler, loops, odds
 from vrt_lite.errors import ContextFullError
 from vrt_lite.interfaces import Encoding, Event, Prefill, Sampling, Wrote, ignore
 from vrt_lite.judge import Pair, opening
-from vrt_lite.models.files import find
-from vrt_lite.protocol.frames import FrameRef
-from vrt_lite.protocol.messages import Conversation, Generated, Image, Message, Part, Reply, Text, Video
+from vrt_lite.models import find
+from vrt_lite.protocol.messages import Conversation, FrameRef, Generated, Image, Message, Part, Reply, Text, Video
 
 FILES = find("vrt-tiny-0")
 PAIR = Pair("A red circle moving down.", (3.0, 3.0))

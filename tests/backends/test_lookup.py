@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vrt_lite.backends.llamacpp.lookup import Lookup
+from vrt_lite.backends.llamacpp.decoding import PromptLookup
 
 ONE, TWO = 1, 2
 DIGITS = range(10)
@@ -13,7 +13,7 @@ FIXED = [50, 51, 52, 53, 54, 55, 56]
 
 
 def test_two_witnesses_are_believed_and_one_is_not() -> None:
-    lookup = Lookup(DIGITS)
+    lookup = PromptLookup(DIGITS)
     lookup.learn(FIXED)
     for token in FIXED[:4]:
         lookup.add(token)
@@ -27,7 +27,7 @@ def test_two_witnesses_are_believed_and_one_is_not() -> None:
 
 
 def test_a_digit_is_a_slot() -> None:
-    lookup = Lookup(DIGITS)
+    lookup = PromptLookup(DIGITS)
     lookup.learn([60, 61, 62, ONE, 63, 64, 65, TWO, 66], times=2)
     for token in (60, 61, 62):
         lookup.add(token)
@@ -42,7 +42,7 @@ def test_a_digit_is_a_slot() -> None:
 
 
 def test_what_changed_its_mind_starts_anew() -> None:
-    lookup = Lookup(DIGITS)
+    lookup = PromptLookup(DIGITS)
     lookup.learn(FIXED[:5], times=3)
     lookup.learn([*FIXED[:4], 99])
     for token in FIXED[:4]:
@@ -51,7 +51,7 @@ def test_what_changed_its_mind_starts_anew() -> None:
 
 
 def test_nothing_is_guessed_across_texts() -> None:
-    lookup = Lookup(DIGITS)
+    lookup = PromptLookup(DIGITS)
     for _ in range(3):
         lookup.learn(FIXED[:4])
         lookup.learn(FIXED[4:])
@@ -62,7 +62,7 @@ def test_nothing_is_guessed_across_texts() -> None:
 
 @given(st.lists(st.integers(0, 14), max_size=300), st.integers(0, 9))
 def test_guesses_are_bounded_and_never_digits(tokens: list[int], most: int) -> None:
-    lookup = Lookup(DIGITS)
+    lookup = PromptLookup(DIGITS)
     for token in tokens:
         lookup.add(token)
         guessed = lookup.guess(most)

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 from vrt_lite.backends.llamacpp.engine import Model
 from vrt_lite.backends.llamacpp.lower import FrameBlock, Item, lower, tokenize
-from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.judge import Pair, opening
-from vrt_lite.models.files import find
-from vrt_lite.protocol.frames import FrameRef
-from vrt_lite.protocol.messages import Conversation, Generated, Image, Message, Text, Video
+from vrt_lite.machine import EngineSettings
+from vrt_lite.models import find
+from vrt_lite.protocol.messages import Conversation, FrameRef, Generated, Image, Message, Text, Video
 
 FILES = find()
 BLOCK = FrameBlock(("key",), (0,), 2, 3)

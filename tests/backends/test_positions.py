@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vrt_lite.backends.llamacpp.lower import FrameBlock
-from vrt_lite.backends.llamacpp.positions import patch_positions
-from vrt_lite.profile import Clock
-from vrt_lite.resize import smart_resize
+from vrt_lite.backends.llamacpp.lower import FrameBlock, patch_positions
+from vrt_lite.profile import Clock, smart_resize
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 CASES: list[dict[str, Any]] = json.loads((GOLDEN / "positions.json").read_text("utf-8"))["cases"]

@@ -18,10 +18,10 @@ from judgements import FINAL, call
 from numpy.typing import NDArray
 
 from vrt_lite.backends import open_remote
-from vrt_lite.backends.settings import Remote
 from vrt_lite.judge import Pair, judge
 from vrt_lite.profile import Clock, Profile
-from vrt_lite.protocol.frames import FrameRef, shown_first
+from vrt_lite.protocol.messages import FrameRef, shown_first
+from vrt_lite.settings import Remote
 
 vllm = pytest.importorskip("vllm", reason="vLLM is not here: make vllm")
 pytest.importorskip("torch")

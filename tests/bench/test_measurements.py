@@ -10,14 +10,14 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image
 
-from bench import words
+from bench import reply_texts
 from bench.__main__ import cli
-from bench.checkpoint import SHAPES
-from bench.pair import write_pair
-from bench.report import Figure, Report
+from bench.measurements import Figure, Report
+from bench.random_checkpoint import SHAPES
+from bench.random_pair import write_pair
 from bench.side import profile_for
-from vrt_lite.protocol import tags, tool
-from vrt_lite.protocol.frames import shown_first
+from vrt_lite.protocol import tags
+from vrt_lite.protocol.messages import shown_first
 
 SMALL = ("--max-pixels", "12544", "--threads", "1")
 
@@ -38,22 +38,22 @@ def run(*arguments: str) -> str:
 @pytest.mark.parametrize("number", [0, 7])
 def test_every_text_that_is_written_is_what_its_round_needs(number: int) -> None:
     profile = profile_for(200_704)
-    *calls, final = [tags.parse(text) for text in words.script(3, number=number)]
+    *calls, final = [tags.parse(text) for text in reply_texts.script(3, number=number)]
     assert isinstance(final, tags.Answer)
     assert "Video 1" in final.notes.snapshot or number
     shown = {frame for clip in (0, 1) for frame in shown_first(profile.workspace, profile.first_frames, clip)}
     for call in calls:
         assert isinstance(call, tags.FrameCall)
         assert call.recommendation
-        granted = tool.read(call.payload, workspace=profile.workspace, limit=profile.frames_per_call)
-        assert isinstance(granted, tool.Granted)
+        granted = tags.read_call(call.payload, workspace=profile.workspace, limit=profile.frames_per_call)
+        assert isinstance(granted, tags.Granted)
         assert len(granted.frames) == profile.frames_per_call
         assert not shown & set(granted.frames), "a frame that was seen already costs nothing"
         shown |= set(granted.frames)
 
 
 def test_a_later_judgement_says_its_notes_in_other_words_order() -> None:
-    first, later = words.script(1)[0], words.script(1, number=1)[0]
+    first, later = reply_texts.script(1)[0], reply_texts.script(1, number=1)[0]
     assert first != later
     assert sorted(first.split()) == sorted(later.split())
 

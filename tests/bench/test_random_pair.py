@@ -12,17 +12,17 @@ from gguf import GGMLQuantizationType as Type
 from gguf import GGUFReader
 from gguf.quants import dequantize
 
-from bench import checkpoint, words
-from bench.pair import Noise, write_pair
+from bench import random_checkpoint, reply_texts
+from bench.random_pair import Noise, write_pair
 from bench.scenes import Scenes
 from bench.side import frame_size, profile_for
-from convert.export import export_pair
+from convert.export_pair import export_pair
+from convert.gguf_writer import Target
 from convert.quantize import quantize_pair
-from convert.write import Target
-from vrt_lite.backends.llamacpp import LlamaCppBackend
-from vrt_lite.backends.settings import EngineSettings
+from convert.stage_outputs import StagedBackend
 from vrt_lite.judge import Pair, opening
-from vrt_lite.models.files import find
+from vrt_lite.machine import EngineSettings
+from vrt_lite.models import find
 
 NAMED_BY_FOLDER = {"general.name", "general.basename", "general.finetune", "general.size_label", "general.type"}
 
@@ -35,8 +35,8 @@ def contents(path: Path) -> tuple[dict[str, Any], dict[str, tuple[Type, tuple[in
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_types_and_metadata_are_those_of_the_quantiser(tmp_path: Path, tied: bool) -> None:
-    shape = replace(checkpoint.SHAPES["tiny"], tied=tied)
-    checkpoint.write(tmp_path / "checkpoint", shape)
+    shape = replace(random_checkpoint.SHAPES["tiny"], tied=tied)
+    random_checkpoint.write(tmp_path / "checkpoint", shape)
     export_pair(tmp_path / "checkpoint", tmp_path / "made", name="made", text_type="f16", projector_type="f16")
     quantize_pair(tmp_path / "made", text_type="q4_k_m", projector_type="q8_0")
     written = write_pair(tmp_path / "random", "made", shape)
@@ -52,15 +52,15 @@ def test_types_and_metadata_are_those_of_the_quantiser(tmp_path: Path, tied: boo
 
 
 def test_the_engine_reads_a_pair_of_videos_with_it(tmp_path: Path) -> None:
-    write_pair(tmp_path, "tiny", checkpoint.cut(checkpoint.SHAPES["tiny"], layers=2))
+    write_pair(tmp_path, "tiny", random_checkpoint.cut(random_checkpoint.SHAPES["tiny"], layers=2))
     files, profile = find(tmp_path), profile_for(12_544)
-    conversation = opening(Pair(words.replies()["caption"], (6.0, 6.0)), profile)
-    with LlamaCppBackend(files.text, files.projector, profile=profile, settings=EngineSettings(threads=1)) as backend:
-        reading = backend.read(conversation, Scenes((0, 1), frame_size(12_544)))
-    shown, said = len(reading.embeddings), len(reading.logits)
-    assert shown == 4 * 15
+    conversation = opening(Pair(reply_texts.replies()["caption"], (6.0, 6.0)), profile)
+    with StagedBackend(files.text, files.projector, profile=profile, settings=EngineSettings(threads=1)) as backend:
+        reading = backend.evaluate_stages(conversation, Scenes((0, 1), frame_size(12_544)))
+    frame_tokens, text_tokens = len(reading.embeddings), len(reading.logits)
+    assert frame_tokens == 4 * 15
     # The prompt in about as many tokens as the published tokenizer needs for it.
-    assert 600 < said < 850
+    assert 600 < text_tokens < 850
     assert np.isfinite(reading.embeddings).all()
     assert np.isfinite(reading.logits).all()
     assert 0.3 < float(np.std(reading.logits)) < 3
@@ -77,7 +77,7 @@ def test_noise_has_the_size_of_trained_weights(kind: Type) -> None:
 
 
 def test_a_cut_keeps_a_block_of_full_attention() -> None:
-    shape = checkpoint.cut(checkpoint.SHAPES["7b"], layers=3, vision_layers=8)
+    shape = random_checkpoint.cut(random_checkpoint.SHAPES["7b"], layers=3, vision_layers=8)
     assert (shape.layers, shape.tower.depth) == (3, 8)
     with pytest.raises(ValueError, match="multiple of 8"):
-        checkpoint.cut(shape, vision_layers=4)
+        random_checkpoint.cut(shape, vision_layers=4)

@@ -10,7 +10,7 @@ from typing import Any
 import gguf
 import pytest
 
-from vrt_lite.models.files import find
+from vrt_lite.models import find
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = {path.stem: tomllib.loads(path.read_text("utf-8")) for path in (ROOT / "models").glob("*.toml")}

@@ -21,22 +21,21 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "golden")]
 import fidelity_cases as golden  # noqa: E402
 
 from convert.activations import Watch, node_of  # noqa: E402
-from convert.calibrate import CHUNK_TOKENS, Progress, calibrate, judge_files  # noqa: E402
-from convert.engine import importance  # noqa: E402
-from convert.export import export_pair  # noqa: E402
-from convert.pairs import EXAMPLE, ClipPair  # noqa: E402
+from convert.calibrate import CHUNK_TOKENS, CalibrationProgress, calibrate, find_judge_files  # noqa: E402
+from convert.clip_pairs import EXAMPLE, ClipPair  # noqa: E402
+from convert.export_pair import export_pair  # noqa: E402
 from convert.quantize import quantize_pair  # noqa: E402
-from convert.verify import Fitted, divergence  # noqa: E402
+from convert.quantizer_process import importance  # noqa: E402
+from convert.stage_outputs import FRAME, StagedBackend, StageOutputs  # noqa: E402
+from convert.verify import FittedFrames, divergence  # noqa: E402
 from vrt_lite.api import Judge  # noqa: E402
-from vrt_lite.backends.llamacpp import LlamaCppBackend  # noqa: E402
-from vrt_lite.backends.llamacpp.reading import FRAME, Reading  # noqa: E402
-from vrt_lite.backends.settings import EngineSettings  # noqa: E402
 from vrt_lite.errors import ModelError, UsageError  # noqa: E402
 from vrt_lite.interfaces import FrameStore  # noqa: E402
 from vrt_lite.judge import Pair, opening  # noqa: E402
-from vrt_lite.models.files import find  # noqa: E402
+from vrt_lite.machine import EngineSettings  # noqa: E402
+from vrt_lite.models import find  # noqa: E402
+from vrt_lite.pair_frames import PairFrames, workspace_of  # noqa: E402
 from vrt_lite.protocol.messages import Conversation  # noqa: E402
-from vrt_lite.sampled import PairFrames, workspace_of  # noqa: E402
 from vrt_lite.video import open_clip  # noqa: E402
 
 BUNDLED = find("vrt-tiny-0")
@@ -77,7 +76,7 @@ def columns_of(path: Path) -> dict[str, int]:
 class Forward:
     """The language model in float64, by its published definition; keeps what enters every weight."""
 
-    def __init__(self, weights: dict[str, np.ndarray], reading: Reading) -> None:
+    def __init__(self, weights: dict[str, np.ndarray], reading: StageOutputs) -> None:
         self.weights, self.inputs = weights, dict[str, np.ndarray]()
         is_text = reading.tokens != FRAME
         x = np.empty((len(is_text), golden.WIDTH))
@@ -122,16 +121,16 @@ class Forward:
 def test_the_sums_are_those_of_an_independent_forward_pass(talker: Path, name: str) -> None:
     files = find(talker)
     case = next(case for case in golden.cases({}) if case.name == name)
-    frames = Fitted(golden.Displayed(case.sizes), golden.PROFILE)
+    frames = FittedFrames(golden.Displayed(case.sizes), golden.PROFILE)
     watch = Watch(columns_of(files.text))
     settings = EngineSettings(gpu_layers=0, exact=True, on_eval=watch.callback)
-    with LlamaCppBackend(files.text, files.projector, profile=golden.PROFILE, settings=settings) as backend:
-        reading = backend.read(case.conversation, frames)
+    with StagedBackend(files.text, files.projector, profile=golden.PROFILE, settings=settings) as backend:
+        reading = backend.evaluate_stages(case.conversation, frames)
     sums = watch.take()
-    told = Forward(weights_of(files.text), reading)
-    assert np.linalg.norm(told.logits - reading.logits) < 1e-4 * np.linalg.norm(told.logits)
-    assert sums.keys() == told.inputs.keys() == columns_of(files.text).keys()
-    for weight, x in told.inputs.items():
+    forward = Forward(weights_of(files.text), reading)
+    assert np.linalg.norm(forward.logits - reading.logits) < 1e-4 * np.linalg.norm(forward.logits)
+    assert sums.keys() == forward.inputs.keys() == columns_of(files.text).keys()
+    for weight, x in forward.inputs.items():
         assert sums[weight].rows == len(x), weight
         assert np.linalg.norm(sums[weight].squares - (x * x).sum(axis=0)) < 1e-4 * np.linalg.norm((x * x).sum(axis=0))
     text = int((reading.tokens != FRAME).sum())
@@ -147,26 +146,26 @@ def test_every_token_counts_once_and_no_verdict_changes(tmp_path: Path) -> None:
     for on_eval in (None, watch.callback):
         settings = EngineSettings(on_eval=on_eval)
         with (
-            LlamaCppBackend(BUNDLED.text, BUNDLED.projector, profile=BUNDLED.profile, settings=settings) as backend,
+            StagedBackend(BUNDLED.text, BUNDLED.projector, profile=BUNDLED.profile, settings=settings) as backend,
             Judge(BUNDLED.name, backend=backend) as judge,
         ):
             backend.guesses = 0
             judgements.append(judge.compare(EXAMPLE.a, EXAMPLE.b, prompt=EXAMPLE.caption))
-    plain, watched = ([[r.reply.text for r in o.rounds] for o in j.orders] for j in judgements)
+    plain, watched = ([[r.text for r in o.rounds] for o in j.orders] for j in judgements)
     assert plain == watched
     assert judgements[0].verdict == judgements[1].verdict
     assert judgements[0].winner == 1
-    usages = [r.reply.usage for order in judgements[0].orders for r in order.rounds]
-    assert len(usages) == 2  # with frames that the judge called for
-    read, said = (sum(getattr(u, f"tokens_{kind}") for u in usages) for kind in ("prefilled", "generated"))
+    rounds = [r for order in judgements[0].orders for r in order.rounds]
+    assert len(rounds) == 2  # with frames that the judge called for
+    read, written_tokens = sum(r.tokens_prefilled for r in rounds), sum(r.tokens_out for r in rounds)
     found = contents(written.path)
     counts = {name: int(values[0]) for name, values in found.items() if name.endswith(".counts")}
     # The last token of a turn need not be evaluated, and of a small model a lone one is evaluated beside itself.
-    assert read + said - len(usages) <= counts["blk.0.attn_q.weight.counts"] <= read + 2 * said
+    assert read + written_tokens - len(rounds) <= counts["blk.0.attn_q.weight.counts"] <= read + 2 * written_tokens
     last = max(int(name.split(".")[1]) for name in counts if name.startswith("blk."))
     assert counts[f"blk.{last}.attn_output.weight.counts"] == counts["blk.0.attn_q.weight.counts"]
     assert counts[f"blk.{last}.ffn_up.weight.counts"] == counts["token_embd.weight.counts"]
-    assert said <= counts["token_embd.weight.counts"] < read
+    assert written_tokens <= counts["token_embd.weight.counts"] < read
     for weight, inputs in watch.take().items():
         assert np.array_equal(found[f"{weight}.in_sum2"], inputs.squares.astype(np.float32)), weight
 
@@ -256,8 +255,8 @@ def test_a_matrix_lessens_the_error_where_much_passes(
     settings = EngineSettings(gpu_layers=0, threads=1)
 
     def logits(text: Path) -> np.ndarray:
-        with LlamaCppBackend(text, BUNDLED.projector, profile=BUNDLED.profile, settings=settings) as backend:
-            return backend.read(*shown).logits
+        with StagedBackend(text, BUNDLED.projector, profile=BUNDLED.profile, settings=settings) as backend:
+            return backend.evaluate_stages(*shown).logits
 
     errors, far, digests = list[np.ndarray](), list[float](), set[str]()
     for given in (None, matrix):
@@ -279,7 +278,7 @@ def test_a_broken_pair_is_passed_over(talker: Path, tmp_path: Path) -> None:
     broken.write_bytes(EXAMPLE.a.read_bytes()[:900])
     pairs = [ClipPair(broken, EXAMPLE.b), ClipPair(EXAMPLE.a, EXAMPLE.a), EXAMPLE]
     out, passed = tmp_path / "m.gguf", list[tuple[ClipPair, str]]()
-    progress = Progress(skips=lambda pair, reason: passed.append((pair, reason)))
+    progress = CalibrationProgress(skips=lambda pair, reason: passed.append((pair, reason)))
     calibrate(talker, pairs, out=out, datasets=[], progress=progress)
     assert [pair for pair, _ in passed] == pairs[:2]
     assert "broken.mp4" in passed[0][1]
@@ -315,17 +314,20 @@ def test_which_files_judge(talker: Path, tmp_path: Path) -> None:
         kind = "mmproj-tiny-F32.gguf" if name.startswith("mmproj") else "tiny-F32.gguf"
         (tmp_path / name).write_bytes((talker / kind).read_bytes())
     with pytest.raises(ModelError, match=r"holds tiny-F16\.gguf, tiny-F32\.gguf, tiny-Q8_0\.gguf: give one"):
-        judge_files(tmp_path, None)
-    assert judge_files(tmp_path / "tiny-F32.gguf", None).projector.name == "mmproj-tiny-F32.gguf"
-    assert judge_files(tmp_path / "tiny-F16.gguf", None).projector.name in ("mmproj-tiny-F32.gguf", "mmproj-x.gguf")
+        find_judge_files(tmp_path, None)
+    assert find_judge_files(tmp_path / "tiny-F32.gguf", None).projector.name == "mmproj-tiny-F32.gguf"
+    assert find_judge_files(tmp_path / "tiny-F16.gguf", None).projector.name in (
+        "mmproj-tiny-F32.gguf",
+        "mmproj-x.gguf",
+    )
     given = tmp_path / "mmproj-x.gguf"
-    assert judge_files(tmp_path / "tiny-F16.gguf", given).projector == given
-    assert judge_files(BUNDLED.text.parent, None).text == BUNDLED.text
+    assert find_judge_files(tmp_path / "tiny-F16.gguf", given).projector == given
+    assert find_judge_files(BUNDLED.text.parent, None).text == BUNDLED.text
     (tmp_path / "empty").mkdir()
     with pytest.raises(ModelError, match="holds no language model"):
-        judge_files(tmp_path / "empty", None)
+        find_judge_files(tmp_path / "empty", None)
     with pytest.raises(ModelError, match="does not exist"):
-        judge_files(tmp_path / "absent.gguf", None)
+        find_judge_files(tmp_path / "absent.gguf", None)
 
 
 def test_a_weight_of_another_architecture_is_refused_by_name() -> None:
@@ -356,7 +358,7 @@ def test_command_line(talker: Path, tmp_path: Path) -> None:
     Path(quantised.stdout.split()[2]).unlink()
     out.unlink()
     here: Sequence[Any] = ("--out", out)
-    for arguments, status, said in (
+    for arguments, status, message in (
         ((talker, *here), 2, "nothing to judge"),
         ((talker, "--clips", EXAMPLE.a, tmp_path / "absent.mp4", *here), 2, "absent.mp4"),
         ((talker, "--clips", EXAMPLE.a, EXAMPLE.b, "--caption", "a", "--caption", "b", *here), 2, "--caption"),
@@ -366,7 +368,7 @@ def test_command_line(talker: Path, tmp_path: Path) -> None:
     ):
         failed = run("calibrate", *arguments)
         assert (failed.returncode, failed.stdout) == (status, ""), failed.stderr
-        assert said in failed.stderr.splitlines()[-1]
+        assert message in failed.stderr.splitlines()[-1]
         assert not out.exists()
 
 

@@ -44,7 +44,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def done(command: str, place: Path, *more: str, status: int = 0) -> tuple[str, str]:
-    """Run a command as it is printed; what it said."""
+    """Run a command as it is printed. Returns its output and its messages."""
     program, *arguments = shlex.split(command)
     if program == "cp":
         shutil.copy(place / arguments[0], place / arguments[1])
@@ -80,24 +80,24 @@ def test_what_pull_says_instead_leads_to_a_verdict(
     place: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HF_HUB_OFFLINE")
-    _, said = done("vrt-lite pull vr-thinker-7b", place, status=4)
-    printed = re.search(r"\): (python .*)  Then: (vrt-lite .*)\n", said)
-    assert printed, said
+    _, stderr = done("vrt-lite pull vr-thinker-7b", place, status=4)
+    printed = re.search(r"\): (python .*)  Then: (vrt-lite .*)\n", stderr)
+    assert printed, stderr
     recipe = RECIPES["vr-thinker-7b"]["pull"]
     assert printed[1] == recipe["convert"]
     # Here the repository's name is that of a folder.
     shutil.copytree(checkpoint, place / recipe["repository"])
     for command in printed[1].split(", then "):
         done(command, place)
-    out, said = done(printed[2], place)
+    out, stderr = done(printed[2], place)
     assert VERDICT.match(out)
     taken = Path("vr-thinker-7b", "vr-thinker-Q4_K_M.gguf")
-    assert said.startswith(f"Using {taken} (of 2 in the folder; ")
-    out, said = done(printed[2], place, "--json")
-    assert (json.loads(out)["model"]["text"]["file"], said) == (taken.name, "")
-    whole, said = done("vrt-lite compare a.mp4 b.mp4 --model vr-thinker-7b/vr-thinker-BF16.gguf", place)
+    assert stderr.startswith(f"Using {taken} (of 2 in the folder; ")
+    out, stderr = done(printed[2], place, "--json")
+    assert (json.loads(out)["model"]["text"]["file"], stderr) == (taken.name, "")
+    whole, stderr = done("vrt-lite compare a.mp4 b.mp4 --model vr-thinker-7b/vr-thinker-BF16.gguf", place)
     assert VERDICT.match(whole)
-    assert "Using" not in said
+    assert "Using" not in stderr
 
 
 @pytest.mark.parametrize(
@@ -114,10 +114,10 @@ def test_a_pages_commands_lead_to_a_verdict(
     commands = printed_in(ROOT / page)
     assert {"export", "quantize"} <= {word for command in commands for word in command.split()}
     for command in (*commands, f"vrt-lite compare a.mp4 b.mp4 --model {folder}"):
-        out, said = done(command, place)
+        out, stderr = done(command, place)
         if command.startswith("vrt-lite compare"):
             assert VERDICT.match(out)
-            assert f"Using {Path(folder, taken)} (of " in said
+            assert f"Using {Path(folder, taken)} (of " in stderr
 
 
 @pytest.mark.parametrize("name", [name for name, recipe in RECIPES.items() if "conversion" in recipe])

@@ -13,9 +13,9 @@ import pytest
 from gguf_description import describe
 from synthetic_checkpoint import FEED_FORWARD, VISION_FEED_FORWARD, WIDTH, make, write_json, write_safetensors
 
-from convert.export import export_pair
+from convert.export_pair import export_pair
 from vrt_lite.errors import ModelError
-from vrt_lite.models.files import find
+from vrt_lite.models import find
 
 RANK = 4
 # Module as PEFT names it in an adapter of either generation of transformers, its weight, out and in.

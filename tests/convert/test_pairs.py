@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from convert.pairs import EXAMPLE, ClipPair, given_pairs, read_pairs
+from convert.clip_pairs import EXAMPLE, ClipPair, collect_pairs, read_pairs
 from vrt_lite.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,24 +37,25 @@ def test_csv_and_jsonl_say_the_same(folder: Path) -> None:
     assert read_pairs(folder / "list.csv") == expected
     assert read_pairs(folder / "list.jsonl") == expected
     named = ClipPair(folder / "clips" / "a.mp4", folder / "clips" / "b.mp4", "one")
-    assert given_pairs([(named.a, named.b)], ["one"], file=folder / "list.csv") == (named, *expected)
-    assert given_pairs([(named.a, named.b)]) == (ClipPair(named.a, named.b, ""),)
-    assert given_pairs([]) == ()
+    assert collect_pairs([(named.a, named.b)], ["one"], file=folder / "list.csv") == (named, *expected)
+    assert collect_pairs([(named.a, named.b)]) == (ClipPair(named.a, named.b, ""),)
+    assert collect_pairs([]) == ()
 
 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("list.txt", "", "must end in .csv, .jsonl, .ndjson"),
-        ("list.csv", "", "line 1 lacks the columns a, b, caption"),
+        ("list.txt", "", "must end in .csv, .jsonl, .ndjson, .tsv"),
+        ("list.csv", "", "holds no pair"),
         ("list.csv", "a,b,caption\n", "holds no pair"),
+        ("list.csv", "x,b\nclips/a.mp4,clips/b.mp4\n", "line 1 lacks the columns a, caption"),
         ("list.csv", "a,b\nclips/a.mp4,clips/b.mp4\n", "line 1 lacks the columns caption"),
-        ("list.csv", "a,b,caption\nclips/a.mp4,clips/b.mp4\n", "line 2 must give a, b and caption"),
+        ("list.csv", "a,b,caption\nclips/a.mp4,clips/b.mp4\n", "line 2 has 2 cells, not 3"),
         ("list.csv", "a,b,caption\n,clips/b.mp4,x\n", "line 2 must give a, b and caption"),
         ("list.csv", "a,b,caption\nclips/a.mp4,clips/none.mp4,x\n", "line 2 names"),
         ("list.csv", 'a,b,caption\nclips/a.mp4,"clips/b.mp4,x\n', "is not CSV: unexpected end"),
         ("list.jsonl", '{"a": "clips/a.mp4", "b": "clips/b.mp4"', "line 1 is not JSON"),
-        ("list.jsonl", "\n[1]", "line 2 is no object"),
+        ("list.jsonl", "\n[1]", "line 2 is not a JSON object"),
         ("list.jsonl", '{"a": "clips/a.mp4", "b": 3, "caption": ""}', "line 1 must give a, b and caption"),
     ],
 )
@@ -69,7 +70,7 @@ def test_a_file_that_is_not_there_or_not_utf_8_is_refused(folder: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         read_pairs(folder / "none.csv")
     (folder / "latin.csv").write_bytes(b"a,b,caption\n\xe9")
-    with pytest.raises(UsageError, match="cannot be read as UTF-8"):
+    with pytest.raises(UsageError, match="is not UTF-8 text"):
         read_pairs(folder / "latin.csv")
 
 

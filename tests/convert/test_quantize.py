@@ -13,12 +13,12 @@ import pytest
 from gguf_description import describe
 from synthetic_checkpoint import make
 
-from convert.export import export_pair
+from convert.export_pair import export_pair
 from convert.quantize import TEXT_TYPES, quantize_pair
 from vrt_lite.backends.llamacpp.engine import Model
 from vrt_lite.backends.llamacpp.vision import Vision
-from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.errors import ModelError, UsageError
+from vrt_lite.machine import EngineSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 WIDTH = 256  # one block of the k types
@@ -165,7 +165,7 @@ def test_sources_that_do_not_qualify(out: Path) -> None:
 
 
 def test_a_header_that_lies_about_its_tensors(out: Path) -> None:
-    for kind, wanted in (("text_type", "requantizing from type q8_0 is disabled"), ("projector_type", "Q8_0 already")):
+    for kind, message in (("text_type", "requantizing from type q8_0 is disabled"), ("projector_type", "Q8_0 already")):
         made = quantize_pair(out, **{kind: "q8_0"})[0].path
         other = out / "lies" / made.name
         other.parent.mkdir(exist_ok=True)
@@ -173,7 +173,7 @@ def test_a_header_that_lies_about_its_tensors(out: Path) -> None:
         data = made.read_bytes()
         assert data.count(key + b"\x07") == 1
         other.write_bytes(data.replace(key + b"\x07", key + b"\x01"))
-        with pytest.raises(ModelError, match=wanted):
+        with pytest.raises(ModelError, match=message):
             quantize_pair(other, **{kind: "q4_0" if kind == "text_type" else "bf16"})
         assert list(other.parent.iterdir()) == [other]
         other.unlink()

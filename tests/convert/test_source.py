@@ -17,7 +17,7 @@ from typing import ClassVar
 import pytest
 from synthetic_checkpoint import make
 
-from convert.export import export_pair
+from convert.export_pair import export_pair
 from convert.source import Source, locate
 from vrt_lite.errors import UsageError
 

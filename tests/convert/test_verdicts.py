@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from convert.pairs import EXAMPLE
-from convert.verdicts import agreement, verdicts
+from convert.clip_pairs import EXAMPLE
+from convert.verdicts import agreement, judge_pairs
 from vrt_lite.interfaces import FrameStore, Observe, Sampling
-from vrt_lite.profile import default_profile
+from vrt_lite.profile import PIXELS_PER_TOKEN, default_profile
 from vrt_lite.protocol.messages import Conversation, Reply
-from vrt_lite.resize import PIXELS_PER_TOKEN
 
 CALL = '<think>look</think><tool_call>{"name": "select_frames", "arguments": {"target_frames": [1, 49]}}</tool_call>'
 ANSWER = "<think>done</think><final answer>TA=1, VQ=0, MQ=2, OA=1</final answer>"
@@ -32,7 +31,7 @@ class Scripted:
 def test_pairs_are_judged_by_the_real_loop() -> None:
     profile = default_profile()
     script = Scripted([CALL, ANSWER, ANSWER.replace("TA=1", "TA=2"), *["nothing"] * (profile.retries + 1)])
-    first, second, third = verdicts([EXAMPLE] * 3, profile, script, size="displayed")
+    first, second, third = judge_pairs([EXAMPLE] * 3, profile, script, size="displayed")
     assert first == {"TA": 1, "VQ": 0, "MQ": 2, "OA": 1}
     assert second == {**first, "TA": 2}
     assert third is None
@@ -42,8 +41,8 @@ def test_pairs_are_judged_by_the_real_loop() -> None:
 def test_frames_come_at_the_models_size_where_that_is_asked() -> None:
     profile = replace(default_profile(), max_pixels=24 * PIXELS_PER_TOKEN)
     script = Scripted([ANSWER, ANSWER])
-    assert len(list(verdicts([EXAMPLE], profile, script, size="displayed"))) == 1
-    assert len(list(verdicts([EXAMPLE], profile, script, size="fitted"))) == 1
+    assert len(list(judge_pairs([EXAMPLE], profile, script, size="displayed"))) == 1
+    assert len(list(judge_pairs([EXAMPLE], profile, script, size="fitted"))) == 1
     assert script.sizes == [{(140, 252, 3)}, {(84, 168, 3)}]
 
 

@@ -14,19 +14,20 @@ import pytest
 from clips import write_clip
 from PIL import Image
 
-from vrt_lite import evaluation
 from vrt_lite.api import Judge
 from vrt_lite.backends.scripted import ScriptedBackend
 from vrt_lite.cli import run
 from vrt_lite.errors import UsageError
-from vrt_lite.evaluation.evaluate import Choice, Judging, begin, evaluate, run_name
+from vrt_lite.evaluation.evaluate import EvalJudge, PairSelection, begin_run, evaluate, figures_of, name_run
 from vrt_lite.evaluation.metrics import wilson
-from vrt_lite.evaluation.plots import draw_plots, pictures
-from vrt_lite.evaluation.progress import Progress
-from vrt_lite.evaluation.sets import choose, locate, read
+from vrt_lite.evaluation.sets import choose_pairs, locate_set, read_set
 from vrt_lite.protocol.messages import Odds, Reply
-from vrt_lite.report import write_report
 from vrt_lite.runs.store import Store
+from vrt_lite.settings import Settings
+from vrt_lite.show.evaluation_charts import draw_plots, list_charts
+from vrt_lite.show.evaluation_summary import show_figures
+from vrt_lite.show.pages import write_report
+from vrt_lite.show.progress import EvaluationView, LineScreen
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent.parent / "examples"
@@ -49,9 +50,9 @@ VIDEOGEN = ("1102", "2121", "1010", "1012", "2221")
 MJ = ("1102", "1000", "2200", "0011", "0120")
 
 
-def verdict(choices: str, odds: Odds | None = None) -> Reply:
-    """A final answer of choices in the order OA, TA, VQ, MQ."""
-    oa, ta, vq, mq = choices
+def verdict(selections: str, odds: Odds | None = None) -> Reply:
+    """A final answer of selections in the order OA, TA, VQ, MQ."""
+    oa, ta, vq, mq = selections
     text = f"<final answer>TA={ta}, VQ={vq}, MQ={mq}, OA={oa}</final answer>"
     return Reply(text, odds={text.rindex("OA=") + 3: odds} if odds else {})
 
@@ -67,7 +68,7 @@ def placed(name: str, tmp_path: Path, many_clips: list[Path]) -> Path:
     """A copy of a fixture set with a clip wherever its table names one."""
     folder = tmp_path / name
     shutil.copytree(HERE / "sets" / name, folder)
-    found = read(locate(folder))
+    found = read_set(locate_set(folder))
     named = [clip.split("/dir/")[-1] for pair in found.pairs for clip in (pair.a, pair.b)]
     for path, clip in zip(named, many_clips, strict=False):
         to = folder / ("videos" if name == "mj-bench-video" else ".") / path
@@ -84,18 +85,23 @@ class Asked:
         folder: Path,
         store: Store,
         replies: Sequence[str | Reply],
-        choice: Choice | None = None,
+        selection: PairSelection | None = None,
         split: str | None = None,
+        settings: Settings | None = None,
     ) -> None:
-        choice = choice or Choice()
+        selection = selection or PairSelection()
         self.backend = ScriptedBackend(replies)
         self.stream = io.StringIO()
-        found = read(locate(folder, split=split))
-        pairs = choose(found.pairs, limit=choice.limit, sample=choice.sample, seed=choice.seed)
-        with Judge(backend=self.backend) as judge, Progress(self.stream, total=len(pairs)) as progress:
-            judging = Judging(judge, "a scripted judge", "scripted")
-            self.run = begin(run_name(found, choice, "a"), found, choice, judging=judging, store=store)
-            self.figures = evaluate(found, pairs, choice, run=self.run, store=store, judging=judging, progress=progress)
+        found = read_set(locate_set(folder, split=split))
+        pairs = choose_pairs(found.pairs, limit=selection.limit, sample=selection.sample, seed=selection.seed)
+        with (
+            Judge(backend=self.backend, settings=settings) as judge,
+            EvaluationView(LineScreen(self.stream), total=len(pairs)) as progress,
+        ):
+            who = EvalJudge(judge, "a scripted judge", "scripted")
+            self.run = begin_run(name_run(found, selection, "a"), found, selection, judge=who, store=store)
+            figures = evaluate(found, pairs, selection, run=self.run, store=store, judge=who, watcher=progress)
+        self.figures = figures.to_json()
 
 
 @pytest.fixture
@@ -107,7 +113,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def shown_of(asked: Asked) -> str:
     """What a pipe gets of a run's figures."""
     out = io.StringIO()
-    evaluation.show(asked.run, out)
+    show_figures(figures_of(asked.run), stream=out)
     return out.getvalue()
 
 
@@ -120,7 +126,7 @@ def measured(figures: dict[str, Any], *measures: str) -> dict[str, list[tuple[in
 
 
 def test_genai_bench_by_hand(tmp_path: Path, many_clips: list[Path], store: Store) -> None:
-    replies = [verdict(choices, odds) for choices, odds in zip(GENAI, GENAI_ODDS, strict=True)]
+    replies = [verdict(selections, odds) for selections, odds in zip(GENAI, GENAI_ODDS, strict=True)]
     asked = Asked(placed("genai-bench", tmp_path, many_clips), store, replies)
     # Votes 1 2 0 0 1 2, verdicts 1 1 0 2 0 2: pairs 1, 3, 6 of six; of the four without a tie 1 and 6.
     # From the margins: calling |m| <= 0.05 a tie gets 1, 3, 5, 6 right; signs get 1, 5, 6 of the four.
@@ -185,13 +191,13 @@ def test_published_figures_stand_beside_their_own_split(tmp_path: Path, many_cli
         r"^commonest answer, all 5 pairs +60\.0 \(23\.1-88\.2\) tie +100\.0 \(34\.2-100\.0\) B$", shown, re.MULTILINE
     )
     assert "not comparable" not in shown
-    assert "published" in dict(pictures(asked.figures))
+    assert "published" in [chart.name for chart in list_charts(figures_of(asked.run))]
 
 
 def test_baselines_by_hand(tmp_path: Path, many_clips: list[Path], store: Store) -> None:
     """Of the judged pairs beside their figures, of the whole table by themselves; every part has its own."""
     folder = placed("genai-bench", tmp_path, many_clips)
-    asked = Asked(folder, store, [verdict(v) for v in GENAI], Choice(limit=4, order="both", budget=6))
+    asked = Asked(folder, store, [verdict(v) for v in GENAI], PairSelection(limit=4, order="both", budget=6))
 
     def counted(of: dict[str, Any]) -> dict[str, Any]:
         return {
@@ -230,8 +236,8 @@ def test_an_interval_is_the_same_everywhere(tmp_path: Path, many_clips: list[Pat
     assert f"alignment (TA): {warning}" in shown
     write_report(asked.run, tmp_path / "r.html")
     page = (tmp_path / "r.html").read_text("utf-8")
-    assert re.search(r"Alignment<[^|]*?>5<[^|]*?60\.0\u00a0 \(23\.1 to 88\.2\)", page)
-    assert f"Alignment: {warning}" in page
+    assert re.search(r"Alignment<[^|]*?>5<[^|]*?60\.0 \(23\.1-88\.2\)", page)
+    assert f"Alignment (TA): {warning}" in page
 
 
 def test_always_a_tie_is_the_score_to_beat_of_a_set_of_ties(tmp_path: Path, store: Store) -> None:
@@ -273,7 +279,7 @@ def test_figures_of_an_older_shape_are_made_anew(tmp_path: Path, many_clips: lis
     asked = Asked(placed("genai-bench", tmp_path, many_clips), store, [verdict(v) for v in GENAI])
     about = {key: value for key, value in asked.run.about.items() if key not in ("split", "labels")}
     asked.run.note({**about, "figures": {**asked.figures, "version": 1, "accuracy": {}}})
-    again = evaluation.figures_of(store.run(asked.run.name))
+    again = figures_of(store.run(asked.run.name)).to_json()
     assert again == {**asked.figures, "split": "", "baselines": {}, "published": again["published"]}
     assert "this table's name does not tell which it is of: they are not comparable" in shown_of(asked)
 
@@ -320,7 +326,7 @@ def test_a_run_goes_on_where_it_stopped(tmp_path: Path, many_clips: list[Path], 
     with pytest.raises(KeyboardInterrupt):
         Asked(folder, store, cut_short())  # type: ignore[arg-type]
     [info] = store.runs()
-    halfway = evaluation.figures_of(store.run(info.name))
+    halfway = figures_of(store.run(info.name)).to_json()
     assert halfway["pairs"] == {"chosen": 6, "judged": 2, "failed": 0, "left": 4}
     rest = Asked(folder, store, [verdict(v) for v in GENAI[2:]])
     assert len(rest.backend.conversations) == 4
@@ -331,17 +337,36 @@ def test_a_run_goes_on_where_it_stopped(tmp_path: Path, many_clips: list[Path], 
 
 def test_a_budget_is_kept_and_the_rest_is_left(tmp_path: Path, many_clips: list[Path], store: Store) -> None:
     folder = placed("genai-bench", tmp_path, many_clips)
-    first = Asked(folder, store, [verdict(v) for v in GENAI], Choice(budget=2))
+    first = Asked(folder, store, [verdict(v) for v in GENAI], PairSelection(budget=2))
     assert len(first.backend.conversations) == 2
     assert first.figures["pairs"]["left"] == 4
-    second = Asked(folder, store, [verdict(v) for v in GENAI[2:]], Choice(budget=3))
+    second = Asked(folder, store, [verdict(v) for v in GENAI[2:]], PairSelection(budget=3))
     assert len(second.backend.conversations) == 3
     assert second.figures["pairs"] == {"chosen": 6, "judged": 5, "failed": 0, "left": 1}
 
 
+def test_judgements_made_with_different_pixels_are_said_to_differ(
+    tmp_path: Path, many_clips: list[Path], store: Store
+) -> None:
+    folder = placed("genai-bench", tmp_path, many_clips)
+    first = Asked(folder, store, [verdict(v) for v in GENAI], PairSelection(budget=3))
+    assert first.figures["conditions"]["comparable"]
+    assert "comparable" not in shown_of(first).split("ACCURACY")[0]
+    small = Settings(max_pixels=784 * 16, tool_max_pixels=784 * 16)
+    mixed = Asked(folder, store, [verdict(v) for v in GENAI], PairSelection(budget=1), settings=small)
+    conditions = mixed.figures["conditions"]
+    [most, fewest] = conditions["made_with"]
+    assert not conditions["comparable"]
+    assert (fewest["max_pixels"], fewest["judgements"], most["judgements"]) == (784 * 16, 1, 2)
+    said = f"2 judgements at {most['max_pixels']} pixels a frame, 1 at {784 * 16}: not comparable"
+    assert f"warning: {said}" in shown_of(mixed).splitlines()
+    write_report(mixed.run, tmp_path / "r.html")
+    assert f"Warning: {said}." in (tmp_path / "r.html").read_text(encoding="utf-8")
+
+
 def test_a_limit_shares_what_was_judged(tmp_path: Path, many_clips: list[Path], store: Store) -> None:
     folder = placed("genai-bench", tmp_path, many_clips)
-    Asked(folder, store, [verdict(v) for v in GENAI[:2]], Choice(limit=2))
+    Asked(folder, store, [verdict(v) for v in GENAI[:2]], PairSelection(limit=2))
     rest = Asked(folder, store, [verdict(v) for v in GENAI[2:]])
     assert measured(rest.figures, "tau") == {"OA": [(3, 6)]}
     assert len(store.runs()) == 2
@@ -350,7 +375,7 @@ def test_a_limit_shares_what_was_judged(tmp_path: Path, many_clips: list[Path], 
 def test_swapped_verdicts_are_about_the_clips_as_given(tmp_path: Path, many_clips: list[Path], store: Store) -> None:
     """B is shown as video 1: the judge's 2 is A."""
     replies = [verdict(v) for v in ("2000", "1000", "0000", "0000", "2000", "1000")]
-    asked = Asked(placed("genai-bench", tmp_path, many_clips), store, replies, Choice(order="swapped"))
+    asked = Asked(placed("genai-bench", tmp_path, many_clips), store, replies, PairSelection(order="swapped"))
     assert measured(asked.figures, "tau", "diff") == {"OA": [(6, 6), (4, 4)]}
     # Shown first, and won: B twice, of four.
     assert parts(asked.figures["position"]["verdicts"]) == (2, 4)
@@ -362,7 +387,7 @@ def test_both_orders_and_their_effect(tmp_path: Path, many_clips: list[Path], st
     # about A and B 1 1 0 1 2 0: pairs 1 and 3, 2 of 6. They differ on pairs 4, 5, 6.
     swapped = ("2000", "2000", "0000", "2000", "1000", "0000")
     replies = [verdict(v) for pair in zip(GENAI, swapped, strict=True) for v in pair]
-    orders = Asked(folder, store, replies, Choice(order="both")).figures["orders"]
+    orders = Asked(folder, store, replies, PairSelection(order="both")).figures["orders"]
     assert [parts(orders[name]["tau"]) for name in ("given", "swapped")] == [(3, 6), (2, 6)]
     assert orders["effect"]["pairs"] == 6
     assert orders["effect"]["tau"] == pytest.approx(-1 / 6)
@@ -376,28 +401,28 @@ def test_both_orders_and_their_effect(tmp_path: Path, many_clips: list[Path], st
 
 def test_a_random_order_is_the_seeds(tmp_path: Path, many_clips: list[Path], store: Store) -> None:
     folder = placed("genai-bench", tmp_path, many_clips)
-    asked = Asked(folder, store, [verdict("0000")] * 6, Choice(order="random", seed=1))
+    asked = Asked(folder, store, [verdict("0000")] * 6, PairSelection(order="random", seed=1))
     orders = asked.figures["orders"]
     assert orders["given"]["pairs"] + orders["swapped"]["pairs"] == 6
     assert 0 < orders["given"]["pairs"] < 6
-    assert Asked(folder, store, [], Choice(order="random", seed=1)).figures == asked.figures
+    assert Asked(folder, store, [], PairSelection(order="random", seed=1)).figures == asked.figures
 
 
 def test_a_name_is_of_one_set_and_judge(tmp_path: Path, many_clips: list[Path], store: Store) -> None:
-    found = read(locate(placed("genai-bench", tmp_path, many_clips)))
+    found = read_set(locate_set(placed("genai-bench", tmp_path, many_clips)))
     with Judge(backend=ScriptedBackend([])) as judge:
-        judges = [Judging(judge, key, "x") for key in ("one", "other")]
-    begin("mine", found, Choice(), judging=judges[0], store=store)
-    begin("mine", found, Choice(budget=3), judging=judges[0], store=store)
+        judges = [EvalJudge(judge, key, "x") for key in ("one", "other")]
+    begin_run("mine", found, PairSelection(), judge=judges[0], store=store)
+    begin_run("mine", found, PairSelection(budget=3), judge=judges[0], store=store)
     with pytest.raises(UsageError, match="another judge"):
-        begin("mine", found, Choice(), judging=judges[1], store=store)
+        begin_run("mine", found, PairSelection(), judge=judges[1], store=store)
     with pytest.raises(UsageError, match="another limit"):
-        begin("mine", found, Choice(limit=1), judging=judges[0], store=store)
+        begin_run("mine", found, PairSelection(limit=1), judge=judges[0], store=store)
 
 
 def test_figures_are_shown_drawn_and_plain_json(tmp_path: Path, many_clips: list[Path], store: Store) -> None:
     folder = placed("genai-bench", tmp_path, many_clips)
-    replies = [verdict(choices, odds) for choices, odds in zip(GENAI, GENAI_ODDS, strict=True)]
+    replies = [verdict(selections, odds) for selections, odds in zip(GENAI, GENAI_ODDS, strict=True)]
     asked = Asked(folder, store, replies)
     assert json.loads(json.dumps(asked.figures)) == asked.figures == store.run(asked.run.name).about["figures"]
     shown = shown_of(asked)
@@ -412,12 +437,12 @@ def test_figures_are_shown_drawn_and_plain_json(tmp_path: Path, many_clips: list
     assert "VR-Thinker" not in shown
     assert "published evaluations" not in shown
     assert "\x1b" not in shown
-    drawn = draw_plots(asked.figures, tmp_path / "plots" / "deep")
+    drawn = draw_plots(figures_of(asked.run), tmp_path / "plots" / "deep")
     assert [path.name for path in drawn] == [
         "accuracy.png",
         "lengths.png",
-        "confusion.png",
         "rounds.png",
+        "confusion.png",
     ]
     for path in drawn:
         with Image.open(path) as picture:
@@ -425,7 +450,7 @@ def test_figures_are_shown_drawn_and_plain_json(tmp_path: Path, many_clips: list
             assert len(picture.getcolors(2**20) or ()) > 10
     assert "6 of 6, tau 50.0, diff 50.0" in asked.stream.getvalue()
     with pytest.raises(UsageError, match="cannot be written"):
-        draw_plots(asked.figures, drawn[0])
+        draw_plots(figures_of(asked.run), drawn[0])
 
 
 class Terminal(io.StringIO):
@@ -438,11 +463,11 @@ class Terminal(io.StringIO):
 def test_a_narrow_terminal_gets_a_line_a_figure(
     tmp_path: Path, many_clips: list[Path], store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    replies = [verdict(choices, odds) for choices, odds in zip(GENAI, GENAI_ODDS, strict=True)]
+    replies = [verdict(selections, odds) for selections, odds in zip(GENAI, GENAI_ODDS, strict=True)]
     asked = Asked(placed("genai-bench", tmp_path, many_clips), store, replies)
     monkeypatch.setenv("COLUMNS", "40")
     out = Terminal()
-    evaluation.show(asked.run, out)
+    show_figures(figures_of(asked.run), stream=out)
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= 40
     assert "  tau 50.0 (18.8-81.2)" in lines
@@ -453,7 +478,7 @@ def test_a_hostile_table_stays_text(tmp_path: Path, many_clips: list[Path], stor
     shutil.copyfile(many_clips[0], tmp_path / "x.mp4")
     asked = Asked(tmp_path / "pairs.csv", store, [])
     out = io.StringIO()
-    evaluation.show(asked.run, out)
+    show_figures(figures_of(asked.run), stream=out)
     assert "\\x1b[31mred\\u202e" in out.getvalue()
     assert not {"\x1b", "\u202e"} & set(out.getvalue())
 

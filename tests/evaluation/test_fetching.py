@@ -15,9 +15,9 @@ from hub_server import Hub, serving
 
 from vrt_lite.cli import run
 from vrt_lite.errors import ModelError, UsageError
-from vrt_lite.evaluation.fetching import bring, set_folder
-from vrt_lite.evaluation.layouts import Layout, splits_of
-from vrt_lite.evaluation.sets import locate, read
+from vrt_lite.evaluation.fetching import fetch_set, set_folder
+from vrt_lite.evaluation.layouts import Layout, layouts_of
+from vrt_lite.evaluation.sets import locate_set, read_set
 
 CLIP = os.urandom(3 * 2**20)
 
@@ -51,13 +51,13 @@ def videogen(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     files = {
         "videogen-rewardbench.csv": make_sets.videogen().encode(),
         "videos.zip": archive("videos/one/v1a.mp4", "videos/other/v1b.mp4"),
-        "other.bin": b"not wanted",
+        "other.bin": b"not chosen",
     }
     yield from served(monkeypatch, "KlingTeam/VideoGen-RewardBench", files)
 
 
 def layout(name: str, split: str | None = None) -> Layout:
-    return splits_of(name, split)[0]
+    return layouts_of(name, split)[0]
 
 
 def lines() -> tuple[list[str], Layout]:
@@ -65,26 +65,26 @@ def lines() -> tuple[list[str], Layout]:
 
 
 def test_a_set_is_fetched_unpacked_and_not_fetched_again(videogen: Hub) -> None:
-    said, wanted = lines()
-    folder = bring(wanted, say=said.append)
-    assert folder == set_folder(wanted.name)
+    messages, chosen = lines()
+    folder = fetch_set(chosen, report=messages.append)
+    assert folder == set_folder(chosen.name)
     assert (folder / "videos" / "one" / "v1a.mp4").read_bytes() == CLIP
     assert sorted(path.name for path in folder.iterdir()) == [
         "videogen-rewardbench.csv",
         "videos",
         "videos.zip.unpacked.json",
     ]
-    assert len(read(locate(folder)).pairs) == 5
-    assert any("KlingTeam/VideoGen-RewardBench at 5037fcf163dd, licence mit" in line for line in said)
+    assert len(read_set(locate_set(folder)).pairs) == 5
+    assert any("KlingTeam/VideoGen-RewardBench at 5037fcf163dd, licence mit" in line for line in messages)
     asked = len(videogen.ranges)
-    bring(wanted, say=said.append)
+    fetch_set(chosen, report=messages.append)
     assert len(videogen.ranges) == asked
 
 
 def test_a_cut_connection_is_resumed(videogen: Hub) -> None:
-    said, wanted = lines()
+    messages, chosen = lines()
     videogen.cuts["videos.zip"] = [4 * 2**20]
-    folder = bring(wanted, say=said.append)
+    folder = fetch_set(chosen, report=messages.append)
     starts = [start for name, start in videogen.ranges if name == "videos.zip"]
     assert starts[0] == 0
     assert starts[1] > 2**20
@@ -92,43 +92,43 @@ def test_a_cut_connection_is_resumed(videogen: Hub) -> None:
 
 
 def test_what_arrives_damaged_twice_is_refused(videogen: Hub) -> None:
-    said, wanted = lines()
+    messages, chosen = lines()
     videogen.flips["videos.zip"] = 2
     with pytest.raises(ModelError, match="arrived damaged twice"):
-        bring(wanted, say=said.append)
-    assert not list(set_folder(wanted.name).rglob("*.mp4"))
-    assert (bring(wanted, say=said.append) / "videos" / "one" / "v1a.mp4").is_file()
+        fetch_set(chosen, report=messages.append)
+    assert not list(set_folder(chosen.name).rglob("*.mp4"))
+    assert (fetch_set(chosen, report=messages.append) / "videos" / "one" / "v1a.mp4").is_file()
 
 
 @pytest.mark.parametrize(
     "member", ["../outside.mp4", "videos/../../outside.mp4", "/outside.mp4", "videos\\..\\..\\x.mp4"]
 )
 def test_an_archive_that_leaves_the_folder_is_refused(videogen: Hub, tmp_path: Path, member: str) -> None:
-    said, wanted = lines()
+    messages, chosen = lines()
     videogen.files["videos.zip"] = archive("videos/one/v1a.mp4", member)
     with pytest.raises(ModelError, match="no path inside a folder"):
-        bring(wanted, say=said.append)
+        fetch_set(chosen, report=messages.append)
     assert not list(tmp_path.rglob("outside.mp4"))
-    assert not list(set_folder(wanted.name).parent.parent.rglob("outside.mp4"))
+    assert not list(set_folder(chosen.name).parent.parent.rglob("outside.mp4"))
 
 
 def test_an_archive_that_is_none_is_refused(videogen: Hub) -> None:
-    said, wanted = lines()
+    messages, chosen = lines()
     videogen.files["videos.zip"] = b"PK no"
     with pytest.raises(ModelError, match="cannot be unpacked"):
-        bring(wanted, say=said.append)
+        fetch_set(chosen, report=messages.append)
 
 
 def test_without_the_hub_what_is_here_is_used(videogen: Hub) -> None:
-    said, wanted = lines()
+    messages, chosen = lines()
     videogen.status = 503
     with pytest.raises(ModelError, match="503"):
-        bring(wanted, say=said.append)
+        fetch_set(chosen, report=messages.append)
     videogen.status = 200
-    bring(wanted, say=said.append)
+    fetch_set(chosen, report=messages.append)
     videogen.status = 503
-    bring(wanted, say=said.append)
-    assert "is here already" in said[-1]
+    fetch_set(chosen, report=messages.append)
+    assert "is here already" in messages[-1]
 
 
 def test_the_command_fetches_only_when_asked_to(
@@ -150,7 +150,7 @@ def test_the_command_fetches_only_when_asked_to(
 def test_mj_bench_video_brings_every_clip(monkeypatch: pytest.MonkeyPatch) -> None:
     files = {"test.json": make_sets.mj().encode(), "train.json": b"[]", "videos/test/0_0.mp4": b"clip"}
     for _ in served(monkeypatch, "MJ-Bench/MJ-BENCH-VIDEO", files):
-        folder = bring(layout("mj-bench-video"), say=lambda _: None)
+        folder = fetch_set(layout("mj-bench-video"), report=lambda _: None)
         assert sorted(str(p.relative_to(folder).as_posix()) for p in folder.rglob("*.*")) == [
             "test.json",
             "videos/test/0_0.mp4",
@@ -169,24 +169,24 @@ def test_genai_bench_brings_a_split_and_the_clips_that_its_table_names(
         made = io.BytesIO()
         parquet.write_table(Table.from_pylist([json.loads(line) for line in make_sets.genai(votes).splitlines()]), made)
         tables[f"video_generation/{name}-00000-of-00001.parquet"] = made.getvalue()
-    wanted = layout("genai-bench", split)
+    chosen = layout("genai-bench", split)
     folder = set_folder("genai-bench")
     for _ in served(monkeypatch, "TIGER-Lab/GenAI-Bench", tables):
         with pytest.raises(ModelError, match="genai-arena-video-mp4"):
-            bring(wanted, say=lambda _: None)
-    assert [path.name for path in folder.rglob("*.parquet")] == [f"{wanted.split}-00000-of-00001.parquet"]
-    assert len(read(locate(folder)).pairs) == pairs
-    said: list[str] = []
+            fetch_set(chosen, report=lambda _: None)
+    assert [path.name for path in folder.rglob("*.parquet")] == [f"{chosen.split}-00000-of-00001.parquet"]
+    assert len(read_set(locate_set(folder)).pairs) == pairs
+    messages: list[str] = []
     clips = {f"dir/g{n}{side}.mp4": f"{n}{side}".encode() for n in range(1, 7) for side in "ab" if n != 4}
     for hub in served(monkeypatch, "tianleliphoebe/genai-arena-video-mp4", clips):
-        from vrt_lite.evaluation.fetching import bring_addressed
+        from vrt_lite.evaluation.fetching import fetch_named_clips
 
-        bring_addressed(wanted, folder, say=said.append)
+        fetch_named_clips(chosen, folder, report=messages.append)
         assert len(hub.ranges) == 2 * pairs - 2
     assert (folder / "videos" / "dir" / "g5b.mp4").read_bytes() == b"5b"
-    assert "2 clip(s) are not in" in said[-1]
+    assert "2 clip(s) are not in" in messages[-1]
 
 
 def test_a_split_that_is_not_on_the_hub_is_refused() -> None:
     with pytest.raises(UsageError, match="split unifiedreward is not on the hub"):
-        bring(layout("genai-bench", "unifiedreward"), say=lambda _: None)
+        fetch_set(layout("genai-bench", "unifiedreward"), report=lambda _: None)

@@ -12,9 +12,9 @@ from evaluation import make_sets
 
 from vrt_lite.errors import UsageError
 from vrt_lite.evaluation.clips import Clips
-from vrt_lite.evaluation.layouts import LAYOUTS, PAIRS, named, splits_of
-from vrt_lite.evaluation.published import published
-from vrt_lite.evaluation.sets import LabelledSet, choose, locate, read
+from vrt_lite.evaluation.figures import find_published
+from vrt_lite.evaluation.layouts import LAYOUTS, PAIRS, find_set_name, layouts_of
+from vrt_lite.evaluation.sets import LabelledSet, choose_pairs, locate_set, read_set
 
 SETS = Path(__file__).parent / "sets"
 
@@ -44,26 +44,26 @@ def test_the_fixtures_are_what_their_script_makes() -> None:
     ],
 )
 def test_a_set_and_its_split_are_recognised(folder: str, name: str, split: str) -> None:
-    [layout] = splits_of(name, split)
-    place = locate(SETS / folder)
+    [layout] = layouts_of(name, split)
+    place = locate_set(SETS / folder)
     assert place.layout is layout
-    assert locate(SETS / folder, name=name) == place
-    assert locate(SETS / folder, name=name, split=split) == place
-    assert locate(place.table).layout is layout
-    assert locate(place.table, name=name, split=split).layout is layout
+    assert locate_set(SETS / folder, name=name) == place
+    assert locate_set(SETS / folder, name=name, split=split) == place
+    assert locate_set(place.table).layout is layout
+    assert locate_set(place.table, name=name, split=split).layout is layout
 
 
 def test_a_split_is_taken_when_asked_for() -> None:
-    place = locate(SETS / "genai-bench", name="genai-bench", split="test")
+    place = locate_set(SETS / "genai-bench", name="genai-bench", split="test")
     assert (place.table.name, place.layout.split) == ("test-00000-of-00001.jsonl", "test")
-    assert locate(SETS / "genai-bench", split="test") == place
-    assert labels(read(place)) == [{"OA": label} for label in (0, 2, 0, 0, 2)]
+    assert locate_set(SETS / "genai-bench", split="test") == place
+    assert labels(read_set(place)) == [{"OA": label} for label in (0, 2, 0, 0, 2)]
     with pytest.raises(UsageError, match=r"genai-bench has no split 'dev'; known are test_v1, test, unifiedreward"):
-        locate(SETS / "genai-bench", name="genai-bench", split="dev")
+        locate_set(SETS / "genai-bench", name="genai-bench", split="dev")
     with pytest.raises(UsageError, match="split test, not 'test_v1'"):
-        locate(place.table, split="test_v1")
+        locate_set(place.table, split="test_v1")
     with pytest.raises(UsageError, match="not laid out as GenAI-Bench"):
-        locate(SETS / "mj-bench-video" / "test.json", name="genai-bench", split="test")
+        locate_set(SETS / "mj-bench-video" / "test.json", name="genai-bench", split="test")
 
 
 @pytest.mark.parametrize(
@@ -82,34 +82,36 @@ def test_a_tables_name_tells_its_split_or_nothing_does(tmp_path: Path, table: st
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(make_sets.genai())
     whole = path.parent if path.name == "some.jsonl" else tmp_path
-    for place in (locate(path), locate(whole), locate(whole, name="genai-bench")):
+    for place in (locate_set(path), locate_set(whole), locate_set(whole, name="genai-bench")):
         assert (place.table, place.layout.name, place.layout.split) == (path, "genai-bench", split)
     if not split:
-        assert locate(path, split="test").layout.split == locate(whole, split="test").layout.split == "test"
+        assert locate_set(path, split="test").layout.split == locate_set(whole, split="test").layout.split == "test"
 
 
 def test_unified_rewards_table_is_read_as_genai_benchs() -> None:
-    found = read(locate(SETS / "genai-bench-unifiedreward"))
-    assert labels(found) == labels(read(locate(SETS / "genai-bench")))
+    found = read_set(locate_set(SETS / "genai-bench-unifiedreward"))
+    assert labels(found) == labels(read_set(locate_set(SETS / "genai-bench")))
     assert (found.pairs[1].a, found.pairs[1].b) == (f"{1:032x}.mp4", f"{257:032x}.mp4")
     assert found.pairs[1].prompt == "A made-up prompt, number 1."
 
 
 def test_names_of_the_hub_are_known() -> None:
-    assert named("KlingTeam/VideoGen-RewardBench") == "videogen-rewardbench"
-    assert named("kwaivgi/videogen-rewardbench") == named("VideoGen-RewardBench") == "videogen-rewardbench"
-    assert named("somewhere/else") is None
-    assert named("") is None
+    assert find_set_name("KlingTeam/VideoGen-RewardBench") == "videogen-rewardbench"
+    assert (
+        find_set_name("kwaivgi/videogen-rewardbench") == find_set_name("VideoGen-RewardBench") == "videogen-rewardbench"
+    )
+    assert find_set_name("somewhere/else") is None
+    assert find_set_name("") is None
 
 
 def test_genai_labels() -> None:
-    found = read(locate(SETS / "genai-bench"))
+    found = read_set(locate_set(SETS / "genai-bench"))
     assert labels(found) == [{"OA": label} for label in (1, 2, 0, 0, 1, 2)]
     assert found.pairs[0].a.endswith("/dir/g1a.mp4")
 
 
 def test_videogen_labels_and_empty_cells() -> None:
-    found = read(locate(SETS / "videogen-rewardbench"))
+    found = read_set(locate_set(SETS / "videogen-rewardbench"))
     assert labels(found) == [
         {"OA": 1, "TA": 1, "VQ": 0, "MQ": 1},
         {"OA": 2, "TA": 2, "VQ": 2},
@@ -122,7 +124,7 @@ def test_videogen_labels_and_empty_cells() -> None:
 
 
 def test_mj_labels_discard_and_hard_to_judge() -> None:
-    found = read(locate(SETS / "mj-bench-video"))
+    found = read_set(locate_set(SETS / "mj-bench-video"))
     assert labels(found) == [
         {"OA": 1, "TA": 1, "VQ": 0, "MQ": 2},
         {"OA": 0, "TA": 0, "VQ": 0, "MQ": 0},
@@ -141,14 +143,14 @@ def test_plain_tables(tmp_path: Path) -> None:
         "z,1.mp4,2.mp4,,nan,NaN,",
     ]
     text = "\r\n".join(lines)
-    found = read(locate(table(tmp_path, text)))
+    found = read_set(locate_set(table(tmp_path, text)))
     assert [(p.name, p.a, p.prompt, dict(p.labels), p.group) for p in found.pairs] == [
         ("x", "1.mp4", "p", {"OA": 1, "TA": 1}, "g"),
         ("y", "1.mp4", "", {"OA": 0}, ""),
     ]
     assert found.left_out_counts == {"unlabelled": 1}
     objects = [{"a": "1.mp4", "b": "2.mp4", "overall": label} for label in (1, 2.0, 0, None, float("nan"))]
-    found = read(locate(table(tmp_path, "".join(json.dumps(line) + "\n" for line in objects), "pairs.jsonl")))
+    found = read_set(locate_set(table(tmp_path, "".join(json.dumps(line) + "\n" for line in objects), "pairs.jsonl")))
     assert labels(found) == [{"OA": 1}, {"OA": 2}, {"OA": 0}]
 
 
@@ -164,16 +166,16 @@ def test_broken_rows_are_named_and_hide_no_other(tmp_path: Path) -> None:
         json.dumps({"a": "1.mp4", "b": "2.mp4", "overall": "A", "prompt": "x" * 8001}),
         '{"a": "1.mp4", "b": "2.mp4", "overall": "B"}',
     ]
-    found = read(locate(table(tmp_path, "\n".join(rows), "pairs.jsonl")))
+    found = read_set(locate_set(table(tmp_path, "\n".join(rows), "pairs.jsonl")))
     assert [pair.row for pair in found.pairs] == [1, 9]
     assert [out.row for out in found.left_out] == [2, 3, 4, 5, 6, 7, 8]
     assert {out.kind for out in found.left_out} == {"broken"}
-    assert "'left'" in found.left_out[4].why
+    assert "'left'" in found.left_out[4].reason
 
 
 def test_a_csv_row_of_another_length_is_broken(tmp_path: Path) -> None:
-    found = read(locate(table(tmp_path, "a,b,overall\n1.mp4,2.mp4,A\n1.mp4,2.mp4\n\n1.mp4,2.mp4,B,x\n")))
-    assert [out.why for out in found.left_out] == ["row 2 has 2 cells, not 3", "row 3 has 4 cells, not 3"]
+    found = read_set(locate_set(table(tmp_path, "a,b,overall\n1.mp4,2.mp4,A\n1.mp4,2.mp4\n\n1.mp4,2.mp4,B,x\n")))
+    assert [out.reason for out in found.left_out] == ["row 2 has 2 cells, not 3", "row 3 has 4 cells, not 3"]
 
 
 @pytest.mark.parametrize(
@@ -190,27 +192,27 @@ def test_a_csv_row_of_another_length_is_broken(tmp_path: Path) -> None:
 )
 def test_a_file_that_is_no_set_is_refused(tmp_path: Path, name: str, text: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        read(locate(table(tmp_path, text, name)))
+        read_set(locate_set(table(tmp_path, text, name)))
 
 
 def test_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     (tmp_path / "pairs.csv").write_bytes(b"a,b,prompt,overall\n1,2,\xff\xfe,A\n")
     with pytest.raises(UsageError, match="UTF-8"):
-        locate(tmp_path / "pairs.csv")
+        locate_set(tmp_path / "pairs.csv")
 
 
 def test_two_tables_in_a_folder_must_be_told_apart(tmp_path: Path) -> None:
     for name in ("one.csv", "two.csv"):
         table(tmp_path, "a,b,overall\n1,2,A\n", name)
     with pytest.raises(UsageError, match=r"one\.csv, two\.csv"):
-        locate(tmp_path)
-    assert locate(tmp_path / "two.csv").table.name == "two.csv"
+        locate_set(tmp_path)
+    assert locate_set(tmp_path / "two.csv").table.name == "two.csv"
 
 
 def test_a_set_by_name_must_have_its_columns(tmp_path: Path) -> None:
     (tmp_path / "videogen-rewardbench.csv").write_text("path_A,path_B\nx,y\n")
     with pytest.raises(UsageError, match=r"not laid out as VideoGen-RewardBench: videogen-rewardbench\.csv"):
-        locate(tmp_path, name="videogen-rewardbench")
+        locate_set(tmp_path, name="videogen-rewardbench")
 
 
 def test_parquet_is_read_as_jsonl_is(tmp_path: Path) -> None:
@@ -223,29 +225,29 @@ def test_parquet_is_read_as_jsonl_is(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True)
         parquet.write_table(Table.from_pylist(made), path)
         (path.parent / "test-00000-of-00001.parquet").write_bytes(b"not this one")
-        found = read(locate(tmp_path / name))
-        assert found.pairs == read(locate(SETS / "genai-bench")).pairs
+        found = read_set(locate_set(tmp_path / name))
+        assert found.pairs == read_set(locate_set(SETS / "genai-bench")).pairs
     path.write_bytes(b"PAR1 no")
     with pytest.raises(UsageError, match="no parquet"):
-        locate(tmp_path / "wrapped")
+        locate_set(tmp_path / "wrapped")
 
 
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     (tmp_path / "x.parquet").write_bytes(b"PAR1")
     with pytest.raises(UsageError, match=r"pip install 'vrt-lite\[eval\]'"):
-        locate(tmp_path / "x.parquet")
+        locate_set(tmp_path / "x.parquet")
 
 
 def test_a_sample_is_the_same_each_time_and_holds_the_smaller_one(tmp_path: Path) -> None:
     text = "a,b,overall\n" + "1,2,A\n" * 50
-    pairs = read(locate(table(tmp_path, text))).pairs
-    small, large = (choose(pairs, sample=n, seed=5) for n in (7, 20))
+    pairs = read_set(locate_set(table(tmp_path, text))).pairs
+    small, large = (choose_pairs(pairs, sample=n, seed=5) for n in (7, 20))
     assert len(small) == 7
     assert {p.row for p in small} < {p.row for p in large}
     assert [p.row for p in small] == sorted(p.row for p in small)
-    assert choose(pairs, sample=7, seed=5) == small != choose(pairs, sample=7, seed=6)
-    assert [p.row for p in choose(pairs, limit=3)] == [1, 2, 3]
+    assert choose_pairs(pairs, sample=7, seed=5) == small != choose_pairs(pairs, sample=7, seed=6)
+    assert [p.row for p in choose_pairs(pairs, limit=3)] == [1, 2, 3]
 
 
 @pytest.fixture
@@ -329,12 +331,12 @@ def test_published_figures_are_the_papers_and_of_one_split() -> None:
         ("videogen-rewardbench", "eval", "VideoReward 2B", [0.608, 0.738]),
         ("mj-bench-video", "test", "VisionReward 13B", [0.541, 0.652]),
     ):
-        found = published(name, split)
+        found = find_published(name, split)
         assert found is not None
-        assert found["models"][model] == figures
-        assert len(found["models"]) == 6
-        assert found["other_splits"] == []
-        other = published(name, "other")
+        assert found.models[model] == tuple(figures)
+        assert len(found.models) == 6
+        assert found.other_splits == ()
+        other = find_published(name, "other")
         assert other is not None
-        assert (other["models"], other["other_splits"]) == ({}, [split])
-    assert published("pairs", "") is None
+        assert (other.models, other.other_splits) == ({}, (split,))
+    assert find_published("pairs", "") is None

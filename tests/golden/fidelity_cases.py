@@ -23,11 +23,20 @@ sys.path.insert(0, str(HERE.parent / "convert"))
 
 import synthetic_checkpoint as synthetic  # noqa: E402
 
-from vrt_lite.profile import Clock, Profile  # noqa: E402
-from vrt_lite.protocol.frames import FrameRef  # noqa: E402
-from vrt_lite.protocol.memory import visible  # noqa: E402
-from vrt_lite.protocol.messages import Conversation, Image, Message, Text, Video  # noqa: E402
-from vrt_lite.resize import PIXELS_PER_TOKEN  # noqa: E402
+from vrt_lite.profile import (  # noqa: E402
+    PIXELS_PER_TOKEN,
+    Clock,
+    Profile,
+)
+from vrt_lite.protocol.messages import (  # noqa: E402
+    Conversation,
+    FrameRef,
+    Image,
+    Message,
+    Text,
+    Video,
+    apply_window,
+)
 
 WIDTH, FEED_FORWARD, HEADS, KV_HEADS, LAYERS = 128, 192, 4, 2, 4
 VISION_WIDTH, VISION_FEED_FORWARD, VISION_HEADS, DEPTH = 96, 160, 3, 6
@@ -217,7 +226,7 @@ def cases(seeds: Mapping[str, int]) -> list[Case]:
         ("under a second a patch: t repeats", _two((6, 4), (0.6, 0.9)), (wide, square)),
         ("tool frames as images", tools[:4], (wide, tall)),
         ("all tool frames seen", tools, (wide, square)),
-        ("the window forgot the first tool frames", visible(tools, window=1, stand_in="(gone)"), (wide, square)),
+        ("the window forgot the first tool frames", apply_window(tools, window=1, stand_in="(gone)"), (wide, square)),
         ("larger and smaller than the range", _two((2, 4), (1.0, 4.0)), ((900, 506), (40, 28))),
         ("text alone", (_user(Text("hello, the lower owl. " * 12)),), (wide, wide)),
     ]

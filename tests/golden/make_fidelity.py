@@ -34,9 +34,9 @@ from fidelity_cases import (  # noqa: E402
     projected,
 )
 
-from convert.reference import Reference, Written, load_extra  # noqa: E402
-from vrt_lite.backends.llamacpp.sampling import loops  # noqa: E402
-from vrt_lite.protocol.frames import FrameRef  # noqa: E402
+from convert.reference import GreedyTurn, Reference, load_extra  # noqa: E402
+from vrt_lite.backends.llamacpp.decoding import loops  # noqa: E402
+from vrt_lite.protocol.messages import FrameRef  # noqa: E402
 
 LEAST_MARGIN = 5e-4
 MOST_SEEDS = 60
@@ -63,7 +63,7 @@ def main(out: Path) -> None:
     np.savez_compressed(out / "fidelity.npz", **arrays)
 
 
-def clear_lead(reference: Reference, number: int) -> tuple[int, Case, Written]:
+def clear_lead(reference: Reference, number: int) -> tuple[int, Case, GreedyTurn]:
     """The first seed whose greedy turn is beyond doubt."""
     for seed in range(MOST_SEEDS):
         name = cases({})[number].name
@@ -80,11 +80,11 @@ def clear_lead(reference: Reference, number: int) -> tuple[int, Case, Written]:
 def record(reference: Reference, case: Case, seen: set[tuple[int, int]]) -> dict[str, NDArray[np.generic]]:
     """What the test compares, in the narrowest types that hold it; pixels once of each size, noted in `seen`."""
     frames = Displayed(case.sizes)
-    reading = reference.read(case.conversation, frames)
+    reading = reference.evaluate_stages(case.conversation, frames)
     shown = {frame.clip for message in case.conversation for frame in message.frames}
     new = [clip for clip in sorted(shown) if case.sizes[clip] not in seen]
     seen |= {case.sizes[clip] for clip in new}
-    first = {clip: reference.resized(frames.pixels([FrameRef(clip, 0)])[0]) for clip in new}
+    first = {clip: reference.frames.resized(frames.pixels([FrameRef(clip, 0)])[0]) for clip in new}
     pixels = {f"pixels {clip}": compared_rows(resized) for clip, resized in first.items()}
     return pixels | {
         "tokens": reading.tokens.astype(np.int16),

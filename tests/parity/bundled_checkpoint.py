@@ -19,9 +19,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "convert"))
 
 import synthetic_checkpoint as synthetic
 
-from convert import text, vision
+from convert import text_tensors, vision_tensors
 from convert.checkpoint import Section
-from convert.write import Placement
+from convert.gguf_writer import Placement
 
 CONTROL, USER_DEFINED = 3, 4
 
@@ -32,8 +32,8 @@ def make(folder: Path, pair: tuple[Path, Path]) -> None:
     words, tower = (gguf.GGUFReader(path) for path in pair)
     texts, shown = _text_config(words), _vision_config(tower)
     tied = "output.weight" not in {tensor.name for tensor in words.tensors}
-    weights = _weights(words, text.placements(Section("text GGUF", texts), tied=tied))
-    weights |= _weights(tower, vision.placements(Section("projector GGUF", shown)))
+    weights = _weights(words, text_tensors.placements(Section("text GGUF", texts), tied=tied))
+    weights |= _weights(tower, vision_tensors.placements(Section("projector GGUF", shown)))
     outer: dict[str, Any] = {"architectures": ["Qwen2_5_VLForConditionalGeneration"], "model_type": "qwen2_5_vl"}
     outer["tie_word_embeddings"] = texts["tie_word_embeddings"] = tied
     synthetic.write_safetensors(folder / "model.safetensors", weights, "F32")

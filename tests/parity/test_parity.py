@@ -27,12 +27,12 @@ import fidelity_cases as golden  # noqa: E402
 import make_fidelity  # noqa: E402
 import make_reference_gguf  # noqa: E402
 
-from convert.export import export_pair  # noqa: E402
-from convert.pairs import EXAMPLE  # noqa: E402
+from convert.clip_pairs import EXAMPLE  # noqa: E402
+from convert.export_pair import export_pair  # noqa: E402
 from convert.reference import Reference  # noqa: E402
 from vrt_lite.errors import UsageError  # noqa: E402
 from vrt_lite.interfaces import Sampling, ignore  # noqa: E402
-from vrt_lite.models.files import find  # noqa: E402
+from vrt_lite.models import find  # noqa: E402
 from vrt_lite.profile import Clock, Profile  # noqa: E402
 
 # torch and transformers warn of their own future.

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vrt_lite.protocol.frames import FrameRef, evenly_spaced, from_number, sample_workspace, shown_first
+from vrt_lite.protocol.messages import FrameRef, evenly_spaced, from_number, sample_workspace, shown_first
 
 
 def test_first_frames_of_the_published_workspace() -> None:

@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from vrt_lite.protocol.frames import FrameRef
-from vrt_lite.protocol.memory import visible
-from vrt_lite.protocol.messages import Conversation, Generated, Image, Message, Text, Video
+from vrt_lite.protocol.messages import Conversation, FrameRef, Generated, Image, Message, Text, Video, apply_window
 
 FIRST = (FrameRef(0, 0), FrameRef(0, 47))
 
@@ -21,7 +19,7 @@ def transcript(outcomes: int) -> Conversation:
 @pytest.mark.parametrize("window", [0, 1, 2, 5])
 @pytest.mark.parametrize("outcomes", [0, 1, 2, 4])
 def test_the_most_recent_outcomes_and_the_first_frames_stay(window: int, outcomes: int) -> None:
-    seen = visible(transcript(outcomes), window=window, stand_in="(gone)")
+    seen = apply_window(transcript(outcomes), window=window, stand_in="(gone)")
     assert seen[1].frames == FIRST
     shown = [bool(m.frames) for m in seen if m.tool_outcome]
     kept = min(window, outcomes)
@@ -29,18 +27,18 @@ def test_the_most_recent_outcomes_and_the_first_frames_stay(window: int, outcome
 
 
 def test_all_text_stays_and_one_stand_in_takes_the_frames_place() -> None:
-    seen = visible(transcript(2), window=1, stand_in="(gone)")
+    seen = apply_window(transcript(2), window=1, stand_in="(gone)")
     assert [m.parts for m in seen if m.role == "assistant"] == [(Generated("snapshot 0"),), (Generated("snapshot 1"),)]
     assert seen[3].parts == (Text("frames:"), Text("(gone)"))
-    assert visible(transcript(2), window=1, stand_in="")[3].parts == (Text("frames:"),)
+    assert apply_window(transcript(2), window=1, stand_in="")[3].parts == (Text("frames:"),)
 
 
 def test_the_budget_does_not_grow_with_rounds() -> None:
-    counts = {sum(len(m.frames) for m in visible(transcript(n), window=1, stand_in="")) for n in range(1, 8)}
+    counts = {sum(len(m.frames) for m in apply_window(transcript(n), window=1, stand_in="")) for n in range(1, 8)}
     assert counts == {len(FIRST) + 2}
 
 
 def test_it_is_a_function_of_the_transcript() -> None:
     conversation = transcript(3)
-    assert visible(conversation, window=1, stand_in="x") == visible(transcript(3), window=1, stand_in="x")
+    assert apply_window(conversation, window=1, stand_in="x") == apply_window(transcript(3), window=1, stand_in="x")
     assert conversation == transcript(3)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vrt_lite.profile import default_profile, preset_names
-from vrt_lite.protocol.prompt import Dimension, plain, render_user, show_key
+from vrt_lite.profile import default_profile, presets
+from vrt_lite.protocol.messages import Dimension, plain, render_user, show_key
 from vrt_lite.settings import Settings
 
 PROFILE = default_profile()
@@ -35,10 +35,10 @@ def test_prompts_are_the_checkpoints_byte_for_byte() -> None:
 
 
 def test_there_is_a_golden_prompt_for_each_preset() -> None:
-    assert {path.stem for path in GOLDEN.iterdir()} == set(preset_names())
+    assert {path.stem for path in GOLDEN.iterdir()} == set(presets())
 
 
-@pytest.mark.parametrize("preset", preset_names())
+@pytest.mark.parametrize("preset", presets())
 def test_a_preset_reads_as_published_with_its_keys(preset: str) -> None:
     user = render("A cinematic shot of a waterfall in a lush forest.", Settings(preset=preset))
     assert user.encode() == (GOLDEN / f"{preset}.txt").read_bytes()

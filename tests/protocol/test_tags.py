@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vrt_lite.protocol.tags import FORMAT, KEYS, Answer, FrameCall, Malformed, Marks, concluded, parse
+from vrt_lite.protocol.messages import KEYS
+from vrt_lite.protocol.tags import FORMAT, Answer, FrameCall, Malformed, Marks, concluded, parse
 
 FINAL = "<final answer>TA=1, VQ=2, MQ=0, OA=1</final answer>"
 RECOMMEND = "<recommend answer>TA=0, VQ=1, MQ=0, OA=1, CF=2</recommend answer>"

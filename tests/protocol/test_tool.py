@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vrt_lite.protocol.frames import FrameRef
-from vrt_lite.protocol.tool import Granted, Refused, read
+from vrt_lite.protocol.messages import FrameRef
+from vrt_lite.protocol.tags import Granted, Refused, read_call
 
 
 def call(targets: object, name: object = "select_frames") -> str:
@@ -15,7 +15,7 @@ def call(targets: object, name: object = "select_frames") -> str:
 
 
 def test_frames_in_the_order_asked() -> None:
-    granted = read(call([50, 1, 96]), workspace=48, limit=8)
+    granted = read_call(call([50, 1, 96]), workspace=48, limit=8)
     assert granted == Granted((FrameRef(1, 1), FrameRef(0, 0), FrameRef(1, 47)))
 
 
@@ -50,11 +50,11 @@ def test_frames_in_the_order_asked() -> None:
     ],
 )
 def test_refusals(payload: str, reason: str) -> None:
-    refused = read(payload, workspace=48, limit=8)
+    refused = read_call(payload, workspace=48, limit=8)
     assert isinstance(refused, Refused)
     assert reason in refused.reason
 
 
 @given(st.text() | st.recursive(st.none() | st.floats() | st.text(), st.lists).map(json.dumps))
 def test_read_is_total(payload: str) -> None:
-    assert isinstance(read(payload, workspace=48, limit=8), Granted | Refused)
+    assert isinstance(read_call(payload, workspace=48, limit=8), Granted | Refused)

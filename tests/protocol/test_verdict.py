@@ -4,9 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vrt_lite.protocol.messages import Odds
-from vrt_lite.protocol.tags import KEYS, Answer, Choice, parse
-from vrt_lite.protocol.verdict import TIE, Preference, Verdict, average, describe, disagreements, from_marks, join
+from vrt_lite.protocol.messages import KEYS, Choice, Odds
+from vrt_lite.protocol.tags import Answer, parse
+from vrt_lite.protocol.verdict import (
+    TIE,
+    Verdict,
+    average,
+    describe,
+    disagreements,
+    from_marks,
+    join,
+    make_verdict,
+    prefer,
+)
 
 WEIGHTS = st.tuples(*[st.floats(0.001, 1.0)] * 3)
 
@@ -16,14 +26,14 @@ def as_odds(weights: tuple[float, ...]) -> Odds:
     return (weights[0] / total, weights[1] / total, weights[2] / total)
 
 
-PREFERENCES = st.builds(Preference, st.sampled_from((0, 1, 2)), st.none() | WEIGHTS.map(as_odds))
+PREFERENCES = st.builds(prefer, st.sampled_from((0, 1, 2)), st.none() | WEIGHTS.map(as_odds))
 VERDICTS = st.lists(PREFERENCES, min_size=4, max_size=4).map(
-    lambda found: Verdict(dict(zip(KEYS, found, strict=True)), "final")
+    lambda found: make_verdict(dict(zip(KEYS, found, strict=True)), "final")
 )
 
 
 def with_overall(winner: Choice, odds: Odds | None) -> Verdict:
-    return Verdict({key: Preference(winner, odds) for key in KEYS}, "final")
+    return make_verdict({key: prefer(winner, odds) for key in KEYS}, "final")
 
 
 @given(VERDICTS)
@@ -63,7 +73,7 @@ def test_undecided_orders_lean_to_the_surer_one() -> None:
     assert both.overall.odds == (0.0, (0.95 + 0.45) / 2, (0.05 + 0.55) / 2)
     assert both.mirrored().overall.leans == 2
     # A tie that is likelier than either winner changes nothing of that.
-    assert join(Preference(1, (0.45, 0.5, 0.05)), Preference(2, (0.48, 0.03, 0.49))).leans == 2
+    assert join(prefer(1, (0.45, 0.5, 0.05)), prefer(2, (0.48, 0.03, 0.49))).leans == 2
 
 
 @pytest.mark.parametrize(
@@ -81,21 +91,21 @@ def test_undecided_orders_lean_to_the_surer_one() -> None:
 def test_a_tie_beside_a_winner_is_what_is_likelier(
     first: tuple[Choice, Odds | None], second: tuple[Choice, Odds | None], winner: Choice
 ) -> None:
-    one, other = Preference(*first), Preference(*second)
+    one, other = prefer(*first), prefer(*second)
     assert join(one, other) == join(other, one)
     assert (join(one, other).winner, join(one, other).undecided) == (winner, False)
 
 
 @pytest.mark.parametrize("odds", [None, (0.1, 0.2, 0.7), (0.0, 0.0, 0.0)])
 def test_without_probabilities_of_both_orders_none_are_made_up(odds: Odds | None) -> None:
-    assert join(Preference(1), Preference(2, odds)) == Preference(0, None, 0)
+    assert join(prefer(1), prefer(2, odds)) == prefer(0, None, 0)
 
 
 def test_a_choice_in_words() -> None:
-    leaning = Preference(0, (0.03, 0.57, 0.4), 1)
+    leaning = prefer(0, (0.03, 0.57, 0.4), 1)
     assert describe(leaning) == "undecided, leans to video 1 (0.57)"
     assert describe(leaning.mirrored(), ("a.mp4", "b.mp4")) == "undecided, leans to b.mp4 (0.57)"
-    told = [describe(Preference(0, None, 0)), describe(Preference(0)), describe(Preference(2))]
+    told = [describe(prefer(0, None, 0)), describe(prefer(0)), describe(prefer(2))]
     assert told == ["undecided", "tie", "video 2"]
 
 
@@ -104,8 +114,8 @@ def test_odds_are_those_at_the_digits() -> None:
     assert isinstance(parsed, Answer)
     offset = parsed.marks.offsets["VQ"]
     verdict = from_marks(parsed.marks, {offset: (0.1, 0.2, 0.7)}, "final")
-    assert verdict.preferences["VQ"] == Preference(2, (0.1, 0.2, 0.7))
-    assert verdict.preferences["TA"] == Preference(1, None)
+    assert verdict.preferences["VQ"] == prefer(2, (0.1, 0.2, 0.7))
+    assert verdict.preferences["TA"] == prefer(1, None)
 
 
 def test_identical_clips_are_a_certain_tie() -> None:

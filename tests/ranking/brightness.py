@@ -11,11 +11,11 @@ from clips import write_clip
 from judgements import with_odds
 
 from vrt_lite.api import Judge
-from vrt_lite.display.contest import PlainBoard
 from vrt_lite.errors import NoVerdictError
 from vrt_lite.interfaces import Backend, FrameStore, Observe, Sampling
-from vrt_lite.protocol.frames import FrameRef
-from vrt_lite.protocol.messages import Conversation, Reply
+from vrt_lite.protocol.messages import Conversation, FrameRef, Reply
+from vrt_lite.ranking.ladder import Ladder
+from vrt_lite.show.progress import LineScreen, RankingView
 
 SIZE = (56, 56)
 GREY = 35.0
@@ -81,5 +81,10 @@ def judge_of(backend: Backend) -> Judge:
     return Judge(backend=backend)
 
 
-def unwatched() -> PlainBoard:
-    return PlainBoard(io.StringIO(), quiet=True)
+def unwatched() -> RankingView:
+    return RankingView(LineScreen(io.StringIO(), quiet=True))
+
+
+def names(ladder: Ladder) -> tuple[str, ...]:
+    """The clips' names, best first."""
+    return tuple(ladder.clips[standing.clip].name for standing in ladder.standings)

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from vrt_lite.api import Judge
-from vrt_lite.display.contest import PlainBoard
 from vrt_lite.judgement import Judgement
 from vrt_lite.ranking.entries import read_entries
 from vrt_lite.ranking.rank import rank_clips
 from vrt_lite.runs.store import Store
+from vrt_lite.show.progress import LineScreen, RankingView
 
 
 class Traced(Judge):
@@ -33,8 +33,11 @@ def main(store: str, folder: str, prompt: str, lines: str) -> None:
     Traced.lines = Path(lines)
     with Store(Path(store)) as opened, Traced("vrt-tiny-0") as judge:
         groups = read_entries([folder], prompt=prompt)
-        ranking = rank_clips(groups, store=opened, judge=judge, watcher=PlainBoard(io.StringIO(), quiet=True))
-    print(*ranking.ladders[0].names())
+        ranking = rank_clips(
+            groups, store=opened, judge=judge, watcher=RankingView(LineScreen(io.StringIO(), quiet=True))
+        )
+    [ladder] = ranking.ladders
+    print(*(ladder.clips[standing.clip].name for standing in ladder.standings))
 
 
 if __name__ == "__main__":

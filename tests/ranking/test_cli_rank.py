@@ -18,11 +18,13 @@ from rich.cells import cell_len
 
 from examples.ladder import PROMPT, write_ladder
 from vrt_lite.cli import run
-from vrt_lite.display.contest import LiveBoard, PlainBoard, rank_view, tell_time
-from vrt_lite.display.leaderboard import show_ladders
 from vrt_lite.ranking.entries import Group
-from vrt_lite.ranking.rank import Effort, Ranking, rank_clips
+from vrt_lite.ranking.rank import Ranking, rank_clips
+from vrt_lite.ranking.rank_run import Effort
 from vrt_lite.runs.store import Store
+from vrt_lite.show.leaderboard import show_ladders
+from vrt_lite.show.progress import LineScreen, LiveScreen, RankingView, open_screen
+from vrt_lite.show.words import format_time
 
 JUDGE = ("--model", "vrt-tiny-0")  # the ladder's world is its own
 HOSTILE = "\x1b[31m\x1b]0;owned\x07[bold]x[-] \u202egpj\u2066\nnew"
@@ -133,7 +135,7 @@ def test_what_cannot_be_is_refused_in_a_line(capfd: pytest.CaptureFixture[str], 
     refused(capfd, 2, "Two different clips are needed", str(clips / "a.mp4"))
     refused(capfd, 3, "left out", str(clips / "a.mp4"), str(tmp_path / "gone.mp4"))
     refused(capfd, 2, "No file matches", str(tmp_path / "*.mp4"))
-    refused(capfd, 2, "--jobs 2 is for a server", str(clips), "--jobs", "2")
+    refused(capfd, 2, "--jobs 2 needs a server", str(clips), "--jobs", "2")
     refused(capfd, 2, "is no folder", str(clips), "--copy-to", str(clips / "a.mp4"))
     refused(capfd, 2, "at most 8000 are allowed", str(clips), "-p", "x" * 8001)
     refused(capfd, 2, "budget", str(clips), "--budget", "0")
@@ -197,7 +199,7 @@ def test_hostile_names_stay_text_at_any_width(tmp_path: Path, monkeypatch: pytes
             assert all(cell_len(line) <= width for line in table.splitlines())
 
 
-@pytest.mark.parametrize("width", [20, 40, 80, 120])
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 120])
 def test_the_live_board_stays_within_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("LINES", "8")
@@ -207,9 +209,9 @@ def test_the_live_board_stays_within_the_terminal(tmp_path: Path, monkeypatch: p
     with (
         Store(tmp_path / "runs.sqlite") as store,
         judge_of(Brightness()) as judge,
-        rank_view(stream=stream) as view,
+        RankingView(open_screen(stream=stream)) as view,
     ):
-        assert isinstance(view, LiveBoard)
+        assert isinstance(view._screen, LiveScreen)
         rank_clips([Group("", "Light.", tuple(clips))], store=store, judge=judge, watcher=view)
     lines = [OURS.sub("", line) for line in re.split(r"[\r\n]", stream.getvalue())]
     assert max(map(cell_len, lines)) <= width
@@ -220,8 +222,12 @@ def test_the_live_board_stays_within_the_terminal(tmp_path: Path, monkeypatch: p
 def test_plain_progress_is_a_line_a_judgement(tmp_path: Path) -> None:
     stream = io.StringIO()
     clips = write_greys(tmp_path / "in", (60, 120))
-    with Store(tmp_path / "runs.sqlite") as store, judge_of(Brightness()) as judge, rank_view(stream=stream) as view:
-        assert isinstance(view, PlainBoard)
+    with (
+        Store(tmp_path / "runs.sqlite") as store,
+        judge_of(Brightness()) as judge,
+        RankingView(open_screen(stream=stream)) as view,
+    ):
+        assert isinstance(view._screen, LineScreen)
         rank_clips([Group("", "Light.", tuple(clips))], store=store, judge=judge, watcher=view)
     first, *lines = stream.getvalue().splitlines()
     assert first == "2 clips, at most 2 judgements, 0 of them made before"
@@ -244,4 +250,10 @@ def test_a_table_ranks_each_group(capfd: pytest.CaptureFixture[str], clips: Path
 
 
 def test_spans_are_said_as_a_person_says_them() -> None:
-    assert [tell_time(seconds) for seconds in (0.4, 89, 90, 3000, 9000)] == ["0 s", "89 s", "2 min", "50 min", "2.5 h"]
+    assert [format_time(seconds) for seconds in (0.4, 89, 90, 3000, 9000)] == [
+        "0 s",
+        "89 s",
+        "2 min",
+        "50 min",
+        "2.5 h",
+    ]

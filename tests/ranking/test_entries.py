@@ -1,4 +1,4 @@
-"""What is ranked: files, folders, patterns and tables, and what each wrong one is told."""
+"""What is ranked: files, folders, patterns and tables, and the message for each wrong one."""
 
 from __future__ import annotations
 
@@ -92,20 +92,20 @@ def test_without_groups_a_prompt_makes_one(tmp_path: Path) -> None:
     [
         ("a.csv", "", "lists no clips"),
         ("a.csv", "clip\n", "lists no clips"),
-        ("a.csv", "file,prompt\na.mp4,x", "line 1: no column `clip`"),
-        ("a.csv", "clip,prompt\na.mp4", "line 2: 1 cells"),
-        ("a.csv", 'clip,prompt\n"a.mp4,x', "no CSV"),
+        ("a.csv", "file,prompt\na.mp4,x", "line 1 lacks the columns clip"),
+        ("a.csv", "clip,prompt\na.mp4", "line 2 has 1 cells, not 2"),
+        ("a.csv", 'clip,prompt\n"a.mp4,x', "is not CSV"),
         ("a.csv", "clip,prompt\n ,x", "line 2: `clip` names no file"),
         ("a.csv", "clip,prompt,group\na,One.,g\nb,Two.,g", "line 3: group 'g' has two prompts"),
-        ("a.jsonl", "{", "line 1: no JSON"),
-        ("a.jsonl", "[" * 100_000, "line 1: no JSON"),
-        ("a.jsonl", '["a.mp4"]', "line 1: a JSON object"),
+        ("a.jsonl", "{", "line 1 is not JSON"),
+        ("a.jsonl", "[" * 100_000, "line 1 is not JSON"),
+        ("a.jsonl", '["a.mp4"]', "line 1 is not a JSON object"),
         ("a.jsonl", '{"clip": "a"}\n{"clip": 3}', "line 2: `clip` names no file"),
         ("a.jsonl", '{"clip": "a", "prompt": ["x"]}', "line 1: `prompt` must be text"),
         ("a.jsonl", '{"clip": "a\\u0000"}', "line 1: `clip` names no file"),
     ],
 )
-def test_what_is_wrong_with_a_table_is_said_by_line(tmp_path: Path, name: str, text: str, says: str) -> None:
+def test_what_is_wrong_with_a_table_is_reported_by_line(tmp_path: Path, name: str, text: str, says: str) -> None:
     table = tmp_path / name
     table.write_text(text, encoding="utf-8")
     with pytest.raises(UsageError) as refusal:

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import random
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from examples.ladder import PROMPT, STEPS, write_ladder
-from vrt_lite.runs.judged import Result
+from vrt_lite.runs.question import Result
 from vrt_lite.runs.store import Store
 
 WORKER = Path(__file__).parent / "killed_worker.py"
-KILLS = 30
 BEST_FIRST = [f"{name}.mp4" for name in STEPS]
-
-
-@pytest.fixture(scope="module")
-def ladder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("ladder")
-    write_ladder(folder)
-    return folder
 
 
 def start(folder: Path, ladder: Path, lines: Path) -> subprocess.Popen[str]:
@@ -54,11 +47,15 @@ def said(results: dict[tuple[str, str], Result]) -> Iterator[tuple[object, ...]]
     )
 
 
-def live_and_die(folder: Path, ladder: Path, *, lines: Path, seconds: float | None) -> list[str] | None:
-    """One life, killed after so many seconds: None; or, if it came to its end, the names it printed, best first."""
+def pairs_begun(lines: Path) -> list[str]:
+    return lines.read_text().splitlines() if lines.exists() else []
+
+
+def run_and_kill(folder: Path, ladder: Path, *, lines: Path, after: float = math.inf) -> list[str] | None:
+    """A process, killed once it has begun so many pairs: None; or, if it ended before, the names it printed."""
     process = start(folder, ladder, lines)
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(seconds)
+    while process.poll() is None and len(pairs_begun(lines)) < after:
+        time.sleep(0.005)
     ended = process.poll() is not None
     process.kill()
     out, _ = process.communicate()
@@ -66,29 +63,33 @@ def live_and_die(folder: Path, ladder: Path, *, lines: Path, seconds: float | No
     return out.split() if ended else None
 
 
-def test_killed_at_thirty_moments_it_comes_to_the_same_judgements(ladder: Path, tmp_path: Path) -> None:
-    whole = tmp_path / "whole"
+@pytest.mark.parametrize(("kills", "left_out"), [(5, 3), pytest.param(30, 0, marks=pytest.mark.nightly)])
+def test_killed_again_and_again_it_comes_to_the_same_judgements(tmp_path: Path, kills: int, left_out: int) -> None:
+    ladder, whole = tmp_path / "ladder", tmp_path / "whole"
+    clips = write_ladder(ladder)
+    for clip in clips[1 : 1 + left_out]:
+        clip.unlink()
+    count = len(clips) - left_out
     whole.mkdir()
-    names = live_and_die(whole, ladder, lines=whole / "lines", seconds=None)
+    names = run_and_kill(whole, ladder, lines=whole / "lines")
     assert names
     assert (names[0], names[-1]) == (BEST_FIRST[0], BEST_FIRST[-1]), "the clean clip is first"
     once = stored(whole)
-    assert len(once) == len((whole / "lines").read_text().splitlines()) == 30
+    assert len(once) == len(pairs_begun(whole / "lines")) == count * (count - 1)
 
-    chance, kills, lives = random.Random(0), 0, 0
-    while kills < KILLS:  # on a quick machine a run may end before it was killed so often; then another is
-        killed = tmp_path / f"killed{lives}"
-        killed.mkdir()
+    chance, killed, runs = random.Random(0), 0, 0
+    while killed < kills:  # a run may end before it was killed so often; then another is
+        folder = tmp_path / f"run{runs}"
+        folder.mkdir()
         ended = None
         while ended is None:
-            before = stored(killed)
-            lines = killed / f"lines{lives}"
-            seconds = chance.uniform(0.05, 1.5) if kills < KILLS else None
-            ended = live_and_die(killed, ladder, lines=lines, seconds=seconds)
+            before = stored(folder)
+            lines = folder / f"lines{runs}"
+            after = chance.randrange(count) if killed < kills else math.inf
+            ended = run_and_kill(folder, ladder, lines=lines, after=after)
             # Nothing that was stored when this process began was judged by it.
-            ran = lines.read_text().splitlines() if lines.exists() else []
-            assert not {f"{one} {two}" for one, two in before} & set(ran)
-            kills += ended is None
-            lives += 1
+            assert not {f"{one} {two}" for one, two in before} & set(pairs_begun(lines))
+            killed += ended is None
+            runs += 1
         assert ended == names
-        assert list(said(stored(killed))) == list(said(once))
+        assert list(said(stored(folder))) == list(said(once))

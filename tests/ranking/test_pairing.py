@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tournaments import round_robin, tau
 
-from vrt_lite.ranking.pairing import next_pair, settled
+from vrt_lite.ranking.pairing import is_order_certain, next_pair
 from vrt_lite.ranking.ratings import Ratings, Vote, fit
 
 CLIPS = 12
@@ -116,25 +116,25 @@ def test_many_clips_are_chosen_from_too() -> None:
 
 
 @pytest.mark.parametrize(("error", "confidence", "expected"), [(0.5, 0.95, True), (0.5, 0.99, False), (2.0, 0.6, True)])
-def test_an_order_is_settled_when_each_clip_is_better_than_the_next(
+def test_an_order_is_certain_when_each_clip_is_better_than_the_next(
     error: float, confidence: float, expected: bool
 ) -> None:
     # Neighbours are 1 apart: at an error of 0.5 the better one is better with 0.977, at 2 with 0.69.
     zeros = (0.0,) * 3
     rated = Ratings((1.0, -1.0, 0.0), zeros, zeros, np.eye(3) * error**2 / 2, 0.0, 0.0, 0.0, 0.0, 1.0)
-    assert settled(rated, confidence) is expected
+    assert is_order_certain(rated, confidence) is expected
 
 
-def test_nothing_is_settled_without_votes_unless_there_is_no_order() -> None:
-    assert not settled(fit([], 2), 0.9)
-    assert settled(fit([], 1), 0.9)
+def test_nothing_is_certain_without_votes_unless_there_is_no_order() -> None:
+    assert not is_order_certain(fit([], 2), 0.9)
+    assert is_order_certain(fit([], 1), 0.9)
 
 
 def test_a_clear_judge_settles_the_order_early() -> None:
     table = round_robin(np.random.default_rng(6), np.arange(8) * 3.0, soft=True)
     votes: list[Vote] = []
     judged: list[tuple[int, int]] = []
-    while not settled(fit(votes, 8), 0.9):
+    while not is_order_certain(fit(votes, 8), 0.9):
         pair = next_pair(votes, 8, judged=judged)
         assert pair is not None
         judged.append(pair)

@@ -10,17 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 from brightness import GREY, Honest, judge_of, unwatched, write_greys
-from tournaments import round_robin, tau
+from tournaments import difference, round_robin, tau
 
-from vrt_lite.display.leaderboard import show_ladders
-from vrt_lite.protocol.tags import KEYS
-from vrt_lite.ranking.contest import Contest, Contestant
+from vrt_lite.protocol.messages import KEYS
+from vrt_lite.ranking.clip_groups import ClipGroup, RankedClip
 from vrt_lite.ranking.entries import Group
-from vrt_lite.ranking.ladder import Ladder, rank
-from vrt_lite.ranking.rank import Effort, rank_clips
+from vrt_lite.ranking.ladder import Ladder, rate_group
+from vrt_lite.ranking.rank import rank_clips
+from vrt_lite.ranking.rank_run import Effort
 from vrt_lite.ranking.ratings import Vote, fit
-from vrt_lite.runs.judged import Result
+from vrt_lite.runs.question import Result
 from vrt_lite.runs.store import Store
+from vrt_lite.show.leaderboard import show_ladders
 
 CLIPS = 9
 PAIRS = CLIPS * (CLIPS - 1) // 2
@@ -28,14 +29,14 @@ STRONG = 3.0
 """Log odds for the clip shown first."""
 
 
-def contest_of(table: Mapping[tuple[int, int], Vote]) -> Contest:
+def group_of(table: Mapping[tuple[int, int], Vote]) -> ClipGroup:
     """What a judge said of numbered clips, as answers of a run; a hard vote is a choice without probabilities."""
-    contest = Contest("", "", tuple(Contestant(str(n), Path(str(n)), str(n)) for n in range(CLIPS)))
+    group = ClipGroup("", "", tuple(RankedClip(str(n), Path(str(n)), str(n)) for n in range(CLIPS)))
     for (a, b), vote in table.items():
         winners = dict.fromkeys(KEYS, int(np.argmax(vote.odds)))
         odds = dict.fromkeys(KEYS, None if max(vote.odds) == 1 else vote.odds)
-        contest.answers[a, b] = Result(f"{a} {b}", str(a), str(b), "", winners, odds, "final", 1, 0, 1, 1.0)
-    return contest
+        group.results[a, b] = Result(f"{a} {b}", str(a), str(b), "", winners, odds, "final", 1, 0, 1, 1.0)
+    return group
 
 
 def in_order(ladder: Ladder, strength: np.ndarray) -> int:
@@ -95,7 +96,7 @@ def test_ladders_of_noisy_judges(first: float, noise: float, least: int, *, soft
         rng = np.random.default_rng(seed)
         strength = rng.permutation(CLIPS) * 1.0
         table = round_robin(rng, strength, soft=soft, noise=noise, first=first)
-        ladder = rank(contest_of(table))
+        ladder = rate_group(group_of(table))
         right.append(in_order(ladder, strength))
         differ = {(pair.i, pair.j) for pair in ladder.outcomes if pair.disagreements}
         tied = [Vote(v.a, v.b, (1.0, 0.0, 0.0)) if {(v.a, v.b), (v.b, v.a)} & differ else v for v in table.values()]
@@ -115,7 +116,7 @@ def test_intervals_cover_beside_a_strong_preference(noise: float, *, soft: bool)
         strength = rng.normal(0, 1.5, CLIPS)
         rated = fit(list(round_robin(rng, strength, soft=soft, noise=noise, first=STRONG).values()), CLIPS)
         for i, j in combinations(range(CLIPS), 2):
-            _, low, high = rated.difference(i, j)
+            _, low, high = difference(rated, i, j)
             inside.append(low <= strength[i] - strength[j] <= high)
         firsts.append(rated.first_low <= STRONG <= rated.first_high)
     assert np.mean(inside) >= 0.93
@@ -124,9 +125,9 @@ def test_intervals_cover_beside_a_strong_preference(noise: float, *, soft: bool)
 
 def test_a_judge_who_only_ever_names_the_first_tells_no_clips_apart() -> None:
     always = {(a, b): Vote(a, b, (0.0, 1.0, 0.0)) for a in range(CLIPS) for b in range(CLIPS) if a != b}
-    ladder = rank(contest_of(always))
+    ladder = rate_group(group_of(always))
     assert {round(standing.ratings["OA"].strength, 6) for standing in ladder.standings} == {0.0}
-    assert {standing.together for standing in ladder.standings} == {("a",)}
+    assert {standing.letters for standing in ladder.standings} == {("a",)}
     assert {(s.won, s.tied, s.lost, s.undecided) for s in ladder.standings} == {(0, 0, 0, CLIPS - 1)}
     assert ladder.cycles == ()
     assert ladder.first.low > 0
@@ -137,13 +138,13 @@ def test_only_pairs_with_a_winner_go_round() -> None:
     sure, unsure = (0.0, 0.9, 0.1), (0.0, 0.6, 0.4)
     table = {(a, b): Vote(a, b, sure) for a, b in ((0, 1), (1, 2), (2, 0))}
     table |= {(b, a): Vote(b, a, (0.0, 0.1, 0.9)) for a, b in list(table)}
-    assert rank(contest_of(table)).cycles == ((0, 1, 2),)
+    assert rate_group(group_of(table)).cycles == ((0, 1, 2),)
     opposed = {**table, (0, 2): Vote(0, 2, unsure)}
-    ladder = rank(contest_of(opposed))
+    ladder = rate_group(group_of(opposed))
     assert ladder.cycles == ()
     # The evidence stays: the lean of the third pair is still for clip 2.
     [pair] = [pair for pair in ladder.outcomes if pair.preferences["OA"].undecided]
     assert (pair.i, pair.j, pair.preferences["OA"].leans) == (0, 2, 2)
     # A tie beside a winner is the likelier of both, so this goes round.
     softer = {**table, (0, 2): Vote(0, 2, (0.5, 0.2, 0.3))}
-    assert rank(contest_of(softer)).cycles == ((0, 1, 2),)
+    assert rate_group(group_of(softer)).cycles == ((0, 1, 2),)

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import pytest
-from brightness import Brightness, judge_of, unwatched, write_grey, write_greys
+from brightness import Brightness, judge_of, names, unwatched, write_grey, write_greys
 from clips import cut
 
+from vrt_lite.api import Judge
 from vrt_lite.errors import UsageError, VideoError
-from vrt_lite.protocol.verdict import Preference
 from vrt_lite.ranking.entries import Group
-from vrt_lite.ranking.ladder import rank, to_json
-from vrt_lite.ranking.rank import Effort, Ranking, contests_of, left_out_of, rank_clips
-from vrt_lite.ranking.winners import copy_winners, file_name, winners
+from vrt_lite.ranking.ladder import rate_group
+from vrt_lite.ranking.rank import Ranking, rank_clips
+from vrt_lite.ranking.rank_run import Effort, read_groups, read_rank_about
+from vrt_lite.ranking.winners import best_clips, copy_winners, file_name
 from vrt_lite.runs.store import Store
+from vrt_lite.settings import Settings
+from vrt_lite.show.leaderboard import show_ladders
+from vrt_lite.show.pages import write_report
 
 GREYS = (90, 200, 40, 150)
 BEST = ("take 2.mp4", "take 4.mp4", "take 1.mp4", "take 3.mp4")
@@ -41,7 +46,7 @@ def test_every_pair_is_judged_in_both_orders_once(store: Store, tmp_path: Path) 
     backend = Brightness()
     clips = group(write_greys(tmp_path / "in", GREYS))
     [ladder] = ranked(store, backend, clips).ladders
-    assert ladder.names() == BEST
+    assert names(ladder) == BEST
     assert [standing.rank for standing in ladder.standings] == [1, 2, 3, 4]
     assert [(s.won, s.tied, s.lost) for s in ladder.standings] == [(3, 0, 0), (2, 0, 1), (1, 0, 2), (0, 0, 3)]
     assert (ladder.judgements, ladder.failures, ladder.cycles, ladder.unranked) == (12, 0, (), ())
@@ -51,13 +56,13 @@ def test_every_pair_is_judged_in_both_orders_once(store: Store, tmp_path: Path) 
 
     again = Brightness()
     found = ranked(store, again, clips)
-    assert (again.asked, found.found, found.ladders[0].names()) == ([], 12, BEST)
+    assert (again.asked, found.found, names(found.ladders[0])) == ([], 12, BEST)
 
 
 def test_what_a_run_says_of_itself_is_its_ladder(store: Store, tmp_path: Path) -> None:
     ranking = ranked(store, Brightness(), group(write_greys(tmp_path, GREYS)))
     run = store.run(ranking.run)
-    [stored] = map(rank, contests_of(run))
+    [stored] = map(rate_group, read_groups(run))
     assert stored.standings == ranking.ladders[0].standings
     assert run.about["prompt"] == "Light."
     assert [clip["name"] for clip in run.about["clips"]] == [f"take {n}.mp4" for n in (1, 2, 3, 4)]
@@ -85,7 +90,7 @@ def test_a_clip_more_costs_its_own_pairs_alone(store: Store, tmp_path: Path) -> 
     ranked(store, Brightness(), group(clips))
     backend = Brightness()
     more = ranked(store, backend, group([*clips, write_grey(tmp_path / "new.mp4", 120)]))
-    assert more.ladders[0].names() == ("take 2.mp4", "take 4.mp4", "new.mp4", "take 1.mp4", "take 3.mp4")
+    assert names(more.ladders[0]) == ("take 2.mp4", "take 4.mp4", "new.mp4", "take 1.mp4", "take 3.mp4")
     assert len(backend.asked) == 8
     assert all(120 in (round(one, -1), round(two, -1)) for one, two in backend.asked)
 
@@ -94,7 +99,7 @@ def test_one_order_is_half_the_work_and_both_go_on_from_it(store: Store, tmp_pat
     clips = group(write_greys(tmp_path, GREYS))
     backend = Brightness()
     [ladder] = ranked(store, backend, clips, effort=Effort(both_orders=False)).ladders
-    assert (ladder.names(), ladder.judgements) == (BEST, 6)
+    assert (names(ladder), ladder.judgements) == (BEST, 6)
     assert len({one for one, _ in backend.asked}) > 1, "more than one clip is shown first"
     rest = Brightness()
     [ladder] = ranked(store, rest, clips).ladders
@@ -107,16 +112,48 @@ def test_orders_that_disagree_are_undecided_and_are_reported(store: Store, tmp_p
     [ladder] = ranked(store, Brightness(near=10, biased=1), clips).ladders
     [pair] = [pair for pair in ladder.outcomes if pair.disagreements]
     assert (pair.i, pair.j, pair.disagreements) == (0, 1, ("VQ", "OA"))
-    assert pair.preferences["OA"] == Preference(0, pytest.approx((0.1, 0.45, 0.45)), 0)
+    overall = pair.preferences["OA"]
+    assert (overall.winner, overall.odds, overall.leans) == (0, pytest.approx((0.1, 0.45, 0.45)), 0)
     assert not pair.preferences["TA"].undecided
-    told = next(pair for pair in to_json(ladder)["pairs"] if pair["disagreements"])
+    told = next(pair for pair in ladder.to_json()["pairs"] if pair["disagreements"])
     assert (told["winners"]["OA"], told["undecided"]) == (0, {"VQ": 0, "OA": 0})
     by_name = {ladder.clips[s.clip].name: s for s in ladder.standings}
     one, two = by_name["take 1.mp4"], by_name["take 2.mp4"]
     assert (one.won, one.tied, one.lost, one.undecided) == (0, 0, 1, 1)
     assert one.ratings["OA"].strength == pytest.approx(two.ratings["OA"].strength)
-    assert set(one.together) & set(two.together)
+    assert set(one.letters) & set(two.letters)
     assert ladder.first.strength > 0
+
+
+def test_judgements_made_with_different_pixels_are_said_to_differ(store: Store, tmp_path: Path) -> None:
+    clips = group(write_greys(tmp_path, GREYS))
+    small = Settings(max_pixels=784 * 16, tool_max_pixels=784 * 16)
+    for settings, effort in ((None, Effort(budget=2)), (small, Effort())):
+        with Judge(backend=Brightness(), settings=settings) as judge:
+            ranking = rank_clips([clips], store=store, judge=judge, watcher=unwatched(), effort=effort, name="mixed")
+    [ladder] = ranking.ladders
+    own = judge.mode.own.max_pixels
+    made_with = [(of.max_pixels, of.judgements) for of in ladder.conditions.made_with]
+    assert made_with == [(784 * 16, 10), (own, 2)]
+    told = ladder.to_json()["conditions"]
+    assert (told["comparable"], told["made_with"][1]["max_pixels"]) == (False, own)
+    [kept] = store.run("mixed").about["ladders"]
+    assert kept["conditions"] == told
+    shown = io.StringIO()
+    show_ladders(ranking.ladders, (), run="mixed", stream=shown)
+    said = f"warning: 10 judgements at {784 * 16} pixels a frame, 2 at {own}: not comparable"
+    assert said in shown.getvalue().splitlines()
+    write_report(store.run("mixed"), tmp_path / "r.html")
+    assert f"<li>W{said[1:]}.</li>" in (tmp_path / "r.html").read_text(encoding="utf-8")
+
+
+def test_judgements_made_alike_are_comparable(store: Store, tmp_path: Path) -> None:
+    [ladder] = ranked(store, Brightness(), group(write_greys(tmp_path, GREYS))).ladders
+    assert ladder.conditions.comparable
+    assert [of.judgements for of in ladder.conditions.made_with] == [12]
+    shown = io.StringIO()
+    show_ladders([ladder], (), run="alike", stream=shown)
+    assert "comparable" not in shown.getvalue()
 
 
 def test_the_budget_holds_over_all_groups_and_sessions(store: Store, tmp_path: Path) -> None:
@@ -133,12 +170,12 @@ def test_the_budget_holds_over_all_groups_and_sessions(store: Store, tmp_path: P
     assert len(again.asked) == 2
 
 
-def test_pairs_are_chosen_until_the_order_is_settled(store: Store, tmp_path: Path) -> None:
+def test_pairs_are_chosen_until_the_order_is_certain(store: Store, tmp_path: Path) -> None:
     clips = group(write_greys(tmp_path, range(20, 230, 16)))
     assert len(clips.clips) > 12
     backend = Brightness()
     [ladder] = ranked(store, backend, clips, effort=Effort(confidence=0.6)).ladders
-    assert ladder.names() == tuple(f"take {n}.mp4" for n in range(14, 0, -1))
+    assert names(ladder) == tuple(f"take {n}.mp4" for n in range(14, 0, -1))
     assert len(backend.asked) < 14 * 13
     assert all((two, one) in backend.asked for one, two in backend.asked)
     again = Brightness()
@@ -151,7 +188,7 @@ def test_groups_are_ranked_by_themselves(store: Store, tmp_path: Path) -> None:
     ranking = ranked(
         store, Brightness(), group(clips[:3], name="x", prompt="One."), group(clips[1:], name="y", prompt="Two.")
     )
-    assert [ladder.names() for ladder in ranking.ladders] == [
+    assert [names(ladder) for ladder in ranking.ladders] == [
         ("take 2.mp4", "take 1.mp4", "take 3.mp4"),
         ("take 2.mp4", "take 4.mp4", "take 3.mp4"),
     ]
@@ -168,13 +205,13 @@ def test_what_cannot_take_part_is_listed_with_its_reason(store: Store, tmp_path:
     broken = cut(clips[1], 900)
     given = [*clips, twin, words, broken, tmp_path / "gone.mp4", tmp_path]
     ranking = ranked(store, Brightness(), group(given))
-    assert ranking.ladders[0].names() == BEST
+    assert names(ranking.ladders[0]) == BEST
     reasons = {out.path: (out.reason, out.broken) for out in ranking.left_out}
     assert set(reasons) == {twin, words, broken, tmp_path / "gone.mp4", tmp_path}
     assert reasons[twin] == (f"the same content as {str(clips[0])!r}", False)
     assert all(broken for path, (_, broken) in reasons.items() if path != twin)
     assert all(str(path) not in reason for path, (reason, _) in reasons.items() if path != twin)
-    assert left_out_of(store.run(ranking.run)) == ranking.left_out
+    assert read_rank_about(store.run(ranking.run)).left_out == ranking.left_out
 
 
 def test_two_clips_are_needed(store: Store, tmp_path: Path) -> None:
@@ -193,7 +230,7 @@ def test_a_clip_without_any_verdict_is_not_ranked(store: Store, tmp_path: Path) 
     clips = group(write_greys(tmp_path, GREYS))
     backend = Brightness(dark=60)
     [ladder] = ranked(store, backend, clips).ladders
-    assert ladder.names() == BEST[:3]
+    assert names(ladder) == BEST[:3]
     assert ladder.unranked == ((2, "No verdict: it is too dark."),)
     assert (ladder.judgements, ladder.failures) == (12, 6)
     again = Brightness()
@@ -204,12 +241,12 @@ def test_a_clip_without_any_verdict_is_not_ranked(store: Store, tmp_path: Path) 
 def test_clips_of_one_name_are_told_by_their_folders(store: Store, tmp_path: Path) -> None:
     clips = [*write_greys(tmp_path / "a", [90]), *write_greys(tmp_path / "b", [120])]
     [ladder] = ranked(store, Brightness(), group(clips)).ladders
-    assert ladder.names() == ("b/take 1.mp4", "a/take 1.mp4")
+    assert names(ladder) == ("b/take 1.mp4", "a/take 1.mp4")
 
 
 def test_winners_are_copied_and_nothing_is_overwritten(store: Store, tmp_path: Path) -> None:
     [ladder] = ranked(store, Brightness(), group(write_greys(tmp_path / "in", GREYS))).ladders
-    chosen, out = [("", winners(ladder, 2))], tmp_path / "out"
+    chosen, out = [("", best_clips(ladder, 2))], tmp_path / "out"
     copies = copy_winners(chosen, out)
     assert [path.name for path in copies] == ["01-take 2.mp4", "02-take 4.mp4"]
     assert copies[0].read_bytes() == (tmp_path / "in" / "take 2.mp4").read_bytes()
@@ -228,7 +265,7 @@ def test_winners_are_copied_and_nothing_is_overwritten(store: Store, tmp_path: P
 def test_winners_of_several_groups_have_a_folder_each(store: Store, tmp_path: Path) -> None:
     clips = write_greys(tmp_path / "in", GREYS)
     ranking = ranked(store, Brightness(), group(clips[:2], name="../x"), group(clips[2:], name="y."))
-    chosen = [(ladder.group, winners(ladder, 1)) for ladder in ranking.ladders]
+    chosen = [(ladder.group, best_clips(ladder, 1)) for ladder in ranking.ladders]
     copies = copy_winners(chosen, tmp_path / "out")
     assert [path.relative_to(tmp_path / "out").as_posix() for path in copies] == [
         "01-_x/01-take 2.mp4",
@@ -240,7 +277,7 @@ def test_a_winner_that_changed_is_not_copied(store: Store, tmp_path: Path) -> No
     [ladder] = ranked(store, Brightness(), group(write_greys(tmp_path / "in", GREYS))).ladders
     write_grey(tmp_path / "in" / "take 2.mp4", 3)
     with pytest.raises(UsageError, match="has changed since it was ranked"):
-        copy_winners([("", winners(ladder, 1))], tmp_path / "out")
+        copy_winners([("", best_clips(ladder, 1))], tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
 
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tournaments import FIRST, TIE, round_robin, tau
+from tournaments import FIRST, TIE, difference, round_robin, tau
 
+from vrt_lite.ranking.clip_groups import Vote, find_cycles
 from vrt_lite.ranking.ratings import Z95, Ratings, fit
-from vrt_lite.ranking.votes import Vote, cycles
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "ratings"
 EVEN, A, B = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
@@ -26,7 +26,7 @@ def golden(name: str) -> dict[str, Any]:
 
 
 def error(ratings: Ratings, i: int, j: int) -> float:
-    gap, _, high = ratings.difference(i, j)
+    gap, _, high = difference(ratings, i, j)
     return (high - gap) / Z95
 
 
@@ -60,7 +60,7 @@ def baseball(*, both_orders: bool) -> Ratings:
 
 def test_agrestis_baseball_with_the_advantage_of_playing_at_home() -> None:
     rated, expected = baseball(both_orders=False), golden("baseball.json")["with_home"]
-    assert [rated.difference(k, 0)[0] for k in range(7)] == pytest.approx(expected["ability"], abs=1e-4)
+    assert [difference(rated, k, 0)[0] for k in range(7)] == pytest.approx(expected["ability"], abs=1e-4)
     assert [error(rated, k, 0) for k in range(1, 7)] == pytest.approx(expected["error"][1:], abs=1e-4)
     assert rated.first == pytest.approx(expected["home"], abs=1e-4)
     assert (rated.first_high - rated.first) / Z95 == pytest.approx(expected["home_error"], abs=1e-4)
@@ -68,7 +68,7 @@ def test_agrestis_baseball_with_the_advantage_of_playing_at_home() -> None:
 
 def test_agrestis_baseball_without_it() -> None:
     rated, expected = baseball(both_orders=True), golden("baseball.json")["without_home"]
-    assert [rated.difference(k, 0)[0] for k in range(7)] == pytest.approx(expected["ability"], abs=1e-4)
+    assert [difference(rated, k, 0)[0] for k in range(7)] == pytest.approx(expected["ability"], abs=1e-4)
     errors = [error(rated, k, 0) * math.sqrt(2) for k in range(1, 7)]
     assert errors == pytest.approx(expected["error"][1:], abs=1e-4)
 
@@ -81,7 +81,7 @@ def test_intervals_cover_at_95_percent_and_the_position_bias_is_found(spread: fl
     for _ in range(300):
         strength = rng.normal(0, spread, 12)
         rated = fit(list(round_robin(rng, strength).values()), 12)
-        gaps = [(rated.difference(i, j), strength[i] - strength[j]) for i, j in combinations(range(12), 2)]
+        gaps = [(difference(rated, i, j), strength[i] - strength[j]) for i, j in combinations(range(12), 2)]
         inside.append(float(np.mean([low <= true <= high for (_, low, high), true in gaps])))
         positions.append(rated)
     assert 0.93 <= np.mean(inside) <= 0.98
@@ -113,7 +113,7 @@ def test_soft_votes_say_more_and_their_intervals_still_cover(noise: float) -> No
         hard = fit(list(round_robin(rng, strength).values()), 12)
         widths.append((error(soft, 0, 1), error(hard, 0, 1)))
         for i, j in combinations(range(12), 2):
-            _, low, high = soft.difference(i, j)
+            _, low, high = difference(soft, i, j)
             inside.append(bool(low <= strength[i] - strength[j] <= high))
     assert np.mean(inside) >= 0.94
     assert np.mean([soft for soft, _ in widths]) < 0.9 * np.mean([hard for _, hard in widths])
@@ -153,7 +153,7 @@ def test_every_set_of_votes_gives_finite_ratings(drawn: list[tuple[int, int, Any
     assert sum(rated.strength) == pytest.approx(0, abs=1e-7)
     assert all(low < own < high for low, own, high in zip(rated.low, rated.strength, rated.high, strict=True))
     assert sorted(rated.order()) == list(range(6))
-    assert set().union(*rated.groups()) == set(range(6))
+    assert set().union(*rated.alike()) == set(range(6))
     assert rated.beats(0, 1) + rated.beats(1, 0) == pytest.approx(1)
     # Exchanging the two clips of every vote mirrors the ratings, the other clip being shown first now.
     mirrored = fit([Vote(v.b, v.a, (v.odds[0], v.odds[1], v.odds[2])) for v in votes], 6)
@@ -163,9 +163,9 @@ def test_every_set_of_votes_gives_finite_ratings(drawn: list[tuple[int, int, Any
 def test_no_votes_one_clip_and_no_clip() -> None:
     none = fit([], 3)
     assert none.strength == (0, 0, 0) and none.ranks() == (1, 1, 1)
-    assert none.groups() == ((0, 1, 2),) and none.beats(0, 2) == 0.5
-    assert fit([], 1).groups() == ((0,),)
-    assert fit([], 0).groups() == ()
+    assert none.alike() == ((0, 1, 2),) and none.beats(0, 2) == 0.5
+    assert fit([], 1).alike() == ((0,),)
+    assert fit([], 0).alike() == ()
 
 
 def test_clips_that_never_met_are_told_nothing_about() -> None:
@@ -200,9 +200,9 @@ def test_groups_are_the_longest_runs_that_cannot_be_told_apart() -> None:
     # With an error of 1, two clips differ from 1.96 on.
     rated = ratings_of((0.0, 5.0, 1.5, -1.5, 3.2, -9.0), 1.0)
     assert rated.order() == (1, 4, 2, 0, 3, 5)
-    assert rated.groups() == ((1, 4), (4, 2), (2, 0), (0, 3), (5,))
-    assert ratings_of((0.0, 1.0, 1.9), 1.0).groups() == ((2, 1, 0),)
-    assert ratings_of((0.0, 1.0, 2.5), 1.0).groups() == ((2, 1), (1, 0))
+    assert rated.alike() == ((1, 4), (4, 2), (2, 0), (0, 3), (5,))
+    assert ratings_of((0.0, 1.0, 1.9), 1.0).alike() == ((2, 1, 0),)
+    assert ratings_of((0.0, 1.0, 2.5), 1.0).alike() == ((2, 1), (1, 0))
 
 
 def test_ranks_share_places() -> None:
@@ -211,23 +211,23 @@ def test_ranks_share_places() -> None:
 
 def test_difference_and_probability_agree() -> None:
     rated = ratings_of((1.96, 0.0), 1.0)
-    gap, low, high = rated.difference(0, 1)
+    gap, low, high = difference(rated, 0, 1)
     assert (gap, low, high) == pytest.approx((1.96, 0.0, 3.92), abs=1e-4)
     assert rated.beats(0, 1) == pytest.approx(0.975, abs=1e-4)
 
 
 def test_cycles_are_found_shortest_first_and_once() -> None:
     ring = [(0, 1), (1, 2), (2, 0), (3, 4), (4, 5), (5, 6), (6, 3), (0, 3)]
-    assert cycles(ring, 7) == [(0, 1, 2), (3, 4, 5, 6)]
-    assert cycles([(2, 1), (1, 0), (2, 0)], 3) == []
-    assert cycles([], 5) == []
+    assert find_cycles(ring, 7) == [(0, 1, 2), (3, 4, 5, 6)]
+    assert find_cycles([(2, 1), (1, 0), (2, 0)], 3) == []
+    assert find_cycles([], 5) == []
 
 
 @given(st.lists(st.sampled_from([0, 1, 2]), min_size=10, max_size=10))
 def test_cycles_agree_with_trying_all_of_five_clips(winners: list[int]) -> None:
     pairs = list(combinations(range(5), 2))
     beats = {(i, j) if won == 1 else (j, i) for (i, j), won in zip(pairs, winners, strict=True) if won}
-    found = cycles(sorted(beats), 5)
+    found = find_cycles(sorted(beats), 5)
     every = {
         p for n in (3, 4, 5) for p in permutations(range(5), n)
         if p[0] == min(p) and all((p[k], p[(k + 1) % n]) in beats for k in range(n))
@@ -242,5 +242,5 @@ def test_cycles_agree_with_trying_all_of_five_clips(winners: list[int]) -> None:
 def test_cycles_of_many_clips_are_bounded() -> None:
     rng = np.random.default_rng(3)
     winners = [(i, j) if rng.random() < 0.5 else (j, i) for i, j in combinations(range(200), 2)]
-    found = cycles(winners, 200, limit=40)
+    found = find_cycles(winners, 200, limit=40)
     assert len(found) == 40 and {len(cycle) for cycle in found} == {3}

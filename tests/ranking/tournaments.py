@@ -6,7 +6,7 @@ from itertools import combinations
 
 import numpy as np
 
-from vrt_lite.ranking.ratings import Vote
+from vrt_lite.ranking.ratings import Z95, Ratings, Vote
 
 TIE = -0.5
 FIRST = 0.5
@@ -49,3 +49,11 @@ def tau(strength: np.ndarray, rated: tuple[float, ...]) -> float:
     pairs = list(combinations(range(len(rated)), 2))
     signs = [np.sign(strength[i] - strength[j]) * np.sign(round(rated[i] - rated[j], 9)) for i, j in pairs]
     return float(np.mean(signs))
+
+
+def difference(rated: Ratings, i: int, j: int) -> tuple[float, float, float]:
+    """How much stronger `i` is than `j`, and that difference's 95 % interval."""
+    c = rated.covariance
+    reach = Z95 * float(np.sqrt(c[i, i] + c[j, j] - 2 * c[i, j]))
+    gap = rated.strength[i] - rated.strength[j]
+    return gap, gap - reach, gap + reach

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
 from judgements import judgement, sure
 
-from vrt_lite.runs.judged import Question
+from vrt_lite.runs.question import Question
 
-JUDGED: dict[str, Any] = judgement([sure()]).to_json()
+JUDGED = judgement([sure()])
 
 
 def sha(text: str) -> str:

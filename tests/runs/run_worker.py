@@ -20,9 +20,9 @@ from vrt_lite.api import Judge
 from vrt_lite.interfaces import FrameStore, Observe, Sampling, Wrote
 from vrt_lite.judgement import Judgement
 from vrt_lite.protocol.messages import Conversation, Reply
-from vrt_lite.runs.judged import Result
+from vrt_lite.runs.judging import Task, judge_all
+from vrt_lite.runs.question import Result
 from vrt_lite.runs.store import Store
-from vrt_lite.runs.work import Task, judge_all
 
 PROMPT = "A red square moving right."
 

@@ -40,7 +40,7 @@ def told(path: Path) -> VrtError:
 
 def test_a_power_loss_takes_nothing_back(tmp_path: Path) -> None:
     with Database(tmp_path / "a.sqlite") as store:
-        assert store.journal == pragma(store, "journal_mode") == "wal"
+        assert pragma(store, "journal_mode") == "wal"
         assert pragma(store, "synchronous") == 2  # FULL
         assert pragma(store, "fullfsync") == 1
         with store.write(lasting=False) as connection:
@@ -49,41 +49,6 @@ def test_a_power_loss_takes_nothing_back(tmp_path: Path) -> None:
             assert pragma(store, "synchronous") == 2
         assert pragma(store, "user_version") == len(STEPS)
         assert pragma(store, "application_id") == database.APPLICATION_ID
-
-
-def test_on_a_network_drive_there_is_a_rollback_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "a.sqlite"
-    with Store(path) as store:
-        store.begin("r", kind="rank", about={}).add(question(), JUDGED)
-    monkeypatch.setattr(database, "on_network", lambda _: True)
-    with Database(path) as opened:
-        assert opened.journal == pragma(opened, "journal_mode") == "delete"
-        assert pragma(opened, "synchronous") == 3  # EXTRA
-        with opened.write(lasting=False):
-            assert pragma(opened, "synchronous") == 3
-    with Store(path) as store:
-        assert store.run("r").result(question())
-        assert store.run("r").add(question(1), JUDGED)
-    monkeypatch.undo()
-    with Store(path) as store:
-        assert len(list(store.run("r").results())) == 2
-
-
-def test_what_the_system_says_of_a_drive_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import psutil
-
-    def drives(**kinds: str) -> None:
-        drive = psutil.disk_partitions(all=True)[0]
-        found = [drive._replace(mountpoint=place, fstype=kind) for place, kind in kinds.items()]
-        monkeypatch.setattr(psutil, "disk_partitions", lambda **_: found)
-
-    assert not database.on_network(tmp_path / "a")
-    for kind, network in (("ext4", False), ("nfs4", True), ("cifs", True), ("fuse.sshfs", True), ("apfs", False)):
-        drives(**{tmp_path.anchor: "ext4", str(tmp_path.resolve()): kind})
-        assert database.on_network(tmp_path / "a") is network
-        assert database.on_network(tmp_path / "deeper" / "not there yet" / "a") is network
-        assert not database.on_network(tmp_path.parent / "a")
-    assert database.on_network(Path(r"\\server\share\a"))
 
 
 @pytest.mark.parametrize("name", ["a?b#c%20d.sqlite", "file:x?mode=memory", ":memory:", "é 😀.db", "-x", "a'b\"c;--"])
@@ -146,6 +111,23 @@ def test_an_older_file_is_brought_up_to_date(tmp_path: Path) -> None:
         assert opened.read("SELECT * FROM more") == []
     with Database(path, steps=newer) as opened:
         assert pragma(opened, "user_version") == len(newer)
+
+
+def test_a_file_of_the_first_version_keeps_its_judgements(tmp_path: Path) -> None:
+    path, asked = tmp_path / "a.sqlite", question()
+    with Database(path, steps=STEPS[:1]) as old, old.write() as connection:
+        values = (asked.key, asked.first, asked.second, asked.prompt, asked.judge)
+        rest = ("{}", "{}", "", 0, 0, 0, 0.0, "No verdict.", 1.0)
+        marks = ", ".join("?" * (1 + len(values) + len(rest)))
+        connection.execute(f"INSERT INTO judgements VALUES ({marks})", (1, *values, *rest))
+        connection.execute("INSERT INTO claims VALUES ('k', 'o', 'h', 1, 0.0, 0.0)")
+    with Store(path) as store:
+        run = store.begin("r", kind="rank", about={})
+        found = run.result(asked)
+        assert found is not None
+        assert (found.error, found.failure, found.warnings) == ("No verdict.", "", ())
+        assert (found.max_pixels, found.tool_max_pixels, found.kv_type) == (None, None, "")
+        assert run.add(question(1), JUDGED) == run.result(question(1))
 
 
 def test_a_step_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:

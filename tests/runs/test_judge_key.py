@@ -14,9 +14,10 @@ import pytest
 from clips import write_clip
 
 from vrt_lite.api import Judge
-from vrt_lite.models.files import find, sha256
+from vrt_lite.disk import file_sha256
+from vrt_lite.models import find
 from vrt_lite.profile import preset
-from vrt_lite.protocol.prompt import Dimension
+from vrt_lite.protocol.messages import Dimension
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Settings
 
@@ -37,7 +38,7 @@ SOME: dict[str, Any] = {
 }
 
 
-def key(model: str | Path | None = None, digest: Callable[[Path], str] = sha256, **settings: Any) -> str:
+def key(model: str | Path | None = None, digest: Callable[[Path], str] = file_sha256, **settings: Any) -> str:
     with Judge(model, settings=Settings(**settings), digest=digest) as judge:
         return judge.key()
 
@@ -90,14 +91,15 @@ def test_each_file_is_digested_once(tmp_path: Path) -> None:
 
     def digest(path: Path) -> str:
         asked.append(path)
-        return sha256(path)
+        return file_sha256(path)
 
     with Judge(digest=digest) as judge:
         judge.key()
         judgement = judge.compare(clip, clip)
     files = find()
     assert sorted(asked) == sorted([files.text, files.projector])
-    assert judgement.model.text_sha256 == sha256(files.text)
+    assert judgement.model.text
+    assert judgement.model.text.sha256 == file_sha256(files.text)
 
 
 def test_no_engine_is_loaded_for_it() -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 from judgements import TWO, call, judgement, sure
 from made import JUDGED, question
 
-from vrt_lite.runs.judged import result_of
+from vrt_lite.errors import NoVerdictError, VideoError
+from vrt_lite.runs.question import conditions_of, failure_of, result_of
+from vrt_lite.runs.store import Store
 
 
 def test_each_of_the_four_makes_another_key() -> None:
@@ -35,33 +38,64 @@ def test_the_light_columns() -> None:
 
 
 def test_rounds_calls_and_tokens_are_counted() -> None:
-    judged = judgement([call(1, 49), sure()]).to_json()
-    for r, tokens in zip(judged["orders"][0]["rounds"], ((100, 10), (150, 20)), strict=True):
-        r["tokens_in"], r["tokens_out"] = tokens
+    judged = judgement([call(1, 49), sure()])
+    [order] = judged.orders
+    tokens = zip(order.rounds, ((100, 10), (150, 20)), strict=True)
+    rounds = tuple(replace(r, tokens_in=read, tokens_out=written) for r, (read, written) in tokens)
+    judged = replace(judged, orders=(replace(order, rounds=rounds),))
     result = result_of(question(), judged)
     assert (result.rounds, result.calls, result.tokens) == (2, 1, 280)
 
 
 def test_without_probabilities_there_are_no_odds() -> None:
     assert set(
-        result_of(
-            question(), judgement([call(1), "<final answer>TA=1,VQ=1,MQ=1,OA=1</final answer>"]).to_json()
-        ).odds.values()
+        result_of(question(), judgement([call(1), "<final answer>TA=1,VQ=1,MQ=1,OA=1</final answer>"])).odds.values()
     ) == {None}
 
 
 def test_one_file_twice_is_a_tie_without_a_round() -> None:
-    result = result_of(question(), judgement().to_json())
+    result = result_of(question(), judgement())
     assert (set(result.winners.values()), result.source, result.rounds) == ({0}, "identical", 0)
 
 
 def test_a_failure_has_no_winners() -> None:
-    result = result_of(question(), None, error="No verdict.")
+    result = failure_of(question(), NoVerdictError("No verdict."))
     assert (dict(result.winners), dict(result.odds), result.source, result.error) == ({}, {}, "", "No verdict.")
-    with pytest.raises(ValueError, match="neither"):
-        result_of(question(), None)
+    assert result.failure == "no_verdict"
+    assert failure_of(question(), VideoError("a.mp4", "is empty")).failure == "broken_clip"
 
 
 def test_both_orders_answer_no_single_question() -> None:
     with pytest.raises(ValueError, match="both orders"):
-        result_of(question(), judgement([sure()], [sure()]).to_json())
+        result_of(question(), judgement([sure()], [sure()]))
+
+
+def test_warnings_and_what_was_chosen_for_memory_travel_with_the_result(tmp_path: Path) -> None:
+    judged = judgement([sure()], warnings=("The clips differ.", "Video 1: too dark."))
+    with Store(tmp_path / "runs.sqlite") as store:
+        run = store.begin("r", kind="rank", about={})
+        run.add(question(), judged)
+        [kept] = run.results()
+    assert kept == result_of(question(), judged)
+    assert [warning.text for warning in kept.warnings] == list(judged.warnings)
+    assert [warning.kind for warning in kept.warnings] == list(judged.warning_kinds)
+    assert kept.max_pixels == judged.settings.max_pixels
+    assert kept.tool_max_pixels == judged.settings.tool_max_pixels
+
+
+def test_conditions_count_pixels_and_kinds_of_warnings() -> None:
+    made = result_of(question(), judgement([sure()], warnings=("One.", "Two.")))
+    [kind] = {warning.kind for warning in made.warnings}
+    unknown = replace(made, max_pixels=None, tool_max_pixels=None, warnings=())
+    smaller = replace(made, max_pixels=784, kv_type="q8_0")
+    failed = failure_of(question(), NoVerdictError("None."))
+    alike = conditions_of([made, made, unknown, failed])
+    assert alike.comparable
+    assert [of.judgements for of in alike.made_with] == [2, 1]
+    assert [(of.kind, of.judgements) for of in alike.warnings] == [(kind, 2)]
+    mixed = conditions_of([made, made, smaller])
+    assert not mixed.comparable
+    assert [(of.max_pixels, of.kv_type, of.judgements) for of in mixed.made_with] == [
+        (made.max_pixels, "", 2),
+        (784, "q8_0", 1),
+    ]

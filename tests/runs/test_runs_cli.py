@@ -17,8 +17,9 @@ from judgements import FINAL, ONE, TIED, TWO, judgement, sure, with_odds
 from made import JUDGED, question
 
 from vrt_lite.cli import run as vrt_lite
+from vrt_lite.errors import NoVerdictError
 from vrt_lite.runs.export import COLUMNS
-from vrt_lite.runs.judged import Question
+from vrt_lite.runs.question import Question
 from vrt_lite.runs.store import Store, users_store
 
 EVIL = '=HYPERLINK("http://x")\x1b[31m\u202e,\n"\'<script>'
@@ -30,10 +31,10 @@ def asked() -> list[Question]:
     asked = [question(0), question(1), question(2, prompt=EVIL)]
     clips = [{"name": "@a.mp4", "path": "x/@a.mp4", "sha256": asked[0].first}]
     with Store() as store:
-        run = store.begin("foxes", kind="compare", about={"prompt": EVIL, "clips": clips})
+        run = store.begin("foxes", kind="rank", about={"prompt": EVIL, "clips": clips})
         run.add(asked[0], JUDGED)
-        run.add(asked[1], None, error="No verdict: 1 round(s).")
-        run.add(asked[2], judgement([sure()], names=("-one.mp4", "two.mp4")).to_json())
+        run.add_failure(asked[1], NoVerdictError("No verdict: 1 round(s)."))
+        run.add(asked[2], judgement([sure()], names=("-one.mp4", "two.mp4")))
     return asked
 
 
@@ -64,7 +65,7 @@ def test_runs_are_listed(capfd: pytest.CaptureFixture[str]) -> None:
     _, many, foxes = said(capfd, "runs")[0].splitlines()
     assert many.split()[:2] == ["many", "eval"]
     assert many.endswith("… (and 2 more)")
-    assert foxes.split()[:2] == ["foxes", "compare"]
+    assert foxes.split()[:2] == ["foxes", "rank"]
     assert foxes.split()[4:6] == ["3", "1"]
     assert "\\u202e" in foxes
     listed = json.loads(said(capfd, "runs", "--json")[0])
@@ -90,12 +91,17 @@ def test_failures_are_forgotten(capfd: pytest.CaptureFixture[str], asked: list[Q
         assert len(list(run.results())) == 2
 
 
-@pytest.mark.usefixtures("asked")
-def test_a_run_is_shown(capfd: pytest.CaptureFixture[str]) -> None:
-    heading, first, second, _ = said(capfd, "show", "foxes")[0].splitlines()
-    assert heading.split() == ["FIRST", "SECOND", "OVERALL", "ROUNDS", "SECONDS", "ERROR"]
-    assert first.split()[0] == "@a.mp4"
-    assert second.endswith("No verdict: 1 round(s).")
+def test_a_run_is_shown(capfd: pytest.CaptureFixture[str], asked: list[Question]) -> None:
+    named = (("@a.mp4", asked[0].first), ("b.mp4", asked[0].second))
+    clips = [{"name": name, "path": f"x/{name}", "sha256": sha256, "group": 0} for name, sha256 in named]
+    with Store() as store:
+        groups = [{"name": "", "prompt": asked[0].prompt, "clips": [0, 1]}]
+        run = store.begin("two foxes", kind="rank", about={"clips": clips, "groups": groups})
+        assert run.result(asked[0])
+    heading, first, second, *facts = said(capfd, "show", "two foxes")[0].splitlines()
+    assert heading.split()[:3] == ["RANK", "CLIP", "RATING"]
+    assert (first.split()[:2], second.split()[:2]) == (["1", "b.mp4"], ["2", "@a.mp4"])
+    assert "run: two foxes" in facts
     assert json.loads(said(capfd, "show", "foxes", "--json")[0])["judgements"] == 3
     refused(capfd, "the nearest is 'foxes'", "show", "fox")
 
@@ -128,7 +134,7 @@ def test_jsonl_has_the_whole_judgement(
     path = tmp_path / "foxes.jsonl"
     said(capfd, "export", "foxes", "-o", str(path))
     first, failed, hostile = map(json.loads, path.read_text(encoding="ascii").splitlines())
-    assert first["judgement"] == JUDGED
+    assert first["judgement"] == JUDGED.to_json()
     assert first["first"] == {"name": "@a.mp4", "sha256": asked[0].first}
     assert first["winners"]["OA"] == 2
     assert (failed["judgement"], failed["winners"], failed["error"]) == (None, {}, "No verdict: 1 round(s).")
@@ -141,7 +147,7 @@ def test_an_export_says_what_both_orders_come_to(capfd: pytest.CaptureFixture[st
     with Store() as store:
         run = store.begin("foxes", kind="rank", about={})
         run.add(one, JUDGED)
-        run.add(other, judgement([unsure], names=("b.mp4", "a.mp4")).to_json())
+        run.add(other, judgement([unsure], names=("b.mp4", "a.mp4")))
         run.add(question(1), JUDGED)
     told: dict[str, list[dict[str, Any]]] = {}
     for form, read in (("csv", rows), ("jsonl", lambda text: [json.loads(line) for line in text.splitlines()])):

@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from train.cases import Case
-from train.recipe import Data, Model, Recipe, Shape, Supervised
+from train.recipe import Data, ModelRecipe, NewModelShape, Supervised, TrainingRecipe
+from train.training_cases import TrainingCase
 from vrt_lite.judge import Pair
-from vrt_lite.profile import Clock, Profile
-from vrt_lite.protocol.frames import FrameRef
-from vrt_lite.resize import PIXELS_PER_TOKEN
+from vrt_lite.profile import PIXELS_PER_TOKEN, Clock, Profile
+from vrt_lite.protocol.messages import FrameRef
 
 SIZES = ((84, 56), (56, 84), (112, 56))
 """(width, height) of a case's frames, in turn: 6 and 8 cells."""
@@ -35,7 +34,7 @@ PROFILE = Profile(
     rounds=4,
     max_new_tokens=96,
 )
-SHAPE = Shape(
+SHAPE = NewModelShape(
     layers=2,
     width=64,
     heads=2,
@@ -50,8 +49,8 @@ SHAPE = Shape(
     tower_full=(1,),
 )
 SUPERVISED = Supervised(samples=8, learning_rate=1e-2, warmup=0.25, batch=2, accumulation=2, weight_decay=0.01)
-RECIPE = Recipe(
-    "coloured", PROFILE, Model(shape=SHAPE, precision="float32"), Data(source="none"), cold_start=SUPERVISED
+RECIPE = TrainingRecipe(
+    "coloured", PROFILE, ModelRecipe(shape=SHAPE, precision="float32"), Data(source="none"), cold_start=SUPERVISED
 )
 PRETRAINED = replace(RECIPE, pretrain=replace(SUPERVISED, learning_rate=2e-3))
 
@@ -88,7 +87,7 @@ def _final(winner: int) -> str:
     )
 
 
-def case(number: int) -> Case:
+def case(number: int) -> TrainingCase:
     """One case: even ones take two rounds, odd ones three, so that the window forgets."""
     winner = 1 + number % 2
     calls = [_call(2 + number % 3, 10)] + [_call(3, 11, 12)] * (number % 2)
@@ -99,8 +98,8 @@ def case(number: int) -> Case:
 
     pair = Pair(f"a red square no. {number}", (2.0, 3.0 + number % 2))
     labels = {"TA": 0, "VQ": winner, "MQ": 0, "OA": winner}
-    return Case(f"coloured:{number}", pair, labels, frames, script=(*calls, _final(winner)))
+    return TrainingCase(f"coloured:{number}", pair, labels, frames, script=(*calls, _final(winner)))
 
 
-def cases(count: int) -> list[Case]:
+def cases(count: int) -> list[TrainingCase]:
     return [case(number) for number in range(count)]

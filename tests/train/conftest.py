@@ -1,4 +1,4 @@
-"""What several tests of training share: a judge that is taught once."""
+"""A fixture for several tests of training: a trained judge, trained once."""
 
 from __future__ import annotations
 

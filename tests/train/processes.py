@@ -55,7 +55,7 @@ def pretrain(checkpoint: Path, out: Path) -> None:
     assert taught(PRETRAINED, cases(8), start=checkpoint, run=out)
 
 
-def step(checkpoint: Path, out: Path) -> None:
+def run_step(checkpoint: Path, out: Path) -> None:
     from safetensors.torch import save_file
     from taught_judge import RECIPE, case
     from transformers import TrainerCallback
@@ -79,5 +79,5 @@ def step(checkpoint: Path, out: Path) -> None:
 if __name__ == "__main__":
     from train.__main__ import leave_group
 
-    {"sample": sample, "step": step, "pretrain": pretrain}[sys.argv[1]](Path(sys.argv[2]), Path(sys.argv[3]))
+    {"sample": sample, "step": run_step, "pretrain": pretrain}[sys.argv[1]](Path(sys.argv[2]), Path(sys.argv[3]))
     leave_group()

@@ -19,9 +19,10 @@ pytest.importorskip("trl")
 
 from coloured import RECIPE, SUPERVISED, cases  # noqa: E402
 
-from train.checkpoints import Journal, latest, read_optimizer, write_optimizer  # noqa: E402
-from train.policy.model import load, new  # noqa: E402
+from train.checkpoints import find_latest, read_optimizer, write_optimizer  # noqa: E402
+from train.policy.model import create_checkpoint, load  # noqa: E402
 from train.supervised import supervise  # noqa: E402
+from train.trainer_callbacks import Journal  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")
 WORKER = Path(__file__).with_name("supervised_worker.py")
@@ -30,7 +31,7 @@ STEPS = 12
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return new(RECIPE, tmp_path_factory.mktemp("checkpoints") / "start", cases(4))
+    return create_checkpoint(RECIPE, tmp_path_factory.mktemp("checkpoints") / "start", cases(4))
 
 
 @pytest.fixture
@@ -66,7 +67,7 @@ def _kill_when(process: subprocess.Popen[str], reached: Callable[[], bool]) -> N
 
 def _steps(run: Path) -> int:
     """Steps that the newest checkpoint holds."""
-    newest = latest(run)
+    newest = find_latest(run)
     return int(newest.name.rpartition("-")[2]) if newest else 0
 
 
@@ -101,7 +102,7 @@ def test_killed_between_and_during_checkpoints_and_resumed(start: Path, tmp_path
 def test_a_leg_stops_with_a_checkpoint_that_is_a_model(start: Path, tmp_path: Path) -> None:
     how = {"start": start, "run": tmp_path, "recipe_all": RECIPE}
     assert not supervise(SUPERVISED, cases(8), minutes=0, **how)
-    checkpoint = latest(tmp_path)
+    checkpoint = find_latest(tmp_path)
     assert checkpoint == tmp_path / "checkpoint-1"
     assert not (tmp_path / "unfinished").exists()
     load(RECIPE, checkpoint, trainable=False)
@@ -137,10 +138,10 @@ def test_an_optimizer_in_shards_comes_back_to_the_bit(tmp_path: Path) -> None:
 
 
 def test_the_default_models_checkpoint_is_in_small_files(tmp_path: Path) -> None:
-    from train.recipe import Shape
+    from train.recipe import NewModelShape
 
-    recipe = replace(RECIPE, model=replace(RECIPE.model, shape=Shape()))
-    start = new(recipe, tmp_path / "start", cases(4))
+    recipe = replace(RECIPE, model=replace(RECIPE.model, shape=NewModelShape()))
+    start = create_checkpoint(recipe, tmp_path / "start", cases(4))
     tiny = replace(SUPERVISED, batch=1, accumulation=1)
     assert not supervise(tiny, cases(2), start=start, run=tmp_path / "run", recipe_all=recipe, minutes=0)
     sizes = {path: path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()}
@@ -169,4 +170,4 @@ def test_a_journal_drops_what_is_logged_anew(tmp_path: Path) -> None:
 
 def test_a_run_without_checkpoints_has_none(tmp_path: Path) -> None:
     (tmp_path / "unfinished" / "checkpoint-9").mkdir(parents=True)
-    assert latest(tmp_path) is None
+    assert find_latest(tmp_path) is None

@@ -17,11 +17,12 @@ pytest.importorskip("trl")
 from coloured import PRETRAINED, RECIPE, case, cases  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
+from train.clip_views import clip_views  # noqa: E402
 from train.curriculum import LOG, Curriculum, Syllabus  # noqa: E402
-from train.policy.model import corpus, load, new  # noqa: E402
+from train.policy.model import corpus, create_checkpoint, load  # noqa: E402
+from train.policy.policy_tokenizer import learn  # noqa: E402
 from train.policy.rendering import Renderer  # noqa: E402
-from train.policy.tokenizer import learn  # noqa: E402
-from train.pretrain import _usual, pretrain, views  # noqa: E402
+from train.pretrain import _collect_statistics, pretrain  # noqa: E402
 from train.supervised import render, supervise  # noqa: E402
 from train.traces import replay  # noqa: E402
 from train.world import LESSONS, World, scene  # noqa: E402
@@ -37,7 +38,7 @@ ASKED = replace(RECIPE.cold_start, samples=COUNT, asked=4, patience=4)
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return new(RECIPE, tmp_path_factory.mktemp("curriculum") / "start", cases(8))
+    return create_checkpoint(RECIPE, tmp_path_factory.mktemp("curriculum") / "start", cases(8))
 
 
 def curriculum(asked: list[str]) -> Curriculum:
@@ -108,7 +109,7 @@ def test_a_resumed_curriculum_is_the_unbroken_one(
 def test_tokens_end_centred_and_as_long_as_words(start: Path, tmp_path: Path) -> None:
     assert pretrain(PRETRAINED, cases(8), start=start, run=tmp_path / "run")
     model, _ = load(RECIPE, tmp_path / "run" / "model", trainable=False)
-    seen = [view for number in range(8) for view in views(case(number), RECIPE.profile)]
+    seen = [view for number in range(8) for view in clip_views(case(number), RECIPE.profile)]
     tokens = torch.cat(
         [
             model.model.visual(torch.from_numpy(v.patches), grid_thw=torch.from_numpy(v.grids)).pooler_output
@@ -124,9 +125,11 @@ def test_every_word_for_a_fault_is_taught(tmp_path: Path) -> None:
     """Rare ones as well: words from a few drawn cases alone would lack some."""
     profile, by_lesson = default_profile(), [World(0, 500, lesson=lesson) for lesson in LESSONS]
     tokenizer = learn(corpus(profile, by_lesson[-1][:200]), tmp_path / "tokenizer.json", rows=1024)
-    said = set(_usual(by_lesson, list(views(case(0), RECIPE.profile)), profile, tokenizer).said.tolist())
+    known = set(
+        _collect_statistics(by_lesson, list(clip_views(case(0), RECIPE.profile)), profile, tokenizer).word_ids.tolist()
+    )
     for word in (*(NAMES[kind] for kind in VISUAL), *get_args(Step)):
-        assert set(tokenizer.tokens(f" {word}", special=False)) <= said, word
+        assert set(tokenizer.tokens(f" {word}", special=False)) <= known, word
 
 
 @pytest.mark.parametrize(("lesson", "levels"), [("strong", {3}), ("clear", {2, 3}), ("weak", {1, 2, 3})])
@@ -151,18 +154,18 @@ def test_a_plain_lesson_has_one_fault_on_equal_content(lesson: Any, levels: set[
 @pytest.mark.parametrize("lesson", LESSONS)
 def test_scripts_of_a_lesson_end_with_its_labels(lesson: Any) -> None:
     profile = default_profile()
-    for told in World(0, 60, lesson=lesson):
-        _, trial = replay(told, told.script, profile)
-        assert {key: p.winner for key, p in trial.verdict.preferences.items()} == dict(told.labels)
+    for example in World(0, 60, lesson=lesson):
+        _, trial = replay(example, example.script, profile)
+        assert {key: p.winner for key, p in trial.verdict.preferences.items()} == dict(example.labels)
         if lesson != "mixed":
-            assert told.labels["TA"] == 0
-            assert told.labels["OA"] != 0
+            assert example.labels["TA"] == 0
+            assert example.labels["OA"] != 0
 
 
 def test_a_drawn_pair_is_learnt_in_both_orders(tmp_path: Path) -> None:
-    profile, told = replace(RECIPE.profile, workspace=48, first_frames=4), World(0, 2, lesson="strong")
-    renderer = Renderer(learn(corpus(profile, told), tmp_path / "tokenizer.json", rows=600), profile)
-    for one in told:
+    profile, world = replace(RECIPE.profile, workspace=48, first_frames=4), World(0, 2, lesson="strong")
+    renderer = Renderer(learn(corpus(profile, world), tmp_path / "tokenizer.json", rows=600), profile)
+    for one in world:
         assert one.exchanged
         other = one.exchanged()
         assert dict(other.labels) == {key: (0, 2, 1)[choice] for key, choice in one.labels.items()}

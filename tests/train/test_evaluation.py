@@ -13,30 +13,28 @@ import pytest
 from judgements import TIED, TWO, call, with_odds
 from numpy.typing import NDArray
 
-from train.cases import Case
-from train.evaluation import tables
-from train.evaluation.evaluate import (
+from train.assessment import text_tables
+from train.assessment.assess import (
     OUTCOMES,
-    Judging,
+    LoadedJudge,
     agree,
-    by_backend,
     evaluate,
     gains,
     judge_one,
     load_report,
     report,
+    wrap_backend,
     write_report,
 )
-from train.evaluation.measures import agreement, calibration, difference, figures
-from train.evaluation.outcomes import Outcome, append_outcomes, read_outcomes
+from train.assessment.measures import agreement, calibration, difference, figures
+from train.assessment.outcomes import CaseOutcome, append_outcomes, read_outcomes
+from train.training_cases import TrainingCase
 from vrt_lite.backends.scripted import ScriptedBackend
 from vrt_lite.errors import UsageError
 from vrt_lite.interfaces import FrameStore, Observe, Sampling
 from vrt_lite.judge import Pair
 from vrt_lite.profile import Profile, default_profile
-from vrt_lite.protocol.frames import FrameRef, shown_first
-from vrt_lite.protocol.messages import Conversation, Odds, Reply
-from vrt_lite.protocol.tags import KEYS, Choice
+from vrt_lite.protocol.messages import KEYS, Choice, Conversation, FrameRef, Odds, Reply, shown_first
 
 # TA, VQ, MQ, OA: the label and the verdict; the tenth has none.
 DOZEN = (
@@ -59,9 +57,10 @@ def choices(digits: str) -> dict[str, Choice]:
     return dict(zip(KEYS, map(int, digits), strict=False))  # type: ignore[arg-type]
 
 
-def dozen() -> list[Outcome]:
+def dozen() -> list[CaseOutcome]:
     made = [
-        Outcome(f"case {i}", choices(a), choices(b), rounds=1, well_formed=bool(b)) for i, (a, b) in enumerate(DOZEN)
+        CaseOutcome(f"case {i}", choices(a), choices(b), rounds=1, well_formed=bool(b))
+        for i, (a, b) in enumerate(DOZEN)
     ]
     made[0] = replace(made[0], hidden=True, rounds=2, calls=1, defects=("blur",))
     made[1] = replace(
@@ -98,16 +97,16 @@ class Looking(ScriptedBackend):
         return super().reply(conversation, frames, sampling=sampling, observe=observe)
 
 
-def case(number: int, labels: str = "0212", *, hidden: bool = False) -> Case:
+def case(number: int, labels: str = "0212", *, hidden: bool = False) -> TrainingCase:
     @contextlib.contextmanager
     def frames(profile: Profile) -> Generator[FrameStore]:
         yield Numbered()
 
-    return Case(f"case:{number}", Pair("a fox", (3.0, 3.0)), choices(labels), frames, hidden=hidden)
+    return TrainingCase(f"case:{number}", Pair("a fox", (3.0, 3.0)), choices(labels), frames, hidden=hidden)
 
 
-def scripted(*replies: str | Reply, digest: str = "a judge") -> Judging:
-    return by_backend(Looking(replies), default_profile(), name="scripted", digest=digest)
+def scripted(*replies: str | Reply, digest: str = "a judge") -> LoadedJudge:
+    return wrap_backend(Looking(replies), default_profile(), name="scripted", digest=digest)
 
 
 def shares(made: dict[str, dict[str, int]]) -> tuple[int, int]:
@@ -157,16 +156,16 @@ def test_calibration_by_hand() -> None:
 
 def test_calibration_is_of_the_winner_named() -> None:
     odds = {"TA": (0.1, 0.2, 0.7), "VQ": (0.62, 0.2, 0.18)}
-    one = Outcome("a", choices("20"), choices("20"), odds)  # TA and VQ alone have labels
+    one = CaseOutcome("a", choices("20"), choices("20"), odds)  # TA and VQ alone have labels
     made = figures([one])["calibration"]
     assert made["all"]["pairs"] == 2
     assert made["all"]["ece"] == pytest.approx((0.3 + 0.38) / 2)
 
 
 def test_differences_are_paired_and_of_hidden_cases() -> None:
-    def judged(verdicts: str, hidden: str) -> dict[str, Outcome]:
+    def judged(verdicts: str, hidden: str) -> dict[str, CaseOutcome]:
         return {
-            str(i): Outcome(str(i), choices("0000"), choices(digit * 4), hidden=mark == "h")
+            str(i): CaseOutcome(str(i), choices("0000"), choices(digit * 4), hidden=mark == "h")
             for i, (digit, mark) in enumerate(zip(verdicts, hidden, strict=True))
         }
 
@@ -218,7 +217,7 @@ def test_without_the_tool_the_recommendation_stands() -> None:
 def test_an_evaluation_goes_on_where_it_ended(tmp_path: Path) -> None:
     cases = [case(i, hidden=i == 1) for i in range(3)]
     backend = Looking([final("0212", TIED), call(9), final("0210"), final("0212")])
-    judging = by_backend(backend, default_profile(), name="scripted", digest="a judge")
+    judging = wrap_backend(backend, default_profile(), name="scripted", digest="a judge")
     seen: list[tuple[int, int]] = []
     legs = []
     for _ in range(3):
@@ -260,9 +259,9 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
 def test_outcomes_are_kept_by_judge_view_and_labels(tmp_path: Path) -> None:
     backend = Looking([final("0212"), final("1212"), call(6), final("2222")])
     profile = default_profile()
-    one = by_backend(backend, profile, name="scripted", digest="one")
-    other = by_backend(backend, profile, name="scripted", digest="other")
-    shorter = by_backend(backend, replace(profile, rounds=2), name="scripted", digest="one")
+    one = wrap_backend(backend, profile, name="scripted", digest="one")
+    other = wrap_backend(backend, profile, name="scripted", digest="other")
+    shorter = wrap_backend(backend, replace(profile, rounds=2), name="scripted", digest="one")
     assert len({one.digest, other.digest, shorter.digest}) == 3
     evaluate(one, [case(0)], folder=tmp_path)
     evaluate(other, [case(0)], folder=tmp_path)
@@ -299,7 +298,7 @@ def test_agreement_lists_what_differs(tmp_path: Path) -> None:
         {"key": "case:1", "one": choices("0210"), "other": choices("0211")},
         {"key": "case:2", "one": {}, "other": {}},
     ]
-    assert "case:1: TA=0, VQ=2, MQ=1, OA=0 and TA=0, VQ=2, MQ=1, OA=1" in tables.agreements(made)
+    assert "case:1: TA=0, VQ=2, MQ=1, OA=0 and TA=0, VQ=2, MQ=1, OA=1" in text_tables.agreements(made)
     assert agreement({}, {})["same"]["value"] is None
 
 
@@ -310,7 +309,7 @@ def test_a_report_is_written_and_read_again(tmp_path: Path) -> None:
     assert made["differences"]["asked - random"]["all_right"] == {"pairs": 3, "mean": 0, "low": 0, "high": 0}
     assert load_report(write_report(made, tmp_path)) == made
     (tmp_path / "other.json").write_text("[]")
-    with pytest.raises(UsageError, match="no report"):
+    with pytest.raises(UsageError, match="is not a report"):
         load_report(tmp_path / "other.json")
 
 
@@ -324,15 +323,15 @@ def test_outcomes_are_whole_after_writing_and_reading(tmp_path: Path) -> None:
 def test_tables_say_what_the_figures_are() -> None:
     every = {one.key: one for one in dozen()}
     made = report({"asked": every, "none": every}, about={})
-    text = tables.stages({"cold start": made, "refine": made})
+    text = text_tables.stages({"cold start": made, "refine": made})
     assert text.count("cold start") == 1
     assert "| cold start | frames asked for | 12 | 41.7 (19.3-68.0) | 83.3" in text
     assert "|  | no tool | 12 |" in text
     asked = made["views"]["asked"]
-    assert "| alignment (TA) | 83.3 (55.2-95.3) | 66.7 (20.8-93.9) | - |" in tables.dimensions(asked)
-    assert "| hidden evidence | 3 | 33.3" in tables.groups(asked)
-    assert "| asked - none | 3 | +0.0 (+0.0 to +0.0)" in tables.differences(made["differences"])
-    assert tables.reliability(asked).count("\n") == 2
+    assert "| alignment (TA) | 83.3 (55.2-95.3) | 66.7 (20.8-93.9) | - |" in text_tables.dimensions(asked)
+    assert "| hidden evidence | 3 | 33.3" in text_tables.groups(asked)
+    assert "| asked - none | 3 | +0.0 (+0.0 to +0.0)" in text_tables.differences(made["differences"])
+    assert text_tables.reliability(asked).count("\n") == 2
 
 
 def test_stages_are_compared_case_by_case(tmp_path: Path) -> None:
@@ -343,6 +342,6 @@ def test_stages_are_compared_case_by_case(tmp_path: Path) -> None:
     made = gains({"cold start": tmp_path / "one", "refine": tmp_path / "other"})
     found = {name: of["mean"] for name, of in made["refine - cold start"].items()}
     assert found == pytest.approx({"all_right": 2 / 3, "TA": 1 / 3, "VQ": 1 / 3, "MQ": 1 / 3, "OA": 1 / 3})
-    assert "| refine - cold start | 3 | +66.7" in tables.differences(made)
+    assert "| refine - cold start | 3 | +66.7" in text_tables.differences(made)
     with pytest.raises(UsageError, match="no outcomes"):
         gains({"cold start": tmp_path})

@@ -13,22 +13,22 @@ from PIL import Image
 
 pytest.importorskip("matplotlib")
 
-from train.evaluation import figures as pictures
-from train.evaluation.evaluate import report
-from train.evaluation.measures import figures
-from train.evaluation.outcomes import Outcome
+from train.assessment import charts
+from train.assessment.assess import report
+from train.assessment.measures import figures
+from train.assessment.outcomes import CaseOutcome
 from vrt_lite.errors import UsageError
-from vrt_lite.protocol.tags import KEYS
+from vrt_lite.protocol.messages import KEYS
 
 pytestmark = pytest.mark.filterwarnings("default")
 
 GROUND = (0xF6, 0xF8, 0xFA)
 
 
-def judged(right: int, of: int, *, hidden: int = 0) -> dict[str, Outcome]:
+def judged(right: int, of: int, *, hidden: int = 0) -> dict[str, CaseOutcome]:
     """`right` of `of` cases all right, the others wrong in VQ and OA; the first `hidden` have hidden evidence."""
     labels = dict.fromkeys(KEYS, 1)
-    made: dict[str, Outcome] = {}
+    made: dict[str, CaseOutcome] = {}
     for i in range(of):
         good = i < right
         winners = labels if good else {**labels, "VQ": 2, "OA": 0}
@@ -38,7 +38,7 @@ def judged(right: int, of: int, *, hidden: int = 0) -> dict[str, Outcome]:
         }
         facts: dict[str, Any] = {"winners": winners, "odds": odds, "rounds": 1 + i % 2, "calls": i % 2}
         facts |= {"defects": ("blur",) if i % 3 else ("stutter", "noise"), "hidden": i < hidden, "well_formed": True}
-        made[str(i)] = Outcome(str(i), labels, **facts)
+        made[str(i)] = CaseOutcome(str(i), labels, **facts)
     return made
 
 
@@ -50,8 +50,8 @@ def opened(path: Path) -> NDArray[np.uint8]:
 
 def coloured(picture: NDArray[np.uint8], colour: str) -> int:
     """How many pixels have a colour."""
-    wanted = np.frombuffer(bytes.fromhex(colour[1:]), np.uint8)
-    return int((np.abs(picture.astype(int) - wanted).max(axis=2) < 6).sum())
+    rgb = np.frombuffer(bytes.fromhex(colour[1:]), np.uint8)
+    return int((np.abs(picture.astype(int) - rgb).max(axis=2) < 6).sum())
 
 
 def test_every_picture_is_drawn(tmp_path: Path) -> None:
@@ -62,30 +62,30 @@ def test_every_picture_is_drawn(tmp_path: Path) -> None:
         (run / stage / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     one = report({"asked": judged(30, 60, hidden=20), "none": judged(20, 60, hidden=20)}, about={})
     other = report({"asked": judged(50, 60, hidden=20)}, about={})
-    made = pictures.draw({"cold start": one, "refine": other}, tmp_path / "out", run=run)
+    made = charts.draw({"cold start": one, "refine": other}, tmp_path / "out", run=run)
     assert [path.name for path in made] == ["stages.png", "views.png", "defects.png", "reliability.png", "curves.png"]
     for path in made:
         picture = opened(path)
         assert picture.shape[0] >= 300 and picture.shape[1] >= 700
         assert tuple(picture[picture.shape[0] // 2, 4]) == GROUND
-        assert coloured(picture, pictures.COLOURS[0]) > 50, path.name
+        assert coloured(picture, charts.COLOURS[0]) > 50, path.name
     assert not list(tmp_path.rglob("*.part"))
 
 
 def test_pictures_have_the_size_said(tmp_path: Path) -> None:
     made = figures(judged(3, 9).values())
-    assert opened(pictures.reliability(made, tmp_path / "a.png")).shape == (
-        round(4.6 * pictures.DPI),
-        round(5.0 * pictures.DPI),
+    assert opened(charts.reliability(made, tmp_path / "a.png")).shape == (
+        round(4.6 * charts.DPI),
+        round(5.0 * charts.DPI),
         3,
     )
 
 
 def test_better_stages_lie_higher(tmp_path: Path) -> None:
     reports = {"one": report({"asked": judged(12, 60)}, about={}), "two": report({"asked": judged(54, 60)}, about={})}
-    picture = opened(pictures.by_stage(reports, tmp_path / "stages.png"))
-    wanted = np.frombuffer(bytes.fromhex(pictures.COLOURS[0][1:]), np.uint8)
-    rows, columns = np.nonzero(np.abs(picture.astype(int) - wanted).max(axis=2) < 6)
+    picture = opened(charts.by_stage(reports, tmp_path / "stages.png"))
+    rgb = np.frombuffer(bytes.fromhex(charts.COLOURS[0][1:]), np.uint8)
+    rows, columns = np.nonzero(np.abs(picture.astype(int) - rgb).max(axis=2) < 6)
     plot = columns < 0.7 * picture.shape[1]  # the legend is at the right
     rows, columns = rows[plot], columns[plot]
     middle = (columns.min() + columns.max()) / 2
@@ -94,26 +94,26 @@ def test_better_stages_lie_higher(tmp_path: Path) -> None:
 
 def test_what_is_missing_is_left_out(tmp_path: Path) -> None:
     nothing = report({"asked": {}, "none": judged(2, 4)}, about={})
-    made = pictures.draw({"cold start": nothing}, tmp_path, run=tmp_path / "no run")
+    made = charts.draw({"cold start": nothing}, tmp_path, run=tmp_path / "no run")
     assert [path.name for path in made] == ["stages.png", "views.png"]
-    assert pictures.curves(tmp_path, tmp_path / "curves.png") is None
+    assert charts.curves(tmp_path, tmp_path / "curves.png") is None
     empty = figures([])
-    for draw in (pictures.by_defect, pictures.reliability):
+    for draw in (charts.by_defect, charts.reliability):
         opened(draw(empty, tmp_path / "empty.png"))
 
 
 def test_all_right_and_all_wrong_are_drawn(tmp_path: Path) -> None:
     for right in (0, 5):
         made = report({"asked": judged(right, 5)}, about={})
-        opened(pictures.by_stage({"only": made}, tmp_path / "stages.png"))
-        opened(pictures.reliability(made["views"]["asked"], tmp_path / "reliability.png"))
+        opened(charts.by_stage({"only": made}, tmp_path / "stages.png"))
+        opened(charts.reliability(made["views"]["asked"], tmp_path / "reliability.png"))
 
 
 def test_a_log_with_a_gap_is_drawn(tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text(
         '{"step": 1, "loss": 2.0}\n{"step": 2}\n{"step": 3, "loss": NaN}\n{"step": 4, "lo'
     )
-    path = pictures.curves(tmp_path, tmp_path / "curves.png")
+    path = charts.curves(tmp_path, tmp_path / "curves.png")
     assert path is not None
     opened(path)
 
@@ -121,4 +121,4 @@ def test_a_log_with_a_gap_is_drawn(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="cannot be written"):
-        pictures.reliability(figures(judged(1, 2).values()), tmp_path / "file" / "a.png")
+        charts.reliability(figures(judged(1, 2).values()), tmp_path / "file" / "a.png")

@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 pytest.importorskip("torch")
 
-from train.cases import Case
-from train.footage.pairs import Footage, draw
-from train.footage.survey import SURVEY, survey, surveyed
+from train.footage.footage_pairs import FootagePairs, draw
+from train.footage.survey import SURVEY, load_survey, survey
 from train.traces import replay
+from train.training_cases import TrainingCase
 from train.world.defects import MOTION, VISUAL
 from vrt_lite.errors import UsageError
 from vrt_lite.profile import Profile, default_profile
-from vrt_lite.protocol.frames import FrameRef, shown_first
+from vrt_lite.protocol.messages import FrameRef, shown_first
 
 pytestmark = pytest.mark.filterwarnings("default")
 
@@ -51,13 +51,13 @@ def profile() -> Profile:
     return default_profile()
 
 
-def shown(case: Case, profile: Profile, frames: list[FrameRef]) -> list[NDArray[np.uint8]]:
+def shown(case: TrainingCase, profile: Profile, frames: list[FrameRef]) -> list[NDArray[np.uint8]]:
     with case.open(profile) as store:
         return store.pixels(frames)
 
 
 def test_clips_are_measured_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clips = surveyed(folder, "train")
+    clips = load_survey(folder, "train")
     assert [clip.path for clip in clips] == ["train/play/2.mp4", "train/toy/1.mp4"]
     assert (clips[1].width, clips[1].height, clips[1].frames, clips[1].group) == (192, 108, 90, "train/toy")
     assert clips[1].fps == pytest.approx(24)
@@ -77,22 +77,22 @@ def test_a_broken_clip_is_named(tmp_path: Path) -> None:
 
 def test_without_footage_the_next_step_is_said(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="python -m train footage"):
-        Footage(tmp_path, "train")[0]
+        FootagePairs(tmp_path, "train")[0]
     (tmp_path / SURVEY).write_text("[]")
     with pytest.raises(UsageError, match="no footage to test on"):
-        Footage(tmp_path, "test")[0]
+        FootagePairs(tmp_path, "test")[0]
 
 
 def test_training_and_test_footage_are_apart(folder: Path) -> None:
     drawn = {
-        split: {draw(surveyed(folder, split), seed)[1][0].clip.path for seed in range(20)}
+        split: {draw(load_survey(folder, split), seed)[1][0].clip.path for seed in range(20)}
         for split in ("train", "test")
     }
     assert drawn == {"train": {"train/play/2.mp4", "train/toy/1.mp4"}, "test": {"test/other/3.mp4"}}
 
 
 def test_the_same_seed_gives_the_same_case(folder: Path, profile: Profile) -> None:
-    one, other = Footage(folder, "test", first=5, count=3), Footage(folder, "test", first=6, count=2)
+    one, other = FootagePairs(folder, "test", first=5, count=3), FootagePairs(folder, "test", first=6, count=2)
     assert [case.key for case in one] == ["footage:test:5", "footage:test:6", "footage:test:7"]
     a, b = one[1], other[0]
     assert (a.key, a.pair, a.labels, a.evidence, a.defects) == (b.key, b.pair, b.labels, b.evidence, b.defects)
@@ -100,13 +100,13 @@ def test_the_same_seed_gives_the_same_case(folder: Path, profile: Profile) -> No
     together = shown(a, profile, frames)
     alone = [shown(b, profile, [frame])[0] for frame in reversed(frames)][::-1]
     assert all(np.array_equal(x, y) for x, y in zip(together, alone, strict=True))
-    assert len({case.pair for case in Footage(folder, "test", count=12)}) == 12
+    assert len({case.pair for case in FootagePairs(folder, "test", count=12)}) == 12
     with pytest.raises(IndexError):
         one[3]
 
 
 def test_frames_have_the_size_of_the_profile(folder: Path, profile: Profile) -> None:
-    for case in Footage(folder, "train", count=4):
+    for case in FootagePairs(folder, "train", count=4):
         for picture in shown(case, profile, FIRST):
             height, width = picture.shape[:2]
             assert (height % 28, width % 28, picture.dtype) == (0, 0, np.uint8)
@@ -114,10 +114,10 @@ def test_frames_have_the_size_of_the_profile(folder: Path, profile: Profile) -> 
 
 
 def test_labels_follow_the_faults(folder: Path) -> None:
-    clips = surveyed(folder, "train")
+    clips = load_survey(folder, "train")
     seen: set[str] = set()
     labels: list[tuple[int, ...]] = []
-    for seed, case in enumerate(Footage(folder, "train", count=150)):
+    for seed, case in enumerate(FootagePairs(folder, "train", count=150)):
         _, (a, b) = draw(clips, seed)
         own = a.spec.defects, b.spec.defects
         seen |= set(case.defects)
@@ -134,7 +134,7 @@ def test_labels_follow_the_faults(folder: Path) -> None:
 
 
 def test_scripts_end_with_the_labels(folder: Path, profile: Profile) -> None:
-    for case in Footage(folder, "train", count=20):
+    for case in FootagePairs(folder, "train", count=20):
         visible, trial = replay(case, case.script, profile)
         assert {key: p.winner for key, p in trial.verdict.preferences.items()} == dict(case.labels)
         asked = {replace(f, called=False) for message in visible[-1] if message.tool_outcome for f in message.frames}
@@ -157,8 +157,8 @@ def test_cuts_are_found(tmp_path: Path) -> None:
 def test_hidden_faults_are_in_the_evidence_and_not_before(folder: Path, profile: Profile) -> None:
     checked = 0
     for seed in range(80):
-        case = Footage(folder, "train", first=seed, count=1)[0]
-        _, (a, b) = draw(surveyed(folder, "train"), seed)
+        case = FootagePairs(folder, "train", first=seed, count=1)[0]
+        _, (a, b) = draw(load_survey(folder, "train"), seed)
         if not case.hidden or not all(d.hidden for d in (*a.spec.defects, *b.spec.defects)):
             continue
         first = shown(case, profile, FIRST)
@@ -173,9 +173,9 @@ def test_hidden_faults_are_in_the_evidence_and_not_before(folder: Path, profile:
 
 
 def test_a_stutter_holds_pictures(folder: Path, profile: Profile) -> None:
-    clips = surveyed(folder, "train")
+    clips = load_survey(folder, "train")
     seed = next(s for s in itertools.count() if [d.kind for d in draw(clips, s)[1][0].spec.defects] == ["stutter"])
-    case = Footage(folder, "train", first=seed, count=1)[0]
+    case = FootagePairs(folder, "train", first=seed, count=1)[0]
     ticks = range(17, 31)
     held = shown(case, profile, [FrameRef(0, tick) for tick in ticks])
     even = shown(case, profile, [FrameRef(1, tick) for tick in ticks])
@@ -188,35 +188,35 @@ def test_a_stutter_holds_pictures(folder: Path, profile: Profile) -> None:
 
 
 def test_a_clip_is_decoded_once_for_a_size(folder: Path, profile: Profile, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = Footage(folder, "train", first=3, count=1)[0]
+    case = FootagePairs(folder, "train", first=3, count=1)[0]
     before = shown(case, profile, FIRST)
 
     def refuse(path: Path) -> None:
         raise AssertionError(f"{path} is opened again")
 
-    monkeypatch.setattr("train.footage.frames.open_clip", refuse)
+    monkeypatch.setattr("train.footage.decoded_frames.open_clip", refuse)
     assert all(np.array_equal(a, b) for a, b in zip(before, shown(case, profile, FIRST), strict=True))
 
 
 def test_a_lesson_of_footage_is_a_clip_beside_itself_with_one_fault(folder: Path) -> None:
-    clips = surveyed(folder, "train")
+    clips = load_survey(folder, "train")
     for seed in range(40):
         drawn, (a, b) = draw(clips, seed, lesson="strong")
         assert (a.clip, a.start, a.spec.frames) == (b.clip, b.start, b.spec.frames)
         assert [d.level for own in (a, b) for d in own.spec.defects] == [3]
-        assert drawn.wanted is None
+        assert drawn.caption_looks is None
 
 
 @pytest.mark.parametrize("kind", ["jitter", "warping", "ghosting", "freeze", "reversal"])
 def test_faults_of_motion_are_put_into_footage(folder: Path, profile: Profile, kind: str) -> None:
-    clips = surveyed(folder, "train")
+    clips = load_survey(folder, "train")
     middle = [FrameRef(n, i) for n in (0, 1) for i in range(22, 26)]
     found = 0
     for seed in range(120):
         _, (a, b) = draw(clips, seed, lesson="strong")
         if [d.kind for own in (a, b) for d in own.spec.defects] != [kind]:
             continue
-        case = Footage(folder, "train", first=seed, count=1, lesson="strong")[0]
+        case = FootagePairs(folder, "train", first=seed, count=1, lesson="strong")[0]
         pictures = np.stack(shown(case, profile, middle)).astype(int)
         there = [d.at(i) for own in (a, b) for d in own.spec.defects for i in range(22, 26)]
         differs = [int(np.abs(x - y).max()) > 0 for x, y in zip(pictures[:4], pictures[4:], strict=True)]

@@ -17,17 +17,17 @@ from safetensors.torch import load_file  # noqa: E402
 from taught_judge import PROFILE, RECIPE, case, script  # noqa: E402
 from transformers import TrainerCallback  # noqa: E402
 
-from train.cases import Case  # noqa: E402
 from train.generation import generate, read_batches  # noqa: E402
-from train.groups import Group, Row, draw, masked  # noqa: E402
 from train.grpo import prepare, reinforce  # noqa: E402
 from train.policy.model import load  # noqa: E402
 from train.policy.rendering import Renderer, segments  # noqa: E402
-from train.policy.rollout import replayed  # noqa: E402
-from train.policy.writing import Written  # noqa: E402
-from train.recipe import Recipe  # noqa: E402
+from train.policy.rollout import replay_rollout  # noqa: E402
+from train.policy.writing import WrittenReply  # noqa: E402
+from train.recipe import TrainingRecipe  # noqa: E402
 from train.rewards import group_terms  # noqa: E402
+from train.rollout_groups import RolloutGroup, TrainingRow, draw_indices, mask_ends  # noqa: E402
 from train.traces import read_rows, replay  # noqa: E402
+from train.training_cases import TrainingCase  # noqa: E402
 from vrt_lite.errors import UsageError  # noqa: E402
 from vrt_lite.protocol.messages import Generated, Reply  # noqa: E402
 
@@ -36,7 +36,7 @@ CASES = [case(seed) for seed in range(6)]
 WHOLE = {"steps": 3, "steps_per_generation": 2, "learning_rate": 1e-3}
 
 
-def _recipe(**options: object) -> Recipe:
+def _recipe(**options: object) -> TrainingRecipe:
     return replace(RECIPE, grpo=replace(RECIPE.grpo, **options))
 
 
@@ -53,7 +53,7 @@ class _Gradients(TrainerCallback):
         self.found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
-def _step(taught: Path, run: Path, cases: list[Case] = CASES, **options: object):
+def _step(taught: Path, run: Path, cases: list[TrainingCase] = CASES, **options: object):
     """Gradients of a run's last step, not clipped; it has one step."""
     trainer, _ = prepare(_recipe(**{"steps": 1, **options}), cases, start=taught, run=run)
     trainer.args.max_grad_norm = 0.0
@@ -64,10 +64,10 @@ def _step(taught: Path, run: Path, cases: list[Case] = CASES, **options: object)
 
 
 def test_queries_are_drawn_anew_while_there_are_others() -> None:
-    assert sorted(draw(5, 5, seed="a")) == [0, 1, 2, 3, 4]
-    assert draw(5, 5, seed="a") == draw(5, 5, seed="a")
-    assert len({tuple(draw(10**9, 4, seed=f"{n}")) for n in range(5)}) == 5
-    assert sorted(draw(2, 5, seed="b")) in ([0, 0, 0, 1, 1], [0, 0, 1, 1, 1])
+    assert sorted(draw_indices(5, 5, seed="a")) == [0, 1, 2, 3, 4]
+    assert draw_indices(5, 5, seed="a") == draw_indices(5, 5, seed="a")
+    assert len({tuple(draw_indices(10**9, 4, seed=f"{n}")) for n in range(5)}) == 5
+    assert sorted(draw_indices(2, 5, seed="b")) in ([0, 0, 0, 1, 1], [0, 0, 1, 1, 1])
 
 
 def test_an_end_that_was_not_drawn_is_not_learned(taught: Path) -> None:
@@ -77,12 +77,12 @@ def test_an_end_that_was_not_drawn_is_not_learned(taught: Path) -> None:
     first = segments(visible, [Generated(text) for text in pair.script])[0]
     with pair.open(PROFILE) as frames:
         rendered = Renderer(tokenizer, PROFILE).render(first, frames)
-    whole, cut = masked(rendered, (True, True)), masked(rendered, (True, False))
+    whole, cut = mask_ends(rendered, (True, True)), mask_ends(rendered, (True, False))
     assert np.array_equal(whole.learned, rendered.learned)
     [place] = np.flatnonzero(whole.learned != cut.learned)
     assert rendered.ids[place] == tokenizer.id("<|im_end|>")
     assert place == np.flatnonzero(rendered.learned)[-1]
-    assert not masked(rendered, ()).learned.any()
+    assert not mask_ends(rendered, ()).learned.any()
 
 
 def test_a_step_is_the_policy_gradient_of_what_was_drawn(taught: Path, tmp_path: Path) -> None:
@@ -110,11 +110,11 @@ def test_a_step_is_the_policy_gradient_of_what_was_drawn(taught: Path, tmp_path:
         torch.testing.assert_close(gradient, expected[name], atol=2e-6, rtol=1e-3)
 
 
-def _logprobs(policy, row: Row) -> torch.Tensor:
+def _logprobs(policy, row: TrainingRow) -> torch.Tensor:
     """What the policy finds now of the tokens that a row learns."""
     with row.case.open(PROFILE) as frames:
-        rendered = masked(policy.renderer.render(row.segment, frames), row.ended)
-    inputs = policy.collated([rendered])
+        rendered = mask_ends(policy.renderer.render(row.segment, frames), row.ended)
+    inputs = policy.collate([rendered])
     logps, _ = policy.logprobs(policy.model, inputs, temperature=1.0)
     return logps[inputs["labels"][:, 1:] != -100]
 
@@ -130,14 +130,14 @@ def test_the_loss_of_two_trajectories_worked_by_hand(taught: Path, tmp_path: Pat
     trainer.current_gradient_accumulation_steps = 1  # which training sets
     policy, pair = trainer._policy, CASES[0]
 
-    def written(text: str) -> Written:
+    def written(text: str) -> WrittenReply:
         tokens = tuple(policy.tokenizer.tokens(text, special=False))
-        return Written(Reply(text, tokens), (0.0,) * (len(tokens) + 1), ended=True)
+        return WrittenReply(Reply(text, tokens), (0.0,) * (len(tokens) + 1), ended=True)
 
     traces = [[written(text) for text in replies] for replies in (script(1, calls=2), script(2, calls=0))]
-    rollouts = [replayed(pair, number, trace, PROFILE) for number, trace in enumerate(traces)]
+    rollouts = [replay_rollout(pair, number, trace, PROFILE) for number, trace in enumerate(traces)]
     terms = group_terms([rollout.rounds for rollout in rollouts], pair.labels, RECIPE.grpo)
-    drawn = list(Group(tuple(rollouts), tuple(terms)).rows())
+    drawn = list(RolloutGroup(tuple(rollouts), tuple(terms)).rows())
     assert len(drawn) == 3
     assert drawn[0].advantage == drawn[1].advantage == -drawn[2].advantage > 0
     with torch.no_grad():

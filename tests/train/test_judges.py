@@ -12,9 +12,9 @@ pytest.importorskip("gguf")
 
 from taught_judge import PROFILE, case
 
-from convert.export import export_pair
-from train.evaluation.evaluate import OUTCOMES, agree, evaluate, judge_one, open_checkpoint, open_gguf, open_judge
-from train.evaluation.outcomes import read_outcomes
+from convert.export_pair import export_pair
+from train.assessment.assess import OUTCOMES, agree, evaluate, judge_one, open_checkpoint, open_gguf, open_judge
+from train.assessment.outcomes import read_outcomes
 from train.policy.rollout import open_policy
 from vrt_lite.errors import ModelError, UsageError
 

@@ -102,7 +102,7 @@ def test_every_stage_after_the_other(recipe: Path) -> None:
         other.write_text(RECIPE.replace("[cold_start]\nsamples = 8", "[cold_start]\nsamples = 12"), encoding="utf-8")
         changed = train("cold-start", other, run)
         assert changed.returncode == 2
-        assert "was begun with cold_start.samples = 8, and the recipe now says 12" in changed.stderr
+        assert "was started with cold_start.samples = 8, and the recipe now has 12" in changed.stderr
     assert done.returncode == 0, done.stderr[-2000:]
     assert legs == 1  # two steps: the first leg ends after one
     assert [json.loads(line)["step"] for line in (run / "cold-start/log.jsonl").read_text("utf-8").splitlines()] == [

@@ -15,15 +15,20 @@ transformers = pytest.importorskip("transformers")
 
 from coloured import PROFILE, RECIPE, SIZES, Frames, case, cases  # noqa: E402
 
-from train.policy.model import load, new, profile_text, save  # noqa: E402
+from convert.stage_outputs import FRAME, StagedBackend  # noqa: E402
+from train.policy.model import create_checkpoint, load, profile_text, save  # noqa: E402
+from train.policy.policy_tokenizer import PolicyTokenizer  # noqa: E402
 from train.policy.rendering import Collator, Rendered, Renderer  # noqa: E402
-from train.policy.tokenizer import Tokenizer  # noqa: E402
 from train.supervised import render  # noqa: E402
-from vrt_lite.backends.llamacpp.reading import FRAME  # noqa: E402
 from vrt_lite.errors import ModelError, UsageError  # noqa: E402
 from vrt_lite.profile import Clock, default_profile, load_profile  # noqa: E402
-from vrt_lite.protocol.frames import FrameRef  # noqa: E402
-from vrt_lite.protocol.messages import Image, Message, Text, Video  # noqa: E402
+from vrt_lite.protocol.messages import (  # noqa: E402
+    FrameRef,
+    Image,
+    Message,
+    Text,
+    Video,
+)
 
 pytestmark = pytest.mark.filterwarnings("default")
 STOCK = transformers.Qwen2_5_VLForConditionalGeneration
@@ -31,10 +36,10 @@ STOCK = transformers.Qwen2_5_VLForConditionalGeneration
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return new(RECIPE, tmp_path_factory.mktemp("new") / "start", cases(4))
+    return create_checkpoint(RECIPE, tmp_path_factory.mktemp("new") / "start", cases(4))
 
 
-def _rows(tokenizer: Tokenizer, numbers: range) -> list[Rendered]:
+def _rows(tokenizer: PolicyTokenizer, numbers: range) -> list[Rendered]:
     renderer = Renderer(tokenizer, PROFILE)
     return [row for n in numbers for row in render(case(n), case(n).script, renderer, PROFILE)]
 
@@ -52,7 +57,7 @@ def test_a_new_model_is_a_whole_checkpoint(checkpoint: Path) -> None:
     assert config["text_config"]["rope_parameters"]["mrope_section"] == [4, 6, 6]
     assert config["vision_config"]["fullatt_block_indexes"] == [1]
     assert config["text_config"]["tie_word_embeddings"]
-    tokenizer = Tokenizer(checkpoint / "tokenizer.json")
+    tokenizer = PolicyTokenizer(checkpoint / "tokenizer.json")
     assert config["image_token_id"] == tokenizer.id("<|image_pad|>")
     assert config["text_config"]["eos_token_id"] == tokenizer.id("<|im_end|>")
     assert load_profile(checkpoint / "profile.toml") == PROFILE
@@ -62,12 +67,12 @@ def test_a_new_model_is_a_whole_checkpoint(checkpoint: Path) -> None:
 
 
 def test_the_same_seed_makes_the_same_model(checkpoint: Path, tmp_path: Path) -> None:
-    same = new(RECIPE, tmp_path / "same", cases(4))
-    other = new(replace(RECIPE, model=replace(RECIPE.model, seed=1)), tmp_path / "other", cases(4))
+    same = create_checkpoint(RECIPE, tmp_path / "same", cases(4))
+    other = create_checkpoint(replace(RECIPE, model=replace(RECIPE.model, seed=1)), tmp_path / "other", cases(4))
     weights = [(folder / "model.safetensors").read_bytes() for folder in (checkpoint, same, other)]
     assert weights[0] == weights[1] != weights[2]
     with pytest.raises(UsageError, match="not empty"):
-        new(RECIPE, same, cases(4))
+        create_checkpoint(RECIPE, same, cases(4))
 
 
 def test_a_picture_does_not_fade_in_a_new_tower(checkpoint: Path) -> None:
@@ -85,9 +90,9 @@ def test_a_new_model_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.M
 
     with monkeypatch.context() as broken, pytest.raises(KeyboardInterrupt):
         broken.setattr("train.policy.model.save", killed)
-        new(RECIPE, tmp_path / "start", cases(4))
+        create_checkpoint(RECIPE, tmp_path / "start", cases(4))
     assert not (tmp_path / "start").exists()
-    load(RECIPE, new(RECIPE, tmp_path / "start", cases(4)), trainable=False)
+    load(RECIPE, create_checkpoint(RECIPE, tmp_path / "start", cases(4)), trainable=False)
     assert [path.name for path in tmp_path.iterdir()] == ["start"]
 
 
@@ -136,12 +141,12 @@ def test_the_batched_tower_equals_the_stock_one(checkpoint: Path, grids: list[tu
         torch.tensor(values).repeat_interleave(392)
         for values in ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
     )
-    told = torch.tensor(grids)
-    expected = stock((pixels / 255 - mean) / std, grid_thw=told).pooler_output
-    found = model.model.visual(pixels, grid_thw=told).pooler_output
+    sizes = torch.tensor(grids)
+    expected = stock((pixels / 255 - mean) / std, grid_thw=sizes).pooler_output
+    found = model.model.visual(pixels, grid_thw=sizes).pooler_output
     assert (found - expected).abs().max() <= 6e-6 * expected.abs().max()
     with torch.no_grad():
-        shuffled = model.model.visual(pixels.flip(0), grid_thw=told).pooler_output
+        shuffled = model.model.visual(pixels.flip(0), grid_thw=sizes).pooler_output
     assert (shuffled - expected).abs().max() > 1e-2 * expected.abs().max()
 
 
@@ -179,9 +184,9 @@ def _videos(number: int) -> list[Video]:
     from train.traces import replay
     from vrt_lite.protocol.messages import Generated
 
-    told = case(number)
-    visible, _ = replay(told, told.script, PROFILE)
-    found = segments(visible, [Generated(r) for r in told.script])
+    example = case(number)
+    visible, _ = replay(example, example.script, PROFILE)
+    found = segments(visible, [Generated(r) for r in example.script])
     return [p for s in found for m in s.conversation for p in m.parts if isinstance(p, Video)]
 
 
@@ -213,9 +218,8 @@ def test_llama_cpp_reads_the_exported_model_as_training_does(
 ) -> None:
     pytest.importorskip("gguf")
     pytest.importorskip("llama_cpp")
-    from convert.export import export_pair
-    from vrt_lite.backends.llamacpp import LlamaCppBackend
-    from vrt_lite.backends.settings import EngineSettings
+    from convert.export_pair import export_pair
+    from vrt_lite.machine import EngineSettings
 
     profile = replace(PROFILE, clock=Clock("exact", 2.0))
     text_file, projector, _ = export_pair(checkpoint, tmp_path, text_type=stored, projector_type=stored)
@@ -230,8 +234,8 @@ def test_llama_cpp_reads_the_exported_model_as_training_does(
     )
     row = Renderer(tokenizer, profile).prompt(conversation, frames)
     settings = EngineSettings(gpu_layers=0, threads=1, exact=True)
-    with LlamaCppBackend(text_file.path, projector.path, profile=profile, settings=settings) as engine:
-        reading = engine.read(conversation, frames)
+    with StagedBackend(text_file.path, projector.path, profile=profile, settings=settings) as engine:
+        reading = engine.evaluate_stages(conversation, frames)
     np.testing.assert_array_equal(reading.tokens, np.where(row.kinds > 0, FRAME, row.ids))
     np.testing.assert_array_equal(reading.positions, row.positions)
     ours = _logits(model, Collator(0)([row]))[0].numpy()[row.kinds == 0]

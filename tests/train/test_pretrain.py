@@ -19,18 +19,19 @@ from processes import start as start_processes  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
 from train.cells import MEASURES, measures  # noqa: E402
-from train.policy.model import load, new  # noqa: E402
+from train.clip_views import clip_views  # noqa: E402
+from train.policy.model import create_checkpoint, load  # noqa: E402
 from train.policy.rendering import patches  # noqa: E402
-from train.pretrain import pretrain, views  # noqa: E402
+from train.pretrain import pretrain  # noqa: E402
 from vrt_lite.errors import UsageError  # noqa: E402
-from vrt_lite.protocol.frames import FrameRef  # noqa: E402
+from vrt_lite.protocol.messages import FrameRef  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")
 
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return new(RECIPE, tmp_path_factory.mktemp("pretrain") / "start", cases(8))
+    return create_checkpoint(RECIPE, tmp_path_factory.mktemp("pretrain") / "start", cases(8))
 
 
 def _run(start: Path, run: Path, **how: Any) -> dict[str, Any]:
@@ -45,8 +46,8 @@ def _losses(run: Path) -> list[float]:
 @pytest.mark.parametrize("form", ["image", "video"])
 def test_a_view_is_what_a_turn_shows_of_a_clip_and_what_is_said_of_it(form: Any) -> None:
     profile = replace(PROFILE, tool_form=form)
-    told = case(1)  # calls of frames 3 and 10, then 3, 11 and 12: the second video's are 2, and 3 and 4
-    with told.open(profile) as frames:
+    example = case(1)  # calls of frames 3 and 10, then 3, 11 and 12: the second video's are 2, and 3 and 4
+    with example.open(profile) as frames:
 
         def flat(*shown: int, clip: int) -> Any:
             return patches(frames.pixels([FrameRef(clip, i) for i in shown]))[0]
@@ -55,10 +56,10 @@ def test_a_view_is_what_a_turn_shows_of_a_clip_and_what_is_said_of_it(form: Any)
             "image": [flat(2, 2, clip=0), np.concatenate([flat(2, 2, clip=1), flat(3, 3, clip=1)])],
             "video": [flat(2, 2, clip=0), flat(2, 3, clip=1)],
         }[form]
-        wanted = [flat(0, 7, clip=0), *expected]
-    found = list(views(told, profile))
-    assert [view.said.strip() for view in found] == ["red.", "red.", "blue é."]
-    for view, pixels in zip(found, wanted, strict=True):
+        parts = [flat(0, 7, clip=0), *expected]
+    found = list(clip_views(example, profile))
+    assert [view.line.strip() for view in found] == ["red.", "red.", "blue é."]
+    for view, pixels in zip(found, parts, strict=True):
         np.testing.assert_array_equal(view.patches, pixels)
         assert view.grids.prod(1).sum() == len(pixels)
 
@@ -136,16 +137,16 @@ def test_the_tower_learns_the_words_for_what_it_sees(tmp_path: Path) -> None:
     recipe = replace(
         PRETRAINED, pretrain=replace(PRETRAINED.pretrain, samples=240, batch=8, accumulation=1, learning_rate=3e-3)
     )
-    begun = new(recipe, tmp_path / "start", [made(n) for n in range(40)])
+    begun = create_checkpoint(recipe, tmp_path / "start", [made(n) for n in range(40)])
     assert pretrain(recipe, [made(n) for n in range(240)], start=begun, run=tmp_path / "run")
     model, tokenizer = load(RECIPE, tmp_path / "run" / "model", trainable=False)
     words = model.get_input_embeddings().weight
     own = {word: tokenizer.tokens(f" {word}", special=False)[-1] for word in ("dusk", "noon")}
     for number in range(1000, 1016):
-        (view,) = views(made(number), PROFILE)
+        (view,) = clip_views(made(number), PROFILE)
         seen = model.model.visual(torch.from_numpy(view.patches), grid_thw=torch.from_numpy(view.grids)).pooler_output
-        said = (seen.mean(0) @ words.T)[list(own.values())]
-        assert list(own)[int(said.argmax())] == view.said.strip(), number
+        scores = (seen.mean(0) @ words.T)[list(own.values())]
+        assert list(own)[int(scores.argmax())] == view.line.strip(), number
 
 
 def test_scripts_that_say_nothing_of_what_is_shown_are_refused(start: Path, tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from clips import read_index, write_clip
 
-from train.published import published
+from train.published_pairs import load_published_pairs
 from vrt_lite.errors import UsageError
 from vrt_lite.profile import default_profile
-from vrt_lite.protocol.frames import FrameRef
+from vrt_lite.protocol.messages import FrameRef
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_set_gives_cases_and_says_what_it_leaves_out(folder: Path) -> None:
-    found = published(folder)
+    found = load_published_pairs(folder)
     assert [case.key for case in found] == ["one", "two"]
     assert len(found.left_out) == 1
     assert "bad" in found.left_out[0]
@@ -47,7 +47,7 @@ def test_a_set_gives_cases_and_says_what_it_leaves_out(folder: Path) -> None:
 def test_traces_choose_the_pairs(folder: Path) -> None:
     traces = folder / "traces.jsonl"
     traces.write_text(json.dumps({"key": "two", "replies": ["first", "second"]}) + "\n", encoding="utf-8")
-    found = published(folder, traces)
+    found = load_published_pairs(folder, traces)
     assert [(case.key, case.script) for case in found] == [("two", ("first", "second"))]
     assert any("one has no trace" in why for why in found.left_out)
 
@@ -55,12 +55,12 @@ def test_traces_choose_the_pairs(folder: Path) -> None:
 def test_a_line_that_is_no_trace_is_named(folder: Path) -> None:
     traces = folder / "traces.jsonl"
     traces.write_text('{"key": "two"}\n', encoding="utf-8")
-    with pytest.raises(UsageError, match=r"line 1 is no trace"):
-        published(folder, traces)
+    with pytest.raises(UsageError, match=r"line 1 is not a trace"):
+        load_published_pairs(folder, traces)
 
 
 def test_a_set_without_a_usable_pair_is_refused(folder: Path) -> None:
     for name in ("a.mp4", "b.mp4"):
         (folder / name).write_bytes(b"")
     with pytest.raises(UsageError, match="no pair to learn from"):
-        published(folder)
+        load_published_pairs(folder)

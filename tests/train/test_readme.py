@@ -15,14 +15,16 @@ import pytest
 
 from convert.__main__ import convert
 from train.__main__ import train
-from train.recipe import Recipe
+from train.recipe import TrainingRecipe
 from vrt_lite.cli import cli
 from vrt_lite.profile import Profile
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "train" / "README.md").read_text("utf-8")
 PROGRAMS: Mapping[str, click.Group] = {"train": train, "convert": convert, "vrt-lite": cli}
-TABLES = {name: kind for name, kind in get_type_hints(Recipe).items() if is_dataclass(kind) and kind is not Profile}
+TABLES = {
+    name: kind for name, kind in get_type_hints(TrainingRecipe).items() if is_dataclass(kind) and kind is not Profile
+}
 KEYS = {f"{name}.{f.name}" for name, table in TABLES.items() for f in fields(table)}
 
 
@@ -88,7 +90,7 @@ def _command(words: list[str]) -> str:
         return words[0]
     if len(words) == 1 or words[1].isupper():
         return ""
-    verb = group.commands.get(words[1])
+    verb = group.get_command(click.Context(group), words[1])
     if verb is None:
         return words[1]
     return next((word for word in words[2:] if word.startswith("--") and word not in _options(verb)), "")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from train.recipe import Grpo, Supervised, load_recipe
-from train.stages import hold_to
+from train.stages import check_recipe
 from vrt_lite.errors import UsageError
 from vrt_lite.profile import default_profile
 
@@ -46,7 +46,7 @@ def test_a_whole_number_may_stand_for_a_fraction(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("[grpo]\nklx = 1", "grpo.klx is unknown; known are "),
         ("[grpo]\nsteps = 1.5", "grpo.steps = 1.5 is not a int"),
@@ -62,10 +62,10 @@ def test_a_whole_number_may_stand_for_a_fraction(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_used_is_named(tmp_path: Path, text: str, told: str) -> None:
+def test_what_cannot_be_used_is_named(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(UsageError) as error:
         load_recipe(written(tmp_path, text))
-    assert told in str(error.value)
+    assert message in str(error.value)
     assert "some.toml" in str(error.value)
 
 
@@ -81,13 +81,13 @@ def test_a_recipe_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 def test_a_stage_is_held_to_what_it_was_begun_with(tmp_path: Path) -> None:
     def begin(text: str, stage: str = "grpo") -> None:
-        hold_to(load_recipe(written(tmp_path, text)), tmp_path, stage)
+        check_recipe(load_recipe(written(tmp_path, text)), tmp_path, stage)
 
     begin("")
     begin("[grpo]\nkl = 0.02\n")  # nothing was made of it yet
     (tmp_path / "grpo" / "log.jsonl").touch()
     begin("[grpo]\nkl = 0.02\n[data]\nworkers = 3\n[refine]\nsamples = 3\n")
-    with pytest.raises(UsageError, match=r"begun with grpo\.kl = 0\.02, and the recipe now says 0\.01"):
+    with pytest.raises(UsageError, match=r"started with grpo\.kl = 0\.02, and the recipe now has 0\.01"):
         begin("")
     with pytest.raises(UsageError, match=r"model\.shape"):
         begin("[grpo]\nkl = 0.02\n[model]\nshape = { layers = 3 }\n")

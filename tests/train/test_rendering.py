@@ -21,49 +21,54 @@ from coloured import PROFILE, SIZES, Frames, case, cases  # noqa: E402
 
 from convert.reference import Reference  # noqa: E402
 from train.policy.model import corpus  # noqa: E402
+from train.policy.policy_tokenizer import PolicyTokenizer, learn  # noqa: E402
 from train.policy.rendering import Collator, Rendered, Renderer, patches, segments  # noqa: E402
-from train.policy.tokenizer import Tokenizer, learn  # noqa: E402
 from train.supervised import render  # noqa: E402
 from train.traces import replay  # noqa: E402
-from vrt_lite.backends.llamacpp.positions import extent  # noqa: E402
+from vrt_lite.backends.llamacpp.lower import FrameBlock  # noqa: E402
 from vrt_lite.profile import Clock  # noqa: E402
-from vrt_lite.protocol.frames import FrameRef  # noqa: E402
-from vrt_lite.protocol.messages import Generated, Message, Text, Video  # noqa: E402
+from vrt_lite.protocol.messages import (  # noqa: E402
+    FrameRef,
+    Generated,
+    Message,
+    Text,
+    Video,
+)
 
 pytestmark = pytest.mark.filterwarnings("default")
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> PolicyTokenizer:
     path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
     return learn(corpus(PROFILE, cases(4)), path, rows=420)
 
 
-def _learnt(row: Rendered, tokenizer: Tokenizer) -> list[str]:
+def _learnt(row: Rendered, tokenizer: PolicyTokenizer) -> list[str]:
     """The texts of the learned stretches."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], row.learned.astype(int), [0]])))
     return [tokenizer.text(row.ids[a:b].tolist()) for a, b in edges.reshape(-1, 2)]
 
 
 @pytest.mark.parametrize("number", range(4))
-def test_the_mask_decodes_to_exactly_the_judges_turns(tokenizer: Tokenizer, number: int) -> None:
-    told = case(number)
-    rows = render(told, told.script, Renderer(tokenizer, PROFILE), PROFILE)
-    assert [text for row in rows for text in _learnt(row, tokenizer)] == [f"{r}<|im_end|>" for r in told.script]
+def test_the_mask_decodes_to_exactly_the_judges_turns(tokenizer: PolicyTokenizer, number: int) -> None:
+    example = case(number)
+    rows = render(example, example.script, Renderer(tokenizer, PROFILE), PROFILE)
+    assert [text for row in rows for text in _learnt(row, tokenizer)] == [f"{r}<|im_end|>" for r in example.script]
     # Three rounds with a window of one: the third was written in another context.
     assert len(rows) == (2 if number % 2 else 1)
 
 
-def test_each_segment_is_what_the_judge_saw(tokenizer: Tokenizer) -> None:
-    told = case(1)
-    visible, _ = replay(told, told.script, PROFILE)
-    found = segments(visible, [Generated(reply) for reply in told.script])
+def test_each_segment_is_what_the_judge_saw(tokenizer: PolicyTokenizer) -> None:
+    example = case(1)
+    visible, _ = replay(example, example.script, PROFILE)
+    found = segments(visible, [Generated(reply) for reply in example.script])
     last = found[-1]
     assert last.conversation[:-1] == visible[2]
     assert last.learned == {len(visible[2])}
     assert found[0].conversation[: len(visible[1])] == visible[1]
     assert sorted(found[0].learned) == [len(visible[0]), len(visible[1])]
-    with told.open(PROFILE) as frames:
+    with example.open(PROFILE) as frames:
         renderer = Renderer(tokenizer, PROFILE)
         prompt, row = renderer.prompt(visible[2], frames), renderer.render(last, frames)
     n = len(prompt.ids)
@@ -77,7 +82,7 @@ def test_each_segment_is_what_the_judge_saw(tokenizer: Tokenizer) -> None:
     assert not row.learned[:n].any()
 
 
-def test_the_tokens_that_a_policy_wrote_are_kept(tokenizer: Tokenizer) -> None:
+def test_the_tokens_that_a_policy_wrote_are_kept(tokenizer: PolicyTokenizer) -> None:
     written = tuple(tokenizer.tokens("y", special=False) + tokenizer.tokens("es", special=False))
     conversation = (Message("user", (Text("well?"),)),)
     (segment,) = segments([conversation], [Generated("yes", written)])
@@ -86,7 +91,7 @@ def test_the_tokens_that_a_policy_wrote_are_kept(tokenizer: Tokenizer) -> None:
 
 
 @pytest.mark.parametrize("rule", ["exact", "truncate", "fixed"])
-def test_a_long_clip_moves_what_follows_by_its_largest_extent(tokenizer: Tokenizer, rule: Any) -> None:
+def test_a_long_clip_moves_what_follows_by_its_largest_extent(tokenizer: PolicyTokenizer, rule: Any) -> None:
     profile = replace(PROFILE, clock=Clock(rule, 2.0, 30.0))
     shown = tuple(FrameRef(0, i) for i in range(4))
     conversation = (Message("user", (Video(shown, 20.9), Text("long"))),)
@@ -99,7 +104,7 @@ def test_a_long_clip_moves_what_follows_by_its_largest_extent(tokenizer: Tokeniz
     np.testing.assert_array_equal(row.positions[1, inside], first + np.tile([0, 0, 0, 1, 1, 1], 2))
     np.testing.assert_array_equal(row.positions[2, inside], first + np.tile([0, 1, 2], 4))
     after = row.positions[:, np.flatnonzero(inside)[-1] + 1 :]
-    expected = first + extent(steps, 2, 3) + np.arange(after.shape[1])
+    expected = first + FrameBlock(("",) * len(steps), steps, 2, 3).positions + np.arange(after.shape[1])
     np.testing.assert_array_equal(after, np.tile(expected, (3, 1)))
 
 
@@ -111,7 +116,7 @@ class Resized:
     reference: Reference
 
     def pixels(self, frames: Sequence[FrameRef]) -> list[NDArray[np.uint8]]:
-        return [self.reference.resized(frame) for frame in self.displayed.pixels(frames)]
+        return [self.reference.frames.resized(frame) for frame in self.displayed.pixels(frames)]
 
 
 def test_the_prompt_is_what_transformers_prepares(tmp_path: Path) -> None:
@@ -120,31 +125,31 @@ def test_the_prompt_is_what_transformers_prepares(tmp_path: Path) -> None:
     clock = Clock("exact", 2.0)
     profile = replace(fidelity_cases.PROFILE, clock=clock)
     reference = Reference(folder, profile=profile, clock=clock)
-    renderer = Renderer(Tokenizer(folder / "tokenizer.json"), profile)
+    renderer = Renderer(PolicyTokenizer(folder / "tokenizer.json"), profile)
     mean, std = (
         np.repeat(np.array(values, np.float32), 2 * 14 * 14)
         for values in ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
     )
     compared = 0
-    for told in fidelity_cases.cases({}):
-        displayed = fidelity_cases.Displayed(told.sizes)
-        prepared = reference._prepare(told.conversation, displayed)
-        row = renderer.prompt(told.conversation, Resized(displayed, reference))
-        np.testing.assert_array_equal(row.ids, prepared.inputs["input_ids"][0].numpy(), err_msg=told.name)
+    for example in fidelity_cases.cases({}):
+        displayed = fidelity_cases.Displayed(example.sizes)
+        prepared = reference._prepare(example.conversation, displayed)
+        row = renderer.prompt(example.conversation, Resized(displayed, reference))
+        np.testing.assert_array_equal(row.ids, prepared.inputs["input_ids"][0].numpy(), err_msg=example.name)
         for name, flat, grids in (
             ("pixel_values", row.image_patches, row.image_grids),
             ("pixel_values_videos", row.video_patches, row.video_grids),
         ):
             if name in prepared.inputs:
                 floats = (flat.astype(np.float32) / 255 - mean) / std
-                np.testing.assert_allclose(floats, prepared.inputs[name].numpy(), atol=2e-6, err_msg=told.name)
+                np.testing.assert_allclose(floats, prepared.inputs[name].numpy(), atol=2e-6, err_msg=example.name)
                 grid = "image_grid_thw" if name == "pixel_values" else "video_grid_thw"
                 np.testing.assert_array_equal(grids, prepared.inputs[grid].numpy())
             else:
                 assert not len(flat)
         # Past a clip in which t exceeds rows and columns transformers 5 goes on from those alone; the engine does not.
         if _t_stays_below(row):
-            np.testing.assert_array_equal(row.positions, prepared.positions[:, 0].numpy(), err_msg=told.name)
+            np.testing.assert_array_equal(row.positions, prepared.positions[:, 0].numpy(), err_msg=example.name)
             compared += 1
     assert compared >= 7
 
@@ -154,7 +159,7 @@ def _t_stays_below(row: Rendered) -> bool:
     return all(row.positions[0, a:b].max() <= row.positions[1:, a:b].max() for a, b in edges)
 
 
-def test_a_batch_is_padded_on_the_right(tokenizer: Tokenizer) -> None:
+def test_a_batch_is_padded_on_the_right(tokenizer: PolicyTokenizer) -> None:
     renderer = Renderer(tokenizer, PROFILE)
     rows = [row for number in (0, 1) for row in render(case(number), case(number).script, renderer, PROFILE)]
     pad = tokenizer.id("<|endoftext|>")
@@ -175,7 +180,7 @@ def test_a_batch_is_padded_on_the_right(tokenizer: Tokenizer) -> None:
     assert batch["video_grid_thw"].shape == (sum(len(row.video_grids) for row in rows), 3)
 
 
-def test_text_alone_brings_no_pictures(tokenizer: Tokenizer) -> None:
+def test_text_alone_brings_no_pictures(tokenizer: PolicyTokenizer) -> None:
     row = Renderer(tokenizer, PROFILE).prompt((Message("user", (Text("hello"),)),), Frames((0, 0), SIZES[0]))
     assert {"pixel_values", "pixel_values_videos"}.isdisjoint(Collator(0)([row]))
 

@@ -17,8 +17,7 @@ from train.policy.writing import Policy  # noqa: E402
 from vrt_lite.errors import NoVerdictError  # noqa: E402
 from vrt_lite.interfaces import FrameStore, Sampling, ignore  # noqa: E402
 from vrt_lite.judge import judge  # noqa: E402
-from vrt_lite.protocol.frames import FrameRef, shown_first  # noqa: E402
-from vrt_lite.protocol.messages import Image, Text  # noqa: E402
+from vrt_lite.protocol.messages import FrameRef, Image, Text, shown_first  # noqa: E402  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")
 CASES = [case(seed) for seed in range(2)]
@@ -41,7 +40,7 @@ def _again(policy: Policy, rollout: Rollout, temperature: float) -> list[float]:
     ended = (w.ended for w in rollout.written)
     with rollout.case.open(PROFILE) as frames:
         for segment in segments(rollout.visible, rollout.replies):
-            inputs = policy.collated([policy.renderer.render(segment, frames)])
+            inputs = policy.collate([policy.renderer.render(segment, frames)])
             with torch.no_grad():
                 logps, _ = policy.logprobs(policy.model, inputs, temperature=temperature)
             learned = (inputs["labels"][0, 1:] != -100).tolist()

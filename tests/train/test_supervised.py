@@ -17,9 +17,9 @@ from coloured import RECIPE, SUPERVISED, cases  # noqa: E402
 from processes import torchrun  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
-from train.policy.model import load, new  # noqa: E402
+from train.policy.model import create_checkpoint, load  # noqa: E402
 from train.policy.rendering import Collator, Renderer  # noqa: E402
-from train.supervised import order, render, supervise  # noqa: E402
+from train.supervised import order_cases, render, supervise  # noqa: E402
 from train.traces import Trace  # noqa: E402
 from vrt_lite.errors import UsageError  # noqa: E402
 
@@ -29,7 +29,7 @@ WORKER = Path(__file__).with_name("supervised_worker.py")
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return new(RECIPE, tmp_path_factory.mktemp("supervised") / "start", cases(4))
+    return create_checkpoint(RECIPE, tmp_path_factory.mktemp("supervised") / "start", cases(4))
 
 
 def _run(start: Path, run: Path, **changes: Any) -> dict[str, Any]:
@@ -63,9 +63,9 @@ def test_two_steps(start: Path, tmp_path: Path) -> None:
 def test_the_loss_is_one_mean_over_the_judges_own_tokens(start: Path, tmp_path: Path) -> None:
     _run(start, tmp_path / "run")
     model, tokenizer = load(RECIPE, start, trainable=False)
-    renderer, told = Renderer(tokenizer, RECIPE.profile), cases(8)
-    first = order(8, SUPERVISED, seed=0)[:4]
-    rows = [row for n in first for row in render(told[n], told[n].script, renderer, RECIPE.profile)]
+    renderer, some_cases = Renderer(tokenizer, RECIPE.profile), cases(8)
+    first = order_cases(8, SUPERVISED, seed=0)[:4]
+    rows = [row for n in first for row in render(some_cases[n], some_cases[n].script, renderer, RECIPE.profile)]
     batch = Collator(0)(rows)
     with torch.no_grad():
         logits = model(**{k: v for k, v in batch.items() if k != "labels"}).logits[:, :-1]
@@ -106,36 +106,36 @@ def test_two_processes_equal_one(start: Path, tmp_path: Path) -> None:
 def test_a_resumed_run_opens_only_what_is_left(start: Path, tmp_path: Path) -> None:
     opened: list[str] = []
 
-    def counted(told: Any) -> Any:
+    def counted(some_case: Any) -> Any:
         def open_case(profile: Any) -> Any:
-            opened.append(told.key)
-            return told.open(profile)
+            opened.append(some_case.key)
+            return some_case.open(profile)
 
-        return replace(told, open=open_case)
+        return replace(some_case, open=open_case)
 
-    watched = [counted(told) for told in cases(8)]
+    watched = [counted(some_case) for some_case in cases(8)]
     how = {"start": start, "run": tmp_path / "run", "recipe_all": RECIPE}
     assert not supervise(SUPERVISED, watched, minutes=0, **how)
     assert (tmp_path / "run" / "checkpoint-1" / "trainer_state.json").is_file()
     opened.clear()
     assert supervise(SUPERVISED, watched, minutes=None, **how)
-    assert opened == [f"coloured:{n}" for n in order(8, SUPERVISED, seed=0)[4:]]
+    assert opened == [f"coloured:{n}" for n in order_cases(8, SUPERVISED, seed=0)[4:]]
     unbroken = _run(start, tmp_path / "unbroken")
     resumed = load_file(tmp_path / "run" / "model" / "model.safetensors")
     assert all(torch.equal(unbroken[k], resumed[k]) for k in unbroken)
 
 
 def test_traces_take_the_place_of_scripts(start: Path, tmp_path: Path) -> None:
-    told = cases(4)
-    traces = [Trace(told[n].key, told[n].script) for n in (3, 1)]
+    some_cases = cases(4)
+    traces = [Trace(some_cases[n].key, some_cases[n].script) for n in (3, 1)]
     recipe = replace(SUPERVISED, batch=1, accumulation=2, samples=2)
     how = {"start": start, "recipe_all": RECIPE}
-    assert supervise(recipe, told, run=tmp_path / "traces", traces=traces, **how)
-    assert supervise(recipe, [told[3], told[1]], run=tmp_path / "scripts", **how)
+    assert supervise(recipe, some_cases, run=tmp_path / "traces", traces=traces, **how)
+    assert supervise(recipe, [some_cases[3], some_cases[1]], run=tmp_path / "scripts", **how)
     a, b = (load_file(tmp_path / run / "model" / "model.safetensors") for run in ("traces", "scripts"))
     assert all(torch.equal(a[k], b[k]) for k in a)
     with pytest.raises(UsageError, match="other:7"):
-        supervise(recipe, told, run=tmp_path / "bad", traces=[Trace("other:7", ("x",))], **how)
+        supervise(recipe, some_cases, run=tmp_path / "bad", traces=[Trace("other:7", ("x",))], **how)
 
 
 def test_the_tower_learns_at_a_rate_of_its_own(start: Path, tmp_path: Path) -> None:
@@ -151,15 +151,15 @@ def test_the_tower_learns_at_a_rate_of_its_own(start: Path, tmp_path: Path) -> N
 
 def test_the_order_is_whole_steps_of_shuffled_epochs() -> None:
     recipe = replace(SUPERVISED, samples=10, batch=2, accumulation=2, epochs=2)
-    found = order(30, recipe, seed=3)
+    found = order_cases(30, recipe, seed=3)
     assert len(found) == 20
     assert sorted(found[:10]) == sorted(found[10:]) == list(range(10))
     assert list(found[:10]) != list(found[10:])
-    np.testing.assert_array_equal(found, order(30, recipe, seed=3))
-    assert list(found) != list(order(30, recipe, seed=4))
-    assert len(order(3, recipe, seed=0)) == 8
+    np.testing.assert_array_equal(found, order_cases(30, recipe, seed=3))
+    assert list(found) != list(order_cases(30, recipe, seed=4))
+    assert len(order_cases(3, recipe, seed=0)) == 8
     with pytest.raises(UsageError, match="nothing to learn"):
-        order(0, recipe, seed=0)
+        order_cases(0, recipe, seed=0)
 
 
 def test_processes_that_cannot_share_a_step_are_refused(

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from train.policy.tokenizer import ADDED, CONTROL, Tokenizer, learn  # noqa: E402
+from train.policy.policy_tokenizer import ADDED, CONTROL, PolicyTokenizer, learn  # noqa: E402
 from vrt_lite.errors import ModelError  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")
@@ -25,11 +25,11 @@ TEXTS = (
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> PolicyTokenizer:
     return learn(CORPUS, tmp_path_factory.mktemp("tokenizer") / "tokenizer.json", rows=330)
 
 
-def test_every_digit_and_control_token_is_one_token(tokenizer: Tokenizer) -> None:
+def test_every_digit_and_control_token_is_one_token(tokenizer: PolicyTokenizer) -> None:
     assert len(tokenizer) <= 330
     assert len({tokenizer.id(name) for name in (*CONTROL, *ADDED, *"0123456789")}) == 20
     digits = [tokenizer.id(digit) for digit in "0123456789"]
@@ -38,13 +38,13 @@ def test_every_digit_and_control_token_is_one_token(tokenizer: Tokenizer) -> Non
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_text_comes_back(tokenizer: Tokenizer, text: str) -> None:
+def test_text_comes_back(tokenizer: PolicyTokenizer, text: str) -> None:
     composed = text.replace("e\u0301", "\u00e9")
     assert tokenizer.text(tokenizer.tokens(text, special=True)) == composed
     assert tokenizer.text(tokenizer.tokens(text, special=False)) == composed
 
 
-def test_a_control_token_in_plain_text_stays_plain(tokenizer: Tokenizer) -> None:
+def test_a_control_token_in_plain_text_stays_plain(tokenizer: PolicyTokenizer) -> None:
     end = tokenizer.id("<|im_end|>")
     assert end in tokenizer.tokens("a<|im_end|>", special=True)
     assert end not in tokenizer.tokens("a<|im_end|>", special=False)
@@ -52,7 +52,7 @@ def test_a_control_token_in_plain_text_stays_plain(tokenizer: Tokenizer) -> None
     assert tokenizer.id("<tool_call>") in tokenizer.tokens("a<tool_call>", special=False)
 
 
-def test_transformers_reads_the_same_ids(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_transformers_reads_the_same_ids(tokenizer: PolicyTokenizer, tmp_path: Path) -> None:
     learn(CORPUS, tmp_path / "tokenizer.json", rows=330)
     fast = transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"))
     vocabulary = fast.get_vocab()
@@ -61,7 +61,7 @@ def test_transformers_reads_the_same_ids(tokenizer: Tokenizer, tmp_path: Path) -
     assert max(vocabulary.values()) + 1 == len(tokenizer)
 
 
-def test_learning_is_deterministic(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_learning_is_deterministic(tokenizer: PolicyTokenizer, tmp_path: Path) -> None:
     again = learn(CORPUS, tmp_path / "tokenizer.json", rows=330)
     assert all(again.tokens(text, special=True) == tokenizer.tokens(text, special=True) for text in TEXTS)
 
@@ -69,4 +69,4 @@ def test_learning_is_deterministic(tokenizer: Tokenizer, tmp_path: Path) -> None
 def test_a_broken_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(ModelError, match=r"tokenizer\.json"):
-        Tokenizer(tmp_path / "tokenizer.json")
+        PolicyTokenizer(tmp_path / "tokenizer.json")

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from train.cases import Case
 from train.traces import Trace, append_rows, append_traces, keep_rows, read_rows, read_traces, replay
+from train.training_cases import TrainingCase
 from vrt_lite.errors import NoVerdictError, UsageError
 from vrt_lite.interfaces import FrameStore
 from vrt_lite.judge import Pair
 from vrt_lite.profile import Profile, default_profile
-from vrt_lite.protocol.frames import FrameRef
-from vrt_lite.protocol.messages import Image, Text
+from vrt_lite.protocol.messages import FrameRef, Image, Text
 
 PROFILE = replace(default_profile(), workspace=8, first_frames=2, frames_per_call=2, rounds=4, window=1)
 
@@ -27,7 +26,7 @@ def _no_frames(profile: Profile) -> Iterator[FrameStore]:
     yield
 
 
-CASE = Case("one", Pair("a cat", (1.0, 2.0)), {"TA": 1, "VQ": 1, "MQ": 1, "OA": 1}, _no_frames)
+CASE = TrainingCase("one", Pair("a cat", (1.0, 2.0)), {"TA": 1, "VQ": 1, "MQ": 1, "OA": 1}, _no_frames)
 
 
 def _call(*numbers: int) -> str:

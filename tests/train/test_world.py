@@ -12,16 +12,16 @@ import pytest
 from numpy.typing import NDArray
 
 from train.world import GRPO, SAMPLE, TEST, TRAIN, World, case_of, scene
-from train.world.defects import MOTION, VISUAL, content_time, light, step, throw
+from train.world.defects import MOTION, VISUAL, content_time, flicker_factor, jitter_offset, motion_step
 from train.world.grounds import photographs
-from train.world.labels import Points, alignment, labels, labels_of, points, points_of
-from train.world.script import NAMES, asks, script
+from train.world.labels import Points, count_mismatches, labels, labels_of, points, points_of
+from train.world.script import NAMES, frames_to_call, script
 from train.world.values import FIRST, GAPS, WINDOWS, Camera, ClipSpec, Defect, Ground, Looks, Scene, Shot, Stuff
 from vrt_lite.backends.scripted import ScriptedBackend
 from vrt_lite.errors import UsageError
 from vrt_lite.judge import Pair, judge
 from vrt_lite.profile import default_profile
-from vrt_lite.protocol.frames import FrameRef, shown_first
+from vrt_lite.protocol.messages import FrameRef, shown_first
 
 SOME = [scene(TRAIN + seed, hidden=0.5) for seed in range(400)]
 STEADY = Shot(0, Ground("clouds", "0"), Camera((0.5, 0.5), 1.0, (0.1, 0.0)))
@@ -79,7 +79,9 @@ def test_hidden_is_the_share_of_pairs_whose_label_needs_more_frames(asked: float
     assert least <= sum(pair.hidden for pair in pairs) / len(pairs) <= most
     for pair in pairs:
         at_first = (tuple(d for d in c.defects if not d.hidden) for c in pair.clips)
-        seen = [points(d, alignment(pair.wanted, c.looks)) for d, c in zip(at_first, pair.clips, strict=True)]
+        seen = [
+            points(d, count_mismatches(pair.caption_looks, c.looks)) for d, c in zip(at_first, pair.clips, strict=True)
+        ]
         assert (labels(*seen) != labels_of(pair)) == pair.hidden
 
 
@@ -110,11 +112,12 @@ def test_everything_promised_is_drawn_and_answers_are_balanced() -> None:
 
 
 def test_a_caption_that_cannot_be_checked_is_a_tie() -> None:
-    unchecked = [pair for pair in SOME if pair.wanted is None]
+    unchecked = [pair for pair in SOME if pair.caption_looks is None]
     assert 0.3 < len(unchecked) / len(SOME) < 0.6
     assert {labels_of(pair)["TA"] for pair in unchecked} == {0}
     for pair in SOME:
-        for word in (pair.wanted.colour, pair.wanted.form, pair.wanted.direction) if pair.wanted else ():
+        looks = pair.caption_looks
+        for word in (looks.colour, looks.form, looks.direction) if looks else ():
             assert word in pair.caption.lower()
 
 
@@ -162,37 +165,37 @@ def test_points_of_a_fault(defect: Defect, expected: Points) -> None:
 
 
 def test_points_of_alignment() -> None:
-    wanted = Looks("red", "circle", "left")
-    assert alignment(wanted, wanted) == 0
-    assert alignment(wanted, Looks("blue", "circle", "up")) == 2
-    assert alignment(wanted, None) == 3
-    assert alignment(None, wanted) == 0
+    looks = Looks("red", "circle", "left")
+    assert count_mismatches(looks, looks) == 0
+    assert count_mismatches(looks, Looks("blue", "circle", "up")) == 2
+    assert count_mismatches(looks, None) == 3
+    assert count_mismatches(None, looks) == 0
 
 
 def test_what_faults_of_motion_do_to_time() -> None:
     held = clip(Defect("stutter", 2, spares=True, seed=1))
     assert [content_time(held, tick) for tick in (14, 15, 16, 17, 18, 19, 20)] == [13, 13, 16, 16, 16, 19, 19]
-    assert [step(held, tick) for tick in (20, 21, 22)] == ["still", "jump", "still"]
+    assert [motion_step(held, tick) for tick in (20, 21, 22)] == ["still", "jump", "still"]
     turned = clip(Defect("reversal", 3, 20, 28))
     assert [content_time(turned, tick) for tick in (19, 20, 24, 28, 29)] == [19, 28, 24, 20, 29]
-    assert step(turned, 23) == "back"
+    assert motion_step(turned, 23) == "back"
     frozen = clip(Defect("freeze", 2, 20, 28))
     assert [content_time(frozen, tick) for tick in (19, 20, 25, 29)] == [19, 20, 20, 29]
-    assert step(frozen, 23) == "still"
-    assert step(clip(), 23) == "on"
+    assert motion_step(frozen, 23) == "still"
+    assert motion_step(clip(), 23) == "on"
     thrown = clip(Defect("jitter", 2, spares=True))
-    assert throw(thrown, 16) == (0, 0)
-    assert np.hypot(*throw(thrown, 17)) == pytest.approx(0.07)
-    assert light(clip(Defect("flicker", 1, 20, 25)), 22) == pytest.approx(1.13)
+    assert jitter_offset(thrown, 16) == (0, 0)
+    assert np.hypot(*jitter_offset(thrown, 17)) == pytest.approx(0.07)
+    assert flicker_factor(clip(Defect("flicker", 1, 20, 25)), 22) == pytest.approx(1.13)
 
 
-def replayed(pair: Scene) -> tuple[dict[str, int], tuple[str, ...], int]:
+def replay_rollout(pair: Scene) -> tuple[dict[str, int], tuple[str, ...], int]:
     """The verdict of a script that the judge's own loop plays, each round's outcome, the most frames of a call."""
     durations = (pair.clips[0].seconds, pair.clips[1].seconds)
     trial = judge(Pair(pair.caption, durations), default_profile(), ScriptedBackend(script(pair)), NoFrames())
     assert trial.verdict.source == "final"
     asked = [r.shown for r in trial.rounds[1:]]
-    assert tuple(asked) == tuple(tuple(replace(frame, called=True) for frame in call) for call in asks(pair))
+    assert tuple(asked) == tuple(tuple(replace(frame, called=True) for frame in call) for call in frames_to_call(pair))
     winners = {key: found.winner for key, found in trial.verdict.preferences.items()}
     return winners, tuple(r.outcome for r in trial.rounds), max((len(shown) for shown in asked), default=0)
 
@@ -200,7 +203,7 @@ def replayed(pair: Scene) -> tuple[dict[str, int], tuple[str, ...], int]:
 def test_scripts_replay_to_the_labels() -> None:
     rounds = Counter[int]()
     for pair in SOME[:200]:
-        winners, outcomes, most = replayed(pair)
+        winners, outcomes, most = replay_rollout(pair)
         assert winners == labels_of(pair)
         assert outcomes == ("tool",) * (len(outcomes) - 1) + ("final",)
         assert most <= 8
@@ -213,7 +216,7 @@ def test_scripts_replay_to_the_labels() -> None:
 def test_a_script_claims_nothing_that_was_not_shown() -> None:
     for pair in SOME:
         seen = {ref for number in (0, 1) for ref in shown_first(48, 4, number)}
-        calls = (*asks(pair), ())
+        calls = (*frames_to_call(pair), ())
         for reply, call in zip(script(pair), calls, strict=True):
             for d in {d for number, c in enumerate(pair.clips) for d in c.defects if not _shown(d, number, seen)}:
                 same = (o for n, c in enumerate(pair.clips) for o in c.defects if _shown(o, n, seen))
@@ -229,8 +232,8 @@ def _shown(defect: Defect, number: int, seen: set[FrameRef]) -> bool:
 def test_points_said_are_the_points_counted() -> None:
     for pair in SOME[:50]:
         last = script(pair)[-1]
-        for told in points_of(pair):
-            assert f"TA {told.ta}, VQ {told.vq}, MQ {told.mq}, sum {told.total}." in last
+        for counted in points_of(pair):
+            assert f"TA {counted.ta}, VQ {counted.vq}, MQ {counted.mq}, sum {counted.total}." in last
 
 
 def test_a_script_of_clips_that_the_world_did_not_draw() -> None:

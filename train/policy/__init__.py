@@ -1,1 +1,1 @@
-"""The model that is trained, as a judge: tokens, pictures and positions in, replies and their probabilities out."""
+"""The trained model as a judge: it takes tokens, pictures and positions, and gives replies and their probabilities."""

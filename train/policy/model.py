@@ -1,7 +1,6 @@
-"""Models to train: a new small one, or any Qwen2.5-VL checkpoint; how they are loaded, watched and saved.
+"""Creates, loads and saves models to train: a new small model, or any Qwen2.5-VL checkpoint.
 
-A saved folder is whole: `python -m convert export`, transformers and `vrt-lite` read it. Knows transformers' classes;
-refuses to know data and losses.
+A saved folder is complete: `python -m convert export`, transformers and `vrt-lite` read it.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 from transformers.utils import logging
 
 from convert.source import locate
-from train.cases import Cases
-from train.policy.tokenizer import CONTROL, END, IMAGE, PAD, TOKENIZER_FILE, VIDEO, Tokenizer, learn
-from train.policy.vision import batch_frames, take_bytes
-from train.recipe import Recipe, Shape
+from train.policy.batched_tower import batch_frames, take_bytes
+from train.policy.policy_tokenizer import CONTROL, END, IMAGE, PAD, TOKENIZER_FILE, VIDEO, PolicyTokenizer, learn
+from train.recipe import NewModelShape, TrainingRecipe
+from train.training_cases import Cases
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.judge import opening
 from vrt_lite.profile import PROFILE_NAME, Profile
@@ -29,7 +28,7 @@ from vrt_lite.protocol.messages import Text
 from vrt_lite.protocol.tags import FORMAT
 
 SMALL = 100_000_000
-"""Parameters up to which a model is small: its tower is batched, its files are kept under 16 MB."""
+"""The most parameters of a small model. Its tower is batched, and its files are under 16 MB."""
 SHARD_BYTES = 15_000_000
 CORPUS_CASES = 3_000
 _MEAN, _STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
@@ -47,16 +46,16 @@ _CHAT = """{% for m in messages %}<|im_start|>{{ m['role'] }}
 {% endif %}"""
 
 
-def new(recipe: Recipe, folder: Path, cases: Cases) -> Path:
-    """Write a new model's checkpoint, its vocabulary learnt from what the cases have a judge read and write.
+def create_checkpoint(recipe: TrainingRecipe, folder: Path, cases: Cases) -> Path:
+    """Write a new model's checkpoint. Its vocabulary is learnt from the texts of the cases.
 
-    The folder itself, which is there when it is whole, whatever was killed before and whichever process was first; for
-    a recipe with a `source`, that checkpoint's own folder. UsageError if something else is in the folder.
+    Returns the folder, which appears only when it is complete, also after a kill and with several processes. For a
+    recipe with a `source` it is that checkpoint's folder. Raises UsageError for a folder with other contents.
     """
     if recipe.model.source:
         return locate(recipe.model.source).folder
     if folder.exists() and any(folder.iterdir()):
-        raise UsageError(f"{folder} is not empty: a new model needs a folder of its own.")
+        raise UsageError(f"{folder} is not empty: a new model needs an empty folder.")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f"{folder.name}-", dir=folder.parent, ignore_cleanup_errors=True) as place:
         part = Path(place) / folder.name
@@ -70,16 +69,16 @@ def new(recipe: Recipe, folder: Path, cases: Cases) -> Path:
     return folder
 
 
-def load(recipe: Recipe, folder_or_id: Path | str, *, trainable: bool) -> tuple[Any, Tokenizer]:
-    """A model and its tokenizer, from a folder or the hub, on the CPU.
+def load(recipe: TrainingRecipe, folder_or_id: Path | str, *, trainable: bool) -> tuple[Any, PolicyTokenizer]:
+    """Load a model and its tokenizer, from a folder or the hub, to the CPU.
 
-    Weights keep the type that they are stored in, or are float32 where the recipe says so or there is no GPU: a small
-    model's are, and its arithmetic is autocast. A folder of a PEFT adapter brings its base. Raises ModelError.
+    With a recipe's bfloat16 and a GPU, weights keep their stored type; otherwise they are float32. For a PEFT adapter's
+    folder the base model is loaded as well. Raises ModelError.
     """
     folder = locate(str(folder_or_id)).folder
     base = _base(folder)
     stored = recipe.model.precision == "bfloat16" and torch.cuda.is_available()
-    _quieten()
+    _silence_transformers()
     try:
         model = Qwen2_5_VLForConditionalGeneration.from_pretrained(
             base, dtype="auto" if stored else torch.float32, attn_implementation="sdpa", local_files_only=True
@@ -88,26 +87,26 @@ def load(recipe: Recipe, folder_or_id: Path | str, *, trainable: bool) -> tuple[
         raise ModelError(f"transformers cannot load {base}: {str(error).splitlines()[0]}") from error
     colours = json.loads((base / "preprocessor_config.json").read_text("utf-8"))
     take_bytes(model.model.visual, mean=colours["image_mean"], std=colours["image_std"])
-    if small(model):
+    if is_small(model):
         batch_frames(model.model.visual)
-    model.model.language_model.register_forward_pre_hook(_demand_positions, with_kwargs=True)
+    model.model.language_model.register_forward_pre_hook(_require_positions, with_kwargs=True)
     if not trainable:
         model.requires_grad_(False)
     if base != folder or (trainable and recipe.model.lora_rank):
         model = _with_adapter(model, recipe, folder if base != folder else None, trainable=trainable)
-    return model.train(trainable), Tokenizer(base / TOKENIZER_FILE)
+    return model.train(trainable), PolicyTokenizer(base / TOKENIZER_FILE)
 
 
 def save(
     model: Any, documents: Path, out: Path, *, profile: Profile | None = None, weights: dict[str, Any] | None = None
 ) -> None:
-    """Write a checkpoint: `documents` is a folder whose tokenizer and so on go with it, its profile if none is given.
+    """Write a checkpoint. The tokenizer and the other documents are copied from the folder `documents`.
 
-    A small model's weights lie in shards under 16 MB, as its largest tensor allows. `weights` stand for the model's
-    own where they are spread over processes.
+    So is the profile, unless one is given. A small model's weights are in shards under 16 MB if its largest tensor
+    allows it. `weights` replace the model's own weights where these are spread over processes.
     """
     out.mkdir(parents=True, exist_ok=True)
-    limit = {"max_shard_size": SHARD_BYTES} if small(model) else {}
+    limit = {"max_shard_size": SHARD_BYTES} if is_small(model) else {}
     model.save_pretrained(out, state_dict=weights, **limit)
     for name in _DOCUMENTS:
         if (documents / name).is_file() and documents != out:
@@ -116,13 +115,13 @@ def save(
         (out / PROFILE_NAME).write_text(profile_text(profile), encoding="utf-8")
 
 
-def small(model: Any) -> bool:
-    """Whether a model is small enough for what pays only then."""
+def is_small(model: Any) -> bool:
+    """Whether a model has at most `SMALL` parameters."""
     return sum(parameter.numel() for parameter in model.parameters()) <= SMALL
 
 
 def corpus(profile: Profile, cases: Cases) -> Iterator[str]:
-    """What a judge of these cases reads and writes."""
+    """Yield the texts that a judge of these cases reads and writes."""
     yield from FORMAT
     for index in range(min(len(cases), CORPUS_CASES)):
         case = cases[index]
@@ -132,44 +131,44 @@ def corpus(profile: Profile, cases: Cases) -> Iterator[str]:
 
 
 def profile_text(profile: Profile) -> str:
-    """A profile as the TOML that `vrt_lite.profile.load_profile` reads, every value in it."""
+    """Write all values of a profile as the TOML that `vrt_lite.profile.load_profile` reads."""
     plain = {name: getattr(profile, name) for name in profile.__dataclass_fields__}
     clock, dimensions = plain.pop("clock"), plain.pop("dimensions")
-    lines = list(_assigned(plain.items()))
-    lines += ["", "[clock]", *_assigned((name, getattr(clock, name)) for name in clock.__dataclass_fields__)]
+    lines = list(_toml_lines(plain.items()))
+    lines += ["", "[clock]", *_toml_lines((name, getattr(clock, name)) for name in clock.__dataclass_fields__)]
     for key, words in dimensions.items():
-        lines += ["", f"[dimensions.{key}]", *_assigned((("name", words.name), ("explain", words.explain)))]
+        lines += ["", f"[dimensions.{key}]", *_toml_lines((("name", words.name), ("explain", words.explain)))]
     return "\n".join(lines) + "\n"
 
 
-def _assigned(values: Iterable[tuple[str, Any]]) -> Iterator[str]:
-    """Lines of TOML; a JSON string or number is one of TOML as well."""
+def _toml_lines(values: Iterable[tuple[str, Any]]) -> Iterator[str]:
+    """Yield lines of TOML. A JSON string or number is also a TOML value."""
     return (f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in values)
 
 
-def _quieten() -> None:
-    """No progress bars, and no word of what is meant: a padding token of which the configuration says nothing."""
+def _silence_transformers() -> None:
+    """Turn off progress bars, and the warning about a padding token: the configuration has none on purpose."""
     logging.disable_progress_bar()
     logging.set_verbosity_error()
 
 
-def _demand_positions(_: Any, __: Any, given: dict[str, Any]) -> None:
-    """Refuse to read without M-RoPE: transformers, given neither positions nor kinds, counts on one axis alone."""
+def _require_positions(_: Any, __: Any, given: dict[str, Any]) -> None:
+    """Raise an error if there are no M-RoPE positions: transformers would silently count on one axis."""
     positions = given.get("position_ids")
     if positions is None or positions.ndim != 3 or positions.shape[0] not in (3, 4):
-        raise AssertionError("the text model was given no positions for t, y and x: pass position_ids of (3, rows, n)")
+        raise AssertionError("the text model got no positions for t, y and x: pass position_ids of (3, rows, n)")
 
 
 def _base(folder: Path) -> Path:
-    """The folder that a PEFT adapter adapts, or the folder itself."""
+    """Return the folder of a PEFT adapter's base model, or the folder itself if it has no adapter."""
     if not (folder / ADAPTER).is_file():
         return folder
     return locate(json.loads((folder / ADAPTER).read_text("utf-8"))["base_model_name_or_path"]).folder
 
 
-def _with_adapter(model: Any, recipe: Recipe, adapter: Path | None, *, trainable: bool) -> Any:
-    """The model with low-rank weights beside those of its text: new ones, or those of a folder."""
-    import peft  # noqa: PLC0415 - only for those who ask for it
+def _with_adapter(model: Any, recipe: TrainingRecipe, adapter: Path | None, *, trainable: bool) -> Any:
+    """Add low-rank weights to the text model: new ones, or those of an adapter's folder."""
+    import peft  # noqa: PLC0415 - only for a recipe with an adapter
 
     if adapter:
         return peft.PeftModel.from_pretrained(model, str(adapter), is_trainable=trainable)
@@ -178,23 +177,23 @@ def _with_adapter(model: Any, recipe: Recipe, adapter: Path | None, *, trainable
     return peft.get_peft_model(model, peft.LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=_ADAPTED))
 
 
-def _write_new(recipe: Recipe, folder: Path, cases: Cases) -> None:
-    _quieten()
+def _write_new(recipe: TrainingRecipe, folder: Path, cases: Cases) -> None:
+    _silence_transformers()
     folder.mkdir()
     rows = recipe.model.shape.vocabulary
     tokenizer = learn(corpus(recipe.profile, cases), folder / TOKENIZER_FILE, rows=rows)
     _write_documents(folder, recipe.profile)
     torch.manual_seed(recipe.model.seed)
     model = Qwen2_5_VLForConditionalGeneration(_config(recipe.model.shape, tokenizer))
-    _spread(model, recipe.model.shape)
+    _initialise(model, recipe.model.shape)
     save(model, folder, folder)
 
 
-def _spread(model: Any, shape: Shape) -> None:
-    """Draw weights that hand on what they are given at its size: normal, deviation 1 / sqrt(inputs).
+def _initialise(model: Any, shape: NewModelShape) -> None:
+    """Draw weights that keep the size of activations: normal, with deviation 1 / sqrt(inputs).
 
-    transformers' 0.02 suits a width of some thousands; in a small tower a picture would fade away. What ends a branch
-    is smaller by the root of the number of branches, as in GPT-2.
+    transformers' 0.02 suits a width of some thousands; in a small tower the activations of a picture would vanish. The
+    last weights of a branch are divided by the root of the number of branches, as in GPT-2.
     """
     for name, module in model.named_modules():
         if getattr(module, "weight", None) is not None and module.weight.ndim > 1:
@@ -204,7 +203,7 @@ def _spread(model: Any, shape: Shape) -> None:
 
 
 def _write_documents(folder: Path, profile: Profile) -> None:
-    """All files of a new checkpoint but weights, configuration and vocabulary."""
+    """Write all files of a new checkpoint except weights, configuration and vocabulary."""
     documents = {
         "tokenizer_config.json": {
             "tokenizer_class": "Qwen2Tokenizer",
@@ -232,8 +231,8 @@ def _write_documents(folder: Path, profile: Profile) -> None:
     (folder / PROFILE_NAME).write_text(profile_text(profile), encoding="utf-8")
 
 
-def _config(shape: Shape, tokenizer: Tokenizer) -> Qwen2_5_VLConfig:
-    """The configuration of a new model, in the layout of transformers 5."""
+def _config(shape: NewModelShape, tokenizer: PolicyTokenizer) -> Qwen2_5_VLConfig:
+    """Build the configuration of a new model, in the layout of transformers 5."""
     ids = {name: tokenizer.id(name) for name in CONTROL}
     text = {
         "bos_token_id": ids[PAD],

@@ -1,8 +1,8 @@
-"""Conversations as what a model learns from: tokens, positions, pictures, and which tokens are its own.
+"""Renders conversations for training: tokens, positions, pictures, and which tokens are the model's own.
 
-Tokens are those that inference lowers a conversation to, by the same code; positions advance as the engine's do
-(past a video by its largest extent); pictures are bytes in transformers' flat layout, see `train.policy.vision`. Knows
-one profile's way of talking; refuses to know models, cases and losses.
+Tokens come from the same code that lowers a conversation at inference. Positions advance as in the engine (past a video
+by its largest extent). Pictures are bytes in transformers' flat layout, see
+`train.policy.batched_tower`. One renderer serves one profile.
 """
 
 from __future__ import annotations
@@ -14,15 +14,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from train.policy.tokenizer import IMAGE, START, VIDEO, Tokenizer
-from vrt_lite.backends.llamacpp.held import runs
-from vrt_lite.backends.llamacpp.lower import FrameBlock, Item, lower
-from vrt_lite.backends.llamacpp.positions import patch_positions
+from train.policy.policy_tokenizer import IMAGE, START, VIDEO, PolicyTokenizer
+from vrt_lite.backends.llamacpp.kv_cache import split_runs
+from vrt_lite.backends.llamacpp.lower import FrameBlock, Item, lower, patch_positions
 from vrt_lite.interfaces import FrameStore
-from vrt_lite.profile import Profile
-from vrt_lite.protocol.frames import FrameRef
-from vrt_lite.protocol.messages import Conversation, Generated, Image, Message, Video
-from vrt_lite.resize import CELL
+from vrt_lite.profile import CELL, Profile
+from vrt_lite.protocol.messages import Conversation, FrameRef, Generated, Image, Message, Video
 
 PATCH, MERGE = 14, 2
 PATCH_BYTES = 3 * 2 * PATCH * PATCH
@@ -35,7 +32,7 @@ Pixels = Mapping[FrameRef, NDArray[np.uint8]]
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A stretch of rounds that one reading covers. `learned` are indices of the messages that carry loss."""
+    """Consecutive rounds that one conversation contains. `learned` are the indices of the messages with a loss."""
 
     conversation: Conversation
     learned: frozenset[int]
@@ -60,15 +57,15 @@ class Rendered:
 
 
 def segments(visible: Sequence[Conversation], replies: Sequence[Generated]) -> list[Segment]:
-    """Every reply in the conversation that it was written in; rounds that only append share a segment.
+    """Cut a trajectory into segments, so that every reply is in the conversation in which it was written.
 
-    `visible[r]` is what the judge saw before it wrote `replies[r]`. Where the window forgot frames, what follows
-    was written in another context, and a new segment begins.
+    `visible[r]` is what the judge saw before it wrote `replies[r]`. Rounds that only append share a segment. When the
+    memory window drops frames, the context changes and a new segment begins.
     """
     found: list[Segment] = []
     first = 0
-    for r, (seen, reply) in enumerate(zip(visible, replies, strict=True)):
-        whole = (*seen, Message("assistant", (reply,)))
+    for r, (conversation, reply) in enumerate(zip(visible, replies, strict=True)):
+        whole = (*conversation, Message("assistant", (reply,)))
         if r + 1 < len(visible) and visible[r + 1][: len(whole)] == whole:
             continue
         found.append(Segment(whole, frozenset(len(visible[i]) for i in range(first, r + 1))))
@@ -79,48 +76,48 @@ def segments(visible: Sequence[Conversation], replies: Sequence[Generated]) -> l
 class Renderer:
     """Renders conversations of one profile."""
 
-    def __init__(self, tokenizer: Tokenizer, profile: Profile) -> None:
+    def __init__(self, tokenizer: PolicyTokenizer, profile: Profile) -> None:
         self._tokenizer, self._profile = tokenizer, profile
         self._image, self._video = tokenizer.id(IMAGE), tokenizer.id(VIDEO)
         self._opening = [tokenizer.id(START), *tokenizer.tokens("assistant\n", special=False)]
         self._newline = tokenizer.tokens("\n", special=False)
 
     def render(self, segment: Segment, frames: FrameStore) -> Rendered:
-        """A segment, its replies learned. `frames` gives pictures at the model's size."""
+        """Render a segment, with a loss on its replies. `frames` gives pictures at the model's size."""
         return self._rendered(segment.conversation, frames, segment.learned, opened=False)
 
     def prompt(self, conversation: Conversation, frames: FrameStore) -> Rendered:
-        """A conversation up to where the judge's next turn begins; nothing is learned."""
+        """Render a conversation up to the beginning of the judge's next turn, without a loss."""
         return self._rendered(conversation, frames, frozenset(), opened=True)
 
     def _rendered(
         self, conversation: Conversation, frames: FrameStore, learned: frozenset[int], *, opened: bool
     ) -> Rendered:
         pixels = pixels_of(conversation, frames)
-        told = _Told(self._image, self._video)
+        so_far = _RenderedSoFar(self._image, self._video)
         for index, message in enumerate(conversation):
-            items = self._items(message, pixels, told)
+            items = self._items(message, pixels, so_far)
             end = len(items) - len(self._newline)
-            told.tell(items, range(len(self._opening), end) if index in learned else range(0))
+            so_far.add(items, range(len(self._opening), end) if index in learned else range(0))
         if opened:
-            told.tell(self._opening, range(0))
-        return told.rendered()
+            so_far.add(self._opening, range(0))
+        return so_far.rendered()
 
-    def _items(self, message: Message, pixels: Pixels, told: _Told) -> list[Item]:
-        """One turn as inference lowers it. No token spans two turns."""
+    def _items(self, message: Message, pixels: Pixels, so_far: _RenderedSoFar) -> list[Item]:
+        """Convert one message to tokens and frames, as inference does. No token spans two messages."""
 
         def block(part: Video | Image) -> FrameBlock:
-            flat, grid = pictured(part, pixels)
+            flat, grid = patches_of(part, pixels)
             seconds = part.seconds_per_patch if isinstance(part, Video) else 0.0
             steps = self._profile.clock.steps(grid[0], seconds) if isinstance(part, Video) else (0,)
-            told.pictures.append((IMAGE_KIND if isinstance(part, Image) else VIDEO_KIND, flat, grid))
+            so_far.pictures.append((IMAGE_KIND if isinstance(part, Image) else VIDEO_KIND, flat, grid))
             return FrameBlock(("",) * grid[0], steps, grid[1] // MERGE, grid[2] // MERGE)
 
         return lower((message,), self._tokenizer, block)[: -len(self._opening)]
 
 
-class _Told:
-    """What has been rendered so far; `pictures` are the kind, patches and grid of each, in the order told."""
+class _RenderedSoFar:
+    """A partly rendered conversation. `pictures` has the kind, patches and grid of each picture, in order."""
 
     def __init__(self, image: int, video: int) -> None:
         self._pads = {IMAGE_KIND: image, VIDEO_KIND: video}
@@ -131,15 +128,15 @@ class _Told:
         self._positions: list[NDArray[np.int64]] = []
         self._at = self._blocks = 0
 
-    def tell(self, items: Sequence[Item], learned: range) -> None:
-        """Add a turn; `learned` counts its items. Only text is learned."""
+    def add(self, items: Sequence[Item], learned: range) -> None:
+        """Add a message's items. `learned` is the range of those with a loss; only text has one."""
         marks = np.zeros(len(items), np.bool_)
         marks[learned.start : learned.stop] = True
-        seen = 0
-        for run in runs(items):
+        start = 0
+        for run in split_runs(items):
             count = 1 if isinstance(run, FrameBlock) else len(run)
-            self._add(run, marks[seen : seen + count])
-            seen += count
+            self._add(run, marks[start : start + count])
+            start += count
 
     def _add(self, run: list[int] | FrameBlock, marks: NDArray[np.bool_]) -> None:
         if isinstance(run, FrameBlock):
@@ -175,23 +172,23 @@ class _Told:
 
 
 def pixels_of(messages: Sequence[Message], frames: FrameStore) -> Pixels:
-    """All that messages show, in one request, which lets a store decode both clips at once."""
+    """Read all frames of messages, in one request, so that a store can decode both clips at once."""
     shown = list(dict.fromkeys(frame for message in messages for frame in message.frames))
     return dict(zip(shown, frames.pixels(shown), strict=True)) if shown else {}
 
 
-def pictured(part: Video | Image, pixels: Pixels) -> tuple[NDArray[np.uint8], tuple[int, int, int]]:
-    """Flat patches (count, 1176) of a part, and its grid. An image, or a last frame without a partner, is doubled."""
+def patches_of(part: Video | Image, pixels: Pixels) -> tuple[NDArray[np.uint8], tuple[int, int, int]]:
+    """Return flat patches (count, 1176) of a part, and its grid. An odd last frame, or an image, is used twice."""
     shown = part.frames if isinstance(part, Video) else (part.frame,)
     shown = (*shown, shown[-1]) if len(shown) % 2 else shown
     return patches([pixels[frame] for frame in shown])
 
 
 def patches(frames: Sequence[NDArray[np.uint8]]) -> tuple[NDArray[np.uint8], tuple[int, int, int]]:
-    """Flat patches (count, 1176) of an even number of frames (height, width, 3), and their grid.
+    """Return flat patches (count, 1176) of an even number of frames (height, width, 3), and their grid.
 
-    The layout of transformers' image processor of Qwen2-VL: cell by cell, in a cell patch by patch, and in a patch
-    channel, frame, row, column.
+    The layout is that of transformers' image processor of Qwen2-VL: cell by cell, in a cell patch by patch, and in a
+    patch channel, frame, row, column.
     """
     height, width = frames[0].shape[:2]
     if height % CELL or width % CELL:
@@ -209,25 +206,28 @@ class Collator:
         self._pad = pad_id
 
     def __call__(self, rows: Sequence[Rendered | Mapping[str, object]]) -> dict[str, torch.Tensor]:
-        """A batch of (rows, longest); positions are (3, rows, longest). A mapping holds one or more as "rendered"."""
-        told = list(_flat(rows))
-        shape = (len(told), max(len(row.ids) for row in told))
+        """Return a batch of (rows, longest); positions are (3, rows, longest).
+
+        A row may be a mapping, with one rendered conversation or several under "rendered".
+        """
+        conversations = list(_flat(rows))
+        shape = (len(conversations), max(len(row.ids) for row in conversations))
         ids, labels = np.full(shape, self._pad, np.int64), np.full(shape, IGNORED, np.int64)
         mask, kinds = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         positions = np.zeros((3, *shape), np.int64)
-        for i, row in enumerate(told):
+        for i, row in enumerate(conversations):
             n = len(row.ids)
             ids[i, :n], mask[i, :n], kinds[i, :n] = row.ids, 1, row.kinds
             labels[i, :n] = np.where(row.learned, row.ids, IGNORED)
             positions[:, i, :n] = row.positions
         batch = {"input_ids": ids, "attention_mask": mask, "labels": labels, "position_ids": positions}
         batch |= {"mm_token_type_ids": kinds}
-        if any(len(row.image_grids) for row in told):
-            batch["pixel_values"] = np.concatenate([row.image_patches for row in told])
-            batch["image_grid_thw"] = np.concatenate([row.image_grids for row in told])
-        if any(len(row.video_grids) for row in told):
-            batch["pixel_values_videos"] = np.concatenate([row.video_patches for row in told])
-            batch["video_grid_thw"] = np.concatenate([row.video_grids for row in told])
+        if any(len(row.image_grids) for row in conversations):
+            batch["pixel_values"] = np.concatenate([row.image_patches for row in conversations])
+            batch["image_grid_thw"] = np.concatenate([row.image_grids for row in conversations])
+        if any(len(row.video_grids) for row in conversations):
+            batch["pixel_values_videos"] = np.concatenate([row.video_patches for row in conversations])
+            batch["video_grid_thw"] = np.concatenate([row.video_grids for row in conversations])
         return {name: torch.from_numpy(values) for name, values in batch.items()}
 
 

@@ -1,9 +1,8 @@
-"""Rollouts: many trials at once, by the loop that users run, with one model.
+"""Rollouts: many trials at once with one model, in the same loop that users run.
 
-`vrt_lite.judge.judge` asks for one reply after another. Here a trial that asks is left where it stands; when its reply
-has been written, together with those of all others that wait, the trial is begun anew and plays what it wrote before.
-Nothing runs at the same time as something else, so that what comes out depends on seeds alone.
-Knows trials and views; refuses to know how a reply is written, and what it is worth.
+`vrt_lite.judge.judge` requests one reply after another. Here a trial stops when it requests a reply. The replies of all
+waiting trials are written as one batch. Then each trial starts again and replays the replies that it has. Nothing runs
+in parallel, so that the result depends on seeds alone.
 """
 
 from __future__ import annotations
@@ -14,13 +13,12 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from train.cases import Case, Cases
-from train.evaluation.outcomes import View
-from train.evaluation.views import seen, viewed
 from train.policy.model import load
-from train.policy.writing import Policy, Request, Written
-from train.recipe import Model, Precision, Recipe
+from train.policy.writing import Policy, Request, WrittenReply
+from train.recipe import ModelRecipe, Precision, TrainingRecipe
 from train.traces import UNSEEN
+from train.training_cases import Cases, TrainingCase
+from train.views import View, frames_in_view, profile_in_view
 from vrt_lite.errors import NoVerdictError
 from vrt_lite.interfaces import FrameStore, Observe, Sampling
 from vrt_lite.judge import Round, Trial, judge
@@ -31,31 +29,31 @@ from vrt_lite.protocol.tags import Marks
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One trial of a case, number `number` of it; `trial` is None where it reached no verdict.
+    """Trial `number` of a case. `trial` is None if it reached no verdict.
 
-    A round each: what was `visible` before it, and what was written, with its log-probabilities.
+    For each round, `visible` is the conversation before it, and `written` the reply with its log-probabilities.
     """
 
-    case: Case
+    case: TrainingCase
     number: int
     trial: Trial | None
     rounds: tuple[Round, ...]
     visible: tuple[Conversation, ...]
-    written: tuple[Written, ...]
+    written: tuple[WrittenReply, ...]
 
     @property
     def replies(self) -> tuple[Generated, ...]:
-        """What was written, as a conversation holds it."""
+        """The replies in the form of a conversation's parts."""
         return tuple(Generated(w.reply.text, w.reply.tokens) for w in self.written)
 
     @property
     def tokens(self) -> int:
-        """How many were drawn."""
+        """The number of tokens drawn."""
         return sum(len(w.logprobs) for w in self.written)
 
     @property
     def marks(self) -> tuple[Marks | None, ...]:
-        """What each round answered or recommended, if it did."""
+        """The answer or recommendation of each round, if it has one."""
         return tuple(r.marks for r in self.rounds)
 
 
@@ -69,11 +67,12 @@ def rollouts(
     seed: int | str,
     view: View = "asked",
 ) -> Iterator[Rollout]:
-    """`samples` trials of each case, as they end. The same seed gives the same trial of the same case and number.
+    """Yield `samples` trials of each case, in the order in which they end.
 
-    At most `policy.batch` are under way; frames of a case are open while its trials last.
+    The same seed gives the same trial for the same case and number. At most `policy.batch` trials are active at a time.
+    The frames of a case are open until its last trial ends.
     """
-    profile = viewed(profile, view)
+    profile = profile_in_view(profile, view)
     with contextlib.ExitStack() as stack:
         waiting = _runs(cases, profile, stack, samples=samples, temperature=temperature, seed=seed, view=view)
         active: list[_Run] = []
@@ -88,9 +87,11 @@ def rollouts(
             active = [run for run in active if not run.over]
 
 
-def replayed(case: Case, number: int, written: Sequence[Written], profile: Profile) -> Rollout:
-    """The rollout that these replies make. Nothing is written, and no frame is looked at."""
-    run = _Run(case, number, _Shown(UNSEEN, contextlib.ExitStack(), 1), profile, Sampling(profile.max_new_tokens), "")
+def replay_rollout(case: TrainingCase, number: int, written: Sequence[WrittenReply], profile: Profile) -> Rollout:
+    """Replay written replies as a rollout, without the model and without frames."""
+    run = _Run(
+        case, number, _OpenFrames(UNSEEN, contextlib.ExitStack(), 1), profile, Sampling(profile.max_new_tokens), ""
+    )
     for reply in written:
         run.take(reply)
     return run.rollout()
@@ -100,8 +101,8 @@ def replayed(case: Case, number: int, written: Sequence[Written], profile: Profi
 def open_policy(
     folder: Path, profile: Profile, *, device: str = "cpu", precision: Precision = "float32", batch: int = 64
 ) -> Generator[Policy]:
-    """A checkpoint's folder as a policy that only writes."""
-    recipe = Recipe(folder.name, profile, Model(precision=precision))
+    """Load a checkpoint's folder as a policy for writing only."""
+    recipe = TrainingRecipe(folder.name, profile, ModelRecipe(precision=precision))
     model, tokenizer = load(recipe, folder, trainable=False)
     yield Policy(model.to(device).eval(), tokenizer, profile, precision=precision, batch=batch)
 
@@ -116,20 +117,20 @@ def _runs(
     seed: int | str,
     view: View,
 ) -> Iterator[_Run]:
-    """Trials that have asked for their first reply."""
+    """Yield trials that wait for their first reply."""
     sampling = Sampling(profile.max_new_tokens, temperature)
     for index in range(len(cases)):
         case = cases[index]
         opened = stack.enter_context(contextlib.ExitStack())
-        frames = seen(opened.enter_context(case.open(profile)), view, profile=profile, seed=case.key)
-        shown = _Shown(frames, opened, samples)
+        frames = frames_in_view(opened.enter_context(case.open(profile)), view, profile=profile, seed=case.key)
+        shown = _OpenFrames(frames, opened, samples)
         for number in range(samples):
             yield _Run(case, number, shown, profile, sampling, f"{seed}/{case.key}/{number}")
 
 
 @dataclass(slots=True)
-class _Shown:
-    """A case's frames, open as long as `left` of its trials are not over."""
+class _OpenFrames:
+    """A case's open frames; `left` is the number of its unfinished trials."""
 
     frames: FrameStore
     opened: contextlib.ExitStack
@@ -141,17 +142,19 @@ class _Shown:
             self.opened.close()
 
 
-class _AskedError(Exception):
+class _MissingReplyError(Exception):
     """A trial needs a reply that has not been written."""
 
 
 class _Run:
-    """A trial under way: what was written for it, and what it asks for next."""
+    """An unfinished trial: the replies written for it, and its next request."""
 
-    def __init__(self, case: Case, number: int, shown: _Shown, profile: Profile, sampling: Sampling, seed: str) -> None:
+    def __init__(
+        self, case: TrainingCase, number: int, shown: _OpenFrames, profile: Profile, sampling: Sampling, seed: str
+    ) -> None:
         self._case, self._number, self._shown, self._profile = case, number, shown, profile
         self._sampling, self._seed = sampling, seed
-        self._written: list[Written] = []
+        self._written: list[WrittenReply] = []
         self._visible: list[Conversation] = []
         self._rounds: list[Round] = []
         self._trial: Trial | None = None
@@ -159,13 +162,13 @@ class _Run:
         self.over = False
         self._advance()
 
-    def take(self, written: Written) -> None:
-        """Go on with the reply that was asked for."""
+    def take(self, written: WrittenReply) -> None:
+        """Add the requested reply, and go on."""
         self._written.append(written)
         self._advance()
 
     def rollout(self) -> Rollout:
-        """What the trial came to."""
+        """Return the trial as a rollout."""
         return Rollout(
             self._case,
             self._number,
@@ -176,18 +179,18 @@ class _Run:
         )
 
     def reply(self, conversation: Conversation, frames: FrameStore, *, sampling: Sampling, observe: Observe) -> Reply:
-        """The back end that the trial's loop sees: plays what was written, and leaves the loop where that ends."""
+        """The back end of the trial's loop: replays the written replies, and stops the loop at the next missing one."""
         number = len(self._visible)
         self._visible.append(conversation)
         if number == len(self._written):
             self.request = Request(conversation, frames, replace(sampling, seed=_digest(f"{self._seed}/{number}")))
-            raise _AskedError
+            raise _MissingReplyError
         return self._written[number].reply
 
     def _advance(self) -> None:
-        """Run the loop from its start, up to the next reply that is not there or to its end."""
+        """Run the loop from its start to the next missing reply, or to its end."""
         self._visible, self._rounds = [], []
-        with contextlib.suppress(_AskedError):
+        with contextlib.suppress(_MissingReplyError):
             with contextlib.suppress(NoVerdictError):
                 self._trial = judge(
                     self._case.pair,
@@ -202,5 +205,5 @@ class _Run:
 
 
 def _digest(text: str) -> int:
-    """A seed from a text: the same on every machine."""
+    """Derive a seed from a text; it is the same on every machine."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")

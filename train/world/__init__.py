@@ -1,12 +1,12 @@
-"""A world of labelled pairs: a coloured shape over natural grounds, with known faults, drawn from a seed.
+"""The world: labelled pairs of synthetic clips. A coloured shape over a natural background, with known faults.
 
-    values -> draw, faults, captions -> lessons     what a pair is; NumPy only
-    labels, script                                  what is right, and what a perfect judge says of it; pure
-    grounds, effects, coding, render, store         its pictures; torch
-    files                                           the same as mp4 files
+    values -> draw, draw_faults, captions -> lessons   what a pair is; NumPy only
+    labels, script                                     the right labels, and what a perfect judge writes; pure
+    grounds, effects, coding, render, drawn_frames     its pictures; torch
+    write_set                                          pairs as mp4 files
 
-A scene follows from its seed and the share of hidden pairs alone. No two are alike, and no range shares a clip with
-another; test seeds also have textures and photographs of their own.
+A scene depends only on its seed and on the share of hidden pairs. Every scene is different, and two ranges of seeds
+never share a clip. Test seeds also have their own textures and photographs.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from train.cases import Case, Cases, OnDemand
+from train.training_cases import Cases, LazyCases, TrainingCase
 from train.world.draw import RANGE, TEST_RANGE
+from train.world.drawn_frames import SceneOpener
 from train.world.labels import labels_of
 from train.world.lessons import LESSONS, scene
-from train.world.script import asks
+from train.world.script import frames_to_call
 from train.world.script import script as written
-from train.world.store import Opening
 from train.world.values import Lesson, Scene
 from vrt_lite.errors import UsageError
 from vrt_lite.judge import Pair
@@ -32,11 +32,11 @@ TRAIN, SAMPLE, GRPO, TEST = 0, RANGE, 2 * RANGE, TEST_RANGE * RANGE
 _FOOTAGE_EVERY = 5
 
 
-class World(OnDemand):
-    """The cases of seeds `first` to `first + count - 1`, each made when it is asked for.
+class World(LazyCases):
+    """The cases of seeds `first` to `first + count - 1`. Each case is built when it is used.
 
-    `hidden` is the share of pairs of which a label cannot be known from the frames shown first. With `footage`, every
-    fifth case is one of those instead, in their order. UsageError if the seeds leave their range.
+    `hidden` is the share of pairs that have a label which the first frames do not show. With `footage`, every fifth
+    case comes from there instead, in order. Raises UsageError if the seeds are not all in one range.
     """
 
     def __init__(
@@ -60,23 +60,23 @@ class World(OnDemand):
     def __len__(self) -> int:
         return len(self._seeds)
 
-    def make(self, place: int) -> Case:
-        """The case of a seed."""
+    def make(self, place: int) -> TrainingCase:
+        """Build the case of a seed."""
         if self._footage and place % _FOOTAGE_EVERY == _FOOTAGE_EVERY - 1:
             return self._footage[place // _FOOTAGE_EVERY % len(self._footage)]
         return case_of(scene(self._seeds[place], hidden=self._hidden, lesson=self._lesson), device=self._device)
 
 
-def case_of(drawn: Scene, *, device: str = "cpu") -> Case:
-    """A scene as a case."""
+def case_of(drawn: Scene, *, device: str = "cpu") -> TrainingCase:
+    """Build the case of a scene."""
     a, b = drawn.clips
-    return Case(
+    return TrainingCase(
         key=f"world:{drawn.seed}",
         pair=Pair(drawn.caption, (a.seconds, b.seconds), ((a.width, a.height), (b.width, b.height))),
         labels=labels_of(drawn),
-        open=Opening(drawn, device),
+        open=SceneOpener(drawn, device),
         defects=tuple(sorted({defect.kind for clip in drawn.clips for defect in clip.defects})),
-        evidence=tuple(ref for call in asks(drawn) for ref in call),
+        evidence=tuple(ref for call in frames_to_call(drawn) for ref in call),
         hidden=drawn.hidden,
         script=written(drawn),
         exchanged=partial(case_of, exchanged(drawn), device=device),
@@ -84,5 +84,5 @@ def case_of(drawn: Scene, *, device: str = "cpu") -> Case:
 
 
 def exchanged(drawn: Scene) -> Scene:
-    """The scene with its clips in the other order."""
+    """Return the scene with its clips in the other order."""
     return replace(drawn, clips=(drawn.clips[1], drawn.clips[0]))

@@ -1,4 +1,4 @@
-"""What pairs are captioned: sentences that the pictures confirm or deny, and sentences that they can do neither to."""
+"""Draws captions of pairs: some that the pictures confirm or contradict, and some that the pictures cannot decide."""
 
 from __future__ import annotations
 
@@ -186,26 +186,26 @@ _THEN = (
 _NOTHING = 0.06  # share of the captions that are empty
 
 
-def checked(rng: np.random.Generator, wanted: Looks) -> str:
-    """A caption that asks for these looks."""
+def draw_checkable_caption(rng: np.random.Generator, caption_looks: Looks) -> str:
+    """Draw a caption that describes these looks."""
     text = _CHECKED[int(rng.integers(len(_CHECKED)))]
-    text = text.format(colour=wanted.colour, form=wanted.form, direction=wanted.direction)
+    text = text.format(colour=caption_looks.colour, form=caption_looks.form, direction=caption_looks.direction)
     return text[0].upper() + text[1:]
 
 
-def arbitrary(rng: np.random.Generator) -> str:
-    """A caption of which the world's pictures show nothing, or none at all ("")."""
+def draw_unrelated_caption(rng: np.random.Generator) -> str:
+    """Draw a caption about things that the world never shows, or an empty one."""
     if rng.random() < _NOTHING:
         return ""
     if rng.random() < 0.5:
-        style, who, does, where = _picked(rng, _STYLES, _WHO, _DOES, _WHERE)
+        style, who, does, where = _pick_each(rng, _STYLES, _WHO, _DOES, _WHERE)
         text = f"{style}{who} {does} {where}."
     else:
-        style, like, what, how = _picked(rng, _STYLES, _LIKE, _WHAT, _HOW)
+        style, like, what, how = _pick_each(rng, _STYLES, _LIKE, _WHAT, _HOW)
         text = f"{style}the {like} {what} {how}."
-    return text[0].upper() + text[1:] + _picked(rng, _THEN)[0]
+    return text[0].upper() + text[1:] + _pick_each(rng, _THEN)[0]
 
 
-def _picked(rng: np.random.Generator, *lists: Sequence[str]) -> list[str]:
-    """One of each list."""
+def _pick_each(rng: np.random.Generator, *lists: Sequence[str]) -> list[str]:
+    """Pick one entry of each list."""
     return [words[int(rng.integers(len(words)))] for words in lists]

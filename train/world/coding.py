@@ -1,7 +1,7 @@
-"""Pictures as a real encoder leaves them: H.264 and H.265 at a low rate, through PyAV.
+"""Encodes pictures with a real encoder at a low rate: H.264 and H.265, through PyAV.
 
-A frame is coded with the few ticks before it in its group and no others, so that one frame costs a few and looks the
-same whatever else is asked for: a fixed quantiser, no frame that looks ahead, one thread.
+A frame is encoded together with only the few ticks before it in its group. So one frame is cheap. It is also the same
+for every set of requested frames: the quantiser is fixed, and there is no look-ahead and one thread.
 """
 
 from __future__ import annotations
@@ -18,49 +18,52 @@ from train.world.defects import CODECS, strength, tick_of
 from train.world.values import FIRST, TICKS, ClipSpec, Defect
 
 GROUP = 4
-"""Ticks from one whole picture to the next."""
+"""Ticks from one key frame to the next."""
 
 Film = Callable[[Sequence[float]], NDArray[np.uint8]]
 
 
-def filmed(clip: ClipSpec, positions: Sequence[float], film: Film) -> NDArray[np.uint8]:
-    """Frames at times in ticks, (n, height, width, 3), as the clip's encoders leave them; `film` gives them before."""
+def encode_faults(clip: ClipSpec, positions: Sequence[float], film: Film) -> NDArray[np.uint8]:
+    """Render frames with the clip's encoding faults. Returns an array (n, height, width, 3).
+
+    `positions` are times in ticks. `film` renders the frames without these faults.
+    """
     pictures = film(positions)
     for defect in clip.defects:
         there = [i for i, position in enumerate(positions) if defect.at(tick_of(position))]
         if defect.kind in CODECS and there:
-            pictures[there] = coded(defect, clip, [positions[i] for i in there], film)
+            pictures[there] = encode_frames(defect, clip, [positions[i] for i in there], film)
     return pictures
 
 
-def coded(defect: Defect, clip: ClipSpec, positions: Sequence[float], film: Film) -> NDArray[np.uint8]:
-    """What is left of the frames at these times, (n, height, width, 3); `film` gives them before."""
+def encode_frames(defect: Defect, clip: ClipSpec, positions: Sequence[float], film: Film) -> NDArray[np.uint8]:
+    """Encode and decode the frames at these times. Returns an array (n, height, width, 3)."""
     ticks = clip.ticks
     groups: dict[tuple[float, ...], list[int]] = {}
     for i, position in enumerate(positions):
         tick = tick_of(position)
         start, last = _group(defect, tick)
         own = position == ticks[tick]
-        # All ticks of a group share one coding; a frame between ticks has one of its own.
+        # All ticks of a group are encoded once; a frame between ticks is encoded separately.
         run = ticks[start : last + 1] if own else (*ticks[start:tick], position)
         groups.setdefault(run, []).append(i)
     found: dict[int, NDArray[np.uint8]] = {}
-    for run, wanted in groups.items():
-        needed = max(run.index(positions[i]) for i in wanted) + 1
-        through = _through(film(run[:needed]), defect)
-        found |= {i: through[run.index(positions[i])] for i in wanted}
+    for run, requested in groups.items():
+        needed = max(run.index(positions[i]) for i in requested) + 1
+        through = _encode_and_decode(film(run[:needed]), defect)
+        found |= {i: through[run.index(positions[i])] for i in requested}
     return np.stack([found[i] for i in range(len(positions))])
 
 
 def _group(defect: Defect, tick: int) -> tuple[int, int]:
-    """The first and last tick that are coded with this one. What is shown first begins a group of its own."""
+    """Return the first and last tick of a tick's group. Each frame that is shown first starts a new group."""
     start = max([tick // GROUP * GROUP, defect.first, *(shown for shown in FIRST if shown <= tick)])
     after = min(shown for shown in (*FIRST, TICKS) if shown > tick)
     return start, min(tick // GROUP * GROUP + GROUP - 1, after - 1, defect.last)
 
 
-def _through(pictures: NDArray[np.uint8], defect: Defect) -> list[NDArray[np.uint8]]:
-    """The pictures encoded and decoded."""
+def _encode_and_decode(pictures: NDArray[np.uint8], defect: Defect) -> list[NDArray[np.uint8]]:
+    """Encode and decode pictures."""
     quantiser = int(strength(defect))
     encoder = VideoCodecContext.create("libx264" if defect.kind == "h264" else "libx265", "w")
     encoder.width, encoder.height, encoder.pix_fmt = pictures.shape[2], pictures.shape[1], "yuv420p"

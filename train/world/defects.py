@@ -1,6 +1,6 @@
-"""The faults that a clip can have: which there are, how strong a level is, and what those of motion do to time.
+"""The faults that a clip can have: their kinds, the strength of each level, and the effect of motion faults on time.
 
-Pure numbers. What a fault does to pixels is `effects`' and `coding`'s. Lengths are in halves of the shorter side.
+This module has numbers only; `effects` and `coding` change pixels. Lengths are in halves of the shorter side.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ STRENGTH: dict[Visual | Moving, tuple[float, float, float]] = {
     "h264": (38, 43, 48),  # quantiser
     "h265": (38, 43, 48),
     "stutter": (2, 3, 5),  # ticks that a picture is held
-    "jitter": (0.035, 0.07, 0.13),  # how far the picture is thrown
-    "flicker": (0.13, 0.24, 0.40),  # share of the light that comes and goes
+    "jitter": (0.035, 0.07, 0.13),  # how far the picture moves
+    "flicker": (0.13, 0.24, 0.40),  # share of the light that is added or removed
     "ghosting": (1.5, 2.5, 4.0),  # ticks between the picture and its ghost
     "freeze": (1, 1, 1),
     "reversal": (1, 1, 1),
     "warping": (0.025, 0.05, 0.09),  # how far the picture is bent
 }
 
-_GOLDEN = 2.399963  # radians: neighbouring ticks are thrown to nearly opposite sides, and no two alike
+_GOLDEN = 2.399963  # radians: jitter moves neighbouring ticks to nearly opposite sides, and never twice the same way
 
 Step = Literal["on", "still", "jump", "back", "shake", "flash", "double", "bend"]
 
 
 def strength(defect: Defect) -> float:
-    """The number behind a level, in the unit of its kind."""
+    """Return the strength of a fault's level, in the unit of its kind."""
     return STRENGTH[defect.kind][defect.level - 1]
 
 
 def tick_of(position: float) -> int:
-    """The tick that a time belongs to."""
+    """Return the tick nearest to a time."""
     return math.floor(position + 0.5)
 
 
 def content_time(clip: ClipSpec, position: float) -> float:
-    """Which moment of what was filmed is shown at a time (both in ticks): held, frozen or reversed."""
+    """Return the moment of the undamaged clip that is shown at a time, both in ticks."""
     tick = tick_of(position)
     for defect in clip.defects:
         if not defect.at(tick):
@@ -65,15 +65,15 @@ def content_time(clip: ClipSpec, position: float) -> float:
 
 
 def _held(defect: Defect, tick: int) -> int:
-    """The tick whose picture is held at `tick`. Never one before a first-shown tick, which is spared."""
+    """Return the tick whose picture a stutter shows at `tick`. A spared tick always shows its own picture."""
     hold = int(strength(defect))
     begin = (tick - defect.seed) // hold * hold + defect.seed
     floor = max((shown for shown in FIRST if shown <= tick), default=0) if defect.spares else 0
     return max(begin, floor, defect.first)
 
 
-def throw(clip: ClipSpec, tick: int) -> tuple[float, float]:
-    """Where jitter throws the whole picture at a tick."""
+def jitter_offset(clip: ClipSpec, tick: int) -> tuple[float, float]:
+    """Return how far jitter moves the whole picture at a tick, as (x, y)."""
     x = y = 0.0
     for defect in clip.defects:
         if defect.kind == "jitter" and defect.at(tick):
@@ -82,8 +82,8 @@ def throw(clip: ClipSpec, tick: int) -> tuple[float, float]:
     return x, y
 
 
-def light(clip: ClipSpec, tick: int) -> float:
-    """What flicker multiplies the light by at a tick: more on even ones, less on odd ones."""
+def flicker_factor(clip: ClipSpec, tick: int) -> float:
+    """Return the factor of the light at a tick: above 1 at even ticks and below 1 at odd ones if there is flicker."""
     factor = 1.0
     for defect in clip.defects:
         if defect.kind == "flicker" and defect.at(tick):
@@ -91,8 +91,8 @@ def light(clip: ClipSpec, tick: int) -> float:
     return factor
 
 
-def step(clip: ClipSpec, tick: int) -> Step:
-    """What is seen to happen from a tick to the next, in one word; "on" is an even move."""
+def motion_step(clip: ClipSpec, tick: int) -> Step:
+    """Describe in one word what happens from a tick to the next; "on" is an even move."""
     here = {defect.kind for defect in clip.defects if defect.at(tick) and defect.at(tick + 1)}
     way = content_time(clip, tick + 1) - content_time(clip, tick)
     words: tuple[tuple[bool, Step], ...] = (

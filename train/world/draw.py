@@ -1,8 +1,8 @@
-"""Draws a pair from its seed: size, clock, shots, subject, caption, faults. Chance is NumPy's alone.
+"""Draws a pair from its seed: size, duration, shots, subject, caption, faults. All random numbers are NumPy's.
 
-What is drawn can be known from the pictures. Slight faults need twins (both clips over the same ground); two clips
-with one kind of fault have it at one level or two levels apart; where dimensions disagree the overall points differ
-by two at least, or not at all. What cannot be known is drawn again.
+The pictures always show which clip is better. Slight faults occur only in twins (two clips over the same background).
+Two clips with the same kind of fault have it at the same level or two levels apart. If the dimensions disagree, the
+overall points are equal or differ by at least two. A pair that breaks a rule is drawn again.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import TypeVar, get_args
 
 import numpy as np
 
-from train.world.captions import arbitrary, checked
-from train.world.faults import of_motion, placed
+from train.world.captions import draw_checkable_caption, draw_unrelated_caption
+from train.world.draw_faults import draw_all_faults, draw_motion_faults
 from train.world.grounds import POOL, photographs
-from train.world.labels import Points, alignment, labels_at_first, labels_of, points_of
+from train.world.labels import Points, count_mismatches, labels_of, labels_of_first_frames, points_of
 from train.world.values import (
     GAPS,
     TICKS,
@@ -51,17 +51,17 @@ RATES = (8, 10, 12, 15, 16, 20, 24, 25, 30, 48, 50, 60)
 LONGEST_SECONDS = 60
 RANGE = 10**9
 TEST_RANGE = 3
-"""Seeds are in ranges of a billion; from this one on they show textures and photographs that no other does."""
+"""Each range has a billion seeds. From this range on, the seeds have their own textures and photographs."""
 _STUFFS: tuple[Stuff, ...] = ("leaves", "leaves", "leaves", "paper", "photo", "photo", "photo", "clouds", "clouds")
-_STILL, _TRIPOD = 0.03, 0.4
-"""Shares of the pairs in which nothing moves, and of those with subjects that the camera does not follow."""
+_STILL, _STATIC_CAMERA = 0.03, 0.4
+"""Share of the pairs in which nothing moves, and of the pairs with two subjects whose camera does not move."""
 
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What both clips share: who may look at what, and how fast the camera goes."""
+class ScenePlan:
+    """What both clips share: the seed, the speed of the camera, and whether they are twins."""
 
     seed: int
     pace: str
@@ -69,45 +69,45 @@ class Plan:
 
     @property
     def family(self) -> int:
-        """Which range the seed is in."""
+        """The number of the seed's range."""
         return self.seed // RANGE
 
 
 def scene(seed: int, *, hidden: float = 0.35) -> Scene:
-    """The pair of a seed. `hidden` is the chance that a label cannot be known from the frames shown first."""
+    """Draw the pair of a seed. `hidden` is the probability that the first frames do not show every label."""
     rng = np.random.default_rng((seed, 6))
     concealed = bool(rng.random() < hidden)
     while True:
-        drawn = _drawn(rng, seed, concealed)
-        if drawn.hidden == concealed and _knowable(drawn, rng):
+        drawn = _draw_scene(rng, seed, concealed)
+        if drawn.hidden == concealed and _is_clear(drawn, rng):
             return drawn
 
 
-def _drawn(rng: np.random.Generator, seed: int, concealed: bool) -> Scene:
+def _draw_scene(rng: np.random.Generator, seed: int, concealed: bool) -> Scene:
     still = not concealed and rng.random() < _STILL
-    wanted, caption, looks = _asked(rng, still)
-    moving = () if still else of_motion(rng, concealed)
+    caption_looks, caption, looks = _draw_caption(rng, still)
+    moving = () if still else draw_motion_faults(rng, concealed)
     paces = ("fast", "slow") if not concealed and not moving else ("fast",)
-    if still or (None not in looks and rng.random() < _TRIPOD):
+    if still or (None not in looks and rng.random() < _STATIC_CAMERA):
         paces = ("still",)
-    plan = Plan(seed, pick(rng, paces), bool(rng.random() < 0.6))
+    plan = ScenePlan(seed, pick(rng, paces), bool(rng.random() < 0.6))
     clips = _clips(rng, plan, looks)
-    tints = plan.twins and looks[0] == looks[1] and alignment(wanted, looks[0]) == 0
-    a, b = placed(rng, clips, moving, twins=plan.twins, tints=tints, concealed=concealed)
-    if plan.twins and _alike(a, b) and looks[0] == looks[1]:
-        clips = (clips[0], _elsewhere(rng, clips[1]))
+    tints = plan.twins and looks[0] == looks[1] and count_mismatches(caption_looks, looks[0]) == 0
+    a, b = draw_all_faults(rng, clips, moving, twins=plan.twins, tints=tints, concealed=concealed)
+    if plan.twins and _same_faults(a, b) and looks[0] == looks[1]:
+        clips = (clips[0], _shift_view(rng, clips[1]))
     pair = (with_defects(clips[0], a), with_defects(clips[1], b))
-    found = Scene(seed, caption, wanted, pair, False)
-    return replace(found, hidden=labels_of(found) != labels_at_first(found))
+    found = Scene(seed, caption, caption_looks, pair, False)
+    return replace(found, hidden=labels_of(found) != labels_of_first_frames(found))
 
 
-def _alike(a: tuple[Defect, ...], b: tuple[Defect, ...]) -> bool:
-    """Whether two clips have the same faults but for their grain."""
+def _same_faults(a: tuple[Defect, ...], b: tuple[Defect, ...]) -> bool:
+    """Whether two clips have the same faults, whatever their seeds."""
     return [replace(d, seed=0) for d in a] == [replace(d, seed=0) for d in b]
 
 
-def _knowable(drawn: Scene, rng: np.random.Generator) -> bool:
-    """Whether the overall label stands on more than one point, where dimensions disagree."""
+def _is_clear(drawn: Scene, rng: np.random.Generator) -> bool:
+    """Whether the overall label is clear: if the dimensions disagree, by at least two points or a tie."""
     a, b = points_of(drawn)
     signs = {np.sign(x - y) for x, y in zip(_each(a), _each(b), strict=True)}
     if not {-1, 1} <= signs:
@@ -120,15 +120,18 @@ def _each(p: Points) -> tuple[int, int, int]:
     return p.ta, p.vq, p.mq
 
 
-def _asked(rng: np.random.Generator, still: bool) -> tuple[Looks | None, str, tuple[Looks | None, Looks | None]]:
-    """What the caption asks for, the caption, and how each clip's subject looks (None: it has none)."""
+def _draw_caption(rng: np.random.Generator, still: bool) -> tuple[Looks | None, str, tuple[Looks | None, Looks | None]]:
+    """Draw a caption. Returns the looks that it describes, its text, and the looks of each clip's subject.
+
+    The looks are None for a clip without a subject.
+    """
     if still:
-        return None, arbitrary(rng), (None, None)
+        return None, draw_unrelated_caption(rng), (None, None)
     some = Looks(pick(rng, tuple(COLOURS)), pick(rng, FORMS), pick(rng, tuple(DIRECTIONS)))
     if rng.random() < 0.35:
         shown = pick(rng, ((None, None), (None, None), (some, some), (some, _other(rng, some, 2))))
-        return None, arbitrary(rng), shown
-    caption = checked(rng, some)
+        return None, draw_unrelated_caption(rng), shown
+    caption = draw_checkable_caption(rng, some)
     case = rng.random()
     if case < 0.33:
         return some, caption, (some, some)
@@ -141,7 +144,7 @@ def _asked(rng: np.random.Generator, still: bool) -> tuple[Looks | None, str, tu
 
 
 def _other(rng: np.random.Generator, looks: Looks, wrong: int) -> Looks:
-    """The looks with `wrong` of the three changed."""
+    """Change `wrong` of the three parts of the looks."""
     for name in rng.permutation(3)[:wrong]:
         if name == 0:
             looks = replace(looks, colour=pick(rng, tuple(c for c in COLOURS if c != looks.colour)))
@@ -152,8 +155,10 @@ def _other(rng: np.random.Generator, looks: Looks, wrong: int) -> Looks:
     return looks
 
 
-def _clips(rng: np.random.Generator, plan: Plan, looks: tuple[Looks | None, Looks | None]) -> tuple[ClipSpec, ClipSpec]:
-    """Both clips without faults; twins share all but the subject."""
+def _clips(
+    rng: np.random.Generator, plan: ScenePlan, looks: tuple[Looks | None, Looks | None]
+) -> tuple[ClipSpec, ClipSpec]:
+    """Draw both clips, without faults. Twins differ only in the subject."""
     a = clip_of(rng, plan, looks[0])
     if not plan.twins:
         size = (a.width, a.height) if rng.random() < 0.8 else None
@@ -165,9 +170,9 @@ def _clips(rng: np.random.Generator, plan: Plan, looks: tuple[Looks | None, Look
 
 
 def clip_of(
-    rng: np.random.Generator, plan: Plan, looks: Looks | None, *, size: tuple[int, int] | None = None
+    rng: np.random.Generator, plan: ScenePlan, looks: Looks | None, *, size: tuple[int, int] | None = None
 ) -> ClipSpec:
-    """A clip without faults, its subject looking like that."""
+    """Draw a clip without faults, whose subject has these looks."""
     width, height = size or pick(rng, SIZES)
     fps = pick(rng, RATES)
     shortest = max(1.0, TICKS / fps)
@@ -178,15 +183,15 @@ def clip_of(
     return ClipSpec(width, height, fps, frames, _shots(rng, plan), looks, subject, occluder)
 
 
-def _shots(rng: np.random.Generator, plan: Plan) -> tuple[Shot, ...]:
-    """One shot, sometimes two, rarely three. A cut comes early in its gap, before the gap's window."""
+def _shots(rng: np.random.Generator, plan: ScenePlan) -> tuple[Shot, ...]:
+    """Draw one shot, sometimes two, rarely three. A cut is early in its gap, before the gap's window."""
     count = 0 if plan.pace == "still" else pick(rng, (0,) * 74 + (1,) * 22 + (2,) * 4)
     gaps = sorted(int(g) for g in rng.permutation(len(GAPS))[:count])
     starts = (0, *(GAPS[g][0] + int(rng.integers(1, 5)) for g in gaps))
     return tuple(Shot(start, _ground(rng, plan), _camera(rng, plan)) for start in starts)
 
 
-def _ground(rng: np.random.Generator, plan: Plan) -> Ground:
+def _ground(rng: np.random.Generator, plan: ScenePlan) -> Ground:
     stuff: Stuff = pick(rng, _STUFFS)
     flip = bool(rng.random() < 0.5)
     gain = (_between(rng, 0.93, 1.07), _between(rng, 0.93, 1.07), _between(rng, 0.93, 1.07))
@@ -197,20 +202,20 @@ def _ground(rng: np.random.Generator, plan: Plan) -> Ground:
     return Ground(stuff, str(kept * POOL + int(rng.integers(POOL))), flip, (r, g, b), gain)
 
 
-def _camera(rng: np.random.Generator, plan: Plan) -> Camera:
+def _camera(rng: np.random.Generator, plan: ScenePlan) -> Camera:
     centre = (_between(rng, 0.35, 0.65), _between(rng, 0.35, 0.65))
     if plan.pace == "still":
         return Camera(centre, _between(rng, 1.0, 1.6))
     speed = _between(rng, 0.06, 0.11) if plan.pace == "fast" else _between(rng, 0.025, 0.045)
     angle = _between(rng, 0, 2 * math.pi)
     zoom = _between(rng, -0.007, 0.007) if rng.random() < 0.4 else 0.0
-    # Zooming in must not run out of the ground's own pixels: a picture without a fault is sharp.
+    # Zooming in must not need more pixels than the background has: a picture without a fault is sharp.
     scale = _between(rng, 1.0, 1.5) * math.exp(max(zoom, 0.0) * (TICKS - 1))
     return Camera(centre, scale, (speed * math.cos(angle), speed * math.sin(angle)), zoom)
 
 
 def _subject(rng: np.random.Generator, looks: Looks | None, size: tuple[int, int]) -> Thing | None:
-    """The thing that crosses most of the picture in its direction."""
+    """Draw the thing that crosses most of the picture in its direction."""
     if looks is None:
         return None
     wide, high = size[0] / min(size), size[1] / min(size)
@@ -225,7 +230,7 @@ def _subject(rng: np.random.Generator, looks: Looks | None, size: tuple[int, int
 
 
 def _occluder(rng: np.random.Generator, size: tuple[int, int]) -> Thing:
-    """A dark bar, or a leaf that drifts, in front of the subject's way."""
+    """Draw a dark bar, or a drifting leaf, in front of the subject."""
     wide = size[0] / min(size)
     tone = _between(rng, 0.08, 0.3)
     rgb = (tone, tone * _between(rng, 0.7, 1.0), tone * _between(rng, 0.4, 0.8))
@@ -236,8 +241,8 @@ def _occluder(rng: np.random.Generator, size: tuple[int, int]) -> Thing:
     return Thing("circle", rgb, _between(rng, 0.25, 0.4), (x, y), (x + _between(rng, -0.5, 0.5), y))
 
 
-def _elsewhere(rng: np.random.Generator, clip: ClipSpec) -> ClipSpec:
-    """The same clip filmed a little further along: alike in all that counts, and not the same picture."""
+def _shift_view(rng: np.random.Generator, clip: ClipSpec) -> ClipSpec:
+    """Move the view of a clip a little: its labels stay, its pictures differ."""
     dx, dy = _between(rng, 0.1, 0.3), _between(rng, -0.2, 0.2)
     moved = (replace(s, camera=replace(s.camera, centre=_shifted(s.camera.centre, dx, dy))) for s in clip.shots)
     return replace(clip, shots=tuple(moved))
@@ -248,13 +253,13 @@ def _shifted(centre: tuple[float, float], dx: float, dy: float) -> tuple[float, 
 
 
 def with_defects(clip: ClipSpec, defects: tuple[Defect, ...]) -> ClipSpec:
-    """The clip with its faults. One that is frozen throughout never comes to its later shots."""
+    """Return the clip with its faults. A clip that is frozen for all its time keeps only its first shot."""
     frozen = any(d.kind == "freeze" and not d.brief for d in defects)
     return replace(clip, defects=defects, shots=clip.shots[:1] if frozen else clip.shots)
 
 
 def pick(rng: np.random.Generator, options: tuple[_T, ...]) -> _T:
-    """One of the options."""
+    """Pick one of the options at random."""
     return options[int(rng.integers(len(options)))]
 
 

@@ -1,6 +1,6 @@
-"""What a visual fault does to pixels. Tensors (n, 3, height, width) of light in 0..1; torch, any device.
+"""Applies visual faults to pixels: tensors (n, 3, height, width) of light in 0..1, on any device.
 
-A fault of a region leaves every other pixel as it is. Lengths follow the picture's shorter side.
+A fault of a region changes no pixel outside it. Lengths are relative to the picture's shorter side.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _HALO = 0.02
 _MIST = 0.82
 
 
-def spoil(defect: Defect, pictures: Tensor, positions: Sequence[float]) -> Tensor:
-    """The pictures with the fault in them; `positions` are their times in ticks, which tell one grain from another."""
+def apply_fault(defect: Defect, pictures: Tensor, positions: Sequence[float]) -> Tensor:
+    """Apply a fault to pictures. `positions` are their times in ticks, on which the grain of noise depends."""
     changed = _EFFECTS[defect.kind](defect, pictures, positions).clamp(0, 1)
     if defect.region is None:
         return changed
@@ -33,8 +33,8 @@ def spoil(defect: Defect, pictures: Tensor, positions: Sequence[float]) -> Tenso
     return whole
 
 
-def soften(pictures: Tensor, deviation: float) -> Tensor:
-    """A Gaussian blur; `deviation` in halves of the shorter side."""
+def blur_pictures(pictures: Tensor, deviation: float) -> Tensor:
+    """Blur pictures with a Gaussian; `deviation` is in halves of the shorter side."""
     sigma = deviation * min(pictures.shape[-2:]) / 2
     reach = max(1, math.ceil(2.5 * sigma))
     taps = torch.arange(-reach, reach + 1, dtype=torch.float32)
@@ -46,11 +46,11 @@ def soften(pictures: Tensor, deviation: float) -> Tensor:
 
 
 def _blur(defect: Defect, pictures: Tensor, positions: Sequence[float]) -> Tensor:
-    return soften(pictures, strength(defect))
+    return blur_pictures(pictures, strength(defect))
 
 
 def _noise(defect: Defect, pictures: Tensor, positions: Sequence[float]) -> Tensor:
-    """Grain that is new in each frame and the same whenever that frame is asked for."""
+    """Add grain that differs from frame to frame, and is the same each time a frame is rendered."""
     grains: list[Tensor] = []
     for position in positions:
         chance = torch.Generator().manual_seed(defect.seed * 65_536 + round(position * 1024))
@@ -76,11 +76,11 @@ def _haze(defect: Defect, pictures: Tensor, positions: Sequence[float]) -> Tenso
 
 
 def _sharpening(defect: Defect, pictures: Tensor, positions: Sequence[float]) -> Tensor:
-    return pictures + strength(defect) * (pictures - soften(pictures, _HALO))
+    return pictures + strength(defect) * (pictures - blur_pictures(pictures, _HALO))
 
 
 def _colour(defect: Defect, pictures: Tensor, positions: Sequence[float]) -> Tensor:
-    """A cast: one side of the colour wheel gains what the other loses."""
+    """Add a colour cast: one side of the colour wheel gains what the other loses."""
     angles = [defect.seed % 6 * math.pi / 3 + 2 * math.pi / 3 * channel for channel in range(3)]
     gains = torch.tensor([1 + strength(defect) * math.cos(angle) for angle in angles], device=pictures.device)
     return pictures * gains.view(3, 1, 1)

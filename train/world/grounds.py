@@ -1,7 +1,7 @@
-"""What lies behind things: textures with the statistics of natural images, made from a seed, and photographs.
+"""Backgrounds: textures with the statistics of natural images, generated from a seed, and photographs.
 
-Photographs are those that ship in scikit-image and matplotlib; nothing is fetched. Test seeds have textures and
-photographs of their own. Pictures are NumPy arrays, kept for the last few hundred uses; no torch.
+The photographs are files of scikit-image and matplotlib; nothing is downloaded. Test seeds have their own textures and
+photographs. Pictures are NumPy arrays, and the last few hundred are cached.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from train.world.values import Stuff
 from vrt_lite.errors import UsageError
 
 POOL = 96
-"""How many textures of each stuff there are in a family; a scene sees a piece of one, in colours of its own."""
+"""How many textures of each stuff a family has; a scene shows a piece of one, with its own colours."""
 HEIGHT, WIDTH = 448, 640
 
 _TRAINING = (
@@ -41,26 +41,26 @@ _TEST = (
 )
 
 _LEAVES, _SHEETS = 2_000, 60
-_SMALLEST, _LARGEST = 4.0, 150.0  # radii; their density falls with the third power: the look of all scales
+_SMALLEST, _LARGEST = 4.0, 150.0  # radii; their density falls with the third power, so that it looks alike at any scale
 
 
 def photographs(*, test: bool) -> tuple[str, ...]:
-    """The photographs that training, or tests, may show: a package, and the path inside it."""
+    """Return the photographs for training or for tests, each as PACKAGE/PATH INSIDE IT."""
     return _TEST if test else _TRAINING
 
 
 @lru_cache(maxsize=256)
 def picture(stuff: Stuff, source: str) -> NDArray[np.uint8]:
-    """A ground's picture, (height, width, 3); the same for the same name. UsageError for a photograph not here."""
+    """Return a background's picture, (height, width, 3). Raises UsageError for a photograph that is not installed."""
     if stuff == "photo":
         return _photograph(source)
     number, make = {"leaves": (1, _leaves), "clouds": (2, _clouds), "paper": (3, _paper)}[stuff]
-    made = make(np.random.default_rng((int(source), number)))
-    return (np.clip(made, 0, 1) * 255 + 0.5).astype(np.uint8)
+    texture = make(np.random.default_rng((int(source), number)))
+    return (np.clip(texture, 0, 1) * 255 + 0.5).astype(np.uint8)
 
 
 def _photograph(name: str) -> NDArray[np.uint8]:
-    """A photograph out of a package's own files, at most as high as a texture. The package itself is not imported."""
+    """Read a photograph from a package's files, at most as high as a texture. The package is not imported."""
     spec = find_spec(name.partition("/")[0])
     path = Path(spec.origin).parents[1] / name if spec and spec.origin else None
     if path is None or not path.is_file():
@@ -72,19 +72,21 @@ def _photograph(name: str) -> NDArray[np.uint8]:
 
 
 def _leaves(rng: np.random.Generator) -> NDArray[np.float32]:
-    """Dead leaves: opaque textured shapes of all sizes, one over the other."""
+    """Paint dead leaves: opaque textured shapes of all sizes, one over the other."""
     spread = 1 - (_SMALLEST / _LARGEST) ** 2
     radii = _SMALLEST / np.sqrt(1 - rng.uniform(0, 1, _LEAVES) * spread)
-    return _layered(rng, radii, _spectrum(rng, 1.0))
+    return _paint_shapes(rng, radii, _spectrum(rng, 1.0))
 
 
 def _paper(rng: np.random.Generator) -> NDArray[np.float32]:
-    """Large sheets one over the other, plain but for their shading: smooth, and yet sharp where one ends."""
-    return _layered(rng, rng.uniform(_LARGEST / 2, _LARGEST, _SHEETS), np.zeros((HEIGHT, WIDTH), np.float32))
+    """Paint large sheets, one over the other, with shading only: smooth, and sharp at the edges."""
+    return _paint_shapes(rng, rng.uniform(_LARGEST / 2, _LARGEST, _SHEETS), np.zeros((HEIGHT, WIDTH), np.float32))
 
 
-def _layered(rng: np.random.Generator, radii: NDArray[np.float64], grain: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Opaque shapes of these radii, the last on top, each with a piece of the grain and a shading of its own."""
+def _paint_shapes(
+    rng: np.random.Generator, radii: NDArray[np.float64], grain: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """Paint opaque shapes of these radii, the last on top. Each has a piece of the grain and its own shading."""
     canvas = np.empty((HEIGHT, WIDTH, 3), np.float32)
     canvas[:] = _hue(rng, rng.uniform(0, 1))
     canvas += 0.06 * grain[..., None]
@@ -104,7 +106,7 @@ def _layered(rng: np.random.Generator, radii: NDArray[np.float64], grain: NDArra
 def _outline(
     rng: np.random.Generator, across: NDArray[np.float64], down: NDArray[np.float64], radius: float
 ) -> NDArray[np.bool_]:
-    """Which pixels a leaf of this radius covers: an ellipse or a rectangle, turned."""
+    """Return the pixels that a leaf of this radius covers: a rotated ellipse or rectangle."""
     angle, slim = rng.uniform(0, np.pi), rng.uniform(0.4, 1.0)
     c, s = np.cos(angle), np.sin(angle)
     u, v = across * c + down * s, (down * c - across * s) / slim
@@ -114,7 +116,7 @@ def _outline(
 
 
 def _hue(rng: np.random.Generator, base: float) -> NDArray[np.float32]:
-    """A colour of muted strength, near a ground's own hue more often than not."""
+    """Draw a muted colour, usually near the background's main hue."""
     hue = (base + rng.normal(0, 0.12)) % 1 if rng.random() < 0.75 else rng.uniform(0, 1)
     strength, value = 0.75 * rng.beta(2, 3), rng.uniform(0.12, 0.9)
     red, green, blue = np.abs(hue * 6 - np.array([3, 2, 4]))
@@ -123,7 +125,7 @@ def _hue(rng: np.random.Generator, base: float) -> NDArray[np.float32]:
 
 
 def _clouds(rng: np.random.Generator) -> NDArray[np.float32]:
-    """A texture whose amplitude falls with frequency as a natural image's does, in correlated colours."""
+    """Paint a texture with correlated colours, whose amplitude falls with frequency as in a natural image."""
     power = rng.uniform(1.1, 1.9)
     shared = _spectrum(rng, power)
     own = np.stack([_spectrum(rng, power) for _ in range(3)], axis=-1)
@@ -131,7 +133,7 @@ def _clouds(rng: np.random.Generator) -> NDArray[np.float32]:
 
 
 def _spectrum(rng: np.random.Generator, power: float) -> NDArray[np.float32]:
-    """Noise of amplitude 1/frequency^power, mean 0 and deviation 1; it wraps around."""
+    """Draw noise of amplitude 1/frequency^power, mean 0 and deviation 1, which wraps around at the edges."""
     waves = np.fft.rfft2(rng.standard_normal((HEIGHT, WIDTH)))
     rate = np.hypot(np.fft.fftfreq(HEIGHT)[:, None], np.fft.rfftfreq(WIDTH)[None])
     rate[0, 0] = np.inf

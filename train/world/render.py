@@ -1,6 +1,6 @@
-"""Draws the frames of a clip that are asked for, and no others. torch, on a processor or a GPU.
+"""Renders the requested frames of a clip with torch, on the CPU or a GPU.
 
-On a processor each frame is drawn for itself: its bits do not depend on what else is asked for.
+On the CPU each frame is rendered alone, so that its bits do not depend on the other requested frames.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import torch.nn.functional as F  # noqa: N812 - its usual name
 from numpy.typing import NDArray
 from torch import Tensor
 
-from train.world.coding import filmed
-from train.world.defects import CODECS, VISUAL, content_time, light, strength, throw, tick_of
-from train.world.effects import spoil
+from train.world.coding import encode_faults
+from train.world.defects import CODECS, VISUAL, content_time, flicker_factor, jitter_offset, strength, tick_of
+from train.world.effects import apply_fault
 from train.world.grounds import picture as picture_of
 from train.world.values import TICKS, ClipSpec, Shot, Stuff, Thing
 
-_UNIT = 70  # ground pixels to a half of the shorter side, at scale 1
+_UNIT = 70  # background pixels for half of the shorter side, at scale 1
 GHOST = 0.45
-"""How much of a ghost shines through."""
+"""The weight of the ghost in a picture with ghosting."""
 _RIM = 0.045  # width of a thing's dark rim
 
 
@@ -31,39 +31,41 @@ _RIM = 0.045  # width of a thing's dark rim
 def frames(
     clip: ClipSpec, positions: Sequence[float], size: tuple[int, int], *, device: str = "cpu"
 ) -> NDArray[np.uint8]:
-    """Frames at times in ticks, RGB (n, height, width, 3). `size` is width and height in pixels."""
+    """Render frames at times in ticks as RGB (n, height, width, 3). `size` is (width, height) in pixels."""
 
     def film(times: Sequence[float]) -> NDArray[np.uint8]:
         step = 1 if device == "cpu" else max(1, len(times))
-        drawn = (_finished(clip, times[i : i + step], size, device) for i in range(0, len(times), step))
+        drawn = (_render_pictures(clip, times[i : i + step], size, device) for i in range(0, len(times), step))
         levels = [(pictures * 255 + 0.5).to(torch.uint8).permute(0, 2, 3, 1) for pictures in drawn]
         return torch.cat(levels).cpu().numpy()
 
-    return filmed(clip, positions, film)
+    return encode_faults(clip, positions, film)
 
 
-def _finished(clip: ClipSpec, positions: Sequence[float], size: tuple[int, int], device: str) -> Tensor:
-    """Pictures with every fault but those of a real encoder: (n, 3, height, width) in 0..1."""
+def _render_pictures(clip: ClipSpec, positions: Sequence[float], size: tuple[int, int], device: str) -> Tensor:
+    """Render pictures with all faults except those of a real encoder: (n, 3, height, width) in 0..1."""
     ticks = [tick_of(position) for position in positions]
     times = [content_time(clip, position) for position in positions]
-    pictures = _seen(clip, times, ticks, size, device)
-    # What goes wrong in the light comes first, what the recording spoils after it.
+    pictures = _draw_clip(clip, times, ticks, size, device)
+    # Ghosting comes before the visual faults, as the light comes before the recording.
     for defect in sorted(clip.defects, key=lambda d: d.kind in VISUAL):
         there = [i for i, tick in enumerate(ticks) if defect.at(tick)]
         if defect.kind == "ghosting" and there:
             late = [times[i] - strength(defect) for i in there]
-            ghost = _seen(clip, late, [ticks[i] for i in there], size, device)
+            ghost = _draw_clip(clip, late, [ticks[i] for i in there], size, device)
             pictures[there] = (1 - GHOST) * pictures[there] + GHOST * ghost
         elif defect.kind in VISUAL and defect.kind not in CODECS and there:
-            pictures[there] = spoil(defect, pictures[there], [positions[i] for i in there])
-    lights = [light(clip, tick) for tick in ticks]
+            pictures[there] = apply_fault(defect, pictures[there], [positions[i] for i in there])
+    lights = [flicker_factor(clip, tick) for tick in ticks]
     if any(factor != 1 for factor in lights):
         pictures = (pictures * torch.tensor(lights, device=device).view(-1, 1, 1, 1)).clamp(0, 1)
     return pictures
 
 
-def _seen(clip: ClipSpec, times: Sequence[float], ticks: Sequence[int], size: tuple[int, int], device: str) -> Tensor:
-    """What the camera sees at moments of what was filmed; `ticks` say which throw and bend the picture has."""
+def _draw_clip(
+    clip: ClipSpec, times: Sequence[float], ticks: Sequence[int], size: tuple[int, int], device: str
+) -> Tensor:
+    """Render the view of the camera at moments of the clip. `ticks` select the jitter and the warping of a picture."""
     x, y = places(clip, ticks, size, device)
     pictures = torch.empty(len(times), 3, size[1], size[0], device=device)
     for number, shot in enumerate(clip.shots):
@@ -72,19 +74,19 @@ def _seen(clip: ClipSpec, times: Sequence[float], ticks: Sequence[int], size: tu
         there = [i for i, time in enumerate(times) if since <= tick_of(time) < following]
         if there:
             moments = torch.tensor([times[i] for i in there], device=device, dtype=torch.float32).view(-1, 1, 1)
-            pictures[there] = _behind(shot, moments, x[there], y[there], device)
+            pictures[there] = _render_ground(shot, moments, x[there], y[there], device)
     moments = torch.tensor(times, device=device, dtype=torch.float32).view(-1, 1, 1)
     unit = min(size) / 2
     for thing in (clip.subject, clip.occluder):
         if thing is not None:
-            rows, columns = _around(thing, times, x, y, unit)
+            rows, columns = _thing_area(thing, times, x, y, unit)
             there = pictures[:, :, rows, columns]
-            there.copy_(_with_thing(there, thing, moments, x[..., columns], y[:, rows], unit))
+            there.copy_(_draw_thing(there, thing, moments, x[..., columns], y[:, rows], unit))
     return pictures
 
 
-def _around(thing: Thing, times: Sequence[float], x: Tensor, y: Tensor, unit: float) -> tuple[slice, slice]:
-    """The rows and columns that a thing can be in; all, if several frames are drawn at once or the picture is bent."""
+def _thing_area(thing: Thing, times: Sequence[float], x: Tensor, y: Tensor, unit: float) -> tuple[slice, slice]:
+    """Return the rows and columns where a thing can be: all of them for several frames or a warped picture."""
     if len(times) > 1 or x.shape[-2] > 1:
         return slice(None), slice(None)
     share, reach = times[0] / (TICKS - 1), 1.25 * thing.radius
@@ -97,10 +99,10 @@ def _around(thing: Thing, times: Sequence[float], x: Tensor, y: Tensor, unit: fl
 
 
 def places(clip: ClipSpec, ticks: Sequence[int], size: tuple[int, int], device: str) -> tuple[Tensor, Tensor]:
-    """Where each pixel looks, (n, height or 1, width or 1), in halves of the shorter side."""
+    """Return the x and y that each pixel shows, (n, height or 1, width or 1), in halves of the shorter side."""
     width, height = size
     unit = min(size) / 2
-    thrown = torch.tensor([throw(clip, tick) for tick in ticks], device=device, dtype=torch.float32)
+    thrown = torch.tensor([jitter_offset(clip, tick) for tick in ticks], device=device, dtype=torch.float32)
     x = (torch.arange(width, device=device) + 0.5 - width / 2) / unit - thrown[:, 0].view(-1, 1, 1)
     y = (torch.arange(height, device=device).view(-1, 1) + 0.5 - height / 2) / unit - thrown[:, 1].view(-1, 1, 1)
     for defect in clip.defects:
@@ -112,8 +114,8 @@ def places(clip: ClipSpec, ticks: Sequence[int], size: tuple[int, int], device: 
     return x, y
 
 
-def _behind(shot: Shot, moments: Tensor, x: Tensor, y: Tensor, device: str) -> Tensor:
-    """The ground in view, (n, 3, height, width). Beyond its edges it is mirrored, without end."""
+def _render_ground(shot: Shot, moments: Tensor, x: Tensor, y: Tensor, device: str) -> Tensor:
+    """Render the background, (n, 3, height, width). It is mirrored again and again beyond its edges."""
     ground = _ground(shot.ground.stuff, shot.ground.source, device)
     high, wide = ground.shape[-2:]
     camera = shot.camera
@@ -126,13 +128,13 @@ def _behind(shot: Shot, moments: Tensor, x: Tensor, y: Tensor, device: str) -> T
     n, h, w = u.shape
     grid = torch.stack((-u if shot.ground.flip else u, v), dim=-1).reshape(1, n * h, w, 2)
     found = F.grid_sample(ground[None], grid, mode="bilinear", padding_mode="reflection", align_corners=False)
-    # In the ground's own order and strength of channels.
+    # Apply the background's order and gain of channels.
     gain = torch.tensor(shot.ground.gain, device=device).view(3, 1, 1, 1)
     return found.view(3, n, h, w)[list(shot.ground.order)].mul_(gain).clamp_(0, 1).transpose(0, 1)
 
 
-def _with_thing(pictures: Tensor, thing: Thing, moments: Tensor, x: Tensor, y: Tensor, unit: float) -> Tensor:
-    """The pictures with a thing in front; its edge is one pixel soft, its rim dark, its upper side lighter."""
+def _draw_thing(pictures: Tensor, thing: Thing, moments: Tensor, x: Tensor, y: Tensor, unit: float) -> Tensor:
+    """Draw a thing into the pictures. Its edge is one pixel soft, its rim dark, its upper side lighter."""
     share = moments / (TICKS - 1)
     dx = x - (thing.begin[0] + (thing.end[0] - thing.begin[0]) * share)
     dy = y - (thing.begin[1] + (thing.end[1] - thing.begin[1]) * share)
@@ -145,7 +147,7 @@ def _with_thing(pictures: Tensor, thing: Thing, moments: Tensor, x: Tensor, y: T
 
 
 def _distance(thing: Thing, dx: Tensor, dy: Tensor) -> Tensor:
-    """How far outside of a thing a place is; negative inside."""
+    """Return the distance of points from a thing's edge; it is negative inside."""
     if thing.form == "bar":
         return dx.abs() - thing.radius + 0 * dy
     if thing.form == "circle":
@@ -168,6 +170,6 @@ def _distance(thing: Thing, dx: Tensor, dy: Tensor) -> Tensor:
 
 @lru_cache(maxsize=256)
 def _ground(stuff: Stuff, source: str, device: str) -> Tensor:
-    """A ground's picture on a device, (3, height, width) in 0..1."""
+    """Load a background's picture to a device, (3, height, width) in 0..1."""
     picture = torch.from_numpy(np.array(picture_of(stuff, source)))
     return (picture.permute(2, 0, 1).to(torch.float32) / 255).contiguous().to(device)

@@ -1,14 +1,14 @@
-"""What a perfect judge writes of a scene, in the prompt's format. Knows only what has been shown so far. No torch.
+"""Writes the replies of a perfect judge about a scene, in the prompt's format. It uses only what has been shown so far.
 
-Its policy, with which the evidence is always seen:
+Its policy always finds the evidence:
 
 * If nothing moves between the frames shown first, in either clip, it answers at once.
-* Otherwise it asks for four neighbouring frames of each video: from the middle of the gap between two of the first
-  frames in which the shot changes (a cut is where faults gather), from the middle gap if none does. Neighbours show
-  how things move; and a burst, which only a gap can hide, covers the middle of such a gap.
-* If a clip was cut in two gaps it asks for the second one's middle as well: a third round.
+* Otherwise it calls for four neighbouring frames of each video. They are in the middle of the gap between two of the
+  first frames in which the shot changes (faults are frequent at cuts), or of the middle gap if no shot changes.
+  Neighbouring frames show motion, and a short fault that a gap hides always covers the middle of the gap.
+* If a clip has cuts in two gaps, it also calls for the middle of the second gap, in a third round.
 
-Each round says what is seen, counts the points of it (`labels`), and answers by them.
+Each round describes the frames, counts points for the faults (`labels`), and answers by the points.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 
-from train.world.defects import VISUAL, WORDS, step
-from train.world.labels import Points, alignment, labels, points
+from train.world.defects import VISUAL, WORDS, motion_step
+from train.world.labels import Points, count_mismatches, labels, points
 from train.world.values import FIRST, TICKS, WINDOWS, ClipSpec, Defect, Looks, Scene
-from vrt_lite.protocol.frames import FrameRef
-from vrt_lite.protocol.tags import KEYS
+from vrt_lite.protocol.messages import KEYS, FrameRef
 
 NAMES = {
     "blur": "blur",
@@ -43,8 +42,8 @@ NAMES = {
 _STUFF = {"leaves": "leaves", "clouds": "clouds", "paper": "paper", "photo": "a photo"}
 
 
-def asks(scene: Scene) -> tuple[tuple[FrameRef, ...], ...]:
-    """The frames that it asks for, call by call."""
+def frames_to_call(scene: Scene) -> tuple[tuple[FrameRef, ...], ...]:
+    """Return the frames that the judge calls for, call by call."""
     if scene.still:
         return ()
     calls: list[tuple[FrameRef, ...]] = []
@@ -55,103 +54,109 @@ def asks(scene: Scene) -> tuple[tuple[FrameRef, ...], ...]:
 
 
 def script(scene: Scene) -> tuple[str, ...]:
-    """Its replies, round by round; the last one ends with the scene's labels.
+    """Write the replies, round by round. The last one ends with the scene's labels.
 
-    A clip without shots is one that the world did not draw: real footage.
+    A clip without shots is real footage.
     """
-    calls = (*asks(scene), ())
-    seen: tuple[set[int], set[int]] = (set(FIRST), set(FIRST))
+    calls = (*frames_to_call(scene), ())
+    shown: tuple[set[int], set[int]] = (set(FIRST), set(FIRST))
     replies: list[str] = []
     for number, call in enumerate(calls):
         new = calls[number - 1] if number else ()
         for ref in new:
-            seen[ref.clip].add(ref.index)
-        told = [_neighbours(c, n, new) if number else _at_first(c) for n, c in enumerate(scene.clips)]
-        snapshot = "\n".join(f"Video {n}: {text}." for n, text in enumerate(told, start=1) if text)
-        known = [_known(clip, ticks) for clip, ticks in zip(scene.clips, seen, strict=True)]
-        a, b = (points(known[n], alignment(scene.wanted, clip.looks)) for n, clip in enumerate(scene.clips))
-        amiss = (_mismatches(scene.wanted, clip.looks, held=number == 0) for clip in scene.clips)
-        thought = "\n".join(map(_faults, (1, 2), amiss, known, (a, b)))
+            shown[ref.clip].add(ref.index)
+        descriptions = [
+            _describe_neighbours(c, n, new) if number else _describe_first_frames(c) for n, c in enumerate(scene.clips)
+        ]
+        snapshot = "\n".join(f"Video {n}: {text}." for n, text in enumerate(descriptions, start=1) if text)
+        known = [_find_visible_faults(clip, ticks) for clip, ticks in zip(scene.clips, shown, strict=True)]
+        a, b = (
+            points(known[n], count_mismatches(scene.caption_looks, clip.looks)) for n, clip in enumerate(scene.clips)
+        )
+        amiss = (_list_mismatches(scene.caption_looks, clip.looks, held=number == 0) for clip in scene.clips)
+        thought = "\n".join(map(_write_points, (1, 2), amiss, known, (a, b)))
         if number == 0:
-            thought = f"{_asked_for(scene.wanted)}\n{thought}"
-        ending = _ending(labels(a, b), call, number)
+            thought = f"{_describe_caption(scene.caption_looks)}\n{thought}"
+        ending = _write_ending(labels(a, b), call, number)
         replies.append(f"<snapshot>\n{snapshot}\n</snapshot>\n<think>\n{thought}\n</think>\n{ending}")
     return tuple(replies)
 
 
-def _known(clip: ClipSpec, ticks: Iterable[int]) -> tuple[Defect, ...]:
-    """The faults that these frames show."""
+def _find_visible_faults(clip: ClipSpec, ticks: Iterable[int]) -> tuple[Defect, ...]:
+    """Return the faults that these frames show."""
     return tuple(defect for defect in clip.defects if any(defect.at(tick) for tick in ticks))
 
 
-def _at_first(clip: ClipSpec) -> str:
-    """What the first four frames show of a clip."""
+def _describe_first_frames(clip: ClipSpec) -> str:
+    """Describe what the first four frames show of a clip."""
     looks = clip.looks
     who = f"a {looks.colour} {looks.form} moves {looks.direction}" if looks else "no shape"
     where = "over " + ", cut to ".join(_STUFF[s.ground.stuff] for s in clip.shots) if clip.shots else "in real footage"
-    seen = _known(clip, FIRST)
-    frozen = clip.still or any(defect.kind == "freeze" for defect in seen)
+    faults = _find_visible_faults(clip, FIRST)
+    frozen = clip.still or any(defect.kind == "freeze" for defect in faults)
     if frozen and looks:
         who = f"a {looks.colour} {looks.form}"
     rest = ["nothing moves"] if frozen else []
-    rest += [_said(defect) for defect in seen if defect.kind != "freeze"] or ["clean"]
+    rest += [_describe_fault(defect) for defect in faults if defect.kind != "freeze"] or ["clean"]
     return f"{who} {where}; {', '.join(rest)}"
 
 
-def _neighbours(clip: ClipSpec, number: int, call: tuple[FrameRef, ...]) -> str:
-    """What neighbouring frames show of a clip; "" if none of it was asked for."""
+def _describe_neighbours(clip: ClipSpec, number: int, call: tuple[FrameRef, ...]) -> str:
+    """Describe what the neighbouring frames of a call show of a clip; "" if the call has none of it."""
     ticks = [ref.index for ref in call if ref.clip == number]
     if not ticks:
         return ""
-    steps = [step(clip, a) for a in ticks[:-1]]
-    seen = [_said(defect) for defect in _known(clip, ticks) if defect.kind in VISUAL] or ["clean"]
+    steps = [motion_step(clip, a) for a in ticks[:-1]]
+    faults = [_describe_fault(defect) for defect in _find_visible_faults(clip, ticks) if defect.kind in VISUAL] or [
+        "clean"
+    ]
     first, last = (FrameRef(number, tick).number(TICKS) for tick in (ticks[0], ticks[-1]))
-    return f"frames {first} to {last} {', '.join(steps)}; {', '.join(seen)}"
+    return f"frames {first} to {last} {', '.join(steps)}; {', '.join(faults)}"
 
 
-def _said(defect: Defect) -> str:
-    """A fault as it is seen."""
+def _describe_fault(defect: Defect) -> str:
+    """Describe a fault by its strength, its name, and whether it is in a part of the picture."""
     part = " in a part" if defect.region else ""
     return f"{WORDS[defect.level]} {NAMES[defect.kind]}{part}"
 
 
-def _asked_for(wanted: Looks | None) -> str:
-    if wanted is None:
+def _describe_caption(caption_looks: Looks | None) -> str:
+    if caption_looks is None:
         return "The prompt cannot be checked."
-    return f"The prompt wants a {wanted.colour} {wanted.form} moving {wanted.direction}."
+    return f"The prompt wants a {caption_looks.colour} {caption_looks.form} moving {caption_looks.direction}."
 
 
-def _faults(number: int, faults: list[str], known: tuple[Defect, ...], told: Points) -> str:
-    """One clip's faults, those that are known after those of alignment, and their points."""
-    faults = faults + [_said(d) + (" for a while" if d.brief and d.kind in VISUAL else "") for d in known]
-    said = ", ".join(faults) or "no fault"
-    return f"Video {number}: {said}. TA {told.ta}, VQ {told.vq}, MQ {told.mq}, sum {told.total}."
+def _write_points(number: int, faults: list[str], known: tuple[Defect, ...], total: Points) -> str:
+    """Write the line about one clip: its mismatches, its visible faults, and its points."""
+    faults = faults + [_describe_fault(d) + (" for a while" if d.brief and d.kind in VISUAL else "") for d in known]
+    listed = ", ".join(faults) or "no fault"
+    return f"Video {number}: {listed}. TA {total.ta}, VQ {total.vq}, MQ {total.mq}, sum {total.total}."
 
 
-def _mismatches(wanted: Looks | None, shown: Looks | None, *, held: bool) -> list[str]:
-    """What is not as the caption wants it.
+def _list_mismatches(caption_looks: Looks | None, shown: Looks | None, *, held: bool) -> list[str]:
+    """List the parts of the looks in which a clip differs from the caption.
 
-    `held`: each thing that it wants is first held against what is there, so that it is judged on the spot. Side by
-    side even a small judge can compare them.
+    With `held`, each part of the caption is written next to the part that is shown: even a small judge can compare two
+    words that are side by side.
     """
-    if wanted is None:
+    if caption_looks is None:
         return []
     if shown is None:
         return ["no shape"]
     pairs = (
-        ("colour", wanted.colour, shown.colour),
-        ("shape", wanted.form, shown.form),
-        ("direction", wanted.direction, shown.direction),
+        ("colour", caption_looks.colour, shown.colour),
+        ("shape", caption_looks.form, shown.form),
+        ("direction", caption_looks.direction, shown.direction),
     )
-    said: list[str] = []
+    differences: list[str] = []
     for name, want, have in pairs:
-        said += [f"{want} is {have}"] if held else []
-        said += [f"wrong {name}"] if want != have else []
-    return said
+        differences += [f"{want} is {have}"] if held else []
+        differences += [f"wrong {name}"] if want != have else []
+    return differences
 
 
-def _ending(choices: Mapping[str, int], call: tuple[FrameRef, ...], number: int) -> str:
-    """The final answer, or a recommendation and the call; it is surer the more it has seen."""
+def _write_ending(choices: Mapping[str, int], call: tuple[FrameRef, ...], number: int) -> str:
+    """Write the final answer, or a recommendation and the call. The confidence grows with each round."""
     answer = ", ".join(f"{key}={choices[key]}" for key in KEYS)
     if not call:
         return f"<final answer>{answer}</final answer>"

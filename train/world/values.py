@@ -1,4 +1,4 @@
-"""What a pair of the world is, as plain frozen values. Knows names and units; refuses to know chance and pixels.
+"""The plain frozen values of which a pair of the world consists.
 
 Time is counted in ticks, the 48 positions of a judge's workspace: tick 0 is a clip's first frame, tick 47 its last,
 and 0, 16, 31, 47 are shown first. Places and lengths on a picture are in halves of its shorter side, from its centre,
@@ -10,13 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from vrt_lite.protocol.frames import evenly_spaced
+from vrt_lite.protocol.messages import evenly_spaced
 
 TICKS = 48
 FIRST = evenly_spaced(TICKS, 4)
 """The ticks that a judge sees before it asks: 0, 16, 31, 47."""
 GAPS = ((1, 15), (17, 30), (32, 46))
-"""The ticks between them, both ends included: what happens within one gap is hidden at first."""
+"""The ticks between them, both ends included. The first frames do not show what happens within a gap."""
 WINDOWS = ((7, 8, 9, 10), (22, 23, 24, 25), (38, 39, 40, 41))
 """Four neighbouring ticks in the middle of each gap: a burst covers the window of its gap."""
 
@@ -28,7 +28,7 @@ Visual = Literal["blur", "noise", "blocks", "banding", "haze", "sharpening", "co
 Moving = Literal["stutter", "jitter", "flicker", "ghosting", "freeze", "reversal", "warping"]
 Stuff = Literal["leaves", "clouds", "paper", "photo"]
 Lesson = Literal["strong", "clear", "weak", "mixed"]
-"""What pairs are drawn: one strong fault on equal content, then weaker ones, then all that the world has."""
+"""Which pairs are drawn: one strong fault on equal content, then weaker faults, then all kinds of pairs."""
 
 Point = tuple[float, float]
 Rgb = tuple[float, float, float]
@@ -36,7 +36,7 @@ Rgb = tuple[float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class Looks:
-    """What can be said of the subject, and asked for in a caption."""
+    """The properties of a subject that a caption can describe."""
 
     colour: Colour
     form: Form
@@ -45,9 +45,9 @@ class Looks:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """A picture larger than the frame. `source` names it: a photograph, or the seed of a made texture.
+    """A background picture larger than the frame. `source` is a photograph's name or a texture's seed.
 
-    `gain` is by channel; `order` says which of its channels become red, green and blue; `flip` mirrors it.
+    `gain` is by channel; `order` selects its channels for red, green and blue; `flip` mirrors it.
     """
 
     stuff: Stuff
@@ -59,10 +59,11 @@ class Ground:
 
 @dataclass(frozen=True, slots=True)
 class Camera:
-    """Where the frame lies on its ground, and how it moves: at a steady pace, without a shake.
+    """The position of the frame on its background, and its steady motion.
 
-    `centre`, a share of the ground's width and height, is where it looks at half time; `scale` the ground's pixels to
-    one of a frame 140 high; `pan` a way per tick; `zoom` the natural logarithm of how things grow per tick.
+    `centre` is the position at half time, as a share of the background's width and height. `scale` is the number of
+    background pixels for one pixel of a frame 140 pixels high. `pan` is the motion per tick. `zoom` is the natural
+    logarithm of the growth per tick.
     """
 
     centre: Point
@@ -73,7 +74,7 @@ class Camera:
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """What is seen from tick `start` (its first) to the next shot's."""
+    """The background and the camera from tick `start` to the tick before the next shot."""
 
     start: int
     ground: Ground
@@ -82,9 +83,9 @@ class Shot:
 
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """A flat coloured thing over the ground, on a straight way from `begin` at tick 0 to `end` at tick 47.
+    """A flat coloured thing over the background. It moves straight from `begin` at tick 0 to `end` at tick 47.
 
-    `radius` is half of its size; `angle` in radians; a bar is `radius` wide and as high as the picture.
+    `radius` is half of its size; `angle` is in radians; a bar is as high as the picture.
     """
 
     form: Literal["circle", "square", "triangle", "star", "bar"]
@@ -99,8 +100,8 @@ class Thing:
 class Defect:
     """One fault. It lasts from tick `first` to tick `last`, both included; `level` is 1 slight, 2 clear, 3 strong.
 
-    `spares` leaves the four ticks that are shown first as they were. `region` is left, top, right and bottom as
-    shares of the picture; None is all of it. `seed` varies what the kind leaves open: phases, grains, tints.
+    With `spares`, the four ticks that are shown first do not have it. `region` is left, top, right and bottom as
+    shares of the picture; None is all of it. `seed` varies details of the fault: phases, grains, tints.
     """
 
     kind: Visual | Moving
@@ -112,23 +113,23 @@ class Defect:
     seed: int = 0
 
     def at(self, tick: int) -> bool:
-        """Whether it is there at a tick."""
+        """Whether the fault is present at a tick."""
         return self.first <= tick <= self.last and not (self.spares and tick in FIRST)
 
     @property
     def brief(self) -> bool:
-        """Whether it is a burst."""
+        """Whether the fault lasts only for a part of the clip (a burst)."""
         return (self.first, self.last) != (0, TICKS - 1)
 
     @property
     def hidden(self) -> bool:
-        """Whether the frames that are shown first have nothing of it."""
+        """Whether none of the first frames has the fault."""
         return not any(self.at(tick) for tick in FIRST)
 
 
 @dataclass(frozen=True, slots=True)
 class ClipSpec:
-    """One clip. It has at least 48 frames, so that every tick has a frame of its own."""
+    """One clip. It has at least 48 frames, so that every tick has its own frame."""
 
     width: int
     height: int
@@ -142,7 +143,7 @@ class ClipSpec:
 
     @property
     def seconds(self) -> float:
-        """How long it lasts."""
+        """The duration."""
         return self.frames / self.fps
 
     def position(self, frame: int) -> float:
@@ -151,36 +152,39 @@ class ClipSpec:
 
     @property
     def ticks(self) -> tuple[float, ...]:
-        """The time of each tick's own frame, within half a tick of it."""
+        """The time of each tick's frame: at most half a tick away from the tick."""
         return tuple(self.position(frame) for frame in evenly_spaced(self.frames, TICKS))
 
     @property
     def gaps(self) -> tuple[int, ...]:
-        """Which gaps deserve a look: those in which the shot changes; the middle one if none does."""
+        """The gaps in which the shot changes; the middle gap if there are none."""
         cuts = [shot.start for shot in self.shots[1:]]
         found = tuple(g for g, (low, high) in enumerate(GAPS) if any(low <= cut <= high for cut in cuts))
         return found or (1,)
 
     @property
     def moves(self) -> bool:
-        """Whether something moves in all of it: the camera or a subject. Footage without shots of its own does."""
+        """Whether something moves all the time: the camera or a subject. True for footage, which has no shots."""
         panned = all(shot.camera.pan != (0.0, 0.0) or shot.camera.zoom for shot in self.shots)
         return panned or self.subject is not None
 
     @property
     def still(self) -> bool:
-        """Whether nothing in it moves by itself or by the camera."""
+        """Whether nothing moves: neither the camera nor a thing."""
         moving = any(shot.camera.pan != (0.0, 0.0) or shot.camera.zoom for shot in self.shots)
         return not moving and len(self.shots) == 1 and self.subject is None and self.occluder is None
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A pair. `wanted` is what the caption asks of the pictures; None if they can neither confirm nor deny it."""
+    """A pair of clips with its caption.
+
+    `caption_looks` are the looks that the caption describes; None if the pictures cannot decide the caption.
+    """
 
     seed: int
     caption: str
-    wanted: Looks | None
+    caption_looks: Looks | None
     clips: tuple[ClipSpec, ClipSpec]
     hidden: bool
 

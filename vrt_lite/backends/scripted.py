@@ -15,7 +15,7 @@ from vrt_lite.protocol.messages import Conversation, Reply
 
 
 class ScriptedBackend:
-    """Replays `replies` in order, whatever it is asked; NoVerdictError when they are used up."""
+    """Replays `replies` in order, whatever the conversation is; NoVerdictError after the last one."""
 
     def __init__(self, replies: Iterable[str | Reply]) -> None:
         self._replies: Iterator[str | Reply] = iter(replies)

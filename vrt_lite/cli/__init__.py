@@ -1,6 +1,6 @@
 """The command line: parse, call, print. Errors become exit statuses in one place, `run`.
 
-Knows click and the options; heavy modules are imported by the command that needs them, so that `--help` is quick.
+A command's module is imported when the command runs, and heavy modules by the command that needs them.
 """
 
 from __future__ import annotations
@@ -8,21 +8,30 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
+from typing import Final
 
 import click
 
 from vrt_lite import __version__
-from vrt_lite.cli.cache import cache
-from vrt_lite.cli.compare import compare
-from vrt_lite.cli.estimate import estimate
-from vrt_lite.cli.eval import evaluate
-from vrt_lite.cli.models import models, pull, rm
-from vrt_lite.cli.rank import rank
-from vrt_lite.cli.report import report
-from vrt_lite.cli.runs import export, runs, show
-from vrt_lite.cli.tune import tune
 from vrt_lite.errors import OutOfMemoryError, VrtError
 
+_COMMANDS: Final = {
+    "cache": "models_command:cache",
+    "compare": "compare_command:compare",
+    "estimate": "estimate_command:estimate",
+    "eval": "eval_command:evaluate",
+    "export": "runs_command:export",
+    "models": "models_command:models",
+    "pull": "models_command:pull",
+    "rank": "rank_command:rank",
+    "report": "report_command:report",
+    "rm": "models_command:rm",
+    "runs": "runs_command:runs",
+    "show": "runs_command:show",
+    "tune": "tune_command:tune",
+}
+"""By name: the command's module, and what it is called there."""
 INTERRUPTED = 130
 UNEXPECTED = 1
 EPILOG = """\b
@@ -30,20 +39,31 @@ Exit status: 0 done, 2 usage, 3 bad video, 4 model missing, corrupt or mismatche
 6 no verdict from the model, 7 unusable store of runs, 8 back end's server failed, 130 interrupted."""
 
 
-@click.group(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+class _Commands(click.Group):
+    """The commands, each imported when it runs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """List all names."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return the command of that name, if there is one."""
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, attribute = _COMMANDS[cmd_name].partition(":")
+        return getattr(import_module(f"vrt_lite.cli.{module}"), attribute)
+
+
+@click.group(cls=_Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="vrt-lite")
 def cli() -> None:
     """Say which of two generated videos is better, on this machine."""
 
 
-for _command in (compare, rank, pull, models, rm, cache, estimate, tune, evaluate, runs, show, report, export):
-    cli.add_command(_command)
-
-
 def run(arguments: Sequence[str]) -> int:
-    """Run a command; its exit status. The one place where errors become messages and statuses."""
+    """Run a command and return its exit status. The one place where errors become messages and statuses."""
     if reconfigure := getattr(sys.stdout, "reconfigure", None):
-        # A file name that this terminal's encoding lacks is shown escaped.
+        # Characters of a file name that the terminal's encoding lacks are shown escaped.
         reconfigure(errors="backslashreplace")
     verbose = any(a.startswith("-vv") for a in arguments)
     try:
@@ -54,11 +74,11 @@ def run(arguments: Sequence[str]) -> int:
     except click.exceptions.Exit as leave:
         return leave.exit_code
     except (KeyboardInterrupt, click.Abort):
-        return _fail("Interrupted.", INTERRUPTED)
+        return _print_error("Interrupted.", INTERRUPTED)
     except VrtError as error:
-        return _fail(str(error), error.status)
+        return _print_error(str(error), error.status)
     except MemoryError:
-        return _fail(
+        return _print_error(
             "Not enough memory. Close other programs, or lower --max-pixels or --ctx.",
             OutOfMemoryError.status,
         )
@@ -69,12 +89,14 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:
         if verbose:
             raise
-        return _fail(f"Unexpected {type(error).__name__}: {error}. Run with -vv and report what it prints.", UNEXPECTED)
+        return _print_error(
+            f"Unexpected {type(error).__name__}: {error}. Run with -vv and report what it prints.", UNEXPECTED
+        )
     return 0
 
 
-def _fail(message: str, status: int) -> int:
-    from vrt_lite.display import safe  # noqa: PLC0415
+def _print_error(message: str, status: int) -> int:
+    from vrt_lite.show import safe  # noqa: PLC0415
 
     click.echo(f"vrt-lite: {safe(message)}", err=True)
     return status

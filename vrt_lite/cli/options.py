@@ -1,56 +1,65 @@
-"""Options that several commands have: the model, and how it judges."""
+"""The options that several commands have: the prompt, the model, and how it judges."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import json
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from vrt_lite.errors import UsageError
+from vrt_lite.settings import MOST_JOBS, Remote, Settings
 
 if TYPE_CHECKING:
     from vrt_lite.api import Judge
-    from vrt_lite.backends.settings import Remote, RemoteKind
-    from vrt_lite.models.files import ModelFiles
-    from vrt_lite.protocol.prompt import Dimension
+    from vrt_lite.models import ModelFiles
+    from vrt_lite.protocol.messages import Dimension
     from vrt_lite.runs.store import Store
-    from vrt_lite.settings import Settings
-
-    _ParamType = click.ParamType[int | None]  # generic in its stubs; at run time only in new releases
-else:
-    _ParamType = click.ParamType
+    from vrt_lite.settings import RemoteKind
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
 PRESETS = "model-card, videogen-reward, text2video-human or mj-bench-video"
 
 
-class Auto(_ParamType):
-    """A whole number, or "auto", which is None."""
+def auto_or(least: int) -> Callable[[str], int | None]:
+    """Return an option's type: a whole number of at least `least`, or "auto", which becomes None."""
 
-    name = "auto|n"
-
-    def __init__(self, least: int) -> None:
-        self._least = least
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | None:
-        """The number, or None; click's own error for anything else."""
-        if value is None or value == "auto":
+    def convert(value: str) -> int | None:
+        if value == "auto":
             return None
         try:
             number = int(value)
         except ValueError:
-            self.fail(f"{value!r} is neither 'auto' nor a whole number.", param, ctx)
-        if number < self._least:
-            self.fail(f"{number} is below the least allowed, {self._least}.", param, ctx)
+            raise click.BadParameter(f"{value!r} is neither 'auto' nor a whole number.") from None
+        if number < least:
+            raise click.BadParameter(f"{number} is below the least allowed, {least}.")
         return number
+
+    return convert
 
 
 _PROMPT = (
     click.option("-p", "--prompt", metavar="TEXT", help="The text the clips were made from."),
     click.option("--prompt-file", metavar="FILE", type=click.Path(path_type=Path), help="Read the prompt from a file."),
+)
+_SIZES = (
+    click.option("--workspace", metavar="N", type=int, help="How many frames of a video the judge can request."),
+    click.option("--first-frames", metavar="N", type=int, help="How many frames of a video are shown first."),
+    click.option("--window", metavar="P", type=int, help="How many rounds requested frames stay visible."),
+    click.option("--rounds", metavar="N", type=int, help="At most this many rounds."),
+    click.option("--max-pixels", metavar="N", type=int, help="At most this many pixels a frame; 784 are one token."),
+    click.option("--tool-max-pixels", metavar="N", type=int, help="The same for requested frames."),
+    click.option("--ctx", metavar="AUTO|N", type=auto_or(256), help="Context in tokens. [default: auto]"),
+    click.option("--gpu-layers", metavar="AUTO|N", type=auto_or(0), help="Layers on the GPU. [default: auto]"),
+    click.option(
+        "--kv-type",
+        type=click.Choice(["f16", "q8_0"]),
+        help="Type of the KV cache; q8_0 takes half the memory. [default: f16 if it fits]",
+    ),
 )
 _JUDGING = (
     click.option(
@@ -66,22 +75,10 @@ _JUDGING = (
         "dimensions",
         metavar="KEY=NAME:TEXT",
         multiple=True,
-        help="Word TA, VQ or MQ yourself. The judge reads NAME (KEY).",
+        help="Your own wording of TA, VQ or MQ. The judge reads NAME (KEY).",
     ),
-    click.option("--workspace", metavar="N", type=int, help="Frames a video that the judge may ask for."),
-    click.option("--first-frames", metavar="N", type=int, help="Frames a video shown first."),
-    click.option("--window", metavar="P", type=int, help="Rounds for which asked-for frames stay visible."),
-    click.option("--rounds", metavar="N", type=int, help="Rounds at most."),
-    click.option("--max-pixels", metavar="N", type=int, help="Pixels a frame at most; 784 are one visual token."),
-    click.option("--tool-max-pixels", metavar="N", type=int, help="The same for asked-for frames alone."),
-    click.option("--ctx", metavar="AUTO|N", type=Auto(256), help="Context in tokens. [default: auto]"),
-    click.option("--gpu-layers", metavar="AUTO|N", type=Auto(0), help="Layers on the GPU. [default: auto]"),
-    click.option(
-        "--kv-type",
-        type=click.Choice(["f16", "q8_0"]),
-        help="Keys and values: whole, or half the memory. [default: f16 if it fits]",
-    ),
-    click.option("--threads", metavar="AUTO|N", type=Auto(1), help="Processor threads. [default: auto]"),
+    *_SIZES,
+    click.option("--threads", metavar="AUTO|N", type=auto_or(1), help="Processor threads. [default: auto]"),
     click.option(
         "--temperature", metavar="T", type=click.FloatRange(0, 10), default=0.0, help="0 is greedy. [default: 0]"
     ),
@@ -98,70 +95,87 @@ _REMOTE = (
         metavar="KIND",
         type=click.Choice(["auto", "vllm", "sglang", "llama"]),
         default="auto",
-        help="How it takes frames: auto, vllm, sglang or llama. [default: auto]",
+        help="The kind of server: auto, vllm, sglang or llama. [default: auto]",
     ),
 )
 
 
-def prompted(command: _Command) -> _Command:
-    """The two ways to give a prompt; `prompt_of` reads them."""
-    for option in reversed(_PROMPT):
-        command = option(command)
-    return command
+def prompt_options(command: _Command) -> _Command:
+    """Add the two ways to give a prompt; `read_prompt` reads them."""
+    return _add_options(command, _PROMPT)
 
 
-def judging(command: _Command) -> _Command:
-    """The options that name a model, where it runs, and how it judges.
+def size_options(command: _Command) -> _Command:
+    """Add the options that decide how much memory judging takes."""
+    return _add_options(command, _SIZES)
 
-    The command gets `model`, `projector` and `backend` (a `Remote`, or None) for `open_judge_of`; `settings_of` reads
+
+def judge_options(command: _Command) -> _Command:
+    """Add the options that name a model, where it runs, and how it judges.
+
+    The command gets `model`, `projector` and `backend` (a `Remote`, or None) for `open_judge`; `read_settings` reads
     the rest.
     """
 
     @functools.wraps(command)
-    def called(*given: Any, backend: str | None, served_model: str | None, backend_kind: Any, **options: Any) -> None:
-        command(*given, backend=_remote(backend, served_model, backend_kind), **options)
+    def call(*given: Any, backend: str | None, served_model: str | None, backend_kind: Any, **options: Any) -> None:
+        command(*given, backend=_read_remote(backend, served_model, backend_kind), **options)
 
-    judged: Any = called
-    for option in reversed((*_JUDGING, *_REMOTE)):
-        judged = option(judged)
-    return judged
+    with_remote: Any = call
+    return _add_options(with_remote, (*_JUDGING, *_REMOTE))
 
 
-def open_judge_of(
+def _add_options(command: _Command, options: Sequence[Callable[[_Command], _Command]]) -> _Command:
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def open_judge(
     model: str | None,
     projector: Path | None,
     backend: Remote | None,
     settings: Settings,
+    *,
     verbose: bool,
     store: Store | None = None,
-    *,
     quiet: bool = False,
 ) -> Judge:
-    """The judge that the options of `judging` name: on this machine, or on a server. A store remembers digests.
+    """Open the judge that the options name, on this machine or on a server. A store remembers the files' digests.
 
-    Unless `quiet`, says which file was taken where there was a choice.
+    Unless `quiet`, prints which file was taken where there was a choice.
     """
     from vrt_lite.api import Judge  # noqa: PLC0415
-    from vrt_lite.models.files import sha256  # noqa: PLC0415
+    from vrt_lite.disk import file_sha256  # noqa: PLC0415
 
-    digest = store.digest if store else sha256
+    digest = store.digest if store else file_sha256
     judge = Judge(model, projector=projector, settings=settings, backend=backend, digest=digest, verbose=verbose)
     if judge.files and not quiet:
-        say_choice(judge.files)
+        print_chosen_file(judge.files)
     return judge
 
 
-def say_choice(files: ModelFiles) -> None:
-    """Say on stderr which of a folder's text files was taken, if there was a choice."""
-    from vrt_lite.display import safe  # noqa: PLC0415
-
+def print_chosen_file(files: ModelFiles) -> None:
+    """Print on stderr which of a folder's text files was taken, if there was a choice."""
     if files.choice:
-        click.echo(safe(files.choice), err=True)
+        print_text(files.choice, err=True)
 
 
-def prompt_of(prompt: str | None, prompt_file: Path | None) -> str:
-    """The prompt, however it was given; empty if it was not."""
-    from vrt_lite.api import LONGEST_PROMPT  # noqa: PLC0415
+def print_text(text: str, *, err: bool = False) -> None:
+    """Print a line that may hold a file's name, made harmless; with `err` on stderr."""
+    from vrt_lite.show import safe  # noqa: PLC0415
+
+    click.echo(safe(text), err=err)
+
+
+def print_json(value: object) -> None:
+    """Print a value as JSON on stdout."""
+    click.echo(json.dumps(value, indent=2))
+
+
+def read_prompt(prompt: str | None, prompt_file: Path | None) -> str:
+    """Return the prompt from either option; empty without one."""
+    from vrt_lite.protocol.messages import LONGEST_PROMPT  # noqa: PLC0415
 
     if prompt is not None and prompt_file is not None:
         raise UsageError("Give --prompt or --prompt-file, not both.")
@@ -177,17 +191,13 @@ def prompt_of(prompt: str | None, prompt_file: Path | None) -> str:
         raise UsageError(f"The prompt file {prompt_file} is not UTF-8 text, or is too long.") from error
 
 
-def settings_of(options: dict[str, Any]) -> Settings:
-    """Settings from the options of `judging`, and `both_orders` if a command has it; UsageError for a bad wording."""
-    from vrt_lite.settings import Settings  # noqa: PLC0415
-
-    worded: Any = dict(_dimension(text) for text in options["dimensions"])
-    return Settings(**{**options, "dimensions": worded})
+def read_settings(options: dict[str, Any]) -> Settings:
+    """Read the options of `judge_options`, and `both_orders` if a command has it. UsageError for bad values."""
+    dimensions: Any = dict(_read_dimension(text) for text in options["dimensions"])
+    return Settings(**{**options, "dimensions": dimensions})
 
 
-def _remote(url: str | None, served_model: str | None, kind: RemoteKind) -> Remote | None:
-    from vrt_lite.backends.settings import Remote  # noqa: PLC0415
-
+def _read_remote(url: str | None, served_model: str | None, kind: RemoteKind) -> Remote | None:
     if url is not None:
         return Remote(url, served_model=served_model, kind=kind)
     if served_model is not None or kind != "auto":
@@ -195,9 +205,8 @@ def _remote(url: str | None, served_model: str | None, kind: RemoteKind) -> Remo
     return None
 
 
-def _dimension(text: str) -> tuple[str, Dimension]:
-    from vrt_lite.protocol.prompt import Dimension  # noqa: PLC0415
-    from vrt_lite.protocol.tags import DIMENSIONS  # noqa: PLC0415
+def _read_dimension(text: str) -> tuple[str, Dimension]:
+    from vrt_lite.protocol.messages import DIMENSIONS, Dimension  # noqa: PLC0415
 
     key, equals, words = text.partition("=")
     name, colon, explain = words.partition(":")
@@ -208,3 +217,35 @@ def _dimension(text: str) -> tuple[str, Dimension]:
             'for example --dimension "VQ=Sharpness: how crisp the picture is".'
         )
     return key, Dimension(name.strip(), explain.strip())
+
+
+jobs_option = click.option(
+    "--jobs",
+    metavar="N",
+    type=click.IntRange(1),
+    default=1,
+    help=f"Pairs judged at once, at most {MOST_JOBS}; with --backend only.",
+)
+"""The command calls `check_jobs` with its value."""
+
+
+def check_jobs(jobs: int, backend: Remote | None) -> None:
+    """Raise UsageError for more jobs than the judge can use."""
+    if jobs > 1 and backend is None:
+        raise UsageError(f"--jobs {jobs} needs a server (--backend URL): on this machine one pair is judged at a time.")
+    if jobs > MOST_JOBS:
+        raise UsageError(f"--jobs {jobs} is too many: a server is asked for at most {MOST_JOBS} pairs at once.")
+
+
+store_option = click.option(
+    "--store", metavar="FILE", type=click.Path(path_type=Path), help="The store of runs. [default: the user's]"
+)
+
+
+def open_existing_store(path: Path | None) -> Store:
+    """Open the store, the user's own without a path. UsageError if a path is given and nothing is there."""
+    from vrt_lite.runs.store import Store  # noqa: PLC0415
+
+    if path is not None and not os.path.lexists(path):
+        raise UsageError(f"There is no store {path}. Give the --store that rank or eval was given.")
+    return Store(path)

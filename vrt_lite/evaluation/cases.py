@@ -1,34 +1,37 @@
-"""One judged pair of a set, as it is kept in a run, and what is counted over: labels beside verdicts.
+"""One pair of a labelled set in one order: its labels and its verdict, as kept in a run.
 
-Values only. In every field clip 1 is A and clip 2 is B as the table gives them, whichever was shown first; `order` says
-which. Knows how a case becomes plain JSON and back; refuses to know where it is kept.
+In every field clip 1 is A and clip 2 is B as in the table, whichever was shown first; `order` says which was.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final, Literal, cast
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal
 
+import msgspec
+
+from vrt_lite.errors import StoreError
 from vrt_lite.evaluation.layouts import LabelledPair
-from vrt_lite.protocol.messages import Odds
-from vrt_lite.protocol.tags import Choice
-from vrt_lite.protocol.verdict import MIRROR, Preference, join
+from vrt_lite.protocol.verdict import Verdict
+from vrt_lite.runs.question import Result
+
+if TYPE_CHECKING:
+    from vrt_lite.runs.run import Run
 
 Order = Literal["given", "swapped"]
 Orders = Literal["given", "swapped", "random", "both"]
 Failure = Literal["", "missing clip", "broken clip", "no verdict"]
+_KIND: Final = "pair"
 UNDECIDED: Final = -1
-"""The winner where both orders name opposite ones: equal to no label, so that it is never counted as right."""
+"""The winner if the orders name opposite ones. It equals no label, so that it never counts as right."""
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A pair with its labels, and what a judge said of it in one order, or why it said nothing.
+class EvalCase(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A pair with its labels in one order, and the key of its judgement in the store, or why there is none.
 
-    `prompt` is a short digest, which tells pairs of one prompt. `clip_seconds` is the longer clip's length, None if it
-    was not opened. `key` is the judgement's in the store, "" if there is none.
+    `prompt` is a short digest; pairs of one prompt have the same. `clip_seconds` is the longer clip's length, None if
+    it was not opened.
     """
 
     row: int
@@ -41,74 +44,90 @@ class Case:
     failure: Failure = ""
     why: str = ""
     key: str = ""
-    winners: Mapping[str, int] = field(default_factory=dict[str, int])
-    odds: Mapping[str, Odds | None] = field(default_factory=dict[str, "Odds | None"])
-    source: str = ""
-    rounds: int = 0
-    calls: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
     clip_seconds: float | None = None
 
     @property
     def item(self) -> str:
-        """What it goes by among its run's items."""
+        """The key of this case among the items of its run."""
         return f"{self.row}:{self.order}"
 
+
+class ScoredCase(EvalCase, frozen=True, kw_only=True):
+    """A case with its result. `verdict` is about A and B in the table's order; None for a failure."""
+
+    result: Result | None = None
+    verdict: Verdict | None = None
+
+    def winner(self, key: str) -> int:
+        """Return 1 for A, 2 for B, 0 for a tie, or UNDECIDED."""
+        assert self.verdict is not None, "a failed case has no winner"
+        preference = self.verdict.preferences[key]
+        return UNDECIDED if preference.undecided else preference.winner
+
     def margin(self, key: str) -> float | None:
-        """P(A) - P(B), or None where the judge gave no probabilities. Rounded, so that equal ones are equal."""
-        odds = self.odds.get(key)
+        """Return P(A) - P(B), or None without probabilities. Rounded, so that equal ones are equal."""
+        odds = self.verdict.preferences[key].odds if self.verdict else None
         return None if odds is None else round(odds[1] - odds[2], 9)
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data, without what is empty."""
-        return {name: value for name, value in asdict(self).items() if value not in ("", {}, None)}
+
+def score_case(case: EvalCase, result: Result | None) -> ScoredCase:
+    """Combine a case with its result."""
+    verdict = result.verdict if result and not case.failure else None
+    if verdict and case.order == "swapped":
+        verdict = verdict.mirrored()
+    return ScoredCase(*msgspec.structs.astuple(case), result=result, verdict=verdict)
 
 
-def case_of(table: Mapping[str, Any]) -> Case:
-    """A case from its plain data."""
-    facts: dict[str, Any] = dict(table)
-    odds: Mapping[str, list[float] | None] = facts.pop("odds", {})
-    return Case(**facts, odds={k: None if o is None else (o[0], o[1], o[2]) for k, o in odds.items()})
+def keep_case(run: Run, case: EvalCase) -> None:
+    """Keep a case in its run; `read_cases` reads it."""
+    run.put(_KIND, case.item, msgspec.to_builtins(case))
 
 
-def asked(pair: LabelledPair, order: Order) -> Case:
-    """A case of which nothing is known yet."""
+def read_cases(run: Run) -> Iterator[EvalCase]:
+    """Read the cases of a run, in the order in which they were kept; a ranking has none."""
+    return (msgspec.convert(value, EvalCase) for _, value in run.items(_KIND))
+
+
+def new_case(pair: LabelledPair, order: Order) -> EvalCase:
+    """Make the case of a pair that is not judged yet."""
     digest = hashlib.sha256(pair.prompt.encode("utf-8", "backslashreplace")).hexdigest()[:16]
-    return Case(pair.row, pair.name, order, pair.labels, digest, len(pair.prompt), pair.group)
+    return EvalCase(pair.row, pair.name, order, pair.labels, digest, len(pair.prompt), pair.group)
 
 
-def mirrored(winners: Mapping[str, int], odds: Mapping[str, Odds | None]) -> tuple[dict[str, int], dict[str, Any]]:
-    """Winners and odds with the two clips exchanged."""
-    return (
-        {key: MIRROR[winner] for key, winner in winners.items()},
-        {key: None if o is None else (o[0], o[2], o[1]) for key, o in odds.items()},
-    )
+class EvalAbout(msgspec.Struct, frozen=True):
+    """The set, the pairs taken from it, the judge, and the figures once the run has ended.
 
-
-def averaged(one: Case, other: Case) -> Case:
-    """Both orders of a pair in one, by the rule of `compare --both-orders` (vrt_lite.protocol.verdict.join).
-
-    If one order gave no verdict, the other's stands; costs add up.
+    `labels` counts the table's pairs labelled 1, 2 and 0, by KEY. `judge` is the judge's key, `model` the name to show.
+    `left_out` counts the rows that cannot be judged, by kind; `left_out_rows` describes the first of them. `chosen` is
+    the number of pairs to judge. `figures` is the JSON of `Figures`, perhaps of an older version.
     """
-    if one.failure or other.failure:
-        return other if one.failure else one
-    odds: dict[str, Odds | None] = {}
-    winners: dict[str, int] = {}
-    for key in one.winners:
-        joined = join(_preference(one, key), _preference(other, key))
-        odds[key] = joined.odds
-        winners[key] = UNDECIDED if joined.undecided else joined.winner
-    return replace(
-        one,
-        winners=winners,
-        odds=odds,
-        rounds=one.rounds + other.rounds,
-        calls=one.calls + other.calls,
-        tokens=one.tokens + other.tokens,
-        seconds=one.seconds + other.seconds,
-    )
+
+    set: str = ""
+    title: str = ""
+    split: str = ""
+    labels: Mapping[str, tuple[int, int, int]] = msgspec.field(default_factory=dict[str, tuple[int, int, int]])
+    table: str = ""
+    table_sha256: str = ""
+    folder: str = ""
+    judge: str = ""
+    model: str = ""
+    order: Orders = "given"
+    limit: int | None = None
+    sample: int | None = None
+    seed: int = 0
+    left_out: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
+    left_out_rows: tuple[str, ...] = ()
+    chosen: int = 0
+    figures: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data; `read_eval_about` reads it."""
+        return msgspec.to_builtins(self)
 
 
-def _preference(case: Case, key: str) -> Preference:
-    return Preference(cast("Choice", case.winners[key]), case.odds.get(key))
+def read_eval_about(run: Run) -> EvalAbout:
+    """Read what an evaluation's run is about; StoreError if it is something else."""
+    try:
+        return msgspec.convert(run.about, EvalAbout)
+    except msgspec.ValidationError as error:
+        raise StoreError(f"Run {run.name!r} is not the run of an evaluation: {error}.") from error

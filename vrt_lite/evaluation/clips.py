@@ -1,15 +1,17 @@
-"""Where the clips that a table names lie. Knows names; opens no clip.
+"""Finds the clips that a table names. No clip is opened.
 
-A published table comes from somewhere else: what it names is looked for inside the set's folder only. `..` is refused,
-an absolute path outside the folder is looked for by its file name. In a user's own table both are followed. An address
-is looked for by its file name, and a name that several files have is told apart by the folders above it.
+A published table comes from another machine: its clips are searched inside the set's folder only. `..` is refused, and
+an absolute path outside the folder is searched by its file name. In a user's own table both are followed. An address is
+searched by its file name. If several files have that name, the folders above them decide.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -30,24 +32,23 @@ class Clips:
         self._anywhere = anywhere
         bases = [self.folder] if table is None else [self.folder, table.absolute().parent]
         self._bases = [base / name for base in dict.fromkeys(bases) for name in _BESIDE]
-        self._listed: dict[str, list[Path]] | None = None
         self._found: dict[str, Path | str] = {}
 
-    def find(self, named: str) -> Path | str:
-        """The clip's path, or why there is none, in words. Looked for once: many pairs share a clip."""
-        if named not in self._found:
-            self._found[named] = self._find(named)
-        return self._found[named]
+    def find(self, name: str) -> Path | str:
+        """Return the clip's path, or why there is none. Searched once: many pairs share a clip."""
+        if name not in self._found:
+            self._found[name] = self._find(name)
+        return self._found[name]
 
-    def _find(self, named: str) -> Path | str:
-        parts = parts_of(named, leaving=self._anywhere)
+    def _find(self, name: str) -> Path | str:
+        parts = parts_of(name, leaving=self._anywhere)
         if isinstance(parts, str):
             return parts
-        shown = named if len(named) < 200 else f"{named[:199]}…"
-        if is_rooted(named):
-            direct = Path(named)
+        shown = name if len(name) < 200 else f"{name[:199]}…"
+        if _is_rooted(name):
+            direct = Path(name)
             reached = self._anywhere or direct.is_relative_to(self.folder)
-            if reached and not _ADDRESS.match(named) and _is_file(direct):
+            if reached and not _ADDRESS.match(name) and _is_file(direct):
                 return direct
         else:
             for base in self._bases:
@@ -56,60 +57,55 @@ class Clips:
         return self._by_name(parts, shown)
 
     def _by_name(self, parts: tuple[str, ...], shown: str) -> Path | str:
-        """The file of that name whose folders agree the longest; nothing if two agree alike."""
-        found = self._names().get(parts[-1], [])
+        """Return the file of that name whose folders agree most, or why there is none or more than one."""
+        found = self._paths_by_name.get(parts[-1], [])
         if not found:
             return f"{shown!r} is not in {self.folder}"
-        agreeing = [(_agreeing(path.parts, parts), path) for path in found]
-        best = max(length for length, _ in agreeing)
-        [first, *more] = [path for length, path in agreeing if length == best]
+        agreeing = {path: _count_common(reversed(path.parts), reversed(parts)) for path in found}
+        [first, *more] = [path for path, count in agreeing.items() if count == max(agreeing.values())]
         if more:
             return f"{shown!r} may be {first} or {more[0]}: keep the folders that the table names"
         return first
 
-    def _names(self) -> dict[str, list[Path]]:
-        if self._listed is None:
-            self._listed = {}
-            for path in _files(self.folder):
-                self._listed.setdefault(path.name, []).append(path)
-        return self._listed
+    @cached_property
+    def _paths_by_name(self) -> dict[str, list[Path]]:
+        paths: dict[str, list[Path]] = {}
+        for path in _files(self.folder):
+            paths.setdefault(path.name, []).append(path)
+        return paths
 
 
-def parts_of(named: str, *, leaving: bool = False) -> tuple[str, ...] | str:
-    """The path's parts below its root or host; or why it is refused. `leaving` allows `..`."""
-    path = unquote(urlsplit(named).path) if _ADDRESS.match(named) else named.replace("\\", "/")
+def parts_of(name: str, *, leaving: bool = False) -> tuple[str, ...] | str:
+    """Return the path's parts below its root or host, or why it is refused. `leaving` allows `..`."""
+    path = unquote(urlsplit(name).path) if _ADDRESS.match(name) else name.replace("\\", "/")
     parts = tuple(part for part in PurePosixPath(_DRIVE.sub("/", path, count=1)).parts if part != "/")
     parts = tuple(part for part in parts if part != "//")
     if ".." in parts and not leaving:
-        return f"{named[:200]!r} leaves the folder ('..') and is refused"
+        return f"{name[:200]!r} leaves the folder ('..') and is refused"
     if not parts or "\0" in path:
-        return f"{named[:200]!r} is no file name"
+        return f"{name[:200]!r} is no file name"
     return parts
 
 
-def is_rooted(named: str) -> bool:
-    """Whether a name is an address, or absolute on any system."""
-    return bool(_ADDRESS.match(named) or _DRIVE.match(named.replace("\\", "/"))) or named.startswith(("/", "\\"))
+def _is_rooted(name: str) -> bool:
+    """Return whether a name is an address, or absolute on any system."""
+    return bool(_ADDRESS.match(name) or _DRIVE.match(name.replace("\\", "/"))) or name.startswith(("/", "\\"))
 
 
-def _agreeing(one: tuple[str, ...], other: tuple[str, ...]) -> int:
-    length = 0
-    for a, b in zip(reversed(one), reversed(other), strict=False):
-        if a != b:
-            break
-        length += 1
-    return length
+def _count_common(one: Iterable[str], other: Iterable[str]) -> int:
+    """Count the parts that two paths have in common before the first that differs."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Every file below; links to folders are followed once, so that none leads in a circle."""
-    seen: set[str] = set()
+    """Yield every file below a folder; each linked folder is visited once, so that no link leads in a circle."""
+    visited: set[str] = set()
     for place, folders, names in os.walk(folder, followlinks=True):
         real = os.path.realpath(place)
-        if real in seen:
+        if real in visited:
             folders.clear()
             continue
-        seen.add(real)
+        visited.add(real)
         folders.sort()
         for name in sorted(names):
             yield Path(place, name)

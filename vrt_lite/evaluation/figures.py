@@ -1,300 +1,237 @@
-"""All figures of an evaluation, from its cases, as plain JSON. Pure; knows no run, no set's layout and no terminal.
+"""An evaluation's figures as values; each class's fields are the keys of its JSON.
 
-`about["figures"]` of an eval run has this shape. A SHARE is {right, of, value, low, high}: `value` is right / of, or
-null of no pairs; low and high are its 95 % interval, Wilson's. Shares are 0 to 1. KEY is OA, TA, VQ or MQ, only those
-labelled.
-
-    version    2
-    set, title the set's name, and in words
-    split      which split of the set, as its table's name tells it; "" if it does not
-    order      "given", "swapped", "random" or "both"; the figures below are of that order, of "given" for "both"
-    main       the KEY that the figures by subset, band, group and order are of: OA where it is labelled
-    pairs      {chosen, judged, failed, left}: left are not judged yet; chosen is their sum
-    left_out   {broken, discarded, unlabelled}: rows of the table that are no pair to judge; 0 is not there
-    accuracy   {KEY: {pairs, failed, tau, diff, tau_all, diff_all, calibrated, sign, probabilities, prompts,
-               baselines}}
-               tau, diff: SHARE, discrete; tau_all, diff_all: the same with failures counted as wrong;
-               calibrated: SHARE with `threshold`, soft, fitted on these pairs; sign: SHARE, soft;
-               probabilities: of how many judged pairs there are any; prompts: how many different ones they have;
-               baselines: BASELINES of the same pairs
-    baselines  {KEY: BASELINES} of all labelled pairs of the table, judged or not
-    confusion  {KEY: 3 x 3 counts}: rows are labels 1, 2, 0, columns verdicts 1, 2, 0
-    subsets    [{name, of, from, failed, PART}]: the longest 10 %, `of` "clip" (s) or "prompt" (characters)
-    bands      {clip|prompt: [{low, high, PART}]}: quarters, by length, of at least 40 pairs
-    groups     [{name, failed, PART}], the largest first, at most 200
-    cost       {judgements, tool_rate: SHARE, recommended: SHARE, rounds, calls, seconds, tokens:
-               {mean, median, p95}, rounds_histogram: {"1": n, …}}: a judgement is one pair in one order
-    position   {verdicts: SHARE, labels: SHARE}: of those that are no tie, those for the video shown first
-    orders     null, or {given, swapped: {PART}, and for "both": averaged: {PART, undecided},
-               effect: {pairs, tau, low, high} (swapped - given), disagree: {KEY: SHARE}}. `undecided` counts pairs
-               whose orders name opposite winners: no verdict there is right
-    failures   {counts: {kind: n}, first: [{row, name, order, kind, why}]}: at most 200 are named
-    published  {source, models: {name: [tau, diff]}, other_splits}: figures on this very split, and of which other
-               splits of the set there are some; null for other sets
-
-PART is pairs, tau, diff and baselines. BASELINES are what needs no judge: {pairs, tie: {tau, diff}, commonest: {tau,
-diff}}, each a SHARE with `answer`: of saying a tie of every pair, and the commonest label (for diff that of 1 and 2).
+Shares are from 0 to 1. A KEY is OA, TA, VQ or MQ; a mapping by KEY has those that the table labels.
 """
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
-from itertools import pairwise
-from statistics import fmean
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
-from vrt_lite.evaluation.cases import UNDECIDED, Case, Orders, averaged
-from vrt_lite.evaluation.layouts import KEYS
-from vrt_lite.evaluation.metrics import Share, calibrated, commonest, diff, mean_interval, share, sign, tau
-from vrt_lite.evaluation.published import published
+import msgspec
 
-VERSION: Final = 2
-HARD: Final = 0.1
-_NAMED = 200
-_LEAST_BANDED = 40  # a quarter of fewer says nothing
+from vrt_lite.evaluation.cases import Orders
+from vrt_lite.evaluation.metrics import FittedShare, Share
+from vrt_lite.runs.question import Conditions
+
+VERSION: Final = 3
 
 
-def figures(
-    cases: Iterable[Case],
-    *,
-    name: str,
-    title: str,
-    split: str,
-    labels: Mapping[str, Sequence[int]],
-    order: Orders = "given",
-    chosen: int,
-    left_out: Mapping[str, int],
-) -> dict[str, Any]:
-    """Every figure there is of these cases. `labels` are how many of the table's pairs are labelled 1, 2 and 0."""
-    every = list(cases)
-    main_cases = [case for case in every if order != "both" or case.order == "given"]
-    judged, failed = _parted(main_cases)
-    labelled = [key for key in KEYS if any(key in case.labels for case in main_cases)]
-    main = labelled[0] if labelled else "OA"
-    return {
-        "version": VERSION,
-        "set": name,
-        "title": title,
-        "split": split,
-        "order": order,
-        "main": main,
-        "pairs": {
-            "chosen": chosen,
-            "judged": len(judged),
-            "failed": len(failed),
-            "left": max(chosen - len(judged) - len(failed), 0),
-        },
-        "left_out": dict(left_out),
-        "accuracy": {key: _accuracy(main_cases, key) for key in labelled},
-        "baselines": {key: _baselines([1] * a + [2] * b + [0] * tied) for key, (a, b, tied) in labels.items()},
-        "confusion": {key: _confusion(judged, key) for key in labelled},
-        "subsets": _subsets(main_cases, main),
-        "bands": {kind: _bands(judged, main, length) for kind, length in _LENGTHS.items()},
-        "groups": _groups(main_cases, main),
-        "cost": _cost([case for case in every if not case.failure]),
-        "position": _position(every),
-        "orders": _orders(every, main) if order in ("random", "both") else None,
-        "failures": _failures(every),
-        "published": published(name, split),
-    }
+class AnswerShare(Share, frozen=True):
+    """The accuracy of giving every pair this answer; the answer is None without a label to choose it by."""
+
+    answer: int | None
 
 
-def _parted(cases: Sequence[Case]) -> tuple[list[Case], list[Case]]:
-    return [case for case in cases if not case.failure], [case for case in cases if case.failure]
+class AnswerShares(msgspec.Struct, frozen=True):
+    """Both measures of an answer that needs no judge."""
+
+    tau: AnswerShare
+    diff: AnswerShare
 
 
-def _share(of: Share) -> dict[str, Any]:
-    plain = {"value": of.value, **asdict(of)}
-    if of.threshold is None:
-        del plain["threshold"]
-    return plain
+class Baselines(msgspec.Struct, frozen=True):
+    """The accuracy without a judge: of a tie for every pair, and of the commonest label (for diff, of 1 and 2)."""
+
+    pairs: int
+    tie: AnswerShares
+    commonest: AnswerShares
 
 
-def _accuracy(cases: Sequence[Case], key: str) -> dict[str, Any]:
-    """All measures of one dimension. Pairs without a label for it are not in it."""
-    judged, failed = _parted([case for case in cases if key in case.labels])
-    labels, verdicts = [c.labels[key] for c in judged], [c.winners[key] for c in judged]
-    three, two = tau(labels, verdicts), diff(labels, verdicts)
-    lost = sum(case.labels[key] != 0 for case in failed)
-    soft = [(c.labels[key], margin) for c in judged if (margin := c.margin(key)) is not None]
-    known, margins = [label for label, _ in soft], [margin for _, margin in soft]
-    return {
-        "pairs": len(judged),
-        "failed": len(failed),
-        "tau": _share(three),
-        "diff": _share(two),
-        "tau_all": _share(share(three.right, three.of + len(failed))),
-        "diff_all": _share(share(two.right, two.of + lost)),
-        "calibrated": _share(calibrated(known, margins)),
-        "sign": _share(sign(known, margins)),
-        "probabilities": len(soft),
-        "prompts": len({case.prompt for case in judged}),
-        "baselines": _baselines(labels),
-    }
+class Part(msgspec.Struct, frozen=True):
+    """Some of the judged pairs: their number, the accuracy, and the baselines of the same pairs."""
+
+    pairs: int
+    tau: Share
+    diff: Share
+    baselines: Baselines
 
 
-def _baselines(labels: Sequence[int]) -> dict[str, Any]:
-    """What these labels give without any judge: a tie of every pair, and the commonest answer of each measure."""
+class Accuracy(Part, frozen=True):
+    """All measures of one dimension.
 
-    def always(answer: int | None, measure: Callable[[Sequence[int], Sequence[int]], Share]) -> dict[str, Any]:
-        said = [answer or 0] * len(labels)
-        return {"answer": answer, **_share(measure(labels, said))}
-
-    decided = [label for label in labels if label]
-    return {
-        "pairs": len(labels),
-        "tie": {"tau": always(0, tau), "diff": always(0, diff)},
-        "commonest": {"tau": always(commonest(labels), tau), "diff": always(commonest(decided), diff)},
-    }
-
-
-def _both(cases: Sequence[Case], key: str) -> dict[str, Any]:
-    """Only tau, diff and their baselines, of the judged ones that have this label."""
-    kept = [case for case in cases if key in case.labels and not case.failure]
-    labels, verdicts = [case.labels[key] for case in kept], [case.winners[key] for case in kept]
-    return {
-        "pairs": len(kept),
-        "tau": _share(tau(labels, verdicts)),
-        "diff": _share(diff(labels, verdicts)),
-        "baselines": _baselines(labels),
-    }
-
-
-def _confusion(judged: Sequence[Case], key: str) -> list[list[int]]:
-    counted = Counter((case.labels[key], case.winners[key]) for case in judged if key in case.labels)
-    return [[counted[label, verdict] for verdict in (1, 2, 0)] for label in (1, 2, 0)]
-
-
-def _clip_length(case: Case) -> float | None:
-    return case.clip_seconds
-
-
-def _prompt_length(case: Case) -> float | None:
-    return float(case.prompt_characters)
-
-
-_LENGTHS: Mapping[str, Callable[[Case], float | None]] = {"clip": _clip_length, "prompt": _prompt_length}
-
-
-def _subsets(cases: Sequence[Case], key: str) -> list[dict[str, Any]]:
-    """The paper's hard subsets: the longest tenth by the longer clip, and by the prompt.
-
-    Pairs as long as the last one that belongs to the tenth belong to it too: none is cut off by chance. Where that
-    would be all of them, there is no such subset.
+    `tau_all` and `diff_all` count failures as wrong. `calibrated` and `sign` are computed from probabilities;
+    `probabilities` is the number of pairs that have them. `prompts` is the number of different prompts.
     """
-    found: list[dict[str, Any]] = []
-    for kind, length in _LENGTHS.items():
-        known = [(size, case) for case in cases if key in case.labels and (size := length(case)) is not None]
-        if not known:
-            continue
-        sizes = sorted((size for size, _ in known), reverse=True)
-        least = sizes[math.ceil(HARD * len(sizes)) - 1]
-        if least == sizes[-1]:
-            continue
-        hard = [case for size, case in known if size >= least]
-        failed = sum(bool(case.failure) for case in hard)
-        found.append({"name": f"longest {kind}s", "of": kind, "from": least, "failed": failed, **_both(hard, key)})
-    return found
+
+    failed: int
+    tau_all: Share
+    diff_all: Share
+    calibrated: FittedShare
+    sign: Share
+    probabilities: int
+    prompts: int
 
 
-def _bands(judged: Sequence[Case], key: str, length: Callable[[Case], float | None]) -> list[dict[str, Any]]:
-    """Quarters by length; equal lengths stay together, so that there may be fewer."""
-    known = sorted(
-        ((size, case) for case in judged if key in case.labels and (size := length(case)) is not None),
-        key=lambda pair: pair[0],
-    )
-    if len(known) < _LEAST_BANDED:
-        return []
-    sizes = [size for size, _ in known]
-    edges = [*sorted({sizes[len(sizes) * i // 4] for i in range(4)}), math.inf]
-    found: list[dict[str, Any]] = []
-    for low, high in pairwise(edges):
-        band = [(size, case) for size, case in known if low <= size < high]
-        found.append({"low": band[0][0], "high": band[-1][0], **_both([case for _, case in band], key)})
-    return found
+class Subset(Part, frozen=True, rename={"least": "from"}):
+    """The longest 10 % by the longer clip (`of` is "clip", in seconds) or by the prompt ("prompt", in characters)."""
+
+    name: str
+    of: str
+    least: float
+    failed: int
 
 
-def _groups(cases: Sequence[Case], key: str) -> list[dict[str, Any]]:
-    by: dict[str, list[Case]] = {}
-    for case in cases:
-        if case.group:
-            by.setdefault(case.group, []).append(case)
-    largest = sorted(by.items(), key=lambda pair: (-len(pair[1]), pair[0]))[:_NAMED]
-    return [{"name": name, "failed": sum(bool(c.failure) for c in of), **_both(of, key)} for name, of in largest]
+class Band(Part, frozen=True):
+    """A quarter of the pairs, by length."""
+
+    low: float
+    high: float
 
 
-def _cost(judged: Sequence[Case]) -> dict[str, Any]:
-    """What a judgement takes: a pair in one order. A file beside itself ran no model and is not counted."""
-    ran = [case for case in judged if case.rounds]
-    return {
-        "judgements": len(ran),
-        "tool_rate": _share(share(sum(case.calls > 0 for case in ran), len(ran))),
-        "recommended": _share(share(sum(case.source == "recommended" for case in ran), len(ran))),
-        "rounds": _spread([case.rounds for case in ran]),
-        "calls": _spread([case.calls for case in ran]),
-        "seconds": _spread([case.seconds for case in ran]),
-        "tokens": _spread([case.tokens for case in ran]),
-        "rounds_histogram": {str(n): count for n, count in sorted(Counter(c.rounds for c in ran).items())},
-    }
+class GroupPart(Part, frozen=True):
+    """The pairs of one of the table's groups."""
+
+    name: str
+    failed: int
 
 
-def _spread(values: Sequence[float]) -> dict[str, float] | None:
-    if not values:
+class PairCounts(msgspec.Struct, frozen=True):
+    """How many pairs were chosen, were judged, failed, and are left to judge."""
+
+    chosen: int
+    judged: int
+    failed: int
+    left: int
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """How a cost is distributed over the judgements."""
+
+    mean: float
+    median: float
+    p95: float
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """The cost of a judgement, which is one pair in one order. The spreads are None without a judgement."""
+
+    judgements: int
+    tool_rate: Share
+    recommended: Share
+    rounds: Spread | None
+    calls: Spread | None
+    seconds: Spread | None
+    tokens: Spread | None
+    rounds_histogram: Mapping[str, int]
+
+
+class Position(msgspec.Struct, frozen=True):
+    """How many verdicts, and how many labels, are for the video shown first; ties are not counted."""
+
+    verdicts: Share
+    labels: Share
+
+
+class AveragedPart(Part, frozen=True):
+    """Both orders of each pair averaged. The orders of `undecided` pairs name opposite winners; none is right."""
+
+    undecided: int
+
+
+class OrderEffect(msgspec.Struct, frozen=True):
+    """How much larger tau is with B shown first, over pairs judged in both orders, and its 95 % interval."""
+
+    pairs: int
+    tau: float | None
+    low: float
+    high: float
+
+
+class OrderFigures(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Figures by order. The last three are computed from pairs judged in both orders; `disagree` is by KEY."""
+
+    given: Part
+    swapped: Part
+    averaged: AveragedPart | None = None
+    effect: OrderEffect | None = None
+    disagree: Mapping[str, Share] | None = None
+
+
+class NamedFailure(msgspec.Struct, frozen=True):
+    """A pair that was not judged, and why; `order` is "both" where both orders failed alike."""
+
+    row: int
+    name: str
+    order: str
+    kind: str
+    why: str
+
+
+class Failures(msgspec.Struct, frozen=True):
+    """How many failures of each kind, and the first 200."""
+
+    counts: Mapping[str, int]
+    first: tuple[NamedFailure, ...]
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """All figures of an evaluation.
+
+    With the order "both", figures are about the order "given" unless they join both orders. `main` is the KEY that
+    subsets, bands, groups and orders are about: OA if it is labelled. `left_out` counts the rows of the table that
+    cannot be judged, by kind. `baselines` are about all labelled pairs of the table, judged or not. A confusion table
+    has labels 1, 2, 0 as rows and verdicts 1, 2, 0 as columns. `bands` is by "clip" and "prompt". `groups` are the 200
+    largest. `orders` is None unless pairs were judged in both orders or in a random one. `published` is None for a set
+    without published figures. `conditions` says whether the judgements can be compared.
+    """
+
+    version: int
+    set: str
+    title: str
+    split: str
+    order: Orders
+    main: str
+    pairs: PairCounts
+    left_out: Mapping[str, int]
+    accuracy: Mapping[str, Accuracy]
+    baselines: Mapping[str, Baselines]
+    confusion: Mapping[str, tuple[tuple[int, ...], ...]]
+    subsets: tuple[Subset, ...]
+    bands: Mapping[str, tuple[Band, ...]]
+    groups: tuple[GroupPart, ...]
+    cost: Cost
+    position: Position
+    orders: OrderFigures | None
+    failures: Failures
+    published: Published | None
+    conditions: Conditions
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data; `figures_from_json` reads it."""
+        return json.loads(json.dumps(msgspec.to_builtins(self)))
+
+
+def figures_from_json(data: object) -> Figures | None:
+    """Read figures from plain data; None if it holds no figures, or figures of another version."""
+    try:
+        figures = msgspec.convert(data, Figures)
+    except msgspec.ValidationError:
         return None
-    ordered = sorted(values)
-    last = len(ordered) - 1
-    median = (ordered[last // 2] + ordered[(last + 1) // 2]) / 2
-    return {"mean": round(fmean(ordered), 6), "median": median, "p95": ordered[math.ceil(0.95 * last)]}
+    return figures if figures.version == VERSION else None
 
 
-def _position(cases: Sequence[Case]) -> dict[str, Any]:
-    """How often the video shown first wins, where one wins; and how often it would, by the labels of the same pairs."""
-    judged = [case for case in cases if not case.failure]
-    found: dict[str, Any] = {}
-    for name, of in (
-        ("verdicts", [(c, c.winners.get("OA")) for c in judged]),
-        ("labels", [(c, c.labels.get("OA")) for c in judged]),
-    ):
-        won = [(winner == 1) == (case.order == "given") for case, winner in of if winner]
-        found[name] = _share(share(sum(won), len(won)))
-    return found
+class Published(msgspec.Struct, frozen=True):
+    """Published figures of a set, for the overall judgment.
+
+    `models` are the models with figures on this split: (tau, diff), shares from 0 to 1. `other_splits` are the other
+    splits with published figures, which cannot be compared with figures on this one.
+    """
+
+    source: str
+    models: Mapping[str, tuple[float, float]]
+    other_splits: tuple[str, ...]
 
 
-def _orders(cases: Sequence[Case], key: str) -> dict[str, Any]:
-    """The effect of the order: of pairs judged in both, or of those that chance showed either way."""
-    by = {order: {c.row: c for c in cases if c.order == order} for order in ("given", "swapped")}
-    found: dict[str, Any] = {order: _both(list(found.values()), key) for order, found in by.items()}
-    pairs = [(one, by["swapped"][row]) for row, one in by["given"].items() if row in by["swapped"]]
-    both = [(one, other) for one, other in pairs if not one.failure and not other.failure]
-    if not pairs:
-        return found
-    means = [averaged(one, other) for one, other in pairs]
-    undecided = sum(key in case.labels and case.winners.get(key) == UNDECIDED for case in means)
-    found["averaged"] = {**_both(means, key), "undecided": undecided}
-    kept = [(one, other) for one, other in both if key in one.labels]
-    change = [_right(other, key) - _right(one, key) for one, other in kept]
-    low, high = mean_interval(change, [one.prompt for one, _ in kept])
-    effect = fmean(change) if change else None
-    found["effect"] = {"pairs": len(change), "tau": effect, "low": low, "high": high}
-    found["disagree"] = {
-        k: _share(share(sum(one.winners[k] != other.winners[k] for one, other in both), len(both))) for k in KEYS
-    }
-    return found
-
-
-def _right(case: Case, key: str) -> int:
-    return int(case.labels[key] == case.winners[key])
-
-
-def _failures(cases: Sequence[Case]) -> dict[str, Any]:
-    """What failed alike in both orders is one failure, of order "both"."""
-    found: dict[tuple[int, str, str], dict[str, Any]] = {}
-    for c in cases:
-        if c.failure:
-            plain = {"row": c.row, "name": c.name, "order": c.order, "kind": c.failure, "why": c.why}
-            if found.setdefault((c.row, c.failure, c.why), plain) is not plain:
-                found[c.row, c.failure, c.why]["order"] = "both"
-    return {"counts": dict(Counter(kind for _, kind, _ in found)), "first": list(found.values())[:_NAMED]}
+def find_published(name: str, split: str) -> Published | None:
+    """Find the published figures of a set, for one of its splits; None for a set without published figures."""
+    table: dict[str, Any] = tomllib.loads(Path(__file__).with_name("published.toml").read_text(encoding="utf-8"))
+    rows: list[tuple[str, str, str, float, float]] = [row for row in table["rows"] if row[1] == name]
+    if not rows:
+        return None
+    models = {model: (round(tau / 100, 4), round(diff / 100, 4)) for model, _, of, tau, diff in rows if of == split}
+    others = tuple(dict.fromkeys(of for _, _, of, _, _ in rows if of != split))
+    return Published(str(table["source"]), models, others)

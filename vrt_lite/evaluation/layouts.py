@@ -1,9 +1,7 @@
-"""The field's preference sets in their published layouts, and plain tables of pairs. Data and pure functions.
+"""Published preference sets with their layouts, and plain tables of pairs: columns, spellings and sources.
 
-Knows columns and spellings, and where each was looked up. Refuses to know where clips lie (`clips`) and how a table is
-stored (`tables`). Everywhere a label is 1 (the first clip is better), 2 or 0 (a tie), by TA, VQ, MQ and OA; a dimension
-without a label is not there. A set may have several splits, each a `Layout`; a table is of a split if it is named as
-the published one is.
+A label is 1 (the first clip is better), 2 or 0 (a tie), by TA, VQ, MQ and OA; a dimension without a label is not there.
+A set may have several splits, each a `Layout`; a table is of a split if it is named as the published one is.
 
 * **GenAI-Bench**, video part: TIGER-Lab/GenAI-Bench on the hub, `video_generation/`. Split `test_v1` has the 1 069
   votes of the authors' paper and leaderboard (their inference.py); `test` is a later, larger one, about 1 900, which
@@ -23,17 +21,17 @@ the published one is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from vrt_lite.errors import UsageError
-from vrt_lite.evaluation.tables import Row, text
+from vrt_lite.evaluation.set_tables import cell_text
+from vrt_lite.protocol.messages import LONGEST_PROMPT
+from vrt_lite.tables import Row
 
 KEYS: Final = ("OA", "TA", "VQ", "MQ")
-LONGEST_PROMPT: Final = 8_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,87 +48,106 @@ class LabelledPair:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
-    """A row that is not judged: `kind` is "broken", "discarded" or "unlabelled"; `why` says it in words."""
+class SkippedRow:
+    """A row that is not judged: `kind` is "broken", "discarded" or "unlabelled"; `reason` is for a user."""
 
     row: int
     kind: str
-    why: str
+    reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
     """How one split of a set is laid out.
 
-    `split` is "" where a table's name does not tell it. `needs` are the columns that tell the set; `tables` are globs
-    under the set's folder, the first that matches wins; `preset` words the dimensions (None: the model's own);
-    `repository`, `files` and `megabytes` are for fetching it; without `repository` it cannot be fetched. `own` marks a
-    user's own table: its columns may be in any case, its clips anywhere.
+    `split` is "" where a table's name does not tell it. `a`, `b` and `prompt` are columns. `labels` gives the column of
+    each dimension's label, or the column of an object and the key in it. `spellings` are the labels by their words;
+    None is for a word that gives no label. `tables` are globs under the set's folder; the first that matches wins.
+    `preset` words the dimensions (None: the model's own). `repository`, `files` and `megabytes` are for fetching the
+    set; without `repository` it cannot be fetched. `own` marks a user's own table: its columns may be in any case, its
+    clips anywhere.
     """
 
     name: str
     title: str
     split: str
-    needs: frozenset[str]
+    a: str
+    b: str
+    prompt: str = "prompt"
+    labels: Mapping[str, tuple[str, ...]]
+    spellings: Mapping[str, int | None]
     tables: tuple[str, ...]
-    read: Callable[[Row], tuple[Any, Any, Any, Mapping[str, int], str, str]]
     preset: str | None = None
     repository: str = ""
-    also: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     megabytes: int = 0
     own: bool = False
 
     @property
-    def expected(self) -> tuple[str, ...]:
+    def published_tables(self) -> tuple[str, ...]:
         """What its table is called where it is published."""
         return self.files[:1] if self.files else self.tables
 
     @property
-    def called(self) -> str:
-        """The set and its split, in words."""
+    def full_name(self) -> str:
+        """The set and its split, for a user."""
         return f"{self.title}, split {self.split}" if self.split else self.title
 
     def missing(self, columns: frozenset[str]) -> frozenset[str]:
-        """The columns that it needs and a table does not have."""
-        return self.needs - ({column.strip().lower() for column in columns} if self.own else columns)
+        """Return the columns that the layout needs and a table does not have."""
+        if self.own:
+            return frozenset((self.a, self.b)) - {column.strip().lower() for column in columns}
+        labels = (path[0] for path in self.labels.values() if len(path) == 1)
+        return frozenset((self.a, self.b, self.prompt, *labels)) - columns
 
 
-def pair_of(layout: Layout, number: int, row: Row | str) -> LabelledPair | LeftOut:
-    """One row of a table read by its layout. Total: what cannot be judged is a `LeftOut`, never an exception."""
+def pair_of(layout: Layout, number: int, row: Row | str) -> LabelledPair | SkippedRow:
+    """Read one row of a table by its layout. Never raises: a row that cannot be judged is a `SkippedRow`."""
     if isinstance(row, str):
-        return LeftOut(number, "broken", f"row {number} {row}")
+        return SkippedRow(number, "broken", f"row {number} {row}")
+    if layout.own:
+        row = {name.strip().lower(): cell for name, cell in row.items()}
+        row = {"overall": row.get("oa"), "prompt": "", **row}
     try:
-        if text(row.get("discard")).lower() in ("true", "1", "yes"):
-            return LeftOut(number, "discarded", f"row {number} is marked discard")
-        a, b, prompt, labels, name, group = layout.read(row)
-        clips = _clip(a), _clip(b)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        why = f"has no {error}" if isinstance(error, KeyError) else str(error)
-        return LeftOut(number, "broken", f"row {number} {why}")
-    caption = text(prompt)
-    if len(caption) > LONGEST_PROMPT:
-        return LeftOut(number, "broken", f"row {number} has a prompt of {len(caption)} characters (at most 8000)")
+        if cell_text(row.get("discard")).lower() in ("true", "1", "yes"):
+            return SkippedRow(number, "discarded", f"row {number} is marked discard")
+        a, b, prompt = _clip(row[layout.a]), _clip(row[layout.b]), cell_text(row[layout.prompt])
+        labels = _labels({key: _cell(row, path) for key, path in layout.labels.items()}, layout.spellings)
+        name, group = (cell_text(row.get(column)) if layout.own else "" for column in ("id", "group"))
+    except (KeyError, TypeError, ValueError) as error:
+        reason = f"has no {error}" if isinstance(error, KeyError) else str(error)
+        return SkippedRow(number, "broken", f"row {number} {reason}")
+    if len(prompt) > LONGEST_PROMPT:
+        reason = f"row {number} has a prompt of {len(prompt)} characters (at most {LONGEST_PROMPT})"
+        return SkippedRow(number, "broken", reason)
     if not labels:
-        return LeftOut(number, "unlabelled", f"row {number} has no label")
-    return LabelledPair(number, name or f"row {number}", *clips, caption, labels, group)
+        return SkippedRow(number, "unlabelled", f"row {number} has no label")
+    return LabelledPair(number, name or f"row {number}", a, b, prompt, labels, group)
 
 
-def _clip(cell: Any) -> str:
-    """A clip's name or address; a data set library's own form {"path": …, "bytes": …} is read as well."""
+def _clip(cell: object) -> str:
+    """Read a clip's name or address; the form {"path": …, "bytes": …} of a data set library is read as well."""
     if isinstance(cell, Mapping):
-        cell = cast("Mapping[str, Any]", cell).get("path")
-    shown = text(cell)
-    if not shown or "\0" in shown:
+        cell = cast("Row", cell).get("path")
+    name = cell_text(cell)
+    if not name or "\0" in name:
         raise ValueError("names no clip")
-    return shown
+    return name
 
 
-def _labels(cells: Mapping[str, Any], spellings: Mapping[str, int | None]) -> dict[str, int]:
-    """Labels by dimension; an empty cell is no label. ValueError for a spelling that is not known."""
+def _cell(row: object, path: tuple[str, ...]) -> object:
+    """Return the value at a path of keys; None if there is none."""
+    for key in path:
+        row = cast("Row", row).get(key) if isinstance(row, Mapping) else None
+    return row
+
+
+def _labels(cells: Mapping[str, object], spellings: Mapping[str, int | None]) -> dict[str, int]:
+    """Read the labels by dimension; an empty cell is no label. ValueError for an unknown spelling."""
     found: dict[str, int] = {}
     for key, cell in cells.items():
-        word = text(cell).lower()
+        word = cell_text(cell).lower()
         if word and word not in spellings:
             raise ValueError(f"has the {key} label {word[:40]!r}; known are {', '.join(spellings)}")
         label = spellings.get(word)
@@ -139,67 +156,35 @@ def _labels(cells: Mapping[str, Any], spellings: Mapping[str, int | None]) -> di
     return found
 
 
-_VOTES = {"leftvote": 1, "rightvote": 2, "tievote": 0, "bothbad_vote": 0}
-_LETTERS = {"a": 1, "b": 2, "same": 0}
-_SENTENCES = {"video 1 better": 1, "video 2 better": 2, "same": 0, "hard to judge": None}
-_PLAIN = {"a": 1, "b": 2, "same": 0, "tie": 0, "1": 1, "2": 2, "0": 0}
-
-
-def _genai(row: Row, *, left: str, right: str) -> tuple[Any, Any, Any, Mapping[str, int], str, str]:
-    labels = _labels({"OA": row["vote_type"]}, _VOTES)
-    return row[left], row[right], row["prompt"], labels, "", ""
-
-
-def _videogen(row: Row) -> tuple[Any, Any, Any, Mapping[str, int], str, str]:
-    labels = _labels({"OA": row["Overall"], "TA": row["TA"], "VQ": row["VQ"], "MQ": row["MQ"]}, _LETTERS)
-    return row["path_A"], row["path_B"], row["prompt"], labels, "", ""
-
-
-def _mj(row: Row) -> tuple[Any, Any, Any, Mapping[str, int], str, str]:
-    by: Any = row.get("category_preference") or {}
-    cells = {
-        "OA": row.get("overall_preference"),
-        "TA": by.get("Alignment"),
-        "VQ": by.get("Fineness"),
-        "MQ": by.get("Coherence & Consistency"),
-    }
-    return row["video_0_path"], row["video_1_path"], row["caption"], _labels(cells, _SENTENCES), "", ""
-
-
-def _plain(row: Row) -> tuple[Any, Any, Any, Mapping[str, int], str, str]:
-    by = {name.strip().lower(): cell for name, cell in row.items()}
-    cells = {key: by.get(key.lower()) for key in KEYS}
-    cells["OA"] = by.get("overall", cells["OA"])
-    return by["a"], by["b"], by.get("prompt"), _labels(cells, _PLAIN), text(by.get("id")), text(by.get("group"))
-
-
-def _arena(split: str, *stems: str) -> Layout:
-    """A split of GenAI-Bench as its authors publish it, in tables with these names."""
+def _genai_bench(split: str, *stems: str) -> Layout:
+    """Make the layout of a split of GenAI-Bench as its authors publish it, in tables with these names."""
     return Layout(
         name="genai-bench",
         title="GenAI-Bench, video part",
         split=split,
-        needs=frozenset({"left_video", "right_video", "vote_type", "prompt"}),
+        a="left_video",
+        b="right_video",
+        labels={"OA": ("vote_type",)},
+        spellings={"leftvote": 1, "rightvote": 2, "tievote": 0, "bothbad_vote": 0},
         tables=tuple(
             f"{folder}{stem}{suffix}"
             for folder in ("video_generation/", "", "data/")
             for stem in stems
             for suffix in (".jsonl", ".json", ".csv", ".parquet")
         ),
-        read=partial(_genai, left="left_video", right="right_video"),
         repository="TIGER-Lab/GenAI-Bench",
         files=(f"video_generation/{split}-*.parquet",),
     )
 
 
 LAYOUTS: Final = (
-    _arena("test_v1", "test_v1*", "train_v1*", "test_v1/0000"),
-    _arena("test", "test", "test-*", "test/0000"),
+    _genai_bench("test_v1", "test_v1*", "train_v1*", "test_v1/0000"),
+    _genai_bench("test", "test", "test-*", "test/0000"),
     replace(
-        _arena("unifiedreward"),
-        needs=frozenset({"video_left", "video_right", "vote_type", "prompt"}),
+        _genai_bench("unifiedreward"),
+        a="video_left",
+        b="video_right",
         tables=("data.json", "GenAI-Bench-Video/data.json"),
-        read=partial(_genai, left="video_left", right="video_right"),
         repository="",
         files=(),
     ),
@@ -207,12 +192,14 @@ LAYOUTS: Final = (
         name="videogen-rewardbench",
         title="VideoGen-RewardBench",
         split="eval",
-        needs=frozenset({"path_A", "path_B", "prompt", "VQ", "MQ", "TA", "Overall"}),
+        a="path_A",
+        b="path_B",
+        labels={"OA": ("Overall",), "TA": ("TA",), "VQ": ("VQ",), "MQ": ("MQ",)},
+        spellings={"a": 1, "b": 2, "same": 0},
         tables=("videogen-rewardbench.csv", "*/videogen-rewardbench.csv"),
-        read=_videogen,
         preset="videogen-reward",
         repository="KlingTeam/VideoGen-RewardBench",
-        also=("KwaiVGI/VideoGen-RewardBench",),
+        aliases=("KwaiVGI/VideoGen-RewardBench",),
         files=("videogen-rewardbench.csv", "videos.zip"),
         megabytes=13_400,
     ),
@@ -220,44 +207,53 @@ LAYOUTS: Final = (
         name="mj-bench-video",
         title="MJ-Bench-Video",
         split="test",
-        needs=frozenset({"video_0_path", "video_1_path", "caption", "overall_preference"}),
+        a="video_0_path",
+        b="video_1_path",
+        prompt="caption",
+        labels={
+            "OA": ("overall_preference",),
+            "TA": ("category_preference", "Alignment"),
+            "VQ": ("category_preference", "Fineness"),
+            "MQ": ("category_preference", "Coherence & Consistency"),
+        },
+        spellings={"video 1 better": 1, "video 2 better": 2, "same": 0, "hard to judge": None},
         tables=("datas/test.json", "test.json"),
-        read=_mj,
         preset="mj-bench-video",
         repository="MJ-Bench/MJ-BENCH-VIDEO",
         files=("test.json", "videos/**"),
-        megabytes=0,
     ),
 )
 PAIRS: Final = Layout(
     name="pairs",
     title="labelled pairs",
     split="",
-    needs=frozenset({"a", "b"}),
+    a="a",
+    b="b",
+    labels={"OA": ("overall",), "TA": ("ta",), "VQ": ("vq",), "MQ": ("mq",)},
+    spellings={"a": 1, "b": 2, "same": 0, "tie": 0, "1": 1, "2": 2, "0": 0},
     tables=("pairs.csv", "pairs.jsonl", "pairs.json"),
-    read=_plain,
     own=True,
 )
 
 
-def names() -> tuple[str, ...]:
-    """The published sets by name."""
+def set_names() -> tuple[str, ...]:
+    """Return the names of the published sets."""
     return tuple(dict.fromkeys(layout.name for layout in LAYOUTS))
 
 
-def named(name: str) -> str | None:
-    """The published set that is meant by a name, or by the name of its hub repository; None if there is none."""
-    asked = name.strip().lower()
+def find_set_name(name: str) -> str | None:
+    """Find a published set by its name or the name of its hub repository; None if there is none."""
+    given = name.strip().lower()
     for layout in LAYOUTS:
-        if asked in (layout.name, *(known.lower() for known in (layout.repository, *layout.also) if known)):
+        if given in (layout.name, *(known.lower() for known in (layout.repository, *layout.aliases) if known)):
             return layout.name
     return None
 
 
-def splits_of(name: str | None = None, split: str | None = None) -> tuple[Layout, ...]:
-    """The splits of a set (None: of all), the usual one first, or only the one that is asked for.
+def layouts_of(name: str | None = None, split: str | None = None) -> tuple[Layout, ...]:
+    """Return the layouts of a set's splits (None: of all sets), the usual one first, or only that of one split.
 
-    UsageError, with those that there are, for a split that is not known.
+    UsageError, with the known splits, for an unknown split.
     """
     known = [layout for layout in LAYOUTS if name in (None, layout.name)]
     found = tuple(layout for layout in known if split in (None, layout.split))
@@ -268,7 +264,7 @@ def splits_of(name: str | None = None, split: str | None = None) -> tuple[Layout
 
 
 def recognise(table: Path, columns: frozenset[str]) -> Layout | None:
-    """The layout that a table with these columns is of, without a split if its name tells none; None for no layout."""
+    """Find the layout of a table with these columns, without a split if its name gives none; None if none fits."""
     fitting = [layout for layout in LAYOUTS if not layout.missing(columns)]
     for layout in fitting:
         if any(table.match(pattern) for pattern in layout.tables):

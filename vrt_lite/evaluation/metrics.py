@@ -1,54 +1,50 @@
-"""Accuracy of verdicts against labels, with 95 % intervals. Pure: numbers in, numbers out.
+"""Computes the accuracy of verdicts against labels, with 95 % intervals. Pure functions.
 
 Two families, never mixed. **Discrete**, from the verdicts themselves: `tau` (three classes, ties count) and `diff`
 (pairs whose label is a tie are left out; a predicted tie is wrong there). **Soft**, from the preferences
 m = P(video 1) - P(video 2): `calibrated` (three classes, the tie threshold fitted on these very pairs) and `sign`
 (pairs whose label is a tie are left out; the sign of m decides, m = 0 is wrong). Labels and verdicts are 1, 2 or
-0 (tie). Every accuracy has Wilson's interval, every paired difference a bootstrapped one. Knows no set, no file and no
-judge.
+0 (tie). Every accuracy has Wilson's interval, every paired difference a bootstrapped one.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 
 RESAMPLES = 1000
 SEED = 20_305
-"""Of the bootstrap: the same pairs give the same interval."""
+"""The seed of the bootstrap: the same pairs give the same interval."""
 _Z = 1.959963984540054
 _SIGN: Mapping[int, int] = {0: 0, 1: 1, 2: -1}
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
-    """`right` of `of` pairs, and its 95 % interval. `value` is None where there is no pair at all.
+class Share(msgspec.Struct, frozen=True):
+    """`right` of `of` pairs, and the 95 % interval. `value` is right / of, from 0 to 1; None without pairs."""
 
-    `threshold` is the fitted one of `calibrated`: |m| up to it is called a tie.
-    """
-
+    value: float | None
     right: int
     of: int
     low: float
     high: float
-    threshold: float | None = None
 
-    @property
-    def value(self) -> float | None:
-        """The share itself, 0 to 1."""
-        return self.right / self.of if self.of else None
+
+class FittedShare(Share, frozen=True, omit_defaults=True):
+    """What `calibrated` returns: |m| up to `threshold` counts as a tie. None without pairs."""
+
+    threshold: float | None = None
 
 
 def share(right: int, of: int) -> Share:
-    """A share with Wilson's interval."""
-    return Share(right, of, *wilson(right, of))
+    """Return a share with Wilson's interval."""
+    return Share(right / of if of else None, right, of, *wilson(right, of))
 
 
 def wilson(right: int, of: int) -> tuple[float, float]:
-    """Wilson's score interval, 95 % (JASA 22:209, 1927); (0, 1) of no pairs."""
+    """Return Wilson's score interval, 95 % (JASA 22:209, 1927); (0, 1) without pairs."""
     if of == 0:
         return 0.0, 1.0
     p, z2 = right / of, _Z * _Z
@@ -58,18 +54,18 @@ def wilson(right: int, of: int) -> tuple[float, float]:
 
 
 def tau(labels: Sequence[int], verdicts: Sequence[int]) -> Share:
-    """Three-class accuracy over all pairs, ties included. Discrete; Wilson's interval."""
+    """Return the three-class accuracy over all pairs, ties included. Discrete; Wilson's interval."""
     return share(sum(a == b for a, b in zip(labels, verdicts, strict=True)), len(labels))
 
 
 def diff(labels: Sequence[int], verdicts: Sequence[int]) -> Share:
-    """Accuracy over the pairs whose label is no tie; a predicted tie is wrong. Discrete; Wilson's interval."""
+    """Return the accuracy over the pairs not labelled a tie; a predicted tie is wrong. Discrete; Wilson's interval."""
     kept = [(a, b) for a, b in zip(labels, verdicts, strict=True) if a]
     return share(sum(a == b for a, b in kept), len(kept))
 
 
 def sign(labels: Sequence[int], margins: Sequence[float]) -> Share:
-    """Sign accuracy of m over the pairs whose label is no tie; m = 0 is wrong. Soft, nothing fitted; Wilson's.
+    """Return the sign accuracy of m over the pairs whose label is no tie; m = 0 is wrong. Soft; Wilson's interval.
 
     VideoGen-RewardBench's figure "without ties" (KwaiVGI/VideoAlign, calc_accuracy.py).
     """
@@ -77,15 +73,15 @@ def sign(labels: Sequence[int], margins: Sequence[float]) -> Share:
     return share(sum(_SIGN[a] * m > 0 for a, m in kept), len(kept))
 
 
-def calibrated(labels: Sequence[int], margins: Sequence[float]) -> Share:
-    """Three-class accuracy of m at the tie threshold that makes it highest: |m| <= threshold is called a tie.
+def calibrated(labels: Sequence[int], margins: Sequence[float]) -> FittedShare:
+    """Return the three-class accuracy of m at the best tie threshold: |m| <= threshold counts as a tie.
 
     Soft, and fitted on the same pairs: an upper estimate; Wilson's interval takes the threshold as given. Algorithm 1
-    of "Ties Matter" (Deutsch et al. 2023, arXiv 2305.14324), as in its authors' mt-metrics-eval: thresholds are 0 and
-    every |m|, equal ones are passed at once, the lowest of the best is taken. VideoGen-RewardBench's "with ties".
+    of "Ties Matter" (Deutsch et al. 2023, arXiv 2305.14324), as in its authors' mt-metrics-eval: the candidates are 0
+    and every |m|, and the lowest of the best is taken. This is VideoGen-RewardBench's figure "with ties".
     """
     if not len(labels):
-        return share(0, 0)
+        return FittedShare(*msgspec.structs.astuple(share(0, 0)))
     human = np.array([_SIGN[label] for label in labels])
     size = np.abs(np.asarray(margins, np.float64))
     by_size = np.argsort(size, kind="stable")
@@ -99,18 +95,20 @@ def calibrated(labels: Sequence[int], margins: Sequence[float]) -> Share:
     reached = np.concatenate(([0], np.cumsum(gain)))[cuts + 1]
     best = int(np.argmax(reached))
     right, cut = int(alike.sum() + reached[best]), int(cuts[best])
-    return replace(share(right, len(size)), threshold=float(size[cut]) if cut >= 0 else 0.0)
+    threshold = float(size[cut]) if cut >= 0 else 0.0
+    s = share(right, len(size))
+    return FittedShare(s.value, s.right, s.of, s.low, s.high, threshold)
 
 
 def commonest(labels: Sequence[int]) -> int | None:
-    """The label that most pairs have; of equally common ones 1 before 2 before 0. None without labels."""
+    """Return the label that most pairs have; if equally common, 1 before 2 before 0. None without labels."""
     return max((1, 2, 0), key=labels.count) if labels else None
 
 
 def mean_interval(values: Sequence[int], clusters: Sequence[Hashable]) -> tuple[float, float]:
-    """A percentile bootstrap interval, 95 %, of a mean; whole clusters are drawn. (-1, 1) of no values.
+    """Return a percentile bootstrap interval, 95 %, of a mean; whole clusters are drawn. (-1, 1) without values.
 
-    For paired differences, which Wilson's interval is not made for.
+    It is for paired differences, to which Wilson's interval does not apply.
     """
     if not values:
         return -1.0, 1.0

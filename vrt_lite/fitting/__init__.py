@@ -1,1 +1,179 @@
-"""A model and a machine: what judging takes, what fits, and which settings are the quickest."""
+"""Chooses engine settings that fit the memory, or advises what would fit.
+
+The best choice comes first, and the change that costs least comes next, in a fixed order: keys and values in F16, then
+in Q8_0; the projector on the GPU, then on the processor; as many layers on GPUs as fit; smaller frames last, because
+they change what the judge sees. What a user has set stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from vrt_lite.errors import OutOfMemoryError, Warned
+from vrt_lite.fitting.memory_estimate import Estimate, ModelShape, context_tokens, estimate_memory
+from vrt_lite.judgement import EngineUsed
+from vrt_lite.machine import EngineSettings, MachineMemory, format_bytes
+from vrt_lite.profile import PIXELS_PER_TOKEN, Profile
+
+_PIXEL_STEP = 0.75
+_ADVISED_SIDES = (14, 12, 10, 8, 6, 4)
+"""Visual tokens on each side of smaller frames. With fewer, a judge sees almost nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnginePlan:
+    """What was chosen, the memory that it takes, and a warning for each change that the memory required.
+
+    `tuned` tells whether the settings come from an earlier `vrt-lite tune`.
+    """
+
+    profile: Profile
+    estimate: Estimate
+    warnings: tuple[Warned, ...] = ()
+    tuned: bool = False
+
+    @property
+    def settings(self) -> EngineSettings:
+        """The engine's settings."""
+        return self.estimate.settings
+
+    def engine_used(self) -> EngineUsed:
+        """The engine in the record of a comparison."""
+        return EngineUsed(
+            threads=self.settings.threads,
+            repack=self.settings.repack,
+            flash_attention=self.settings.flash_attention,
+            ubatch=self.settings.ubatch,
+            kv_type=self.settings.kv_type,
+            tuned=self.tuned,
+            gpu_layers=self.settings.gpu_layers,
+            projector_on_gpu=self.settings.projector_on_gpu,
+            memory_bytes=self.estimate.cpu_bytes,
+            gpu_memory_bytes=self.estimate.gpu_bytes,
+        )
+
+
+def fits(estimate: Estimate, memory: MachineMemory, *, when_idle: bool = False) -> bool:
+    """Whether the estimate fits the free memory; `when_idle` counts all of the processor's memory as free."""
+    gpus_fit = all(needed <= gpu.free_bytes for needed, gpu in zip(estimate.gpu_bytes, memory.gpus, strict=True))
+    return gpus_fit and estimate.cpu_bytes <= (memory.total_bytes if when_idle else memory.free_bytes)
+
+
+def choose_plan(
+    shape: ModelShape,
+    profile: Profile,
+    settings: EngineSettings,
+    memory: MachineMemory,
+    *,
+    choose_kv_type: bool = True,
+    choose_pixels: bool = True,
+) -> EnginePlan:
+    """The first choice that fits, in the order of this module. If none does, OutOfMemoryError says what would fit.
+
+    A choice that fits the machine, but not next to the programs that run on it now, is taken with a warning. Settings
+    that are None are chosen. `choose_kv_type` and `choose_pixels` tell whether these two may be changed as well.
+    """
+    choices = list(_list_choices(shape, profile, settings, memory, choose_kv_type, choose_pixels))
+    best = choices[0][1]
+    for when_idle in (False, True):
+        for chosen, estimate in choices:
+            if fits(estimate, memory, when_idle=when_idle):
+                return EnginePlan(chosen, estimate, tuple(_list_warnings(best, estimate, memory)))
+    least = choices[-1][1]
+    needed = [f"{format_bytes(least.cpu_bytes)} of memory"]
+    available = [format_bytes(memory.total_bytes)]
+    for size, gpu in zip(least.gpu_bytes, memory.gpus, strict=True):
+        needed.append(f"{format_bytes(size)} on {gpu.name}")
+        available.append(f"{format_bytes(gpu.free_bytes)} free on {gpu.name}")
+    raise OutOfMemoryError(
+        f"Judging takes at least {', '.join(needed)}; this machine has {', '.join(available)}. "
+        f"{_advise(shape, profile, settings, memory, least)}"
+    )
+
+
+def _advise(
+    shape: ModelShape, profile: Profile, settings: EngineSettings, memory: MachineMemory, least: Estimate
+) -> str:
+    """Advice: the smallest change with which it fits, of an option, else of the model."""
+
+    def would_fit(smaller: Profile, **options: None) -> bool:
+        changed = replace(settings, kv_type=least.settings.kv_type, **options)
+        choices = _list_choices(shape, smaller, changed, memory, choose_kv_type=False, choose_pixels=False)
+        return any(fits(estimate, memory, when_idle=True) for _, estimate in choices)
+
+    if settings.context and would_fit(profile, context=None):
+        return f"Lower --ctx: {context_tokens(shape, profile)} tokens are enough, and fit."
+    if settings.gpu_layers and would_fit(profile, gpu_layers=None):
+        return "Leave out --gpu-layers: as many layers as fit are then on the GPU."
+    for pixels in (side * side * PIXELS_PER_TOKEN for side in _ADVISED_SIDES):
+        if pixels < profile.max_pixels and would_fit(profile.with_max_pixels(pixels)):
+            return f"This would fit: --max-pixels {pixels}."
+    other = sum(term.cpu for term in least.terms if term.name not in ("weights", "projector"))
+    if memory.total_bytes <= other:
+        return "No model fits."
+    files = format_bytes(memory.total_bytes - other)
+    return f"A smaller quantisation or model would fit: weights and projector of at most {files}."
+
+
+def _list_choices(
+    shape: ModelShape,
+    profile: Profile,
+    settings: EngineSettings,
+    memory: MachineMemory,
+    choose_kv_type: bool,
+    choose_pixels: bool,
+) -> Iterator[tuple[Profile, Estimate]]:
+    """Everything that may be chosen, best first."""
+    shares = [float(gpu.free_bytes) for gpu in memory.gpus]
+    layers: Sequence[int | None] = (settings.gpu_layers,)
+    if memory.gpus and settings.gpu_layers is None:
+        # None is the engine's own choice, all of them.
+        layers = (None, *range(len(shape.layers), -1, -1))
+    choose_projector = memory.gpus and settings.projector_on_gpu is None
+    quantise = choose_kv_type and settings.flash_attention is not False and not settings.exact
+    kv_types = ("f16", "q8_0") if quantise and settings.kv_type == "f16" else (settings.kv_type,)
+    for chosen in _list_profiles(profile) if choose_pixels else (profile,):
+        for count in layers:
+            for on_gpu in (True, False) if choose_projector and count != 0 else (settings.projector_on_gpu,):
+                for kv_type in kv_types:
+                    changed = replace(settings, gpu_layers=count, projector_on_gpu=on_gpu, kv_type=kv_type)
+                    yield chosen, estimate_memory(shape, chosen, changed, gpu_shares=shares)
+
+
+def _list_profiles(profile: Profile) -> Iterator[Profile]:
+    """Yield the profile, then it with smaller frames, down to the smallest that its checkpoint was trained for."""
+    yield profile
+    pixels = profile.max_pixels
+    while pixels > profile.min_pixels:
+        pixels = max(int(pixels * _PIXEL_STEP) // PIXELS_PER_TOKEN * PIXELS_PER_TOKEN, profile.min_pixels)
+        yield profile.with_max_pixels(pixels, tool_pixels=min(pixels, profile.tool_max_pixels))
+
+
+def _list_warnings(best: Estimate, chosen: Estimate, memory: MachineMemory) -> Iterator[Warned]:
+    """What a user should know about the differences from the best choice."""
+    settings = chosen.settings
+    if settings.kv_type != best.settings.kv_type:
+        yield Warned(
+            "kv_cache_quantized",
+            "To fit the memory, keys and values are kept as Q8_0 (--kv-type f16 keeps them whole).",
+        )
+    if settings.projector_on_gpu is False and best.settings.projector_on_gpu:
+        yield Warned("projector_on_processor", "To fit the GPU's memory, the projector runs on the processor.")
+    if settings.gpu_layers != best.settings.gpu_layers:
+        yield Warned(
+            "layers_on_processor",
+            f"To fit the GPU's memory, {settings.gpu_layers} layers are on it (--gpu-layers N sets how many).",
+        )
+    if chosen.max_pixels != best.max_pixels:
+        yield Warned(
+            "frames_reduced",
+            f"To fit the memory, frames are shown with at most {chosen.max_pixels} pixels instead of "
+            f"{best.max_pixels}: the judge sees less detail (--max-pixels N sets it).",
+        )
+    if chosen.cpu_bytes > memory.free_bytes:
+        yield Warned(
+            "memory_tight",
+            f"Judging takes about {format_bytes(chosen.cpu_bytes)} and {format_bytes(memory.free_bytes)} are free: "
+            "close other programs, or it will be slow.",
+        )

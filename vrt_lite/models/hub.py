@@ -1,22 +1,25 @@
-"""The Hugging Face hub: what a repository lists, and one file of it, resumed. huggingface_hub is used here alone.
+"""The Hugging Face hub: what a repository lists, and its files, fetched, resumed and checked.
 
-Knows the hub's errors and turns each into a ModelError with the next step. Refuses to know which file is wanted, what
-it must hash to and where models lie. Files are fetched with the client's own `http_get`, not with `hf_hub_download`:
-since its release 2, a download that dies is thrown away, and a model is too large to begin again.
+Only this module uses huggingface_hub. Each of its errors becomes a ModelError with the next step. Files are downloaded
+with the client's `http_get`, not with `hf_hub_download`: since release 2 that deletes a download that was interrupted,
+and a model is too large to begin again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
+from vrt_lite.disk import HOME_VARIABLE, file_sha256
 from vrt_lite.errors import ModelError
+from vrt_lite.machine import format_bytes
 
 Kind = Literal["model", "dataset"]
 _SECONDS: Final = 20.0
@@ -27,7 +30,7 @@ _OFFLINE = "HF_HUB_OFFLINE is set, so the hub was not asked. Unset it, or use wh
 
 
 class UnreachableError(ModelError):
-    """The hub cannot be asked now; what is here already may still do."""
+    """The hub cannot be reached now. A model that is here already may be enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +64,14 @@ def endpoint() -> str:
     return os.environ.get("HF_ENDPOINT", "").rstrip("/") or "https://huggingface.co"
 
 
-def listing(repository: str, revision: str = "", *, kind: Kind = "model") -> Listing:
-    """What a repository holds at a revision (its main branch if ""), with the commit that this is now."""
-    with _border(repository):
+def list_repository(repository: str, revision: str = "", *, kind: Kind = "model") -> Listing:
+    """List a repository at a revision (its main branch if ""), with the commit that this is now."""
+    with _hub_errors(repository):
         from huggingface_hub import HfApi
 
         api = HfApi(endpoint=endpoint())
-        ask = api.model_info if kind == "model" else api.dataset_info
-        info = ask(repository, revision=revision or None, files_metadata=True, timeout=_SECONDS)
+        get_info = api.model_info if kind == "model" else api.dataset_info
+        info = get_info(repository, revision=revision or None, files_metadata=True, timeout=_SECONDS)
     files: list[HubFile] = []
     for sibling in info.siblings or ():
         lfs = cast("Any", sibling.lfs)
@@ -83,10 +86,10 @@ def listing(repository: str, revision: str = "", *, kind: Kind = "model") -> Lis
 
 
 def fetch(listed: Listing, file: HubFile, part: Path) -> None:
-    """Bring `part` to the file's whole length, from where it is. ModelError if the connection or the disk gives out.
+    """Download the rest of a file to `part`. ModelError if the connection or the disk fails.
 
-    A connection that breaks off is made again while it brings anything, and once when it does not. The file may still
-    be shorter if the source is; that and its digest are the caller's to check.
+    It reconnects as long as each connection brings data, and once after one that brought none. The file may still be
+    too short if the source is: the caller checks size and digest.
     """
     idle = 0
     while True:
@@ -102,12 +105,12 @@ def fetch(listed: Listing, file: HubFile, part: Path) -> None:
 
 
 def _fetch(listed: Listing, file: HubFile, part: Path) -> None:
-    with _border(listed.repository):
+    with _hub_errors(listed.repository):
         from huggingface_hub import constants, file_download, hf_hub_url, utils
 
         client = cast("Any", file_download)  # only partly typed
         utils.logging.set_verbosity_error()
-        # What a lost connection or a kill takes with it: a mebibyte, not ten.
+        # An interruption loses at most one chunk: one mebibyte instead of ten.
         setattr(constants, "DOWNLOAD_CHUNK_SIZE", _CHUNK_BYTES)  # noqa: B010 - a constant to the type checker
         if not (sys.stderr and sys.stderr.isatty()):
             utils.disable_progress_bars()
@@ -133,8 +136,8 @@ def _fetch(listed: Listing, file: HubFile, part: Path) -> None:
 
 
 @contextlib.contextmanager
-def _border(repository: str) -> Generator[None]:
-    """Every error of the client, and of the HTTP library below it, as one line with the next step."""
+def _hub_errors(repository: str) -> Generator[None]:
+    """Turn any error of the client, or of its HTTP library, into a ModelError: one line with the next step."""
     try:
         yield
     except ModelError:
@@ -144,50 +147,99 @@ def _border(repository: str) -> Generator[None]:
             f"huggingface_hub cannot be used ({error}). Install it: pip install huggingface-hub"
         ) from error
     except Exception as error:
-        raise _explained(error, repository) from error
+        raise _explain(error, repository) from error
 
 
-def _explained(error: Exception, repository: str) -> ModelError:
+def _explain(error: Exception, repository: str) -> ModelError:
     from huggingface_hub import errors
 
-    page = f"{endpoint()}/{repository}"
+    hub = endpoint()
+    reason = " ".join(str(error).split()) or type(error).__name__
     match error:
         case errors.OfflineModeIsEnabled():
             return UnreachableError(_OFFLINE)
         case errors.GatedRepoError():
-            return ModelError(
-                f"{repository} is gated: accept its licence at {page}, then `hf auth login` and pull again."
-            )
+            text = f"{repository} is gated: accept its licence at {hub}/{repository}, then `hf auth login` and pull it."
         case errors.RevisionNotFoundError():
-            return ModelError(
-                f"{repository} has no such revision any more. Pull what it has now: vrt-lite pull {repository}"
-            )
+            text = f"{repository} has no such revision any more. Pull what it has now: vrt-lite pull {repository}"
         case errors.RepositoryNotFoundError():
-            return ModelError(
-                f"{repository} is not at {endpoint()}, or is private. Check the name; for a private one: hf auth login"
-            )
+            text = f"{repository} is not at {hub}, or is private. Check the name; for a private one: hf auth login"
         case errors.HFValidationError():
-            return ModelError(f"{repository!r} is no repository name; give owner/repo.")
+            text = f"{repository!r} is no repository name; give owner/repo."
         case errors.HfHubHTTPError():
             status = error.response.status_code
-            if status < 500 and status not in (408, 429):
-                return ModelError(
-                    f"{endpoint()} answered {status} for {repository}. Check the name, or `hf auth login`."
-                )
-            return UnreachableError(
-                f"{endpoint()} answered {status} for {repository}. Pull again later; it goes on where it stopped."
-            )
+            text = f"{hub} answered {status} for {repository}."
+            if status >= 500 or status in (408, 429):
+                return UnreachableError(f"{text} Pull again later; it goes on where it stopped.")
+            text = f"{text} Check the name, or `hf auth login`."
         case OSError() if error.errno is not None:
-            return ModelError(
-                f"{error.filename or 'The download'} cannot be written: {error.strerror}. "
-                "Free some space, then pull again."
-            )
+            file = error.filename or "The download"
+            text = f"{file} cannot be written: {error.strerror}. Free some space, then pull again."
         case _ if type(error).__module__.startswith(_HTTP_LIBRARIES):
-            reason = " ".join(str(error).split()) or type(error).__name__
             return UnreachableError(
-                f"{endpoint()} cannot be reached, or broke off ({reason}). "
+                f"{hub} cannot be reached, or closed the connection ({reason}). "
                 "Check the connection and pull again; it goes on where it stopped."
             )
         case _:
-            reason = " ".join(str(error).split())
-            return ModelError(f"{endpoint()} gave no usable answer for {repository}: {type(error).__name__}: {reason}")
+            text = f"{hub} gave no usable answer for {repository}: {type(error).__name__}: {reason}"
+    return ModelError(text)
+
+
+Report = Callable[[str], None]
+"""Called with a line for the user at each stage."""
+_SPARE_BYTES = 64 * 2**20
+
+
+def download(listed: Listing, file: HubFile, to: Path, *, sha256: str, report: Report) -> bool:
+    """Download a file to `to`, from where an earlier download stopped. `sha256` is "" where it is not known.
+
+    Until size and digest are right it is next to `to`, under the digest's name. Returns whether the first download was
+    damaged; ModelError if the second is damaged too.
+    """
+    part = part_of(to, sha256)
+    damage = ""
+    for _ in range(2):
+        held = held_bytes(part)
+        if part.is_symlink() or held > file.size:
+            part.unlink()
+        elif held:
+            report(f"{file.name}: going on at {format_bytes(held)} of {format_bytes(file.size)}")
+        fetch(listed, file, part)
+        if is_whole(part, file.size, sha256):
+            part.replace(to)
+            return bool(damage)
+        held = part.stat().st_size
+        damage = f"it has {held} bytes, not {file.size}" if held != file.size else f"its sha256 is not {sha256[:12]}…"
+        part.unlink()
+        report(f"{file.name}: arrived damaged ({damage}) and was deleted")
+    raise ModelError(
+        f"{file.name} of {listed.repository} arrived damaged twice ({damage}); it was deleted. "
+        "Pull again later, or from another network; if it stays so, the source is damaged."
+    )
+
+
+def part_of(to: Path, sha256: str) -> Path:
+    """Where a file is while it arrives. The digest in its name keeps versions apart."""
+    return to.with_name(f"{sha256 or to.name}.part")
+
+
+def is_whole(path: Path, size: int, sha256: str) -> bool:
+    """Whether a regular file, not a link, is there with this size and this digest ("" for any)."""
+    if path.is_symlink() or not path.is_file() or path.stat().st_size != size:
+        return False
+    return not sha256 or file_sha256(path) == sha256
+
+
+def held_bytes(path: Path) -> int:
+    """The size of a file; 0 if it is not there."""
+    return path.stat().st_size if path.is_file() else 0
+
+
+def check_free_space(folder: Path, needed_bytes: int) -> None:
+    """Check that a folder's disk has room for `needed_bytes`; ModelError if it has not."""
+    free = shutil.disk_usage(folder).free
+    if needed_bytes + _SPARE_BYTES > free:
+        raise ModelError(
+            f"{format_bytes(needed_bytes)} are still to come and {folder} has {format_bytes(free)} free. "
+            f"Free some, remove a model (vrt-lite rm), or set {HOME_VARIABLE} to another disk."
+        )

@@ -1,5 +1,4 @@
-"""What a judge reads and writes, as plain values: frames, messages, tags, tool, prompt, memory, verdict.
+"""What a judge reads and writes, as plain values: messages, tags, verdict.
 
-Pure and standard library only, so that conversion, training and benchmarks can share it. It knows
-no pixels, no files, no engine.
+Pure and standard library only, so that conversion, training and benchmarks can share it.
 """

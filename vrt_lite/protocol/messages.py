@@ -1,21 +1,29 @@
-"""What goes between controller and judge: messages of parts, and the reply.
+"""What controller and judge exchange: frames, messages of parts, the prompt, the memory window, and the reply.
 
-A message holds frame references, never pixels, so that prompts, memory, traces and training data are
-plain values. It refuses to know templates and token ids of any model.
+A message holds frame references, never pixels, so that prompts, memory, traces and training data are plain values, the
+same for every model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
 
-from vrt_lite.protocol.frames import FrameRef
+Choice = Literal[0, 1, 2]
+"""0 is a tie, 1 and 2 name the better video."""
+
+Key = Literal["TA", "VQ", "MQ", "OA"]
+DIMENSIONS: Final = ("TA", "VQ", "MQ")
+OVERALL: Final = "OA"
+KEYS: Final = (*DIMENSIONS, OVERALL)
 
 Role = Literal["system", "user", "assistant"]
 StopReason = Literal["end", "limit", "loop"]
 Odds = tuple[float, float, float]
-"""Probabilities of (tie, video 1, video 2) at one answer digit; they sum to 1."""
+"""Probabilities of (tie, video 1, video 2) at one answer digit; their sum is 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +36,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """What the model wrote, with the tokens it wrote it in; a back end without tokens reads the text."""
+    """What the model wrote, as text and as its tokens; a back end without tokens reads the text."""
 
     text: str
     tokens: tuple[int, ...] = ()
@@ -44,7 +52,7 @@ class Video:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """One frame that stands alone."""
+    """One frame by itself."""
 
     frame: FrameRef
 
@@ -54,7 +62,7 @@ Part = Text | Generated | Video | Image
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One turn. `tool_outcome` marks frames that a call brought, which the memory window may forget."""
+    """One turn. `tool_outcome` marks the frames of a tool call, which the memory window may forget."""
 
     role: Role
     parts: tuple[Part, ...]
@@ -92,7 +100,7 @@ class Reply:
     """What a judge wrote in one round.
 
     `odds` maps the offset of a character in `text` to the model's own probabilities at that character,
-    wherever it wrote one of the digits 0, 1, 2.
+    for each digit 0, 1 or 2 that it wrote.
     """
 
     text: str
@@ -100,3 +108,164 @@ class Reply:
     stop: StopReason = "end"
     odds: Mapping[int, Odds] = field(default_factory=dict[int, Odds])
     usage: Usage = Usage()
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class FrameRef:
+    """One frame of a workspace: `clip` 0 or 1 in prompt order, `index` 0-based inside that clip's workspace.
+
+    `called` marks a frame of a tool call: it has its own pixel range.
+    """
+
+    clip: int
+    index: int
+    called: bool = False
+
+    def number(self, workspace: int) -> int:
+        """This frame in the prompt's numbering, 1..N over both videos (`workspace` frames each)."""
+        return self.clip * workspace + self.index + 1
+
+
+def from_number(number: int, workspace: int) -> FrameRef:
+    """The frame that the prompt calls `number`; ValueError outside 1..2·workspace."""
+    if not 1 <= number <= 2 * workspace:
+        raise ValueError(f"frame {number} is outside 1 to {2 * workspace}")
+    return FrameRef(*divmod(number - 1, workspace))
+
+
+def evenly_spaced(total: int, count: int) -> tuple[int, ...]:
+    """`round(linspace(0, total - 1, count))`, halves to even: the same arithmetic as NumPy's."""
+    if total < 1 or count < 1:
+        raise ValueError(f"cannot take {count} of {total} frames: both must be at least 1")
+    if count == 1:
+        return (0,)
+    step = (total - 1) / (count - 1)
+    return (*(round(i * step) for i in range(count - 1)), total - 1)
+
+
+def shown_first(workspace: int, count: int, clip: int) -> tuple[FrameRef, ...]:
+    """The `count` evenly spaced workspace frames that a judge sees before it asks for any."""
+    return tuple(FrameRef(clip, index) for index in evenly_spaced(workspace, count))
+
+
+def sample_workspace(ticks: Sequence[int], workspace: int, shown: int) -> tuple[int, ...]:
+    """Source frame of every workspace position, chosen by presentation time.
+
+    `ticks` are the sorted presentation timestamps of all source frames, in any unit. Positions are evenly spaced
+    between the first and the last; each takes the nearest frame in time (halves to the even index). At a
+    constant rate that is `evenly_spaced(len(ticks), workspace)`. In a clip with fewer frames than are
+    `shown` first, each of those positions gets another frame, and the last is repeated.
+    """
+    total = len(ticks)
+    if total < shown:
+        starts = [ref.index for ref in shown_first(workspace, shown, 0)]
+        return tuple(min(total, bisect_right(starts, position)) - 1 for position in range(workspace))
+    if _constant_rate(ticks):
+        return evenly_spaced(total, workspace)
+    first, span = ticks[0], ticks[-1] - ticks[0]
+    return tuple(
+        _nearest(ticks, first * parts + span * position, parts)
+        for parts in (max(workspace - 1, 1),)
+        for position in range(workspace)
+    )
+
+
+def _constant_rate(ticks: Sequence[int]) -> bool:
+    """Whether every timestamp is within one tick of an even spacing (containers round to their time base)."""
+    first, span, last = ticks[0], ticks[-1] - ticks[0], max(len(ticks) - 1, 1)
+    return all(abs((tick - first) * last - span * i) <= last for i, tick in enumerate(ticks))
+
+
+def _nearest(ticks: Sequence[int], target: int, scale: int) -> int:
+    """Index of the tick nearest to target/scale, in exact integers; a tie goes to the even index."""
+    right = bisect_left(ticks, target, key=lambda tick: tick * scale)
+    if right == 0:
+        return 0
+    if right == len(ticks):
+        return right - 1
+    left = right - 1
+    before, after = target - ticks[left] * scale, ticks[right] * scale - target
+    if before == after:
+        return left if left % 2 == 0 else right
+    return left if before < after else right
+
+
+LONGEST_PROMPT = 8_000
+"""The most characters of a prompt."""
+
+_PLACEHOLDER = re.compile(r"\{(caption|dim_name_[123]|dim_explain_[123]|n|n_half)\}")
+_NAME = re.compile(r"\{([a-z_]+)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """How the prompt words one dimension: "**{name}**: {explain}"."""
+
+    name: str
+    explain: str
+
+
+def show_key(key: str, dimension: Dimension) -> Dimension:
+    """The dimension with its key after its name, "Fineness (VQ)", unless the name has it already.
+
+    The answer's format has the keys alone: without a key in the name the judge cannot know which dimension is which.
+    """
+    shown = f"({key})"
+    return dimension if shown in dimension.name else replace(dimension, name=f"{dimension.name} {shown}")
+
+
+def placeholders(template: str) -> frozenset[str]:
+    """The placeholders a template holds."""
+    return frozenset(_PLACEHOLDER.findall(template))
+
+
+def render_user(
+    template: str, *, caption: str, dimensions: Mapping[str, Dimension], workspace: int
+) -> tuple[Text, ...]:
+    """The user turn's text. The caption and the dimensions stay untrusted: plain text to the model.
+
+    `n` is the frames of both workspaces; `n_half` prints as a float ("48.0"), as the model card's script does.
+    """
+    total = 2 * workspace
+    values: dict[str, Text] = {
+        "caption": Text(caption, trusted=False),
+        "n": Text(str(total)),
+        "n_half": Text(str(total / 2)),
+    }
+    for i, key in enumerate(DIMENSIONS, start=1):
+        values[f"dim_name_{i}"] = Text(dimensions[key].name, trusted=False)
+        values[f"dim_explain_{i}"] = Text(dimensions[key].explain, trusted=False)
+    pieces = _PLACEHOLDER.split(template)
+    parts = (values[piece] if i % 2 else Text(piece) for i, piece in enumerate(pieces))
+    return tuple(part for part in parts if part.text)
+
+
+def fill(template: str, **values: object) -> str:
+    """A template with each `{name}` that is among `values` replaced, in one pass; other braces stay as they are."""
+    return _NAME.sub(lambda match: str(values.get(match[1], match[0])), template)
+
+
+def plain(parts: Sequence[Text]) -> str:
+    """The text as one string."""
+    return "".join(part.text for part in parts)
+
+
+def apply_window(transcript: Conversation, *, window: int, stand_in: str) -> Conversation:
+    """The conversation as the judge sees it: without the frames of tool calls before the last `window` ones."""
+    outcomes = [i for i, message in enumerate(transcript) if message.tool_outcome]
+    forgotten = set(outcomes[: max(len(outcomes) - window, 0)])
+    return tuple(_forget(m, stand_in) if i in forgotten else m for i, m in enumerate(transcript))
+
+
+def _forget(message: Message, stand_in: str) -> Message:
+    """The turn without its frames; one stand-in replaces them all."""
+    parts: list[Part] = []
+    replaced = False
+    for part in message.parts:
+        if not isinstance(part, Video | Image):
+            parts.append(part)
+        elif not replaced:
+            replaced = True
+            if stand_in:
+                parts.append(Text(stand_in))
+    return replace(message, parts=tuple(parts))

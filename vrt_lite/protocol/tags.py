@@ -1,25 +1,23 @@
-"""Reads what the judge wrote. Total: every text is an `Answer`, a `FrameCall` or `Malformed`.
+"""Reads what the judge wrote. Every text is an `Answer`, a `FrameCall` or `Malformed`.
 
-Knows the tags and their spelling variants (the paper's samples capitalise tags, put spaces around `=`,
-reorder keys, and close `</ answer>`). Refuses to know whether a call makes sense: that is `tool`'s.
-What stands inside `<think>` or `<snapshot>` is never an answer or a call.
+Knows the tags and their spelling variants (the paper's samples capitalise tags, put spaces around `=`, reorder keys,
+and close `</ answer>`). What is inside `<think>` or `<snapshot>` is never an answer or a call. `read_call` reads a
+call for frames, and grants it or refuses it with a reason.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, cast
 
-Choice = Literal[0, 1, 2]
-"""0 is a tie, 1 and 2 name the better video."""
+from vrt_lite.protocol.messages import KEYS, Choice, FrameRef, from_number
 
-DIMENSIONS = ("TA", "VQ", "MQ")
-OVERALL = "OA"
-KEYS = (*DIMENSIONS, OVERALL)
-
+_TOOL = "select_frames"
+_ARGUMENT = "target_frames"
 _Kind = Literal["snapshot", "think", "recommend", "final", "answer", "call"]
 
 _NOTES: frozenset[_Kind] = frozenset({"snapshot", "think"})
@@ -43,12 +41,12 @@ FORMAT = (
     '{"name": "select_frames", "arguments": {"target_frames": [1, 2, 3]}}\n</tool_call>',
     "</think>\n<final answer>TA=0, VQ=0, MQ=0, OA=0</final answer>",
 )
-"""What a reply holds between its own words, as the prompt asks for it; digits are anything."""
+"""The fixed text of a reply, as the prompt requires it; the digits are examples."""
 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """One answer: the choice per key (TA, VQ, MQ, OA), where each digit stands in the text, and CF if given."""
+    """One answer: the choice per key (TA, VQ, MQ, OA), where each digit is in the text, and CF if given."""
 
     choices: Mapping[str, Choice]
     offsets: Mapping[str, int]
@@ -57,7 +55,7 @@ class Marks:
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """The free text of a reply: what the judge says it saw, and its reasoning."""
+    """The free text of a reply: the judge's description of what it saw, and its reasoning."""
 
     snapshot: str = ""
     thought: str = ""
@@ -73,7 +71,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class FrameCall:
-    """A tool call, its JSON still unread, and the recommendation that came with it."""
+    """A tool call, whose JSON is not read yet, and the recommendation that came with it."""
 
     payload: str
     recommendation: Marks | None = None
@@ -82,7 +80,7 @@ class FrameCall:
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """Neither an answer nor a call. `reason` completes the sentence "The reply …"; `recommendation` may stand."""
+    """Neither an answer nor a call. `reason` completes the sentence "The reply …"; `recommendation` may be used."""
 
     reason: str
     recommendation: Marks | None = None
@@ -109,28 +107,27 @@ def parse(text: str) -> Parsed:
     )
     finals, recommended, problems = _answers(blocks)
     calls = [b for b in blocks if b.kind == "call"]
-    standing = finals[-1] if finals else recommended[-1] if recommended else None
-    choices = [dict(marks.choices) for marks in finals]
-    if any(other != choices[0] for other in choices):
-        # Contradicting finals: neither may stand in for the other.
+    marks = finals[-1] if finals else recommended[-1] if recommended else None
+    if any(final.choices != finals[0].choices for final in finals):
+        # If final answers contradict each other, none of them is used.
         return Malformed("holds final answers that contradict each other", None, notes)
     if finals and calls:
-        return Malformed("holds both a final answer and a tool call", standing, notes)
+        return Malformed("holds both a final answer and a tool call", marks, notes)
     if finals:
         return Answer(finals[0], notes)
     if len(calls) > 1:
-        return Malformed("holds more than one tool call", standing, notes)
+        return Malformed("holds more than one tool call", marks, notes)
     if calls and not calls[0].closed:
-        return Malformed("does not close its tool call", standing, notes)
+        return Malformed("does not close its tool call", marks, notes)
     if calls:
-        return FrameCall(calls[0].body, standing, notes)
-    return Malformed(_what_is_missing(text, recommended, problems), standing, notes)
+        return FrameCall(calls[0].body, marks, notes)
+    return Malformed(_what_is_missing(text, recommended, problems), marks, notes)
 
 
 def concluded(text: str) -> bool:
-    """Whether a reply, as far as it is written, holds its final answer: what follows would not change the verdict.
+    """Whether an unfinished reply holds its final answer already: then more text does not change the verdict.
 
-    An answer quoted in a note that is still open is none yet.
+    An answer quoted in a note that is still open does not count.
     """
     return all(b.closed for b in _blocks(text) if b.kind in _NOTES) and isinstance(parse(text), Answer)
 
@@ -171,8 +168,8 @@ def _marks(block: _Block) -> Marks | str:
     choices: dict[str, Choice] = {}
     offsets: dict[str, int] = {}
     confidence: int | None = None
-    for found in _FIELD.finditer(block.body):
-        key, value = found[1].upper(), found[2].rstrip(".")
+    for match in _FIELD.finditer(block.body):
+        key, value = match[1].upper(), match[2].rstrip(".")
         if key == "CF":
             confidence = int(value) if value in {"1", "2", "3", "4", "5"} else None
             continue
@@ -181,14 +178,14 @@ def _marks(block: _Block) -> Marks | str:
         choice = cast(Choice, int(value))
         if choices.setdefault(key, choice) != choice:
             return f"answers {key} twice, differently"
-        offsets.setdefault(key, block.start + found.start(2))
+        offsets.setdefault(key, block.start + match.start(2))
     if missing := [key for key in KEYS if key not in choices]:
         return f"leaves out {', '.join(missing)} in its answer"
     return Marks(MappingProxyType(choices), MappingProxyType(offsets), confidence)
 
 
 def _blocks(text: str) -> Iterator[_Block]:
-    """Top-level blocks in order. An unclosed note ends at the next tag; an unclosed answer or call is kept, marked."""
+    """Top-level blocks in order. An unclosed note ends at the next tag; an unclosed answer or call is marked so."""
     tags: list[tuple[_Kind, bool, int, int]] = [
         (cast(_Kind, tag.lastgroup), bool(tag["close"]), tag.start(), tag.end()) for tag in _TAG.finditer(text)
     ]
@@ -201,7 +198,7 @@ def _blocks(text: str) -> Iterator[_Block]:
             continue
         end = i
         if kind in _NOTES:
-            # A note runs to its own closing tag, past whatever it quotes.
+            # A note goes on to its own closing tag, whatever tags it quotes.
             closed = last_close.get(kind, -1) >= i
             while closed and tags[end][:2] != (kind, True):
                 end += 1
@@ -209,3 +206,47 @@ def _blocks(text: str) -> Iterator[_Block]:
             closed = i < len(tags) and tags[i][1] and (tags[i][0] == kind or {tags[i][0], kind} <= _ANSWERS)
         yield _Block(kind, start, text[start : tags[end][2] if end < len(tags) else len(text)], closed)
         i = end + closed
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """The frames of a good call, in its order."""
+
+    frames: tuple[FrameRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A bad call. `reason` completes the sentence "The tool call …"."""
+
+    reason: str
+
+
+def read_call(payload: str, *, workspace: int, limit: int) -> Granted | Refused:
+    """Read the JSON of one call. Never raises. `workspace` is the frames per video, `limit` the frames per call."""
+    try:
+        call: object = json.loads(payload)
+    except (ValueError, RecursionError):
+        return Refused("is not valid JSON")
+    if not isinstance(call, dict):
+        return Refused("is not a JSON object with a name and arguments")
+    fields = cast(dict[str, object], call)
+    if fields.get("name") != _TOOL:
+        return Refused(f"does not name the one tool there is, {_TOOL}")
+    arguments = fields.get("arguments")
+    targets = cast(dict[str, object], arguments).get(_ARGUMENT) if isinstance(arguments, dict) else None
+    if not isinstance(targets, list) or not targets:
+        return Refused(f"has no list of integers under arguments.{_ARGUMENT}")
+    numbers = cast(list[object], targets)
+    if len(numbers) > limit:
+        return Refused(f"asks for {len(numbers)} frames; at most {limit} are allowed in one call")
+    frames: list[FrameRef] = []
+    for number in numbers:
+        if not isinstance(number, int) or isinstance(number, bool):
+            return Refused("holds a frame index that is not an integer")
+        if not 1 <= number <= 2 * workspace:
+            return Refused(f"holds a frame index outside 1 to {2 * workspace}")
+        frames.append(from_number(number, workspace))
+    if len(set(frames)) < len(frames):
+        return Refused("names a frame twice")
+    return Granted(tuple(frames))

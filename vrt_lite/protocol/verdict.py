@@ -1,90 +1,116 @@
-"""Verdicts: which video is better, per dimension and overall, and how sure the model's own digits are.
+"""Verdicts: which video is better, per dimension and overall, and the model's probabilities.
 
-The rule that joins both orders of a pair is here (`join`), and so are the words for a choice (`describe`): all that
-compares, ranks, reports, exports or evaluates uses these two. How a verdict was reached is left to others.
+The rule that joins both orders of a pair is here (`join`), and so are the words for a choice (`describe`). All code
+that compares, ranks, reports, exports or evaluates uses these two.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Final, Literal, TypedDict, cast
 
-from vrt_lite.protocol.messages import Odds
-from vrt_lite.protocol.tags import KEYS, OVERALL, Choice, Marks
+from vrt_lite.protocol.messages import KEYS, OVERALL, Choice, Key, Odds
+from vrt_lite.protocol.tags import Marks
 
 Source = Literal["final", "recommended", "identical"]
 MIRROR: Final[tuple[Choice, Choice, Choice]] = (0, 2, 1)
 """What each choice is with the two videos exchanged."""
 
 
+Confidence = Literal[1, 2, 3, 4, 5]
+Probabilities = TypedDict("Probabilities", {"tie": float, "1": float, "2": float})
+
+
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """One choice. `odds` are the model's probabilities of (tie, video 1, video 2) at that digit, if it gave any.
+    """One choice: 1 or 2 for the better video, 0 for a tie or an undecided pair. `prefer` makes one.
 
-    `leans` is None for a choice that was made. Where two orders name opposite winners the choice is undecided:
-    `winner` is 0, and `leans` is the video with the larger mean probability, or 0 if there is none.
+    `probabilities` are the model's own at that digit, null if it gave none. `undecided`: the two orders name opposite
+    winners. Then `leans` is the video with the larger mean probability, or 0 if neither; else it is null.
+
+    ValueError for values that contradict each other.
     """
 
     winner: Choice
-    odds: Odds | None = None
+    undecided: bool = False
     leans: Choice | None = None
+    probabilities: Probabilities | None = None
+
+    def __post_init__(self) -> None:
+        if self.undecided != (self.leans is not None) or (self.undecided and self.winner):
+            raise ValueError("an undecided preference has the winner 0 and says where it leans")
+        if self.odds and not all(0 <= share <= 1 for share in self.odds):
+            raise ValueError("a probability is not between 0 and 1")
 
     @property
-    def undecided(self) -> bool:
-        """Whether two orders name opposite winners: neither a win nor a tie."""
-        return self.leans is not None
+    def odds(self) -> Odds | None:
+        """The probabilities of (tie, video 1, video 2), to be indexed by a choice."""
+        p = self.probabilities
+        return None if p is None else (p["tie"], p["1"], p["2"])
 
     def mirrored(self) -> Preference:
         """The same preference with the two videos exchanged."""
         odds = None if self.odds is None else (self.odds[0], self.odds[2], self.odds[1])
-        return Preference(MIRROR[self.winner], odds, None if self.leans is None else MIRROR[self.leans])
+        return prefer(MIRROR[self.winner], odds, None if self.leans is None else MIRROR[self.leans])
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data that follows the schema of a judgement."""
-        named = None if self.odds is None else zip(("tie", "1", "2"), self.odds, strict=True)
-        return {
-            "winner": self.winner,
-            "undecided": self.undecided,
-            "leans": self.leans,
-            "probabilities": named and {name: round(share, 9) for name, share in named},
-        }
+
+def prefer(winner: Choice, odds: Odds | None = None, leans: Choice | None = None) -> Preference:
+    """A preference from probabilities of (tie, video 1, video 2)."""
+    shares: Probabilities | None = None
+    if odds is not None:
+        tie, one, two = odds
+        shares = {"tie": tie, "1": one, "2": two}
+    return Preference(winner, leans is not None, leans, shares)
+
+
+class Dimensions(TypedDict):
+    """The preference in each dimension."""
+
+    TA: Preference
+    VQ: Preference
+    MQ: Preference
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Preferences by key: TA, VQ, MQ and OA (overall).
+    """Which video is better overall, and in each dimension.
 
-    `source` says whether the judge ended on it ("final"), only recommended it in a last round that gave no
-    final answer ("recommended"), or never ran because the two clips are one file ("identical").
+    `source`: "final" if the judge ended on it; "recommended" if it was only the last recommendation and no final
+    answer came; "identical" if the two clips are one file and no model ran. `confidence` is the judge's own.
     """
 
-    preferences: Mapping[str, Preference]
     source: Source
-    confidence: int | None = None
+    confidence: Confidence | None
+    overall: Preference
+    dimensions: Dimensions
 
     @property
-    def overall(self) -> Preference:
-        """The overall preference."""
-        return self.preferences[OVERALL]
+    def preferences(self) -> dict[str, Preference]:
+        """The preferences by key: TA, VQ, MQ and OA (overall)."""
+        d = self.dimensions
+        return {"TA": d["TA"], "VQ": d["VQ"], "MQ": d["MQ"], OVERALL: self.overall}
 
     def mirrored(self) -> Verdict:
         """The same verdict with the two videos exchanged."""
-        swapped = {key: preference.mirrored() for key, preference in self.preferences.items()}
-        return Verdict(swapped, self.source, self.confidence)
+        return make_verdict({k: p.mirrored() for k, p in self.preferences.items()}, self.source, self.confidence)
 
 
-TIE = Verdict({key: Preference(0, (1.0, 0.0, 0.0)) for key in KEYS}, "identical")
-"""What the same file twice gets, without the model."""
+def make_verdict(
+    preferences: Mapping[str, Preference], source: Source, confidence: Confidence | None = None
+) -> Verdict:
+    """A verdict from its preferences by key: TA, VQ, MQ and OA."""
+    p = preferences
+    return Verdict(source, confidence, p[OVERALL], {"TA": p["TA"], "VQ": p["VQ"], "MQ": p["MQ"]})
 
 
 def from_marks(marks: Marks, odds: Mapping[int, Odds], source: Source) -> Verdict:
     """A verdict from an answer and the probabilities that the model gave at its digits."""
-    preferences = {key: Preference(marks.choices[key], odds.get(marks.offsets[key])) for key in KEYS}
-    return Verdict(preferences, source, marks.confidence)
+    preferences = {key: prefer(marks.choices[key], odds.get(marks.offsets[key])) for key in KEYS}
+    return make_verdict(preferences, source, cast("Confidence | None", marks.confidence))
 
 
-def disagreements(first: Verdict, second: Verdict) -> tuple[str, ...]:
+def disagreements(first: Verdict, second: Verdict) -> tuple[Key, ...]:
     """The keys on which two verdicts about the same (unswapped) pair choose differently."""
     return tuple(k for k in KEYS if first.preferences[k].winner != second.preferences[k].winner)
 
@@ -93,29 +119,29 @@ def average(first: Verdict, second: Verdict) -> Verdict:
     """Both orders in one verdict, about the same (unswapped) pair: `join` for each key."""
     preferences = {key: join(first.preferences[key], second.preferences[key]) for key in KEYS}
     sources = {first.source, second.source}
-    confidences = [v.confidence for v in (first, second) if v.confidence is not None]
+    confidences: list[Confidence] = [v.confidence for v in (first, second) if v.confidence is not None]
     source: Source = "recommended" if "recommended" in sources else first.source
-    return Verdict(preferences, source, min(confidences, default=None))
+    return make_verdict(preferences, source, min(confidences, default=None))
 
 
 def join(first: Preference, second: Preference) -> Preference:
     """Both orders' choices about the same (unswapped) pair in one.
 
-    The probabilities are averaged, and the likeliest choice wins; a dead heat is a tie. So an order that says tie and
-    one that names a video come to whatever is likelier. Only opposite winners are undecided, whatever the mean: no win,
-    but it leans to the video with the larger mean.
+    The probabilities are averaged, and the likeliest choice wins; two equal ones are a tie. This also decides between a
+    tie in one order and a winner in the other. Opposite winners are undecided whatever the mean: nobody wins, but the
+    result leans to the video with the larger mean.
 
-    If one of the orders has no probabilities, there is no mean, and none is made up: the same choice twice stands, a
-    tie beside a winner is a tie, and what is undecided leans to neither.
+    If an order has no probabilities, there is no mean. Then the same choice twice is the result, a tie and a winner are
+    a tie, and opposite winners are undecided and lean to neither.
 
     Symmetric in its arguments, so that exchanging the clips mirrors the result exactly.
     """
     mean = _mean(first.odds, second.odds)
     if {first.winner, second.winner} == {1, 2}:
-        return Preference(0, mean, _likeliest((0.0, mean[1], mean[2])) if mean else 0)
+        return prefer(0, mean, _likeliest((0.0, mean[1], mean[2])) if mean else 0)
     if mean:
-        return Preference(_likeliest(mean), mean)
-    return Preference(first.winner if first.winner == second.winner else 0)
+        return prefer(_likeliest(mean), mean)
+    return prefer(first.winner if first.winner == second.winner else 0)
 
 
 def describe(preference: Preference, names: tuple[str, str] = ("video 1", "video 2")) -> str:
@@ -129,7 +155,7 @@ def describe(preference: Preference, names: tuple[str, str] = ("video 1", "video
 
 
 def odds_of(winner: int, odds: Odds | None) -> Odds:
-    """The odds, or all on the winner where there are none that can be used."""
+    """The odds; if there are none that can be used, 1 for the winner and 0 for the others."""
     if odds is not None and sum(odds) > 0:
         return odds
     return (float(winner == 0), float(winner == 1), float(winner == 2))
@@ -143,6 +169,10 @@ def _mean(a: Odds | None, b: Odds | None) -> Odds | None:
 
 
 def _likeliest(odds: Odds) -> Choice:
-    """The likeliest choice; a dead heat is a tie."""
+    """The likeliest choice; a tie if two are equal."""
     tie, one, two = odds
     return 1 if one > max(two, tie) else 2 if two > max(one, tie) else 0
+
+
+TIE: Final = make_verdict({key: prefer(0, (1.0, 0.0, 0.0)) for key in KEYS}, "identical")
+"""The verdict on two clips that are the same file, where no model runs."""

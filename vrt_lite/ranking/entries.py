@@ -1,36 +1,33 @@
-"""What is to be ranked, as it was asked for: files, folders, patterns, or a table of clips. Standard library only.
+"""Reads what is to be ranked: files, folders, patterns, or a table of clips. No clip is opened.
 
-A table (CSV, TSV or JSONL) has a column `clip`, and may have `prompt` and `group`; a group is ranked by itself, by its
-prompt. Refuses to know what is in a clip, and whether it can be opened.
+A table (CSV, TSV or JSONL) has a column `clip`, and may have `prompt` and `group`. Each group is ranked by itself, by
+its prompt.
 """
 
 from __future__ import annotations
 
-import csv
 import glob
-import io
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final
 
 from vrt_lite.errors import UsageError
+from vrt_lite.runs.question import escape_surrogates
+from vrt_lite.tables import TABLE_SUFFIXES, Row, read_whole_table
 
 VIDEO_SUFFIXES: Final = frozenset(
     (".mp4", ".m4v", ".mov", ".qt", ".mkv", ".webm", ".avi", ".ts", ".mts", ".m2ts", ".mpg", ".mpeg", ".3gp", ".3g2")
 )
-"""Of a folder, the files that are taken. A file that is named is taken whatever its suffix."""
-TABLE_SUFFIXES: Final = frozenset((".csv", ".tsv", ".jsonl", ".ndjson"))
-LARGEST_TABLE_BYTES: Final = 64 * 2**20
+"""The files of a folder that are taken. A file that is named itself is taken with any suffix."""
 _PATTERN = re.compile(r"[*?\[]")
 _DIGITS = re.compile(r"(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Clips that are ranked among themselves, made from one prompt. `name` is empty where there is one group only."""
+    """Clips made from one prompt, which are ranked together. `name` is empty if there is only one group."""
 
     name: str
     prompt: str
@@ -39,7 +36,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A row of a table; `place` says where it stands, for messages."""
+    """A row of a table; `place` says where the row is, for messages."""
 
     place: str
     clip: Path
@@ -48,13 +45,13 @@ class _Row:
 
 
 def read_entries(arguments: Sequence[str], *, prompt: str = "") -> tuple[Group, ...]:
-    """The groups that the arguments name: one table, or files, folders and patterns, which are one group.
+    """Read the groups that the arguments name: one table, or one group of files, folders and patterns.
 
-    `prompt` is for all clips whose table gives none. A folder gives its videos, in natural order, and not those of its
-    subfolders. A pattern (`*`, `?`, `[…]`, `**`) that no shell has replaced is replaced here. A file that is not there
-    is no error yet: it is among the clips that cannot be opened. UsageError for what cannot be understood.
+    `prompt` is for all clips whose table has none. A folder gives its own videos in natural order, not those of its
+    subfolders. A pattern (`*`, `?`, `[…]`, `**`) that no shell has expanded is expanded here. A missing file is no
+    error yet: it is later left out. UsageError for a folder or a table that cannot be read.
     """
-    prompt = _sound(prompt)
+    prompt = escape_surrogates(prompt)
     tables = [argument for argument in arguments if Path(argument).suffix.lower() in TABLE_SUFFIXES]
     if tables and len(arguments) > 1:
         raise UsageError(f"{tables[0]!r} is a table: give one table alone, or clips and folders.")
@@ -71,7 +68,7 @@ def _paths(argument: str) -> list[Path]:
             return _videos(path)
         if path.exists() or not _PATTERN.search(argument):
             return [path]
-        found = sorted((Path(name) for name in glob.glob(argument, recursive=True)), key=natural)  # noqa: PTH207 - absolute
+        found = sorted((Path(name) for name in glob.glob(argument, recursive=True)), key=_natural_key)  # noqa: PTH207 - absolute
     except (OSError, ValueError) as error:
         raise UsageError(f"{argument!r} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
     if not found:
@@ -86,82 +83,27 @@ def _videos(folder: Path) -> list[Path]:
             f"The folder {str(folder)!r} holds no videos ({' '.join(sorted(VIDEO_SUFFIXES))}). "
             "Name files of another kind one by one, or by a pattern."
         )
-    return sorted(found, key=natural)
+    return sorted(found, key=_natural_key)
 
 
 def _hidden(path: Path) -> bool:
     return path.name.startswith(".") or path.is_dir()
 
 
-def natural(path: Path) -> tuple[list[tuple[int, str]], str]:
-    """Sorts 2 before 10."""
+def _natural_key(path: Path) -> tuple[list[tuple[int, str]], str]:
+    """Return a sort key that puts 2 before 10."""
     parts = _DIGITS.split(str(path).casefold())
     return [(int(part) if part.isdecimal() else 0, part) for part in parts], str(path)
 
 
 def _rows(table: Path) -> list[_Row]:
-    text = _text(table)
-    named = _json_lines(table, text) if table.suffix.lower() in (".jsonl", ".ndjson") else _csv_lines(table, text)
-    rows = [_row(table, place, values) for place, values in named]
+    rows = [_row(table, place, values) for place, values in read_whole_table(table, columns=("clip",))]
     if not rows:
         raise UsageError(f"The table {str(table)!r} lists no clips.")
     return rows
 
 
-def _text(table: Path) -> str:
-    try:
-        with table.open("rb") as file:
-            data = file.read(LARGEST_TABLE_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UsageError(f"The table {str(table)!r} cannot be read: {reason}.") from error
-    if len(data) > LARGEST_TABLE_BYTES:
-        raise UsageError(f"The table {str(table)!r} has more than {LARGEST_TABLE_BYTES} bytes. Divide it.")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UsageError(
-            f"The table {str(table)!r} is not UTF-8 text (byte {error.start}). Save it as UTF-8."
-        ) from error
-
-
-def _json_lines(table: Path, text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        place = f"{str(table)!r}, line {number}"
-        try:
-            values: object = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise UsageError(f"{place}: no JSON ({error}).") from error
-        if not isinstance(values, dict):
-            raise UsageError(f'{place}: a JSON object is needed, such as {{"clip": "a.mp4"}}.')
-        yield place, cast("dict[str, Any]", values)
-
-
-def _csv_lines(table: Path, text: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    heading = text.split("\n", 1)[0]
-    delimiter = max(",;\t", key=heading.count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    names: list[str] | None = None
-    try:
-        for cells in reader:
-            place = f"{str(table)!r}, line {reader.line_num}"
-            if not any(cell.strip() for cell in cells):
-                continue
-            if names is None:
-                names = [cell.strip().casefold() for cell in cells]
-                if "clip" not in names:
-                    raise UsageError(f"{place}: no column `clip`. The first line names them: clip, prompt, group.")
-                continue
-            if len(cells) != len(names):
-                raise UsageError(f"{place}: {len(cells)} cells, but the first line names {len(names)} columns.")
-            yield place, dict(zip(names, cells, strict=True))
-    except csv.Error as error:
-        raise UsageError(f"{str(table)!r}, line {reader.line_num}: no CSV ({error}).") from error
-
-
-def _row(table: Path, place: str, values: Mapping[str, Any]) -> _Row:
+def _row(table: Path, place: str, values: Row) -> _Row:
     known = {str(name).casefold(): value for name, value in values.items()}
     for name in ("clip", "prompt", "group"):
         if not isinstance(known.get(name, ""), str | int | None) or isinstance(known.get(name), bool):
@@ -172,20 +114,15 @@ def _row(table: Path, place: str, values: Mapping[str, Any]) -> _Row:
     prompt, group = known.get("prompt"), known.get("group")
     return _Row(
         place,
-        # Beside the table, or wherever an absolute path says.
+        # Relative to the table's folder, or absolute.
         table.parent / clip,
-        "" if prompt is None else _sound(str(prompt).strip()),
+        "" if prompt is None else escape_surrogates(str(prompt).strip()),
         None if group is None or group == "" else str(group),
     )
 
 
-def _sound(text: str) -> str:
-    """Text without lone surrogates, which neither a judge nor a store can take: they become escapes."""
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
 def _groups(rows: Sequence[_Row], prompt: str) -> tuple[Group, ...]:
-    """Rows by group; rows without one are grouped by their prompt. UsageError if a group has two prompts."""
+    """Group the rows; rows without a group are grouped by their prompt. UsageError if a group has two prompts."""
     members: dict[tuple[str, str], list[_Row]] = {}
     for row in rows:
         key = ("group", row.group) if row.group is not None else ("prompt", row.prompt or prompt)
@@ -196,7 +133,6 @@ def _groups(rows: Sequence[_Row], prompt: str) -> tuple[Group, ...]:
         if len(prompts) > 1:
             place = list(prompts.values())[1]
             raise UsageError(f"{place}: group {name!r} has two prompts. One group has one prompt.")
-        said = next(iter(prompts), prompt)
-        shown = "" if len(members) == 1 and kind == "prompt" else name
-        groups.append(Group(shown, said, tuple(row.clip for row in found)))
+        title = "" if len(members) == 1 and kind == "prompt" else name
+        groups.append(Group(title, next(iter(prompts), prompt), tuple(row.clip for row in found)))
     return tuple(groups)

@@ -1,7 +1,6 @@
-"""Ranks groups of clips: which pairs are asked, in what order, until when; the answers come from a run of the store.
+"""Ranks groups of clips: chooses which pairs are judged, in what order, and when to stop.
 
-Knows that what is stored need not be judged: with all answers there no clip is opened and no model loaded. Refuses to
-know the terminal and how a judge is made.
+What is stored is not judged again: if all results are there, no clip is opened and no model is loaded.
 """
 
 from __future__ import annotations
@@ -16,53 +15,30 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
+
 from vrt_lite.interfaces import Event
-from vrt_lite.protocol.tags import OVERALL
-from vrt_lite.ranking.contest import Contest, Contestant, votes
+from vrt_lite.protocol.messages import OVERALL
+from vrt_lite.ranking.clip_groups import ClipGroup, collect_votes
 from vrt_lite.ranking.entries import Group
-from vrt_lite.ranking.field import Field, LeftOut, gather, without_broken
-from vrt_lite.ranking.ladder import Ladder, rank, to_json
-from vrt_lite.ranking.pairing import next_pair, settled
+from vrt_lite.ranking.ladder import Ladder, rate_group
+from vrt_lite.ranking.pairing import is_order_certain, next_pair
+from vrt_lite.ranking.participants import ExcludedClip, Participants, drop_broken, gather_clips
+from vrt_lite.ranking.rank_run import CONFIDENCE, Effort, RankAbout, describe_run, read_rank_about
 from vrt_lite.ranking.ratings import fit
-from vrt_lite.runs.judged import Result
+from vrt_lite.runs.judging import Task, judge_all
+from vrt_lite.runs.question import Result
 from vrt_lite.runs.store import Run, Store
-from vrt_lite.runs.work import Task, judge_all
 
 if TYPE_CHECKING:
     from vrt_lite.api import Judge
 
-ALL_PAIRS_UP_TO = 12
-"""Groups of so many clips are judged pair by pair, unless a budget or a confidence is given."""
-CONFIDENCE = 0.8
-"""How sure each place must be where pairs are chosen and nothing else is asked for.
-
-Two judgements a pair say only so much: with a judge that never contradicts itself, neighbours reach about 0.85.
-"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Effort:
-    """How much is judged. One judgement is one order of one pair; `budget` counts those of earlier sessions too.
-
-    Without a budget or a confidence, groups of up to 12 clips are judged pair by pair. Else the pair that tells most is
-    next, until the budget is spent, or each clip is better than the next with this confidence (0.8 if not given).
-    """
-
-    both_orders: bool = True
-    budget: int | None = None
-    confidence: float | None = None
-
-    def chooses(self, contest: Contest) -> bool:
-        """Whether pairs are chosen in this group, or all of them judged."""
-        asked_for = self.budget is not None or self.confidence is not None
-        return asked_for or len(contest.clips) > ALL_PAIRS_UP_TO
-
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """How far it is, after an answer. `most` judgements are made in all, fewer if the order is settled before.
+class RankProgress:
+    """The progress after a result. At most `most` judgements are made, fewer if the order is certain before that.
 
-    `label` is the contest's number and the clips, the one shown as video 1 first. `seconds_left` is None until known.
+    `label` is the group's number and the clips, the one shown as video 1 first. `seconds_left` is None until known.
     """
 
     done: int
@@ -72,38 +48,40 @@ class Progress:
     result: Result
 
 
-class Watcher(Protocol):
-    """Who is told how it goes."""
+class RankWatcher(Protocol):
+    """Gets the progress of a ranking."""
 
-    def begins(self, contests: Sequence[Contest], done: int, most: int) -> None:
-        """Judging begins; so much of it is done already."""
+    def begins(self, groups: Sequence[ClipGroup], done: int, most: int, /) -> None:
+        """Called before judging; `done` of at most `most` judgements exist already."""
         ...
 
-    def judged(self, progress: Progress) -> None:
-        """A judgement was made, or found in the store."""
+    def judged(self, progress: RankProgress, /) -> None:
+        """Called when a judgement was made, or found in the store."""
         ...
 
-    def observe(self, event: Event) -> None:
-        """The judge is at work."""
+    def observe(self, event: Event, /) -> None:
+        """Called with each event of the judge."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """What came of it: a ladder a group, in the order given; what was left out; and the run where it is kept."""
+    """The result: a ladder for each group, in the order given, the clips left out, and the run that keeps it.
+
+    `found` is the number of judgements that existed before.
+    """
 
     run: str
     ladders: tuple[Ladder, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[ExcludedClip, ...]
     found: int
-    """So many judgements had been made before."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         return {
             "run": self.run,
-            "ladders": [to_json(ladder) for ladder in self.ladders],
-            "left_out": [_left_out(out) for out in self.left_out],
+            "ladders": [ladder.to_json() for ladder in self.ladders],
+            "left_out": [msgspec.to_builtins(clip, enc_hook=str) for clip in self.left_out],
             "found": self.found,
         }
 
@@ -113,133 +91,109 @@ def rank_clips(
     *,
     store: Store,
     judge: Judge,
-    watcher: Watcher,
+    watcher: RankWatcher,
     effort: Effort | None = None,
     name: str | None = None,
     jobs: int = 1,
 ) -> Ranking:
-    """Rank each group among itself. The same call goes on where an earlier one was cut short.
+    """Rank the clips of each group. The same call resumes where an earlier one stopped.
 
-    `name` is that of the run in the store; if left out, it follows from clips, prompts and judge. `judge` is loaded if
-    something is left to be judged. Raises UsageError and VideoError if no group has two clips that can be used, and
-    what the judge raises; NoVerdictError and VideoError of a pair are kept as its answer.
+    `name` is the run's name in the store; by default it is made from clips, prompts and judge. `judge` is loaded only
+    if something is left to judge. Raises UsageError or VideoError if no group has two clips that can be used, and what
+    the judge raises; NoVerdictError and VideoError of a pair are kept as its result.
     """
     effort = effort or Effort()
-    field = gather(groups, digest=store.digest)
-    key = judge.key()
-    run = store.begin(name or _name(field, key), kind="rank", about={})
+    participants = gather_clips(groups, digest=store.digest)
+    judge_key = judge.key()
+    run = store.begin(name or _name_run(participants, judge_key), kind="rank", about={})
     opened = dict(run.items("opened"))
-    field = without_broken(field, opens=_opens, known=opened)
-    for clip in (clip for contest in field.contests for clip in contest.clips if clip.sha256 not in opened):
+    participants = drop_broken(participants, open_clip=_open_and_close, known=opened)
+    for clip in (clip for group in participants.groups for clip in group.clips if clip.sha256 not in opened):
         run.put("opened", clip.sha256, {})
-    about = _about(field, key, effort)
-    _note(run, {**about, "ladders": run.about.get("ladders", [])})
+    about = describe_run(participants, judge_key, effort)
+    _update_about(run, msgspec.structs.replace(about, ladders=read_rank_about(run).ladders))
     results = list(run.results())
-    for contest in field.contests:
-        contest.recall(results)
-    found = sum(len(contest.answers) for contest in field.contests)
-    clock = _Clock(field.contests, effort, found)
-    watcher.begins(field.contests, found, clock.most)
+    for group in participants.groups:
+        group.add_stored(results)
+    found = sum(len(group.results) for group in participants.groups)
+    timer = _Timer(participants.groups, effort, found)
+    watcher.begins(participants.groups, found, timer.most)
 
-    def done(task: Task, result: Result, now: bool) -> None:
+    def add_result(task: Task, result: Result, now: bool) -> None:
         label: tuple[int, int, int] = task.label
         number, i, j = label
-        field.contests[number].answers[i, j] = result
-        watcher.judged(Progress(clock.done(), clock.most, clock.seconds_left(judged=now), label, result))
+        participants.groups[number].results[i, j] = result
+        watcher.judged(RankProgress(timer.done(), timer.most, timer.seconds_left(judged=now), label, result))
 
     judge_all(
-        _tasks(field.contests, effort),
+        _choose_tasks(participants.groups, effort),
         run,
         store=store,
         judge=judge,
         jobs=jobs,
-        done=done,
+        done=add_result,
         observe=watcher.observe,
-        judge_key=key,
     )
-    ladders = tuple(rank(contest) for contest in field.contests)
-    _note(run, {**about, "ladders": [to_json(ladder, pairs=False) for ladder in ladders]})
-    return Ranking(run.name, ladders, field.left_out, found)
+    ladders = tuple(rate_group(group) for group in participants.groups)
+    _update_about(run, describe_run(participants, judge_key, effort, ladders))
+    return Ranking(run.name, ladders, participants.left_out, found)
 
 
-def contests_of(run: Run) -> tuple[Contest, ...]:
-    """The groups of a run with what is stored of them now, be it finished or not."""
-    about: Any = run.about
-    clips = [Contestant(clip["name"], Path(clip["path"]), clip["sha256"]) for clip in about.get("clips", [])]
-    results = list(run.results())
-    contests = tuple(
-        Contest(group["name"], group["prompt"], tuple(clips[int(i)] for i in group["clips"]))
-        for group in about.get("groups", [])
-    )
-    for contest in contests:
-        contest.recall(results)
-    return contests
-
-
-def left_out_of(run: Run) -> tuple[LeftOut, ...]:
-    """What the run left out when it was last begun."""
-    about: Any = run.about
-    return tuple(
-        LeftOut(Path(out["path"]), out["group"], out["reason"], broken=out["broken"])
-        for out in about.get("left_out", [])
-    )
-
-
-def _tasks(contests: Sequence[Contest], effort: Effort) -> Iterator[Task]:
-    """What to judge next, said when it is asked for. Groups share a budget by turns."""
-    asked = [set(contest.answers) for contest in contests]
-    halves = [_halves(contest, effort) for contest in contests]
-    waiting = deque(range(len(contests)))
+def _choose_tasks(groups: Sequence[ClipGroup], effort: Effort) -> Iterator[Task]:
+    """Yield the next task, chosen from the results so far. Groups that share a budget take turns."""
+    chosen = [set(group.results) for group in groups]
+    missing = [_missing_orders(group, effort) for group in groups]
+    waiting = deque(range(len(groups)))
     while waiting:
         number = waiting.popleft()
-        contest = contests[number]
-        orders = [halves[number].pop()] if halves[number] else _next(contest, asked[number], effort)
-        if not orders or (effort.budget is not None and sum(map(len, asked)) + len(orders) > effort.budget):
+        group = groups[number]
+        orders = [missing[number].pop()] if missing[number] else _next_orders(group, chosen[number], effort)
+        if not orders or (effort.budget is not None and sum(map(len, chosen)) + len(orders) > effort.budget):
             continue
-        asked[number].update(orders)
+        chosen[number].update(orders)
         for i, j in orders:
-            yield Task(contest.clips[i].path, contest.clips[j].path, contest.prompt, (number, i, j))
-        # A group at a time keeps what the judge holds of a clip; with a budget none may take it all.
+            yield Task(group.clips[i].path, group.clips[j].path, group.prompt, (number, i, j))
+        # Without a budget, one group is finished before the next, so that the judge's caches are used.
         waiting.append(number) if effort.budget is not None else waiting.appendleft(number)
 
 
-def _halves(contest: Contest, effort: Effort) -> list[tuple[int, int]]:
-    """The orders missing of pairs that were cut short between the two, last first."""
-    missing = [(j, i) for i, j in contest.answers if (j, i) not in contest.answers]
+def _missing_orders(group: ClipGroup, effort: Effort) -> list[tuple[int, int]]:
+    """Return the missing second orders of interrupted pairs, last first."""
+    missing = [(j, i) for i, j in group.results if (j, i) not in group.results]
     return missing[::-1] if effort.both_orders else []
 
 
-def _next(contest: Contest, asked: set[tuple[int, int]], effort: Effort) -> list[tuple[int, int]]:
-    """The orders of the pair to ask next; none if the group is done."""
-    count = len(contest.clips)
-    if effort.chooses(contest):
-        said = votes(contest, OVERALL)
-        ratings = fit(said, count)
-        if settled(ratings, CONFIDENCE if effort.confidence is None else effort.confidence):
+def _next_orders(group: ClipGroup, chosen: set[tuple[int, int]], effort: Effort) -> list[tuple[int, int]]:
+    """Return the orders of the pair to judge next; none if the group is done."""
+    count = len(group.clips)
+    if effort.chooses_pairs(count):
+        votes = collect_votes(group, OVERALL)
+        ratings = fit(votes, count)
+        if is_order_certain(ratings, CONFIDENCE if effort.confidence is None else effort.confidence):
             return []
-        pair = next_pair(said, count, judged=asked, ratings=ratings)
+        pair = next_pair(votes, count, judged=chosen, ratings=ratings)
     else:
-        left = (p for p in combinations(range(count), 2) if p not in asked and p[::-1] not in asked)
+        left = (p for p in combinations(range(count), 2) if p not in chosen and p[::-1] not in chosen)
         pair = next(left, None)
     if pair is None:
         return []
-    # Of one order only, each clip is shown first in about half of its pairs.
+    # With one order only, each clip is shown first in about half of its pairs.
     i, j = pair if sum(pair) % 2 else (pair[1], pair[0])
     return [(i, j), (j, i)] if effort.both_orders else [(i, j)]
 
 
-class _Clock:
-    """How much is done, and how long the rest takes at the rate so far."""
+class _Timer:
+    """Counts what is done, and estimates how long the rest takes at the rate so far."""
 
-    def __init__(self, contests: Sequence[Contest], effort: Effort, found: int) -> None:
-        self._contests = contests
+    def __init__(self, groups: Sequence[ClipGroup], effort: Effort, found: int) -> None:
+        self._groups = groups
         self._began = time.monotonic()
         self._made = 0
-        possible = sum(len(c.clips) * (len(c.clips) - 1) // 2 for c in contests) * (1 + effort.both_orders)
+        possible = sum(len(g.clips) * (len(g.clips) - 1) // 2 for g in groups) * (1 + effort.both_orders)
         self.most = max(found, possible if effort.budget is None else min(possible, effort.budget))
 
     def done(self) -> int:
-        return sum(len(contest.answers) for contest in self._contests)
+        return sum(len(group.results) for group in self._groups)
 
     def seconds_left(self, *, judged: bool) -> float | None:
         self._made += judged
@@ -249,46 +203,19 @@ class _Clock:
         return (time.monotonic() - self._began) / self._made * max(self.most - self.done(), 0)
 
 
-def _opens(path: Path) -> None:
+def _open_and_close(path: Path) -> None:
     from vrt_lite.video import open_clip  # noqa: PLC0415 - the decoder only when there is something to decode
 
     open_clip(path).close()
 
 
-def _name(field: Field, key: str) -> str:
-    """The same clips, prompts and judge are the same run, in whatever order and place the files are."""
-    told = sorted([c.prompt, c.name, *sorted(clip.sha256 for clip in c.clips)] for c in field.contests)
-    return f"rank-{hashlib.sha256(json.dumps([key, told]).encode()).hexdigest()[:12]}"
+def _name_run(participants: Participants, judge_key: str) -> str:
+    """Return a name that is the same for the same clips, prompts and judge, wherever the files are."""
+    facts = sorted([g.prompt, g.name, *sorted(clip.sha256 for clip in g.clips)] for g in participants.groups)
+    return f"rank-{hashlib.sha256(json.dumps([judge_key, facts]).encode()).hexdigest()[:12]}"
 
 
-def _about(field: Field, key: str, effort: Effort) -> dict[str, Any]:
-    clips: list[dict[str, Any]] = []
-    groups: list[dict[str, Any]] = []
-    for number, contest in enumerate(field.contests):
-        places = range(len(clips), len(clips) + len(contest.clips))
-        groups.append({"name": contest.name, "prompt": contest.prompt, "clips": list(places)})
-        for clip in contest.clips:
-            path = str(clip.path.absolute())
-            clips.append({"name": clip.name, "path": path, "sha256": clip.sha256, "group": number})
-    prompts = list(dict.fromkeys(contest.prompt for contest in field.contests))
-    return {
-        "clips": clips,
-        "groups": groups,
-        **({"prompt": prompts[0]} if len(prompts) == 1 else {"prompts": prompts}),
-        "judge": key,
-        "options": {
-            "both_orders": effort.both_orders,
-            "budget": effort.budget,
-            "confidence": effort.confidence,
-        },
-        "left_out": [_left_out(out) for out in field.left_out],
-    }
-
-
-def _left_out(out: LeftOut) -> dict[str, Any]:
-    return {"path": str(out.path), "group": out.group, "reason": out.reason, "broken": out.broken}
-
-
-def _note(run: Run, about: dict[str, Any]) -> None:
-    if run.about != about:
-        run.note(about)
+def _update_about(run: Run, about: RankAbout) -> None:
+    text = about.to_json()
+    if run.about != json.loads(json.dumps(text)):
+        run.note(text)

@@ -1,13 +1,11 @@
-"""Strengths from paired comparisons: votes in, ratings with intervals out.
+"""Computes strengths, with intervals, from votes on pairs.
 
 The model is Bradley-Terry with ties (Davidson 1970) and an advantage for the clip shown first (Davidson and Beaver
 1977). With d = strength[a] - strength[b] + first, the odds of (tie, a, b) are exp(tie) : exp(d/2) : exp(-d/2). (In
 Davidson and Beaver's own form the tie parameter is larger by first/2; all else is the same.)
 
-Written here because no library serves: choix has no ties and no intervals, evalica's Newman has no order effect,
-arena-rank counts a tie as half a win and needs JAX, openskill rates in sequence. None takes soft preferences as such.
-
-Knows numbers alone. Refuses to know what the clips are, who judged them, and what is asked next (pairing.py).
+No library does this: choix has no ties and no intervals, evalica's Newman has no order effect, arena-rank counts a tie
+as half a win and needs JAX, openskill rates in sequence. None of them accepts soft preferences.
 """
 
 from __future__ import annotations
@@ -20,27 +18,27 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from vrt_lite.ranking.votes import Vote
+from vrt_lite.ranking.clip_groups import Vote
 
 Floats = NDArray[np.float64]
 
 PRIOR = 5.0
-"""Strengths, and the advantage of being shown first, are before any vote normal around 0 with this standard deviation.
+"""The standard deviation of the normal prior of the strengths and of the advantage of being shown first.
 
-5 is odds of 150 to 1: a strong advantage is found in the votes, and not taken for a difference of clips.
+5 stands for odds of 150 to 1: a strong advantage is then found in the votes and not taken for a difference of clips.
 """
 PRIOR_TIE = 2.0
 """The same for the tie parameter."""
 FLAT = 1e-10
-"""The precision of no prior at all: only enough that a direction without votes, as ties without a tie, stays finite."""
+"""The precision used for no prior: large enough that a parameter without votes stays finite."""
 SOFTEST = 0.5
-"""Soft preferences lower the dispersion to no less than this; see `_dispersion`."""
+"""The smallest dispersion for soft preferences; see `_dispersion`."""
 Z95 = 1.959964
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ratings:
-    """What the votes say. Strengths are in natural-log odds and have mean 0 over the clips; intervals are 95 %.
+    """The result of a fit. Strengths are in natural-log odds and have mean 0 over the clips; intervals are 95 %.
 
     `covariance` is that of the strengths, (clips, clips). `tie` is the log odds of a tie between equals against one of
     the two. `first` is the log odds by which being shown first helps. `dispersion` is how much noisier (above 1) or
@@ -58,32 +56,26 @@ class Ratings:
     dispersion: float
 
     def order(self) -> tuple[int, ...]:
-        """The clips, best first; equals in the order of their numbers."""
+        """Return the clips, best first; equals in the order of their numbers."""
         return tuple(sorted(range(len(self.strength)), key=lambda clip: (-round(self.strength[clip], 9), clip)))
 
     def ranks(self) -> tuple[int, ...]:
-        """Each clip's rank from 1; equals share the better one."""
+        """Return each clip's rank from 1; equals share the better one."""
         rounded = [round(strength, 9) for strength in self.strength]
         return tuple(1 + sum(other > own for other in rounded) for own in rounded)
 
-    def difference(self, i: int, j: int) -> tuple[float, float, float]:
-        """How much stronger `i` is than `j`, and that difference's 95 % interval."""
-        gap = self.strength[i] - self.strength[j]
-        reach = Z95 * self._error(i, j)
-        return gap, gap - reach, gap + reach
-
     def beats(self, i: int, j: int) -> float:
-        """The probability that `i` is the better clip (not that it wins one comparison)."""
+        """Return the probability that `i` is the better clip (not that it wins one comparison)."""
         if i == j:
             return 0.5
         return 0.5 * math.erfc(-(self.strength[i] - self.strength[j]) / (self._error(i, j) * math.sqrt(2)))
 
-    def groups(self) -> tuple[tuple[int, ...], ...]:
-        """The clips that cannot be told apart: maximal runs, in order, in which no difference's interval excludes 0.
+    def alike(self) -> tuple[tuple[int, ...], ...]:
+        """Return the groups of clips that cannot be told apart.
 
-        Every clip is in one group at least. Groups may overlap, as "cannot be told apart" does not carry over: the
-        second of three may be close to both the first and the third. Clips that share none can be told apart, or two
-        that lie between them, those included, can.
+        They are maximal runs of the order in which no difference's interval excludes 0. Every clip is in at least one
+        group. Groups may overlap: the second of three clips may be close to both the first and the third. If two clips
+        share no group, they, or two clips between them, can be told apart.
         """
         order = self.order()
         groups: list[tuple[int, ...]] = []
@@ -108,10 +100,10 @@ class Ratings:
 def fit(votes: Sequence[Vote], count: int, *, prior: float | None = PRIOR, dispersion: float | None = None) -> Ratings:
     """Rate `count` clips by the maximum of the posterior, found by Newton's method; at most a few milliseconds.
 
-    Total: without votes, with clips that always won, or in parts that never met, the weak prior keeps all finite.
-    `prior` None switches it off, for votes that need none (each clip wins and loses, and all are connected).
+    The weak prior keeps everything finite: without votes, with clips that always won, and with clips that were never
+    compared. `prior` None switches it off, for votes that need none (each clip wins and loses, and all are connected).
     `dispersion` None estimates it from the votes; 1 gives the textbook's intervals.
-    Raises ValueError for a clip compared to itself, a number that is no clip's, and odds that are no odds.
+    ValueError for a clip compared with itself, a number without a clip, and invalid odds.
     """
     data = _table(votes, count)
     precision = np.full(count + 2, FLAT)
@@ -140,7 +132,7 @@ def fit(votes: Sequence[Vote], count: int, *, prior: float | None = PRIOR, dispe
 
 
 class _Table(NamedTuple):
-    """The votes as arrays: clips (votes,) and odds (3, votes) of tie, a, b; the number of clips."""
+    """The votes as arrays: clips (votes,) and odds (3, votes) of tie, a, b; and the number of clips."""
 
     a: NDArray[np.int64]
     b: NDArray[np.int64]
@@ -149,9 +141,9 @@ class _Table(NamedTuple):
 
 
 class _Point(NamedTuple):
-    """Where Newton's method stands: parameters (strengths, tie, first), and what the votes say there.
+    """One step of Newton's method: the parameters (strengths, tie, first), and the likelihood of the votes there.
 
-    `pull` and `weight` are, a vote, the slope and the (negative) curvature of its log-likelihood in d.
+    `pull` and `weight` are, for each vote, the slope and the (negative) curvature of its log-likelihood in d.
     """
 
     at: Floats
@@ -175,7 +167,7 @@ def _table(votes: Sequence[Vote], count: int) -> _Table:
 
 
 def _newton(data: _Table, precision: Floats) -> _Point:
-    """The maximum: the log-likelihood is concave, and steps that overshoot are halved."""
+    """Find the maximum. The log-likelihood is concave; a step that goes too far is halved."""
     point = _point(data, precision, np.zeros(data.clips + 2))
     for _ in range(100):
         step = np.linalg.solve(point.hessian, point.gradient)
@@ -219,14 +211,14 @@ def _point(data: _Table, precision: Floats, at: Floats) -> _Point:
 
 
 def _dispersion(data: _Table, point: _Point, covariance: Floats) -> float:
-    """How much noisier than independent draws the votes are: a factor for all variances (quasi-likelihood).
+    """Estimate how much noisier than independent draws the votes are: a factor for all variances (quasi-likelihood).
 
-    The two orders of a pair share what the model does not know of it, so a pair's votes are summed before they are
-    squared. One factor for all pairs, because a sandwich needs more pairs a clip than a ranking has. Four pairs' worth
-    of "as expected" steadies it. It is never less than 1 for votes that are all on one outcome, where luck and
-    separation look like certainty. Soft preferences are less noisy than draws from them, by their own spread, but a
-    judge's probabilities are also off in ways that do not show, so there the least is 0.5: in simulations (tests) that
-    covers at 95 % or above, where the estimate itself fell to 76 % for judges with noise of 1 in the log odds.
+    Both orders of a pair share what the model does not know of the pair, so a pair's votes are summed before they are
+    squared. There is one factor for all pairs, because a sandwich estimate needs more pairs a clip than a ranking has.
+    Four more pairs with the expected noise are added, which makes the estimate stable. It is at least 1 for votes that
+    give one outcome all probability, where luck looks like certainty. Soft preferences are less noisy than draws from
+    them, but a judge's probabilities have errors, so for them it is at least 0.5. In simulations (tests) the intervals
+    then cover 95 % or more; without these limits they covered 76 % for judges with noise of 1 in the log odds.
     """
     if not len(data.a):
         return 1.0
@@ -237,7 +229,7 @@ def _dispersion(data: _Table, point: _Point, covariance: Floats) -> float:
     weight = np.bincount(index, point.weight)
     i, j = pairs // n, pairs % n
     variance = covariance[i, i] + covariance[j, j] - 2 * covariance[i, j]
-    # A pair's vote pulls the fit towards itself; this much of its information is left to be surprised by.
+    # A pair's vote pulls the fit towards itself; this is the information that remains independent of the fit.
     free = weight * np.clip(1 - weight * variance, 0, 1)
     steady = 4 * float(weight.mean())
     estimate = (steady + float((pull**2).sum())) / (steady + float(free.sum()))

@@ -1,39 +1,39 @@
-"""Copies winners to a folder, numbered. Never replaces a file that is something else; standard library only."""
+"""Copies winners to a folder, numbered. A file that exists is never replaced."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from vrt_lite.disk import file_sha256
 from vrt_lite.errors import UsageError
-from vrt_lite.ranking.contest import Contestant
+from vrt_lite.ranking.clip_groups import RankedClip
 from vrt_lite.ranking.ladder import Ladder
 
 LONGEST_BYTES = 200
 _UNSAFE = re.compile(r'[\\/:*?"<>|]')
 
 
-def winners(ladder: Ladder, count: int) -> tuple[Contestant, ...]:
-    """The best clips, best first; fewer if there are fewer."""
+def best_clips(ladder: Ladder, count: int) -> tuple[RankedClip, ...]:
+    """Return the best clips, best first; fewer if there are fewer."""
     return tuple(ladder.clips[standing.clip] for standing in ladder.standings[:count])
 
 
 def check_folder(folder: Path) -> None:
-    """UsageError if winners cannot be copied there; asked before anything is judged."""
+    """Check, before anything is judged, that winners can be copied there; UsageError if not."""
     if os.path.lexists(folder) and not folder.is_dir():
         raise UsageError(f"--copy-to {folder} is no folder. Give a folder, or a new name.")
 
 
-def copy_winners(chosen: Sequence[tuple[str, Sequence[Contestant]]], folder: Path) -> list[Path]:
-    """Copy the winners of each (group, clips) as 01-name.mp4, 02-…; of several groups, each to its own folder.
+def copy_winners(chosen: Sequence[tuple[str, Sequence[RankedClip]]], folder: Path) -> list[Path]:
+    """Copy the winners of each (group, clips) as 01-name.mp4, 02-…; each of several groups gets its own folder.
 
-    A file of that name with the same content is left as it is. UsageError, before anything is copied, if one of
-    another content is there, or a clip is no longer what was ranked.
+    A file of that name with the same content stays. UsageError, before anything is copied, if a file of that name has
+    another content, or a clip has changed since it was ranked.
     """
     folders = _folders(folder, [group for group, _ in chosen])
     plan = [
@@ -41,7 +41,7 @@ def copy_winners(chosen: Sequence[tuple[str, Sequence[Contestant]]], folder: Pat
         for into, (_, clips) in zip(folders, chosen, strict=True)
         for place, clip in enumerate(clips, start=1)
     ]
-    missing = [(clip, target) for clip, target in plan if not _there(target, clip.sha256)]
+    missing = [(clip, target) for clip, target in plan if not _is_copied(target, clip.sha256)]
     for clip, target in missing:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ def copy_winners(chosen: Sequence[tuple[str, Sequence[Contestant]]], folder: Pat
 
 
 def file_name(place: int, name: str) -> str:
-    """A numbered name that any system takes and any terminal shows as it is."""
+    """Return a numbered name that every system accepts and every terminal shows unchanged."""
     kept = "".join(c if c.isprintable() and not _UNSAFE.match(c) else "_" for c in name).strip(" .")
     stem, dot, suffix = kept.rpartition(".")
     if not dot or len(suffix.encode()) > 16:
@@ -62,42 +62,37 @@ def file_name(place: int, name: str) -> str:
 
 
 def _folders(folder: Path, groups: Sequence[str]) -> list[Path]:
-    """One a group: the folder itself for one alone, else a numbered one in it."""
+    """Return a folder for each group: the folder itself for a single group, else numbered ones in it."""
     if len(groups) == 1:
         return [folder]
     return [folder / file_name(number, group[:60]) for number, group in enumerate(groups, start=1)]
 
 
-def _there(target: Path, sha256: str) -> bool:
-    """Whether the copy is there; UsageError if something else is."""
+def _is_copied(target: Path, sha256: str) -> bool:
+    """Return whether the copy exists; UsageError if another file has its name."""
     if not os.path.lexists(target):
         return False
-    if target.is_file() and _sha256(target) == sha256:
+    if target.is_file() and file_sha256(target) == sha256:
         return True
     raise UsageError(
         f"{target} is there already and is another file: nothing was copied. Move it, or --copy-to elsewhere."
     )
 
 
-def _copy(clip: Contestant, target: Path) -> None:
-    """To a file beside it first, so that a copy has its name only when it is whole."""
+def _copy(clip: RankedClip, target: Path) -> None:
+    """Copy to a temporary file first, so that a copy gets its name only when it is complete."""
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         shutil.copyfile(clip.path, part)
-        if _sha256(part) != clip.sha256:
+        if file_sha256(part) != clip.sha256:
             raise UsageError(f"{str(clip.path)!r} has changed since it was ranked; rank again.")
         try:
             os.link(part, target)  # fails if the name is taken; a rename would not, except on Windows
         except FileExistsError:
-            _there(target, clip.sha256)
+            _is_copied(target, clip.sha256)
         except OSError:  # no links on this drive
-            if not _there(target, clip.sha256):
+            if not _is_copied(target, clip.sha256):
                 part.rename(target)
     finally:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

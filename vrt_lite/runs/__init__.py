@@ -1,1 +1,1 @@
-"""Runs: what was judged is kept when it is judged, found again by what was asked, and shared by processes."""
+"""Runs: each judgement is kept at once, found again by its question, and shared by the processes of one machine."""

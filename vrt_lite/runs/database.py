@@ -1,10 +1,6 @@
-"""One SQLite file: opened, checked, brought up to date, and written so that a power loss takes nothing back.
+"""One SQLite file: opens it, checks it, brings it up to date, and writes it so that a power loss loses nothing.
 
-Knows files, versions and what SQLite says when something is wrong, which becomes one line. Refuses to know what the
-tables mean; `store` does.
-
-On a local disk the file has a write-ahead log (WAL). Its readers and writers share memory, which two machines do not:
-on a network drive the file has a rollback journal instead.
+SQLite's errors become a StoreError of one line. What the tables mean is in `store` and `run`.
 """
 
 from __future__ import annotations
@@ -13,11 +9,15 @@ import contextlib
 import os
 import sqlite3
 import time
+import uuid
 from collections.abc import Generator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock
 from types import TracebackType
 from typing import Any, Final
+
+import psutil
 
 from vrt_lite.errors import StoreError, UsageError
 
@@ -53,35 +53,31 @@ STEPS: Final = (
     ) WITHOUT ROWID;
     CREATE TABLE digests (path BLOB PRIMARY KEY, stamp TEXT NOT NULL, sha256 TEXT NOT NULL) WITHOUT ROWID;
     """,
+    """
+    DROP TABLE claims;
+    CREATE TABLE claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL, pid INTEGER NOT NULL, born REAL NOT NULL)
+        WITHOUT ROWID;
+    ALTER TABLE judgements ADD COLUMN failure TEXT NOT NULL DEFAULT '';
+    ALTER TABLE judgements ADD COLUMN warnings TEXT NOT NULL DEFAULT '[]';
+    ALTER TABLE judgements ADD COLUMN max_pixels INTEGER;
+    ALTER TABLE judgements ADD COLUMN tool_max_pixels INTEGER;
+    ALTER TABLE judgements ADD COLUMN kv_type TEXT NOT NULL DEFAULT ''
+    """,
 )
-"""What brings a file from version i to i + 1. Only ever added to: a file of any earlier version can be opened."""
+"""Step i brings a file from version i to i + 1. Steps are only ever added, so a file of any earlier version opens."""
 
 # In one statement: between two of them another process may bring the file up to date.
 _STATE = """
     SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master)
     FROM pragma_application_id, pragma_user_version
 """
-_NETWORK = (
-    "nfs",
-    "cifs",
-    "smb",
-    "afp",
-    "9p",
-    "webdav",
-    "davfs",
-    "fuse.sshfs",
-    "lustre",
-    "gpfs",
-    "fuse.gluster",
-    "ceph",
-)
 
 
 class Database:
-    """The file, made with its folder if it is not there. For many threads; a context manager.
+    """The file. It is made, with its folder, if it does not exist. Many threads may use it; it is a context manager.
 
-    UsageError for a file that another program, or a newer vrt-lite, has made; StoreError for one that is damaged, or
-    cannot be read or written.
+    Raises UsageError for a file that another program, or a newer vrt-lite, has made. Raises StoreError for a file that
+    is damaged, or cannot be read or written.
     """
 
     def __init__(self, path: Path, *, steps: Sequence[str] = STEPS) -> None:
@@ -90,13 +86,13 @@ class Database:
         # Absolute, or SQLite could take a name like "file:a" for an address.
         self.path = Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow links
         self._lock = RLock()
-        with self._told():
+        with self._store_errors():
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(
                 self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
         try:
-            with self._told():
+            with self._store_errors():
                 self._open(steps)
         except BaseException:
             self._connection.close()
@@ -109,25 +105,24 @@ class Database:
         self.close()
 
     def close(self) -> None:
-        """Close the file; nothing is left to be written. Once is enough, and again does no harm."""
-        with self._lock, self._told():
+        """Close the file; everything is written by now. It may be called again."""
+        with self._lock, self._store_errors():
             self._connection.close()
 
     def read(self, sql: str, *values: object) -> list[tuple[Any, ...]]:
-        """All rows of a query."""
-        with self._lock, self._told():
+        """Return all rows of a query."""
+        with self._lock, self._store_errors():
             return self._connection.execute(sql, values).fetchall()
 
     @contextlib.contextmanager
     def write(self, *, lasting: bool = True) -> Generator[sqlite3.Connection]:
-        """All of what is done in the block, or nothing.
+        """Write all that the block writes, or nothing.
 
-        It is on the disk when the block ends, or, if it need not be `lasting`, with the next write that must.
+        It is on the disk when the block ends. Without `lasting`, it is on the disk after the next lasting write.
         """
-        with self._lock, self._told():
+        with self._lock, self._store_errors():
             connection = self._connection
-            if self.journal == "wal":
-                connection.execute(f"PRAGMA synchronous = {'FULL' if lasting else 'NORMAL'}")
+            connection.execute(f"PRAGMA synchronous = {'FULL' if lasting else 'NORMAL'}")
             try:
                 connection.execute("BEGIN IMMEDIATE")
                 yield connection
@@ -137,24 +132,22 @@ class Database:
                     connection.execute("ROLLBACK")
                 raise
 
-    def give_back(self) -> None:
-        """Give the room of what was deleted back to the disk."""
-        with self._lock, self._told():
+    def shrink(self) -> None:
+        """Free the disk space of deleted rows."""
+        with self._lock, self._store_errors():
             # Not `execute`: it would stop after the first page.
             self._connection.executescript("PRAGMA incremental_vacuum")
 
     def _open(self, steps: Sequence[str]) -> None:
-        version = self._checked(len(steps))
-        self.journal = self._set_journal()
-        # EXTRA flushes the folder as well: a rollback journal that came back after a power loss would undo the last
-        # write. `fullfsync` is for macOS, where a flush does not reach the disk by itself.
-        self._connection.execute(f"PRAGMA synchronous = {'FULL' if self.journal == 'wal' else 'EXTRA'}")
+        version = self._check_version(len(steps))
+        self._set_journal()
+        # For macOS, where a flush does not reach the disk by itself.
         self._connection.execute("PRAGMA fullfsync = ON")
         if version < len(steps):
             self._bring_up_to_date(steps)
 
-    def _checked(self, newest: int) -> int:
-        """The file's version, 0 for an empty file; UsageError for a file that is not ours, or newer than `newest`."""
+    def _check_version(self, newest: int) -> int:
+        """Return the file's version, 0 for an empty file. UsageError for another program's file, or a newer one."""
         try:
             application, version, tables = self._connection.execute(_STATE).fetchone()
         except sqlite3.DatabaseError as error:
@@ -170,30 +163,26 @@ class Database:
             )
         return version
 
-    def _set_journal(self) -> str:
-        """The kind of journal in force: "wal", or "delete" on a network drive."""
-        wanted = "delete" if on_network(self.path) else "wal"
-        [was] = self._connection.execute("PRAGMA journal_mode").fetchone()
+    def _set_journal(self) -> None:
+        """Turn the write-ahead log on."""
         for _ in range(100):
-            if was == wanted:
-                break
             try:
-                if was == "delete":
-                    # An empty file only: pages that are free again can then be given back.
+                [journal] = self._connection.execute("PRAGMA journal_mode").fetchone()
+                if journal != "wal":
+                    # For an empty file only: deleted pages can then be returned to the disk.
                     self._connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-                [was] = self._connection.execute(f"PRAGMA journal_mode = {wanted}").fetchone()
-                break
+                    self._connection.execute("PRAGMA journal_mode = WAL")
+                return
             except sqlite3.OperationalError as error:
                 # Another process is opening the file as well. SQLite itself does not wait here.
                 if getattr(error, "sqlite_errorcode", 0) & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
                     raise
-                time.sleep(0.05)
-        return was
+            time.sleep(0.05)
 
     def _bring_up_to_date(self, steps: Sequence[str]) -> None:
-        """All missing steps in one transaction; another process may have been quicker."""
+        """Run all missing steps in one transaction; another process may have been quicker."""
         with self.write() as connection:
-            version = self._checked(len(steps))
+            version = self._check_version(len(steps))
             for step in steps[version:]:
                 for statement in step.split(";"):
                     connection.execute(statement)
@@ -201,44 +190,58 @@ class Database:
             connection.execute(f"PRAGMA user_version = {len(steps)}")
 
     @contextlib.contextmanager
-    def _told(self) -> Generator[None]:
-        """What the file system and SQLite say becomes one line."""
+    def _store_errors(self) -> Generator[None]:
+        """Make a StoreError of one line from what the file system and SQLite raise."""
         try:
             yield
         except OSError as error:
             raise StoreError(f"The store {self.path} cannot be opened: {error.strerror or error}.") from error
         except sqlite3.ProgrammingError:
-            raise  # ours, not the file's
+            raise  # a fault of this program, not of the file
         except sqlite3.DatabaseError as error:
-            raise StoreError(f"The store {self.path} {_reason(error)}") from error
+            raise StoreError(f"The store {self.path} {_describe(error)}") from error
 
 
-def on_network(path: Path) -> bool:
-    """Whether a file lies, or would lie, on a drive that other machines may share, as far as the system says."""
-    import psutil  # noqa: PLC0415
-
-    if str(path).startswith("\\\\"):
-        return True
-    best, kind = -1, ""
-    with contextlib.suppress(OSError):
-        real = path.parent.resolve()
-        for drive in psutil.disk_partitions(all=True):
-            place = Path(drive.mountpoint)
-            if real.is_relative_to(place) and len(place.parts) >= best:
-                best, kind = len(place.parts), f"{drive.fstype} {drive.opts if os.name == 'nt' else ''}".lower()
-    return kind.startswith(_NETWORK) or "remote" in kind
-
-
-def _reason(error: sqlite3.DatabaseError) -> str:
+def _describe(error: sqlite3.DatabaseError) -> str:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    damaged = "is damaged. Move it aside; what can be saved: sqlite3 FILE .recover"
+    read_only = "cannot be written. Make the file and its folder writable, or give another (--store)."
     known = {
-        sqlite3.SQLITE_CORRUPT: "is damaged. Move it aside; what can be saved: sqlite3 FILE .recover",
-        sqlite3.SQLITE_NOTADB: "is damaged. Move it aside; what can be saved: sqlite3 FILE .recover",
-        sqlite3.SQLITE_READONLY: "cannot be written. Make the file and its folder writable, or give another (--store).",
-        sqlite3.SQLITE_PERM: "cannot be written. Make the file and its folder writable, or give another (--store).",
+        sqlite3.SQLITE_CORRUPT: damaged,
+        sqlite3.SQLITE_NOTADB: damaged,
+        sqlite3.SQLITE_READONLY: read_only,
+        sqlite3.SQLITE_PERM: read_only,
         sqlite3.SQLITE_CANTOPEN: "cannot be opened. Is it a file, and may it and its folder be read and written?",
         sqlite3.SQLITE_BUSY: f"was in use by another program for {BUSY_SECONDS} seconds. End that program.",
         sqlite3.SQLITE_FULL: "cannot be written: the disk is full. Make room; all that was judged before is kept.",
         sqlite3.SQLITE_IOERR: "cannot be read or written: the disk reports an error.",
     }
     return known.get(code, f"cannot be used: {error}.")
+
+
+_SAME_BIRTH_SECONDS = 5.0  # the system's clock may be set between two looks
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The owner of a claim: one open store (`token`) of one process on this machine."""
+
+    token: str
+    pid: int
+    born: float
+
+
+def new_owner() -> Owner:
+    """Make the owner of what one open store of this process claims."""
+    process = psutil.Process()
+    return Owner(uuid.uuid4().hex, process.pid, process.create_time())
+
+
+def is_alive(owner: Owner) -> bool:
+    """Return whether the process that claimed a question still runs."""
+    try:
+        return abs(psutil.Process(owner.pid).create_time() - owner.born) < _SAME_BIRTH_SECONDS
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.Error:  # it is there, but it is another user's
+        return True

@@ -1,7 +1,4 @@
-"""A run as a table for a spreadsheet (CSV) or as lines of JSON, one judgement at a time.
-
-Knows the columns and what a spreadsheet would take for a formula; refuses to know where the text goes.
-"""
+"""A run as a table for a spreadsheet (CSV) or as lines of JSON, one judgement at a time."""
 
 from __future__ import annotations
 
@@ -12,9 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, Final, Literal, cast
 
-from vrt_lite.protocol.tags import KEYS
-from vrt_lite.protocol.verdict import Verdict, average, describe
-from vrt_lite.runs.judged import Result
+from vrt_lite.judgement import Judgement
+from vrt_lite.protocol.messages import KEYS
+from vrt_lite.protocol.verdict import Preference, Verdict, average, describe
+from vrt_lite.runs.question import Result
 from vrt_lite.runs.run import Run
 
 Format = Literal["csv", "jsonl"]
@@ -26,20 +24,22 @@ COLUMNS: Final = (
     *(f"{key} both orders" for key in KEYS),
     *("source", "rounds", "calls", "tokens", "seconds", "error"),
     *("first sha256", "second sha256", "key"),
+    *("failure", "warnings", "max pixels", "tool max pixels", "kv type"),
 )
 """`first` was shown as video 1. TA, VQ, MQ, OA: 1, 2, or 0 for a tie; "OA 1" is the probability of that winner.
 
-"OA both orders" is what this judgement and that of the other order come to together, about the same first and second:
-1, 2, tie, or undecided, and which way it leans.
+"OA both orders" joins this judgement and that of the other order, about the same first and second: 1, 2, tie, or
+undecided and which one it leans to. The last columns are the kind of failure, the warnings, and what was chosen for the
+memory.
 """
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def csv_lines(run: Run, *, shown: Callable[[str], str] = str) -> Iterator[str]:
-    """The heading and a line for each judgement, in the order made. `shown` is applied to whatever is text.
+    """Yield the heading and a line for each judgement, in the order made. `shown` is applied to every text.
 
-    A text that a spreadsheet would take for a formula gets an apostrophe before it. No verdict, no probability, or no
-    other order leaves a cell empty.
+    A text that a spreadsheet would take for a formula gets an apostrophe before it. A cell is empty without a verdict,
+    a probability, or the other order.
     """
     yield _line(COLUMNS)
     other = _verdicts(run)
@@ -54,15 +54,17 @@ def csv_lines(run: Run, *, shown: Callable[[str], str] = str) -> Iterator[str]:
                 *(chance for odds in chances for chance in odds),
                 *(describe(both.preferences[key], ("1", "2")) if both else "" for key in KEYS),
                 *(result.source, result.rounds, result.calls, result.tokens, result.seconds, texts[3]),
-                *(result.first, result.second, result.key),
+                *(result.first, result.second, result.key, result.failure),
+                _harmless(shown(" ".join(warning.text for warning in result.warnings))),
+                *(result.max_pixels, result.tool_max_pixels, result.kv_type),
             )
         )
 
 
 def json_lines(run: Run) -> Iterator[str]:
-    """A line for each judgement, in the order made: its light columns, and the `judgement` whole. ASCII only.
+    """Yield a line for each judgement, in the order made: its light columns, and the whole `judgement`. ASCII only.
 
-    `both_orders` has the preferences that this and the judgement of the other order come to; null without that one.
+    `both_orders` has the preferences joined with those of the other order; null without a judgement of that order.
     """
     other = _verdicts(run)
     for number, result, names, judgement in _judged(run, whole=True):
@@ -71,12 +73,13 @@ def json_lines(run: Run) -> Iterator[str]:
         for place, clip in clips.items():
             clip["sha256"] = light.pop(place)
         both = _both(result, other)
-        light["both_orders"] = both and {key: preference.to_json() for key, preference in both.preferences.items()}
-        yield json.dumps({"number": number, **clips, **light, "judgement": judgement}) + "\n"
+        light["both_orders"] = both and {key: _plain(preference) for key, preference in both.preferences.items()}
+        whole = judgement and judgement.to_json()
+        yield json.dumps({"number": number, **clips, **light, "judgement": whole}) + "\n"
 
 
 def names_of(run: Run) -> dict[str, str]:
-    """The names that a run gives its clips, by sha256, as far as it lists them."""
+    """Return the names that a run gives its clips, by sha256, as far as it lists them."""
     clips = run.about.get("clips")
     listed = cast("list[Any]", clips) if isinstance(clips, list) else []
     known = [cast("dict[str, Any]", clip) for clip in listed if isinstance(clip, dict) and "sha256" in clip]
@@ -84,29 +87,37 @@ def names_of(run: Run) -> dict[str, str]:
 
 
 def _verdicts(run: Run) -> dict[tuple[str, str, str], Verdict]:
-    """The verdicts of a run by first, second and prompt."""
+    """Return the verdicts of a run by first, second and prompt."""
     return {(r.first, r.second, r.prompt): r.verdict for r in run.results() if r.verdict}
 
 
 def _both(result: Result, verdicts: Mapping[tuple[str, str, str], Verdict]) -> Verdict | None:
-    """Both orders of a pair in one, about the clips as this judgement showed them; None if one is not there."""
+    """Join both orders of a pair, about the clips as this judgement showed them; None if one is not there."""
     other = verdicts.get((result.second, result.first, result.prompt))
     if result.verdict is None or other is None or result.first == result.second:
         return None
     return average(result.verdict, other.mirrored())
 
 
-def _judged(run: Run, *, whole: bool) -> Iterator[tuple[int, Result, tuple[str, str], dict[str, Any] | None]]:
-    """Number from 1, light columns, the clips' names, and the judgement if wanted `whole`, or to name a clip."""
+def _judged(run: Run, *, whole: bool) -> Iterator[tuple[int, Result, tuple[str, str], Judgement | None]]:
+    """Yield the number from 1, the light columns, the clips' names, and the judgement.
+
+    The judgement is read if `whole` is set, or if a clip has no other name.
+    """
     names = names_of(run)
     for number, result in enumerate(run.results(), start=1):
         named = names.get(result.first) and names.get(result.second)
         judgement = run.judgement(result.key) if whole or not named else None
-        paths = [clip["path"] for clip in judgement["inputs"]] if judgement else ["", ""]
+        paths = [clip.path for clip in judgement.inputs] if judgement else ["", ""]
         first, second = (
             names.get(sha256) or path for sha256, path in zip((result.first, result.second), paths, strict=True)
         )
         yield number, result, (first, second), judgement
+
+
+def _plain(preference: Preference) -> dict[str, Any]:
+    odds = preference.odds and dict(zip(_CHANCES, (round(share, 9) for share in preference.odds), strict=True))
+    return {**asdict(preference), "probabilities": odds}
 
 
 def _line(cells: tuple[object, ...]) -> str:

@@ -1,7 +1,7 @@
-"""The store of runs: judgements by what was asked, runs that link to them, and digests of files.
+"""The store of runs: judgements by their question, runs that link to them, and digests of files.
 
-A judgement is kept once, by its question's key, whichever run asked; a run links to keys in the order made. What was
-added is on the disk when `add` returns. Knows the tables; refuses to know how a judgement is made or shown.
+A judgement is kept once, by its question's key, whichever run needed it. A run links to its judgements in the order in
+which they were added.
 """
 
 from __future__ import annotations
@@ -18,23 +18,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from vrt_lite.errors import UsageError, VideoError
-from vrt_lite.models.files import sha256
-from vrt_lite.models.store import data_home
-from vrt_lite.runs.claims import new_owner
-from vrt_lite.runs.database import Database
-from vrt_lite.runs.run import Run, plain
+from vrt_lite.disk import data_home, file_sha256
+from vrt_lite.errors import MissingClipError, UsageError, VideoError
+from vrt_lite.runs.database import Database, new_owner
+from vrt_lite.runs.question import escape_surrogates
+from vrt_lite.runs.run import Run
 
 __all__ = ["Kind", "Run", "RunInfo", "Store", "users_store"]
 
-Kind = Literal["rank", "eval", "compare"]
+Kind = Literal["rank", "eval"]
 LONGEST_NAME = 200
-_SETTLED_SECONDS = 2.0
+_UNSAFE_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class RunInfo:
-    """A run at a glance. `created` and `updated` are unix seconds; `failures` are among the `judgements`."""
+    """A run in a list of runs. `created` and `updated` are Unix seconds; `judgements` includes the `failures`."""
 
     name: str
     kind: str
@@ -46,15 +45,15 @@ class RunInfo:
 
 
 def users_store() -> Path:
-    """Where the user's store is; it need not be there."""
+    """Return the path of the user's store; the file may not exist."""
     return data_home() / "runs.sqlite"
 
 
 class Store:
-    """One file of runs, the user's own by default; made, with its folder, if it is not there. For many threads.
+    """One file of runs, by default the user's. It is made, with its folder, if it does not exist.
 
-    A context manager. UsageError for a file of another program or of a newer vrt-lite; StoreError, here and wherever
-    the file is used, if it is damaged or cannot be read or written.
+    Many threads may use it; it is a context manager. Raises UsageError for a file of another program or of a newer
+    vrt-lite. Raises StoreError, here and in every method, if the file is damaged or cannot be read or written.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -71,7 +70,7 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Give up what is claimed, and close the file."""
+        """Release all claims, and close the file."""
         if self._closed:
             return
         self._closed = True
@@ -83,12 +82,12 @@ class Store:
             self._database.close()
 
     def begin(self, name: str, *, kind: Kind, about: Mapping[str, Any]) -> Run:
-        """A new run; or the run of that name, as it is, with its own `about`. UsageError if it is of another kind."""
+        """Return the run of that name, new or unchanged. UsageError if it is of another kind."""
         if not name or len(name) > LONGEST_NAME:
             raise UsageError(f"The run's name has {len(name)} characters; give --name with 1 to {LONGEST_NAME}.")
         now = time.time()
         with self._database.write() as connection:
-            values = (plain(name), kind, json.dumps(about), now, now)
+            values = (escape_surrogates(name), kind, json.dumps(about), now, now)
             connection.execute(
                 "INSERT OR IGNORE INTO runs (name, kind, about, created, updated) VALUES (?, ?, ?, ?, ?)", values
             )
@@ -98,15 +97,15 @@ class Store:
         return run
 
     def run(self, name: str) -> Run:
-        """The run of that name; UsageError, naming the nearest, if there is none."""
-        rows = self._database.read("SELECT id, name, kind, about FROM runs WHERE name = ?", plain(name))
+        """Return the run of that name; UsageError, with the nearest name, if there is none."""
+        rows = self._database.read("SELECT id, name, kind, about FROM runs WHERE name = ?", escape_surrogates(name))
         if not rows:
-            raise UsageError(f"There is no run {name!r}{self._instead_of(name)}. See: vrt-lite runs")
+            raise UsageError(f"There is no run {name!r}{self._suggest(name)}. See: vrt-lite runs")
         [(number, known, kind, about)] = rows
         return Run(self._database, self._owner, number, known, kind, json.loads(about))
 
     def runs(self) -> list[RunInfo]:
-        """All runs, the one last used first."""
+        """Return all runs, the one last used first."""
         rows = self._database.read(
             "SELECT name, kind, created, updated, count(j.id), coalesce(sum(error <> ''), 0), about FROM runs AS r "
             "LEFT JOIN links AS l ON l.run = r.id LEFT JOIN judgements AS j ON j.id = l.judgement "
@@ -115,7 +114,7 @@ class Store:
         return [RunInfo(*row[:-1], about=json.loads(row[-1])) for row in rows]
 
     def remove(self, name: str) -> int:
-        """Delete a run and the judgements that no other run has; how many. UsageError if there is none."""
+        """Delete a run and the judgements that no other run has; return how many. UsageError without that run."""
         run = self.run(name)
         with self._database.write() as connection:
             for table in ("links", "items"):
@@ -124,11 +123,11 @@ class Store:
             alone = "NOT IN (SELECT judgement FROM links)"
             connection.execute(f"DELETE FROM bodies WHERE judgement {alone}")
             deleted = connection.execute(f"DELETE FROM judgements WHERE id {alone}").rowcount
-        self._database.give_back()
+        self._database.shrink()
         return deleted
 
     def forget_failures(self, name: str) -> int:
-        """Forget what a run got no verdict for, for every run, so that it is judged again; how many."""
+        """Delete the failures of a run, for every run, so that they are judged again; return how many."""
         run = self.run(name)
         failed = "SELECT j.id FROM judgements AS j JOIN links ON j.id = judgement WHERE run = ? AND error <> ''"
         with self._database.write() as connection:
@@ -138,10 +137,10 @@ class Store:
         return len(numbers)
 
     def digest(self, path: Path) -> str:
-        """A file's sha256, remembered as long as its path, size, times and inode stay. VideoError if it is no file.
+        """Return a file's sha256. It is remembered while the path, size, times and inode stay the same.
 
-        A file that was changed within the last two seconds may change again within one tick of its file system's
-        clock: its digest is not remembered.
+        The digest of a file that was changed within the last two seconds is not remembered: the file may change again
+        within one tick of its file system's clock. VideoError if there is no file.
         """
         absolute = os.path.abspath(path)  # noqa: PTH100 - resolve() would follow links, at a cost
         stamp, _ = _stamp(path)
@@ -151,41 +150,38 @@ class Store:
         if rows := self._database.read("SELECT sha256 FROM digests WHERE path = ? AND stamp = ?", place, stamp):
             found = rows[0][0]
         else:
-            with _readable(path):
-                found = sha256(path)
+            with _video_errors(path):
+                found = file_sha256(path)
             after, changed = _stamp(path)
-            if after != stamp or time.time() - changed < _SETTLED_SECONDS:
+            if after != stamp or time.time() - changed < _UNSAFE_SECONDS:
                 return found
             with self._database.write(lasting=False) as connection:
                 connection.execute("INSERT OR REPLACE INTO digests VALUES (?, ?, ?)", (place, stamp, found))
         self._digests[absolute] = (stamp, found)
         return found
 
-    def beat(self) -> None:
-        """Give a sign of life for what is claimed here: another machine knows of no other."""
-        with self._database.write(lasting=False) as connection:
-            connection.execute("UPDATE claims SET beat = ? WHERE owner = ?", (time.time(), self._owner.token))
-
-    def _instead_of(self, name: str) -> str:
+    def _suggest(self, name: str) -> str:
         names = [row[0] for row in self._database.read("SELECT name FROM runs ORDER BY updated DESC")]
         near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
         return f"; the nearest is {near[0]!r}" if near else ""
 
 
 def _stamp(path: Path) -> tuple[str, float]:
-    """What tells a file from a changed one, and when it was last changed, in unix seconds."""
-    with _readable(path):
-        told = path.stat()
-    if not stat.S_ISREG(told.st_mode):
-        raise VideoError(f"{str(path)!r} is no regular file")
-    changed = max(told.st_mtime_ns, told.st_ctime_ns)
-    return f"{told.st_size} {told.st_mtime_ns} {told.st_ctime_ns} {told.st_ino}", changed / 1e9
+    """Return a text that changes when the file does, and the time of its last change in unix seconds."""
+    with _video_errors(path):
+        status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise VideoError(path, "is no regular file")
+    changed = max(status.st_mtime_ns, status.st_ctime_ns)
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}", changed / 1e9
 
 
 @contextlib.contextmanager
-def _readable(path: Path) -> Generator[None]:
+def _video_errors(path: Path) -> Generator[None]:
     try:
         yield
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise MissingClipError(path, f"cannot be read: {error.strerror}") from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise VideoError(f"{str(path)!r} cannot be read: {reason}") from error
+        raise VideoError(path, f"cannot be read: {reason}") from error

@@ -1,14 +1,248 @@
-"""Exact frames out of video files, the only place that knows PyAV. Refuses to know judges and models.
+"""Reads exact frames from video files. Only this package uses PyAV.
 
     open_clip -> Clip.info, Clip.frames
 
-A file is opened in three steps, each of which may refuse it: is it a regular file and one of four
-containers (`extent`, `reader`); how many frames are there, and all of them (packet headers only, nothing
-decoded: `timeline`); does a first frame decode, and to which colours (`clip`, `picture`, `tonemap`). After
-that `Clip.frames` decodes from the keyframe before a wanted frame up to that frame and no further, so the
-cost is that of the frames shown, not of the clip's length.
+A file is opened in three steps, each of which may refuse it. Is it a regular file and one of four containers? How many
+frames are there, and are they complete (from packet headers, without decoding)? Does a first frame decode, and to which
+colours? Then `Clip.frames` decodes from the keyframe before a frame up to that frame. The cost depends on the frames
+shown, not on the clip's length.
 """
 
-from vrt_lite.video.clip import Clip, ClipInfo, open_clip
+from __future__ import annotations
 
-__all__ = ["Clip", "ClipInfo", "open_clip"]
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
+
+import numpy as np
+from av.error import FFmpegError
+from av.video.frame import VideoFrame
+from av.video.reformatter import ColorPrimaries, ColorTrc, Interpolation, VideoReformatter
+from numpy.typing import NDArray
+
+from vrt_lite.disk import file_sha256
+from vrt_lite.errors import VideoError
+from vrt_lite.video.container import AGAIN, Extent, Timeline, UnusableError, measure_extent, regular_file
+from vrt_lite.video.conversion import Conversion, Orientation
+from vrt_lite.video.reader import Reader
+
+if TYPE_CHECKING:
+    from vrt_lite.video.tonemap import Transfer
+
+MAX_PIXEL_ASPECT = 16  # beyond 16:1 the header is broken
+# swscale's default for 4:2:0 is a table-driven path that is off by up to two levels; this is exact.
+EXACT = Interpolation.BILINEAR | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT
+_HDR: dict[int, Transfer] = {ColorTrc.SMPTE2084.value: "pq", ColorTrc.ARIB_STD_B67.value: "hlg"}
+
+
+@dataclass(frozen=True)
+class ClipInfo:
+    """What is known once a clip is open. Width and height are as displayed: turned, with square pixels.
+
+    fps comes from the timestamps ((frames - 1) / (last - first)); the declared rate is used only for a
+    clip of one frame. duration_seconds is last - first + one mean interval.
+    """
+
+    path: Path
+    sha256: str
+    size_bytes: int
+    width: int
+    height: int
+    fps: float
+    duration_seconds: float
+    frames: int
+    variable_rate: bool
+    dynamic_range: Literal["sdr", "pq", "hlg"]
+    warnings: tuple[str, ...]
+
+
+def open_clip(path: Path | str) -> Clip:
+    """Open, measure and check a video file. Raises VideoError, with one line, for a file that cannot be used."""
+    reader = None
+    try:
+        file = regular_file(path)
+        extent = measure_extent(file)
+        if not extent.indexed:
+            raise UnusableError(f"has no whole index (moov box): it is truncated or was never finished; {AGAIN}")
+        reader = Reader(file, extent)
+        return _examine(Path(path), reader, extent)
+    except BaseException as error:
+        if reader:
+            reader.close()
+        if isinstance(error, UnusableError):
+            raise VideoError(path, str(error)) from None
+        if isinstance(error, FFmpegError | OSError):
+            raise VideoError(path, f"cannot be read: {error.strerror}") from None
+        raise
+
+
+def _examine(path: Path, reader: Reader, extent: Extent) -> Clip:
+    """The checks between an open container and a usable clip, cheapest first."""
+    with ThreadPoolExecutor(1) as pool:  # hashing and demuxing keep one core busy each
+        digest = pool.submit(file_sha256, reader.file)
+        timeline = reader.scan()
+        sha256 = digest.result()
+    warnings = _check_complete(timeline, reader, extent)
+    frames = len(timeline.order)
+    if not frames:
+        raise UnusableError(f"holds no video frames; {AGAIN}")
+    first = reader.first_frame()
+    conversion = _find_conversion(first, reader.pixel_aspect)
+    fps, duration_seconds = timeline.rate(reader.declared_fps)
+    if duration_seconds < 1:
+        warnings.append(f"the clip is under a second long ({duration_seconds:.2f} s, {frames} frames)")
+    if conversion.transfer != "sdr":
+        warnings.append(f"the clip is HDR ({conversion.transfer.upper()}) and is tone-mapped to SDR")
+    info = ClipInfo(
+        path=path,
+        sha256=sha256,
+        size_bytes=reader.file.stat().st_size,
+        width=conversion.width,
+        height=conversion.height,
+        fps=fps,
+        duration_seconds=duration_seconds,
+        frames=frames,
+        variable_rate=timeline.is_variable(),
+        dynamic_range=conversion.transfer,
+        warnings=tuple(warnings),
+    )
+    return Clip(info, reader, conversion, first)
+
+
+def _check_complete(timeline: Timeline, reader: Reader, extent: Extent) -> list[str]:
+    """Warnings about the end of the file; UnusableError if video is missing there. Missing audio does not matter."""
+    packets = len(timeline.stamps)
+    expected = reader.expected_packets
+    short = timeline.torn or bool(timeline.stopped) or packets < expected
+    if extent.cuts_media and not short:
+        # Bytes are missing. All video is there only if something in the file says how much there was.
+        listed = expected > 0 and not extent.fragmented
+        short = not (listed or timeline.fills(reader.written_seconds))
+    whole = packets - timeline.torn
+    if short:
+        cause = timeline.stopped or "the file is truncated"
+        if extent.missing_bytes:
+            cause = f"the file is truncated (bytes missing: {extent.missing_bytes})"
+        total = f" of {expected}" if expected > whole else ""
+        raise UnusableError(f"ends after frame {whole}{total}; {cause}: {AGAIN}")
+    if extent.missing_bytes:
+        return [f"bytes missing at the end of the file: {extent.missing_bytes}; every video frame is there"]
+    if extent.open_ended and (extent.fragmented or not expected):
+        return ["the file does not say how long it is, so a missing end would go unnoticed"]
+    return []
+
+
+def _find_conversion(frame: VideoFrame, pixel_aspect: Fraction) -> Conversion:
+    """Orientation and colour from the first frame. Raises UnusableError for colours that cannot be converted."""
+    orientation = Orientation()
+    side_data = cast(Any, frame.side_data)  # by name: PyAV 18 iterates over the data, PyAV 19 over its types
+    if matrix := side_data.get("DISPLAYMATRIX"):
+        a, b, _, c, d = np.frombuffer(bytes(matrix), np.int32)[:5].tolist()
+        orientation = Orientation.of_matrix(a, b, c, d)
+    dolby_vision = side_data.get("DOVI_METADATA") is not None
+    transfer = _HDR.get(frame.color_trc, "sdr")
+    wide_gamut = frame.color_primaries == ColorPrimaries.BT2020.value
+    if transfer == "sdr" and dolby_vision:
+        raise UnusableError("is Dolby Vision without an HDR10 or HLG base; convert it to SDR first")
+    if transfer != "sdr" and not wide_gamut and frame.color_primaries != ColorPrimaries.UNSPECIFIED.value:
+        raise UnusableError(f"is HDR with primaries other than BT.2020 ({frame.color_primaries}); convert it first")
+    if not 1 / MAX_PIXEL_ASPECT <= pixel_aspect <= MAX_PIXEL_ASPECT:
+        pixel_aspect = Fraction(1)
+    width, height = max(round(frame.width * pixel_aspect), 1), frame.height
+    if orientation.transpose:
+        width, height = height, width
+    return Conversion(width, height, orientation, transfer, wide_gamut or transfer != "sdr")
+
+
+class Clip:
+    """An open video. Only shown frames stay in memory, at the size at which they were shown.
+
+    For one thread at a time; two clips may be read by two threads, decoding runs outside the GIL.
+    """
+
+    def __init__(self, info: ClipInfo, reader: Reader, conversion: Conversion, first: VideoFrame) -> None:
+        self.info = info
+        self.ticks = reader.timeline.ticks
+        self.decode_seconds = 0.0
+        self.resize_seconds = 0.0
+        self._reader = reader
+        self._conversion = conversion
+        self._decoded = {0: first}  # until it is shown
+        self._shown: dict[tuple[int, tuple[int, int]], NDArray[np.uint8]] = {}
+        self._converter = VideoReformatter()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file and drop all frames. Arrays already returned stay valid."""
+        self._reader.close()
+        self._decoded.clear()
+        self._shown.clear()
+
+    @property
+    def decoded_frames(self) -> int:
+        """How many frames were decoded so far, requested or on the way to one that was."""
+        return self._reader.decoded
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """One line each: those from opening, then those from decoding so far."""
+        return (*self.info.warnings, *self._reader.warnings)
+
+    def seconds(self, index: int) -> float:
+        """When frame `index` is shown, counted from the first frame."""
+        return self._reader.timeline.seconds(index)
+
+    def frames(self, indices: Iterable[int], *, size: tuple[int, int]) -> dict[int, NDArray[np.uint8]]:
+        """Frames by 0-based presentation index, as read-only RGB arrays (height, width, 3) of `size` =
+        (width, height): one bicubic, antialiased resize (Pillow) of the stored pixels.
+
+        Raises ValueError for an index that does not exist, VideoError when the clip is too damaged.
+        """
+        ordered = sorted(set(indices))
+        if ordered and not 0 <= ordered[0] <= ordered[-1] < self.info.frames:
+            raise ValueError(f"frames {ordered[0]}..{ordered[-1]}: allowed are 0..{self.info.frames - 1}")
+        missing = {index for index in ordered if (index, size) not in self._shown}
+        started, resized_before = time.perf_counter(), self.resize_seconds
+        try:
+            for index in missing & self._decoded.keys():
+                missing.remove(index)
+                self._show(index, self._decoded.pop(index), size)
+            for index, frame in self._reader.read(missing):
+                self._show(index, frame, size)
+        except (UnusableError, FFmpegError) as error:
+            raise VideoError(self.info.path, str(error)) from None
+        resized_seconds = self.resize_seconds - resized_before
+        self.decode_seconds += time.perf_counter() - started - resized_seconds
+        return {index: self._shown[index, size] for index in ordered}
+
+    def _show(self, index: int, frame: VideoFrame, size: tuple[int, int]) -> None:
+        """Convert and keep one frame. Matrix and range are as tagged.
+
+        Without tags they are BT.601 and limited range, whatever the picture's size. OpenCV and imageio write RGB frames
+        in this way, without tags, and the reference reader decodes them so. It is swscale's default.
+        """
+        started = time.perf_counter()
+        layout = "rgb48le" if self._conversion.wide_gamut else "rgb24"
+        try:
+            stored = self._converter.reformat(frame, format=layout, interpolation=EXACT).to_ndarray()
+        except FFmpegError:
+            raise UnusableError(
+                f"has a pixel format or colour matrix that cannot be converted ({frame.format.name}, "
+                f"matrix {frame.colorspace}); convert it first, e.g. ffmpeg -i IN -pix_fmt yuv420p OUT.mp4"
+            ) from None
+        pixels = self._conversion.convert(cast("NDArray[np.uint8] | NDArray[np.uint16]", stored), size)
+        pixels.setflags(write=False)
+        self._shown[index, size] = pixels
+        self.resize_seconds += time.perf_counter() - started

@@ -1,53 +1,46 @@
-"""One open container. Knows packets, seeking, decoding and the count of what was damaged; refuses to know
-colour, size and what a frame is for.
-"""
+"""One open container: packets, seeking, decoding, and the number of damaged frames."""
 
 from __future__ import annotations
 
-import errno
-import re
 from array import array
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from itertools import chain, count
 from pathlib import Path
-from typing import Any
 
-import av
 import numpy as np
 from av.container import InputContainer
 from av.error import EOFError as DecoderDrained
-from av.error import FFmpegError, InvalidDataError
+from av.error import FFmpegError
 from av.packet import Packet
-from av.stream import Discard, Disposition
+from av.stream import Discard
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from vrt_lite.errors import VideoError
-from vrt_lite.video.extent import Extent
-from vrt_lite.video.timeline import Timeline, build_timeline
+from vrt_lite.video.container import (
+    AGAIN,
+    MAX_FRAMES,
+    MAX_PIXELS,
+    TOO_LONG,
+    Extent,
+    Timeline,
+    UnusableError,
+    build_timeline,
+    find_video_stream,
+    open_container,
+    written_seconds,
+)
 
-MAX_PIXELS = 7680 * 4320
-MAX_FRAMES = 2_000_000
-MAX_DAMAGED_SHARE = 0.5  # of the decoded frames; with more there is no clip left to judge
-AGAIN = "copy, download or export it again"
-_TOO_LONG = f"holds more than {MAX_FRAMES} frames; cut it first, e.g. ffmpeg -i IN -t 600 -c copy OUT.mp4"
-# Containers that hold one video and nothing else: no playlists, no image sequences, no devices.
-_CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts"
-# PyAV 18 raises over a title that is not UTF-8 unless told otherwise; PyAV 19 no longer takes the argument.
-_TOLERANT: dict[str, Any] = {"metadata_errors": "replace"} if av.__version__.startswith("18.") else {}
-_LOOK_AHEAD = 32  # packets past an undecodable frame among which a neighbour is looked for
-# A pair is decoded by two callers at once, and from one keyframe to a frame there is little to share out;
-# each further thread is 10 MB at 1080p.
+MAX_DAMAGED_SHARE = 0.5  # of the decoded frames; with more the clip is refused
+_LOOK_AHEAD = 32  # packets after an undecodable frame that are searched for a replacement
+# Two callers decode at once, and from one keyframe to a frame there is little parallel work. Each further thread takes
+# 10 MB at 1080p.
 _DECODER_THREADS = 2
-_REFRESH_GROUPS = 3  # where keyframes only begin a gradual refresh: so many of them earlier, all is settled
+_REFRESH_GROUPS = 3  # where keyframes only begin a gradual refresh, it is complete after this many
 
 
 class Reader:
-    """The open container: packets, seeking, decoding, and the count of what was damaged.
-
-    Nothing outside may hold its container or stream: reopening for a seek frees them.
-    """
+    """The open container. Nothing outside may keep its container or stream: reopening it for a seek frees them."""
 
     timeline: Timeline
 
@@ -60,22 +53,13 @@ class Reader:
         self._open()
         self.pixel_aspect = self._stream.sample_aspect_ratio or Fraction(1)
         self.declared_fps = float(self._stream.average_rate or 0)
-        self.written_seconds = _written_seconds(self._stream)
+        self.written_seconds = written_seconds(self._stream)
 
     def _open(self) -> None:
+        self._container = open_container(self.file, self._extent)
         try:
-            # "file:" keeps a name from being read as a protocol, a device or an option.
-            self._container = av.open(
-                f"file:{self.file}",
-                "r",
-                options={"protocol_whitelist": "file", "format_whitelist": _CONTAINERS},
-                **_TOLERANT,
-            )
-        except FFmpegError as error:
-            raise VideoError(_why_unreadable(self._extent, error)) from None
-        try:
-            self._stream = _video_stream(self._container)
-        except VideoError:
+            self._stream = find_video_stream(self._container)
+        except UnusableError:
             self._container.close()
             raise
         for stream in self._container.streams:
@@ -100,14 +84,14 @@ class Reader:
 
     @property
     def warnings(self) -> list[str]:
-        """What decoding found so far."""
-        found = list(self._replaced.values())
+        """Warnings from decoding so far."""
+        warnings = list(self._replaced.values())
         if self.damaged:
-            found.append(f"{self.damaged} of {self.decoded} decoded frames are damaged")
-        return found
+            warnings.append(f"{self.damaged} of {self.decoded} decoded frames are damaged")
+        return warnings
 
     def scan(self) -> Timeline:
-        """Demux the whole file once, decoding nothing; eight bytes are kept of each packet."""
+        """Demux the whole file once without decoding. Keeps eight bytes of each packet."""
         stamps, keys, hidden = array("q"), array("q"), array("q")
         alt_refs = self._codec.name == "vp8"
         undated, corrupt, torn, stopped = 0, 0, False, ""
@@ -122,11 +106,11 @@ class Reader:
                 if packet.is_keyframe:
                     keys.append(position)
                 if packet.is_discard or (alt_refs and not bytes(packet)[0] & 0x10):
-                    hidden.append(position)  # decoded for others' sake: edit lists, VP8's invisible frames
+                    hidden.append(position)  # decoded only for other frames: edit lists, VP8's invisible frames
                 torn = packet.is_corrupt
                 corrupt += torn
                 if position >= MAX_FRAMES:
-                    raise VideoError(_TOO_LONG)
+                    raise UnusableError(TOO_LONG)
         except FFmpegError as error:
             stopped = f"the rest cannot be read ({error.strerror})"
         self.timeline = build_timeline(
@@ -144,13 +128,13 @@ class Reader:
         """The first frame shown, or the nearest that decodes."""
         return next(frame for _, frame in self.read({0}))
 
-    def read(self, wanted: Iterable[int]) -> Iterator[tuple[int, VideoFrame]]:
-        """Yield (index, frame) for each wanted index; each group of pictures is decoded once.
+    def read(self, indices: Iterable[int]) -> Iterator[tuple[int, VideoFrame]]:
+        """Yield (index, frame) for each of `indices`; each group of pictures is decoded once.
 
         A frame that does not decode is replaced by the nearest one that does, with a warning. Raises
-        VideoError when there is none near it or when too much of what was decoded is damaged.
+        UnusableError when there is none near it or when too much of what was decoded is damaged.
         """
-        index_at = {int(self.timeline.order[index]): index for index in wanted}
+        index_at = {int(self.timeline.order[index]): index for index in indices}
         groups: dict[int, set[int]] = {}
         for position in index_at:
             groups.setdefault(self.timeline.key_slot(position), set()).add(position)
@@ -162,22 +146,22 @@ class Reader:
                 for position, frame in self._decode(start, max(left), frozenset(left)):
                     whole = whole or self.timeline.stamps[position] <= key_stamp
                     if not whole:
-                        break  # the keyframe itself did not come out: it only begins a gradual refresh
+                        break  # the keyframe itself was not decoded: it only begins a gradual refresh
                     if position in left:
                         left.remove(position)
                         yield index_at[position], frame
             for position in sorted(left):
                 yield index_at[position], self._nearest(position, slot)
         if self.damaged > MAX_DAMAGED_SHARE * self.decoded:
-            raise VideoError(f"is too damaged: {self.damaged} of {self.decoded} decoded frames; {AGAIN}")
+            raise UnusableError(f"is too damaged: {self.damaged} of {self.decoded} decoded frames; {AGAIN}")
 
     def _decode(self, slot: int, last: int, needed: frozenset[int] | None = None) -> Iterator[tuple[int, VideoFrame]]:
         """Decode from keyframe `slot` to the packet at `last`, yielding (position, frame).
 
-        Then the decoder is drained, so no packet after `last` is needed to get its frame out. With
-        `needed`, H.264 frames that are neither needed nor a reference for others are skipped: nal_ref_idc
-        0 promises that nothing is predicted from them, so the rest is bit for bit the same. HEVC's
-        "non-reference" promises it only within a temporal layer, so HEVC is decoded in full.
+        Then the decoder is drained, so that the frame of `last` needs no later packet. With `needed`, H.264 frames that
+        are neither needed nor a reference for others are skipped: with nal_ref_idc 0 nothing is predicted from them, so
+        the rest is bit for bit the same. HEVC's "non-reference" means this only within a temporal layer, so HEVC is
+        decoded in full.
         """
         timeline = self.timeline
         output = count(int(timeline.keys[slot])) if timeline.counted else None
@@ -188,7 +172,7 @@ class Reader:
         for position, packet in self._packets_from(slot):
             skip = skipping and needed is not None and position not in needed
             self._codec.skip_frame = "NONREF" if skip else "DEFAULT"
-            # Decoders hand this through: a frame is known by its packet even where times repeat or lack.
+            # Decoders copy this to the frame, so that its packet is known even where times repeat or are missing.
             packet.pts = position
             yield from self._feed(packet, output)
             if position >= last:
@@ -196,7 +180,7 @@ class Reader:
         yield from self._feed(None, output)
 
     def _feed(self, packet: Packet[VideoStream] | None, output: count[int] | None) -> list[tuple[int, VideoFrame]]:
-        """One packet, or None for the end, through the decoder; what fails is counted, not raised."""
+        """Decode one packet, or None for the end. A failure is counted, not raised."""
         try:
             frames = self._stream.decode(packet)  # pyright: ignore[reportUnknownMemberType]
         except DecoderDrained:
@@ -208,12 +192,16 @@ class Reader:
         self.decoded += len(frames)
         self.damaged += sum(frame.is_corrupt for frame in frames)
         known = ((next(output) if output else frame.pts, frame) for frame in frames)
-        packets = len(self.timeline.stamps)  # a packet may hold two frames (DivX); what cannot be placed is left
+        packets = len(
+            self.timeline.stamps
+        )  # a packet may hold two frames (DivX); the second has no position and is dropped
         return [(position, frame) for position, frame in known if position is not None and position < packets]
 
     def _packets_from(self, slot: int) -> Iterator[tuple[int, Packet[VideoStream]]]:
-        """(position, packet) from keyframe `slot` on. Seeking is a hint: where it landed is read off the
-        first keyframe that comes, and one that came too late is asked for again, farther back.
+        """Yield (position, packet) from keyframe `slot` on.
+
+        A seek may be inexact: its position is that of the first keyframe that follows. If that is too late, the seek is
+        repeated from farther back.
         """
         start = int(self.timeline.keys[slot])
         for target in sorted({slot, max(slot - 1, 0), max(slot - 8, 0)}, reverse=True):
@@ -229,33 +217,33 @@ class Reader:
                 yield position, packet
 
     def _land(self, slot: int) -> tuple[int, Iterator[Packet[VideoStream]]] | None:
-        """Seek to a keyframe; the position really reached and the packets from there, or None."""
+        """Seek to a keyframe; returns the position reached and the packets from there, or None."""
         key_stamps = self.timeline.stamps[self.timeline.keys]
         try:
             self._container.seek(int(key_stamps[slot]), stream=self._stream)
             packets = _packets(self._container, self._stream)
             for packet in packets:
-                found = np.flatnonzero(key_stamps == _stamp(packet))
-                if packet.is_keyframe and len(found) == 1:
-                    return int(self.timeline.keys[found[0]]), chain((packet,), packets)
+                slots = np.flatnonzero(key_stamps == _stamp(packet))
+                if packet.is_keyframe and len(slots) == 1:
+                    return int(self.timeline.keys[slots[0]]), chain((packet,), packets)
         except FFmpegError:
             return None
         return None
 
     def _nearest(self, position: int, slot: int) -> VideoFrame:
-        """The decodable frame shown nearest to the one at `position`: of its group, the next, the one before."""
+        """The decodable frame nearest in time to the one at `position`, from its group, the next or the previous."""
         timeline = self.timeline
         index = timeline.index_of(position)
         best: tuple[int, int, VideoFrame] | None = None
         for start in (slot, slot + 1, slot - 1):
             if best or not 0 <= start < len(timeline.keys):
                 continue
-            for found, frame in self._decode(start, max(position, int(timeline.keys[start])) + _LOOK_AHEAD):
-                other = timeline.index_of(found)
+            for decoded, frame in self._decode(start, max(position, int(timeline.keys[start])) + _LOOK_AHEAD):
+                other = timeline.index_of(decoded)
                 if best is None or abs(other - index) < best[0]:
                     best = abs(other - index), other, frame
         if best is None:
-            raise VideoError(f"has no decodable frame near frame {index} of {len(timeline.order)}; {AGAIN}")
+            raise UnusableError(f"has no decodable frame near frame {index} of {len(timeline.order)}; {AGAIN}")
         self._replaced[index] = f"frame {index} cannot be decoded; frame {best[1]} is shown in its place"
         return best[2]
 
@@ -265,48 +253,11 @@ def _packets(container: InputContainer, stream: VideoStream) -> Iterator[Packet[
     try:
         yield from (packet for packet in container.demux(stream) if packet.size)
     except IndexError:
-        # PyAV 18.1 trips over a stream that turned up while reading (damaged MPEG-TS) when it flushes
-        # all streams after the last packet; there is nothing left to read by then.
+        # PyAV 18.1 fails after the last packet, when it flushes a stream that appeared while reading (damaged MPEG-TS).
         return
 
 
 def _stamp(packet: Packet[VideoStream]) -> int | None:
-    """When a packet is shown, else decoded; None if neither is known or believable."""
+    """When a packet is shown, else when it is decoded; None if neither is known or plausible."""
     stamp = packet.dts if packet.pts is None else packet.pts
     return stamp if stamp is not None and abs(stamp) < 1 << 62 else None
-
-
-def _video_stream(container: InputContainer) -> VideoStream:
-    """The main video track. Cover art is no video; what exceeds the limits is refused before decoding."""
-    still = Disposition.attached_pic | Disposition.timed_thumbnails
-    tracks = [stream for stream in container.streams.video if not stream.disposition & still]
-    if not tracks:
-        raise VideoError("holds no video track; give a file with moving pictures")
-    best = container.streams.best("video")
-    stream = next((track for track in tracks if best and track.index == best.index), tracks[0])
-    codec = getattr(stream, "codec_context", None)  # typed as always there; None without a decoder
-    if codec is None:
-        raise VideoError("uses a codec that cannot be decoded here; convert it, e.g. ffmpeg -i IN OUT.mp4")
-    if stream.width * stream.height > MAX_PIXELS:
-        raise VideoError(
-            f"is {stream.width}x{stream.height}; at most {MAX_PIXELS} pixels (7680x4320) are read: "
-            "shrink it first, e.g. ffmpeg -i IN -vf scale=1920:-2 OUT.mp4"
-        )
-    if max(stream.frames, len(stream.index_entries)) > MAX_FRAMES:
-        raise VideoError(_TOO_LONG)
-    return stream
-
-
-def _written_seconds(stream: VideoStream) -> float:
-    """Matroska's per-track DURATION tag ("00:00:03.001000000"), where the last frame ends; else 0."""
-    tag = re.fullmatch(r"(\d+):(\d+):(\d+\.\d+)", stream.metadata.get("DURATION", ""))
-    return int(tag[1]) * 3600 + int(tag[2]) * 60 + float(tag[3]) if tag else 0.0
-
-
-def _why_unreadable(extent: Extent, error: FFmpegError) -> str:
-    """What a refusal to open means, as far as the outermost headers tell."""
-    if extent.cuts_media:
-        return f"is truncated (bytes missing: {extent.missing_bytes}) and cannot be opened; {AGAIN}"
-    if isinstance(error, InvalidDataError) or error.errno == errno.EINVAL:  # EINVAL: not an allowed container
-        return "is no video of a known kind (mp4, mov, mkv, webm, avi, ts) or its header is damaged; convert it"
-    return f"cannot be opened ({error.strerror}); {AGAIN}"

@@ -1,5 +1,4 @@
-"""From high dynamic range or wide gamut to what a screen of 2010 shows. Knows transfer curves, primaries
-and one tone curve, all on small float images; refuses to know files, codecs and sizes.
+"""Converts high dynamic range or wide gamut to SDR: transfer curves, primaries and one tone curve, on float images.
 
 The curve, in display light with 1.0 = 203 nits, the reference white of ITU-R BT.2408: the largest of the
 three channels m becomes
@@ -7,9 +6,9 @@ three channels m becomes
     f(m) = m                                      up to the knee, 0.6 (122 nits)
     f(m) = 0.6 + 0.4 (1 - exp(-(m - 0.6) / 0.4))  above it
 
-and all three are scaled by f(m) / m, so hues stay. Middle tones keep their brightness, highlights bend
-towards 1 and never clip hard. Reference white ends at 0.853, code 239 of 255; the room above it is for the
-highlights. The output is coded for a BT.1886 display (power 2.4), BT.709 primaries.
+and all three are scaled by f(m) / m, so hues stay. Middle tones keep their brightness; highlights approach 1 smoothly.
+Reference white becomes 0.853, code 239 of 255; the codes above it are for the highlights. The output is coded for a
+BT.1886 display (power 2.4), BT.709 primaries.
 """
 
 from __future__ import annotations

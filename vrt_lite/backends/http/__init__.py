@@ -1,68 +1,79 @@
-"""The HTTP back end: a judge on an OpenAI-compatible server. vLLM, SGLang, llama-server, llama-cpp-python's own.
+"""The HTTP back end: a judge on an OpenAI-compatible server, such as vLLM, SGLang, llama-server or llama-cpp-python's.
 
-The same seam as the engine's: each round the whole visible conversation goes out, text streams in, and the reply has
-the odds of its digits where the server tells them. Safe to share between threads: it holds nothing of a conversation.
+In each round the whole visible conversation is sent and text streams in. The reply has the odds of its digits where the
+server gives them. Threads may share the back end: it keeps nothing of a conversation.
 """
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import Any
 
-from vrt_lite.backends.http.discovery import Served, served
-from vrt_lite.backends.http.faults import Fault
-from vrt_lite.backends.http.forms import NAMES, forms_for, notes
-from vrt_lite.backends.http.lower import Form, Lowered, lower, video_fields
-from vrt_lite.backends.http.reading import FailedError, NonsenseError, Written
-from vrt_lite.backends.http.service import RefusedError, RetryError, Service
-from vrt_lite.backends.settings import Remote
-from vrt_lite.errors import BackendError
+from vrt_lite.backends.http.faults import ExchangeError
+from vrt_lite.backends.http.request import SentMessages, VideoForm, build_body, build_messages
+from vrt_lite.backends.http.service import ServerInfo, Service, find_server
+from vrt_lite.backends.http.sse import StreamedReply
+from vrt_lite.backends.http.video_forms import FORM_NAMES, list_forms, list_warnings
+from vrt_lite.errors import Warned
 from vrt_lite.interfaces import Encoding, FrameStore, Loading, Observe, Sampling, Wrote, ignore
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import Conversation, Reply, Usage
+from vrt_lite.settings import FormName, Remote
 
-_LIKELIEST = 20
-"""Alternatives asked for at each token: what vLLM and OpenAI allow at most. The three digits are among them."""
 _CRASHES = 2
-"""So often a server may fail over a form that it never took before, until the next form is tried."""
+"""How many times a server may fail on a form that it never took before. Then the next form is tried."""
 
 
 @dataclass(slots=True)
-class _Attempt:
-    """What the tries of one reply have in common."""
+class _Tries:
+    """What the tries of one reply share. `forms` are still to try; the first one is in use."""
 
-    conversation: Conversation
-    frames: FrameStore
-    until: float
-    observe: Observe
-    odds: bool
-    forms: list[Form]
-    """What is left to try; the first is the one in use."""
-    proven: bool
+    forms: list[VideoForm]
+    form_is_proven: bool
+    with_odds: bool
     crashes: int = 0
-    refusal: RefusedError | None = None
-    lowered: dict[Form, Lowered] = field(default_factory=dict[Form, Lowered])
-    first: float = 0.0
+    first_refusal: ExchangeError | None = None
+    sent: dict[VideoForm, SentMessages] = field(default_factory=dict[VideoForm, SentMessages])
     shown: int = 0
+
+    def ask_otherwise(self, error: ExchangeError, server: ServerInfo, reply: StreamedReply) -> bool:
+        """Change the next request if the error may be due to the way of this one; whether anything changed."""
+        fault = error.fault
+        # llama-cpp-python without --logits_all breaks off before the first word instead of refusing probabilities.
+        breaks_off = server.kind == "llama" and error.kind == "cut_off" and not reply.text
+        if self.with_odds and (fault.without_odds or breaks_off):
+            self.with_odds = False
+            return True
+        # A refusal rarely says which field is wrong. It may be a form that the server never took before.
+        self.crashes += fault.status == 500
+        unsure = not self.form_is_proven and self.sent[self.forms[0]].proves_form and len(self.forms) > 1
+        if not unsure or not (fault.refuses or self.crashes >= _CRASHES):
+            return False
+        if error.kind == "refused":
+            self.first_refusal = self.first_refusal or error
+        self.crashes = 0
+        self.forms.pop(0)
+        return True
 
 
 class HttpBackend:
-    """A judge behind a URL; a context manager. Raises BackendError, UsageError; asks nothing before its first use."""
+    """A judge on a server; a context manager. Sends nothing before its first use. Raises BackendError, UsageError."""
 
     def __init__(self, remote: Remote, *, profile: Profile) -> None:
         self._remote = remote
         self._profile = profile
         self._service = Service(remote)
         self._lock = threading.Lock()
-        self._served: Served | None = None
-        self._odds = True
-        # The form that the server took, alone, once it has taken one: for the life of the back end.
-        self._forms: tuple[Form, ...] = ()
-        self._proven = False
-        self._notes: dict[str, None] = dict.fromkeys(self._service.warnings)
+        self._server: ServerInfo | None = None
+        self._with_odds = True
+        # The forms to try. When the server has taken one, that one alone, for the life of the back end.
+        self._forms: tuple[VideoForm, ...] = ()
+        self._form_is_proven = False
+        self._warnings: dict[Warned, None] = {}
+        if self._service.sends_key_openly:
+            text = "The key is sent to the back end unencrypted (http://): others on the network can read it. Use https://."
+            self._warnings[Warned("key_unencrypted", text)] = None
 
     def __enter__(self) -> HttpBackend:
         return self
@@ -74,177 +85,79 @@ class HttpBackend:
         """Close the connections."""
         self._service.close()
 
-    def connect(self, observe: Observe) -> Served:
-        """The server's kind and model; asked once."""
-        with self._lock:
-            if self._served is None:
-                self._served = served(self._service, observe=observe)
-                self._forms = forms_for(self._served)
-            return self._served
+    def connect(self, observe: Observe = ignore) -> ServerInfo:
+        """Ask for the server's kind and model, once; `observe` gets an event while waiting for it."""
+        while not self._lock.acquire(timeout=0.1):
+            observe(Wrote(""))  # Another thread is asking, and the observer may want to stop.
+        try:
+            if self._server is None:
+                self._server = find_server(self._service, observe=observe)
+                self._forms = list_forms(self._server)
+            return self._server
+        finally:
+            self._lock.release()
 
     @property
-    def served(self) -> Served:
-        """The server's kind and model, without telling anyone that it is waited for."""
-        return self.connect(ignore)
-
-    @property
-    def form(self) -> str:
+    def form(self) -> FormName:
         """The form in which the server gets a video."""
-        return NAMES[self._forms[0]] if self.served else ""
+        self.connect()
+        return FORM_NAMES[self._forms[0]]
 
     @property
-    def warnings(self) -> tuple[str, ...]:
-        """What a reader of a verdict must know of how it was asked for, as far as that has shown."""
-        return tuple(self._notes)
+    def warnings(self) -> tuple[Warned, ...]:
+        """What a reader of a verdict must know about the requests, as far as it is known."""
+        return tuple(self._warnings)
 
     def reply(self, conversation: Conversation, frames: FrameStore, *, sampling: Sampling, observe: Observe) -> Reply:
         """The judge's next turn."""
         began = time.monotonic()
-        at = self.connect(observe)
+        server = self.connect(observe)
         until = time.monotonic() + self._remote.total_seconds
-        attempt = _Attempt(conversation, frames, until, observe, self._odds, list(self._forms), self._proven)
-        observe(Loading(f"an answer of {at.model}"))
+        tries = _Tries(list(self._forms), self._form_is_proven, self._with_odds)
+        observe(Loading(f"an answer of {server.model}"))
         if shown := sum(len(message.frames) for message in conversation):
             observe(Encoding(0, shown))
-        written: list[Written] = []
 
-        def ask() -> None:
-            written[:] = [self._ask(at, sampling, attempt)]
+        def ask_once() -> StreamedReply:
+            while True:
+                form = tries.forms[0]
+                if form not in tries.sent:
+                    tries.sent[form] = build_messages(conversation, frames, form=form, profile=self._profile)
+                sent, with_odds = tries.sent[form], tries.with_odds
+                body = build_body(sent, sampling, kind=server.kind, model=server.model, with_odds=with_odds)
+                reply = StreamedReply(sampling.max_new_tokens, sampling.concluded, tries.shown)
+                try:
+                    self._service.stream(body, reply, until=until, observe=observe)
+                except ExchangeError as error:
+                    tries.shown = reply.shown
+                    if not tries.ask_otherwise(error, server, reply):
+                        raise (error.kind == "refused" and tries.first_refusal) or error from error
+                else:
+                    return reply
 
-        self._service.persist(ask, until=attempt.until, observe=observe)
+        reply = self._service.retry(ask_once, until=until, observe=observe)
+        self._remember(server, tries, shown)
         ended = time.monotonic()
-        done = written[0]
-        self._remember(at, attempt)
+        first = max(reply.first_text_at or began, began)
         usage = Usage(
-            tokens_prefilled=max(done.prompt_tokens - done.cached_tokens, 0),
-            tokens_reused=done.cached_tokens,
-            tokens_generated=done.tokens,
+            tokens_prefilled=max(reply.prompt_tokens - reply.cached_tokens, 0),
+            tokens_reused=reply.cached_tokens,
+            tokens_generated=reply.tokens,
             frames_encoded=shown,
-            prefill_seconds=max(attempt.first - began, 0.0),
-            generate_seconds=ended - max(attempt.first, began),
+            prefill_seconds=first - began,
+            generate_seconds=ended - first,
         )
-        return Reply(done.text, (), done.stop or "end", done.odds, usage)
+        return Reply(reply.text, (), reply.stop or "end", reply.odds, usage)
 
-    def _remember(self, at: Served, attempt: _Attempt) -> None:
-        """Keep what the server took, and note what that costs."""
-        form = attempt.forms[0]
-        lowered = attempt.lowered[form]
-        self._odds = attempt.odds
-        if not attempt.odds:
-            self._note("The server gives no probabilities: the verdict has choices alone.")
-        if lowered.frames:
-            for note in notes(at, form, lowered):
-                self._note(note)
-        if lowered.tells(form):
-            self._forms = (form,)
-            self._proven = True
-
-    def _ask(self, at: Served, sampling: Sampling, attempt: _Attempt) -> Written:
-        """One try, in as many ways as the server has to be asked. Raises RetryError where another may go well."""
-        while True:
-            written = Written(sampling.max_new_tokens)
-            try:
-                self._stream(at, sampling, attempt, written)
-            except (RefusedError, RetryError, FailedError) as error:
-                if self._asks_otherwise(error, at, written, attempt):
-                    continue
-                if isinstance(error, RefusedError):
-                    raise attempt.refusal or error from error
-                if isinstance(error, FailedError) and error.fault.context_full:
-                    raise self._service.too_long(error.fault) from error
-                if isinstance(error, FailedError):
-                    said = self._service.shown(error.fault.message) or "no reason given"
-                    raise RetryError(f"failed: {said}", fault=error.fault) from error
-                raise
-            except NonsenseError as error:
-                raise BackendError(
-                    f"The back end {self._remote.url} {error}. Is it an OpenAI-compatible server?"
-                ) from error
-            return written
-
-    def _stream(self, at: Served, sampling: Sampling, attempt: _Attempt, written: Written) -> None:
-        """Ask, and read the answer as it comes."""
-        body = self._body(self._lowered(attempt), at, sampling, attempt)
-        with self._service.streamed(
-            body, until=attempt.until, observe=attempt.observe, done=lambda: written.done
-        ) as pieces:
-            for piece in pieces:
-                written.feed(piece)
-                if self._tell(written, sampling, attempt):
-                    written.stop = "end"
-                    break
-        if written.stop is None and not written.done:
-            raise RetryError("broke off in the middle of a reply", missing="rest")
-
-    def _lowered(self, attempt: _Attempt) -> Lowered:
-        form = attempt.forms[0]
-        if form not in attempt.lowered:
-            attempt.lowered[form] = lower(attempt.conversation, attempt.frames, form=form, profile=self._profile)
-        return attempt.lowered[form]
-
-    def _asks_otherwise(
-        self, error: RefusedError | RetryError | FailedError, at: Served, written: Written, attempt: _Attempt
-    ) -> bool:
-        """Whether there is another way to ask, because this one may be what the server cannot follow."""
-        fault = error.fault or Fault(0)
-        # llama-cpp-python without --logits_all breaks off before the first word instead of refusing them.
-        broken = isinstance(error, RetryError) and error.missing == "rest"
-        breaks_off = at.kind == "llama" and not written.text and broken
-        if attempt.odds and (fault.without_odds or breaks_off):
-            attempt.odds = False
-            return True
-        # A refusal rarely says which field is at fault. A form that was never taken before may be.
-        attempt.crashes += fault.status == 500
-        form = attempt.forms[0]
-        unsure = not attempt.proven and self._lowered(attempt).tells(form) and len(attempt.forms) > 1
-        if unsure and (fault.refuses or attempt.crashes >= _CRASHES):
-            if isinstance(error, RefusedError):
-                attempt.refusal = attempt.refusal or error
-            attempt.crashes = 0
-            attempt.forms.pop(0)
-            return True
-        return False
-
-    def _tell(self, written: Written, sampling: Sampling, attempt: _Attempt) -> bool:
-        """Show what is new, once whatever the tries; whether the reply is concluded."""
-        text = written.text
-        if text and not attempt.first:
-            attempt.first = time.monotonic()
-        new = text[attempt.shown :]
-        if new:
-            attempt.shown = len(text)
-            attempt.observe(Wrote(new))
-        return ">" in new and sampling.concluded(text)
-
-    def _body(self, lowered: Lowered, at: Served, sampling: Sampling, attempt: _Attempt) -> dict[str, Any]:
-        body: dict[str, Any] = {
-            "model": at.model,
-            "messages": lowered.messages,
-            "temperature": sampling.temperature,
-            "top_p": 1.0,
-            "seed": sampling.seed,
-            "max_tokens": sampling.max_new_tokens,
-            "stop": ["<|im_end|>"],
-            "stream": True,
-            "stream_options": {"include_usage": True},
-        }
-        if attempt.odds:
-            body |= {"logprobs": True, "top_logprobs": _LIKELIEST}
-        greedy = {"top_k": 1} if sampling.temperature <= 0 else {}
-        match at.kind:
-            case "vllm":
-                # A checkpoint's own defaults (Qwen2.5-VL: a repetition penalty) must not change what it judges.
-                own = {"repetition_penalty": 1.0, "min_p": 0.0, "top_k": -1, **greedy}
-                body |= {**own, **video_fields(lowered, attempt.forms[0])}
-                body["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
-            case "sglang":
-                body |= {"repetition_penalty": 1.0, "min_p": 0.0, "top_k": -1, **greedy, "separate_reasoning": False}
-            case "llama":
-                body |= {"repeat_penalty": 1.0, "min_p": 0.0, "top_k": 0, **greedy, "reasoning_format": "none"}
-            case "openai":
-                pass
-        return body
-
-    def _note(self, note: str) -> None:
-        with contextlib.suppress(RuntimeError):
-            self._notes.setdefault(note)
+    def _remember(self, server: ServerInfo, tries: _Tries, shown: int) -> None:
+        """Remember what the server took, and what a reader must know about it."""
+        sent = tries.sent[tries.forms[0]]
+        self._with_odds = tries.with_odds
+        if not tries.with_odds:
+            text = "The server gives no probabilities: the verdict has choices alone."
+            self._warnings[Warned("no_probabilities", text)] = None
+        for warning in list_warnings(server, sent) if shown else ():
+            self._warnings[warning] = None
+        if sent.proves_form:
+            self._forms = (sent.form,)
+            self._form_is_proven = True

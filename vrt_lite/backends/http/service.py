@@ -1,251 +1,148 @@
-"""Requests to an OpenAI-compatible server: its address, the key, and asking again when that can help.
+"""Sends requests to one OpenAI-compatible server, with its key, and retries with pauses where that can help.
 
-The key is read from the environment here, goes into one header, and is cut out of whatever is shown. Knows statuses,
-tries and pauses; refuses to know conversations.
+The key is read from the environment here, goes into one header, and is removed from all text that users see. Causes are
+not chained to errors: they hold the server's own words, which may repeat the key, or a proxy's password.
 """
 
 from __future__ import annotations
 
-import email.utils
 import ipaddress
 import json
 import math
 import os
 import random
+import re
 import time
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
-import httpx
-
-from vrt_lite.backends.http.exchange import Exchange, Head, Missing, UnreachedError
-from vrt_lite.backends.http.faults import Fault, brief, fault_of
-from vrt_lite.backends.settings import Remote
+from vrt_lite.backends.http.client import MOST_BODY_BYTES, Client
+from vrt_lite.backends.http.faults import ExchangeError, shorten
+from vrt_lite.backends.http.sse import StreamedReply
 from vrt_lite.errors import BackendError, ContextFullError, UsageError
-from vrt_lite.interfaces import Observe, Waiting, Wrote, ignore
+from vrt_lite.interfaces import Observe, Waiting, Wrote
+from vrt_lite.settings import Remote, ServerKind
 
 KEY_VARIABLES = ("VRT_LITE_API_KEY", "OPENAI_API_KEY")
-_AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _LONGEST_PAUSE_SECONDS = 60.0
-_LINGER_SECONDS = 0.5
-MOST_JSON_BYTES = 4 * 2**20
 
-
-class RefusedError(BackendError):
-    """The server answered with a status that says no, and would again."""
-
-    def __init__(self, message: str, fault: Fault) -> None:
-        super().__init__(message)
-        self.fault = fault
-
-
-class RetryError(Exception):
-    """This try failed in a way that another may not: `str` completes "The server …".
-
-    `pause_seconds`: what the server asked to wait, if it did. `fault`: what it said, if it did. `missing`: what its
-    answer lacked.
-    """
-
-    def __init__(
-        self,
-        reason: str,
-        *,
-        pause_seconds: float | None = None,
-        fault: Fault | None = None,
-        missing: Missing | None = None,
-    ) -> None:
-        super().__init__(reason)
-        self.pause_seconds = pause_seconds
-        self.fault = fault
-        self.missing = missing
+_T = TypeVar("_T")
 
 
 class Service:
-    """Connections to one server, shared by threads; a context manager. No request is made before the first use."""
+    """One server, for any number of threads, to be closed. Sends no request before its first use."""
 
     def __init__(self, remote: Remote) -> None:
         self.remote = remote
-        self._key = _key()
+        self._key = _read_key()
         self._loopback = _is_loopback(urlsplit(remote.url).hostname or "")
         self._gone_since: float | None = None
         headers = {"User-Agent": "vrt-lite", "Accept-Encoding": "identity"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
-        # The taker of an answer is the clock; this one only ends a thread that was left behind.
-        patience = 2 * remote.silence_seconds + 1
-        self._client = httpx.Client(
-            headers=headers,
-            timeout=httpx.Timeout(patience, connect=remote.connect_seconds, pool=None),
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
-            # A redirect would take the key along, or the clips, to who knows whom.
-            follow_redirects=False,
-            # The proxies of the environment, but never between this machine and itself.
-            trust_env=not self._loopback,
-        )
-
-    def __enter__(self) -> Service:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
+        # The proxies of the environment, except for a server on this machine.
+        self._client = Client(remote, headers=headers, use_proxies=not self._loopback)
 
     def close(self) -> None:
-        """Close the connections."""
+        """Cancel all requests, and close the connections."""
         self._client.close()
 
     @property
-    def warnings(self) -> tuple[str, ...]:
-        """What to know about the connection."""
-        if self._key and not self._loopback and self.remote.url.startswith("http://"):
-            return ("The key is sent to the back end unencrypted (http://): who listens can read it. Use https://.",)
-        return ()
+    def name(self) -> str:
+        """The server's name in a message."""
+        return f"The back end {self.remote.url}"
 
-    @contextmanager
-    def streamed(
-        self, body: dict[str, Any], *, until: float, observe: Observe, done: Callable[[], bool]
-    ) -> Generator[Iterator[bytes]]:
-        """The body of a chat completion's stream, in pieces; raises RetryError, BackendError, ContextFullError.
+    @property
+    def sends_key_openly(self) -> bool:
+        """Whether the key travels unencrypted over a network."""
+        return bool(self._key) and not self._loopback and self.remote.url.startswith("http://")
 
-        Once it is `done`, its end is waited for a moment only: then the connection can be used again.
+    def stream(self, body: dict[str, Any], reply: StreamedReply, *, until: float, observe: Observe) -> None:
+        """Request a chat completion once, and feed its stream to `reply`. Raises ExchangeError, ContextFullError."""
+        url, content = f"{self.remote.url}/chat/completions", json.dumps(body).encode()
+        try:
+            self._client.send(url, content=content, reply=reply, until=until, observe=observe)
+        except ExchangeError as error:
+            if error.fault.context_full:
+                words = self._redact(error.fault.message)
+                raise ContextFullError(f"The conversation does not fit into the server's context: {words}") from None
+            raise
+        if not reply.complete:
+            raise ExchangeError("cut_off", "broke off in the middle of a reply")
+
+    def get(self, url: str, *, observe: Observe) -> object:
+        """The JSON at a URL, with retries. Raises BackendError."""
+        until = time.monotonic() + min(self.remote.total_seconds, 2 * self.remote.silence_seconds)
+        return self.retry(lambda: self._get(url, until, observe), until=until, observe=observe)
+
+    def get_once(self, url: str, *, observe: Observe) -> object:
+        """The JSON at a URL, without retries; None if the request fails."""
+        try:
+            return self._get(url, time.monotonic() + self.remote.connect_seconds, observe)
+        except ExchangeError:
+            return None
+
+    def retry(self, attempt: Callable[[], _T], *, until: float, observe: Observe) -> _T:
+        """Try until it succeeds, with growing pauses. Raises BackendError after the last try allowed, or at `until`.
+
+        A server that takes no connection is given up after `connect_seconds`, counted over all callers and tries.
         """
-        with Exchange(self._client, "POST", f"{self.remote.url}/chat/completions", body=body) as exchange:
-            head = self._head(exchange, until, observe)
-            if head.content_type != "text/event-stream":
-                raise BackendError(
-                    f"{self.name} answered with {self.shown(head.content_type) or 'no content type'} instead of a "
-                    "stream of events. Is the URL an OpenAI-compatible server's, ending in /v1?"
-                )
-            yield self._pieces(exchange, until, observe, done)
-
-    def persist(self, attempt: Callable[[], None], *, until: float, observe: Observe) -> None:
-        """Try until it goes well, with growing pauses; BackendError after so many tries or `until` that time.
-
-        A server that takes no connection is given up after `connect_seconds`, whoever asked for it, and as often.
-        """
-        for number in range(1, self.remote.tries + 1):
+        number = 1
+        while True:
             began = time.monotonic()
             try:
-                attempt()
-            except RetryError as again:
-                deadline, look = until, "Look at the server."
-                if again.missing == "connection":
-                    self._gone_since = began if self._gone_since is None else self._gone_since
-                    deadline = min(until, self._gone_since + self.remote.connect_seconds)
-                    look = "Is it running, and is the URL right?"
-                grown = self.remote.pause_seconds * 2 ** (number - 1) * random.uniform(0.5, 1.0)
-                pause = min(grown if again.pause_seconds is None else again.pause_seconds, _LONGEST_PAUSE_SECONDS)
-                if number == self.remote.tries or time.monotonic() + pause >= deadline:
-                    if again.missing == "connection":
-                        self._gone_since = -math.inf  # Who asks next gets one try, until one goes well.
-                    tries = "1 try" if number == 1 else f"{number} tries"
-                    kept = "What is judged already is kept."
-                    raise BackendError(f"{self.name} {again} ({tries}). {look} {kept}") from again
-                observe(Waiting(f"the server at {self.remote.url} ({again})", number + 1))
+                result = attempt()
+            except ExchangeError as error:
+                pause = self._plan_pause(error, number, began, until)
+                number += 1
+                observe(Waiting(f"the server at {self.remote.url} ({self._redact(str(error))})", number))
                 _wait(pause, observe)
             else:
                 self._gone_since = None
-                return
+                return result
 
-    def shown(self, text: str) -> str:
-        """A server's words fit to show: one line, printable, brief, and without the key."""
-        return brief(text.replace(self._key, "(the key)") if self._key else text)
+    def _plan_pause(self, error: ExchangeError, number: int, began: float, until: float) -> float:
+        """How long to wait after this failure of try `number`. Raises BackendError if no other try can help."""
+        failed = f"{self.name} {self._redact(str(error))}"
+        if error.kind in {"refused", "nonsense"}:
+            raise BackendError(f"{failed}. {error.hint}".strip()) from None
+        gone = error.kind == "unreachable"
+        if gone:
+            self._gone_since = began if self._gone_since is None else self._gone_since
+            until = min(until, self._gone_since + self.remote.connect_seconds)
+        grown = self.remote.pause_seconds * 2 ** (number - 1) * random.uniform(0.5, 1.0)
+        pause = min(grown if error.pause_seconds is None else error.pause_seconds, _LONGEST_PAUSE_SECONDS)
+        if number == self.remote.tries or time.monotonic() + pause >= until:
+            if gone:
+                self._gone_since = -math.inf  # Each next caller gets one try, until one succeeds.
+            tries = "1 try" if number == 1 else f"{number} tries"
+            hint = "Is it running, and is the URL right?" if gone else "Look at the server."
+            raise BackendError(f"{failed} ({tries}). {hint} What is judged already is kept.") from None
+        return pause
 
-    def too_long(self, fault: Fault) -> ContextFullError:
-        """What to raise for a conversation that outgrew the server."""
-        return ContextFullError(f"The conversation does not fit into the server's context: {self.shown(fault.message)}")
+    def _redact(self, text: str) -> str:
+        """A server's text as users may see it: one line, printable, short, and without the key."""
+        return shorten(text.replace(self._key, "(the key)") if self._key else text)
 
-    @property
-    def name(self) -> str:
-        """The server in a message."""
-        return f"The back end {self.remote.url}"
-
-    def _pieces(self, exchange: Exchange, until: float, observe: Observe, done: Callable[[], bool]) -> Iterator[bytes]:
+    def _get(self, url: str, until: float, observe: Observe) -> object:
+        body = self._client.send(url, until=until, observe=observe)
         try:
-            while isinstance(piece := self._take(exchange, until, observe), bytes):
-                yield piece
-                if done():
-                    until = min(until, time.monotonic() + _LINGER_SECONDS)
-        except RetryError:
-            if not done():
-                raise
-
-    def _take(self, exchange: Exchange, until: float, observe: Observe) -> Head | bytes | None:
-        # Nothing new was written, but the observer may want to stop.
-        silence = self.remote.silence_seconds
-        try:
-            return exchange.take(silence_seconds=silence, until=until, tick=lambda: observe(Wrote("")))
-        except UnreachedError as error:
-            raise RetryError(str(error), missing=error.missing) from error
-
-    def _head(self, exchange: Exchange, until: float, observe: Observe) -> Head:
-        """The beginning of a good answer; what any other means, raised."""
-        head = self._take(exchange, until, observe)
-        if not isinstance(head, Head):
-            raise RetryError("gave no answer")
-        if 200 <= head.status < 300:
-            return head
-        if 300 <= head.status < 400:
-            raise BackendError(f"{self.name} redirects elsewhere, which is not followed. Give the final URL.")
-        limit = min(until, time.monotonic() + self.remote.connect_seconds)
-        try:
-            body = exchange.whole(silence_seconds=self.remote.silence_seconds, until=limit)
-        except UnreachedError:
-            body = b""
-        fault = fault_of(head.status, body)
-        said = self.shown(fault.message)
-        told = f": {said}" if said else ""
-        if fault.context_full:
-            raise self.too_long(fault)
-        if head.status in _AGAIN:
-            raise RetryError(f"answered {head.status}{told}", pause_seconds=_seconds(head.retry_after), fault=fault)
-        hints = {
-            401: f" Set its key in the environment: {KEY_VARIABLES[0]}.",
-            403: f" Set its key in the environment: {KEY_VARIABLES[0]}.",
-            404: " Does the URL end in /v1, and is --served-model a name it serves?",
-        }
-        raise RefusedError(f"{self.name} answered {head.status}{told}.{hints.get(head.status, '')}", fault)
-
-    def get(self, url: str, *, once: bool = False, observe: Observe = ignore) -> object:
-        """The JSON at a URL, asked for again where that can help unless `once`; BackendError."""
-        most = MOST_JSON_BYTES
-        patience = self.remote.connect_seconds if once else 2 * self.remote.silence_seconds
-        until = time.monotonic() + min(self.remote.total_seconds, patience)
-        found: list[object] = []
-
-        def attempt() -> None:
-            with Exchange(self._client, "GET", url) as exchange:
-                self._head(exchange, until, observe)
-                try:
-                    body = exchange.whole(silence_seconds=self.remote.silence_seconds, until=until, most=most)
-                except UnreachedError as error:
-                    raise RetryError(str(error)) from error
-            try:
-                if len(body) > most:
-                    raise ValueError
-                found.append(json.loads(body))
-            except (ValueError, RecursionError):
-                raise BackendError(
-                    f"{self.name} did not answer with JSON. Is it an OpenAI-compatible server, ending in /v1?"
-                ) from None
-
-        if once:
-            try:
-                attempt()
-            except RetryError as error:
-                raise BackendError(f"{self.name} {error}.") from error
-        else:
-            self.persist(attempt, until=until, observe=observe)
-        return found[0]
+            if len(body) > MOST_BODY_BYTES:
+                raise ValueError
+            return json.loads(body)
+        except (ValueError, RecursionError):
+            hint = "Is it an OpenAI-compatible server, ending in /v1?"
+            raise ExchangeError("nonsense", "did not answer with JSON", hint=hint) from None
 
 
-def _key() -> str:
-    """The key from the environment, "" if there is none; UsageError, which does not show it, if it can be none."""
+def _read_key() -> str:
+    """The key from the environment, "" if there is none. UsageError, which does not show it, if it is not valid."""
     for name in KEY_VARIABLES:
         if key := os.environ.get(name, "").strip():
             if not key.isascii() or not key.isprintable():
-                raise UsageError(f"{name} holds characters that a key cannot have. Set it anew.")
+                raise UsageError(f"{name} holds characters that a key cannot have. Set it again.")
             return key
     return ""
 
@@ -257,18 +154,86 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
-def _seconds(retry_after: str) -> float | None:
-    """The seconds of a Retry-After header, which may be a number or a date; None if it is neither."""
-    if retry_after.strip().isdecimal():
-        return float(retry_after[:9])
-    try:
-        return max(email.utils.parsedate_to_datetime(retry_after).timestamp() - time.time(), 0.0)
-    except (ValueError, TypeError):
-        return None
-
-
 def _wait(seconds: float, observe: Observe) -> None:
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         observe(Wrote(""))
         time.sleep(min(left, 0.1))
+
+
+_NAMES_SHOWN = 8
+# The owner in the answer of /models, for vLLM, SGLang, llama-server and llama-cpp-python.
+_OWNERS: dict[str, ServerKind] = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llama", "me": "llama"}
+_VERSION = "/version"
+# Addresses next to /v1 that only one kind has, and a field of the answer.
+_SIGNS: tuple[tuple[str, str, ServerKind], ...] = (
+    (_VERSION, "version", "vllm"),
+    ("/model_info", "is_generation", "sglang"),
+    ("/props", "default_generation_settings", "llama"),
+)
+_RELEASE = re.compile(r"(\d{1,9})\.(\d{1,9})(?:\.\d|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """What a server is, and the model that it serves. `version` is vLLM's, (0, 0) for a build between releases."""
+
+    kind: ServerKind
+    model: str
+    version: tuple[int, int] = (0, 0)
+
+
+def find_server(service: Service, *, observe: Observe) -> ServerInfo:
+    """Ask for the server's kind and model. Raises BackendError, UsageError for a name it lacks."""
+    owners = _list_models(service, observe)
+    chosen = service.remote.served_model
+    if chosen is None and len(owners) != 1:
+        raise UsageError(f"The server serves {_join(list(owners))}: choose with --served-model NAME.")
+    model = next(iter(owners)) if chosen is None else chosen
+    if model not in owners:
+        raise UsageError(f"The server has no model {model!r}; it serves {_join(list(owners))}.")
+    kind = _find_kind(service, owners[model], observe)
+    return ServerInfo(kind, model, _find_version(service, observe) if kind == "vllm" else (0, 0))
+
+
+def _list_models(service: Service, observe: Observe) -> dict[str, str]:
+    """The owner of every model that the server lists, by name."""
+    answer = service.get(f"{service.remote.url}/models", observe=observe)
+    rows = cast(dict[str, Any], answer).get("data") if isinstance(answer, dict) else None
+    owners: dict[str, str] = {}
+    for row in cast(list[Any], rows) if isinstance(rows, list) else []:
+        entry = cast(dict[str, Any], row) if isinstance(row, dict) else {}
+        if isinstance(name := entry.get("id"), str) and name:
+            owners[name] = str(entry.get("owned_by", ""))
+    if not owners:
+        raise BackendError(f"{service.name} lists no models at /models. Is it an OpenAI-compatible server?")
+    return owners
+
+
+def _find_kind(service: Service, owner: str, observe: Observe) -> ServerKind:
+    """The kind of server: what the user says, else by the owner it names, else by an address that only one kind has."""
+    if service.remote.kind != "auto":
+        return service.remote.kind
+    if owner in _OWNERS:
+        return _OWNERS[owner]
+    for path, sign, kind in _SIGNS:
+        if sign in _get_beside(service, path, observe):
+            return kind
+    return "openai"
+
+
+def _find_version(service: Service, observe: Observe) -> tuple[int, int]:
+    """The first two numbers of vLLM's version. (0, 0) for a build between releases, which calls itself 0.1.dev."""
+    release = _RELEASE.match(str(_get_beside(service, _VERSION, observe).get("version", "")))
+    return (int(release[1]), int(release[2])) if release else (0, 0)
+
+
+def _get_beside(service: Service, path: str, observe: Observe) -> dict[str, Any]:
+    """The answer at an address next to /v1; empty if it is not a JSON object."""
+    answer = service.get_once(f"{service.remote.url.removesuffix('/v1')}{path}", observe=observe)
+    return cast(dict[str, Any], answer) if isinstance(answer, dict) else {}
+
+
+def _join(names: list[str]) -> str:
+    shown = ", ".join(repr(name[:200]) for name in names[:_NAMES_SHOWN])
+    return shown if len(names) <= _NAMES_SHOWN else f"{shown} and {len(names) - _NAMES_SHOWN} more"

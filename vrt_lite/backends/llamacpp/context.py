@@ -1,8 +1,4 @@
-"""The engine's working state: one sequence in the KV cache, evaluated batch by batch.
-
-Knows positions of single tokens and of embedding batches only as numbers given to it; refuses to know what is held,
-conversations and frames.
-"""
+"""The engine's working state: one sequence in the KV cache, evaluated batch by batch at the positions given."""
 
 from __future__ import annotations
 
@@ -16,28 +12,27 @@ from numpy.typing import NDArray
 
 from vrt_lite.backends.llamacpp.engine import (
     Model,
-    engine_log,
-    flash_attention,
+    flash_attention_type,
     llama,
     require_memory,
+    start_engine,
     usable_cpus,
 )
-from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.errors import OutOfMemoryError
+from vrt_lite.machine import MOST_LOGITS, EngineSettings
 
-MOST_LOGITS = 16
-"""Tokens of one evaluation whose logits may be asked for."""
 _KV_TYPES = {"f32": llama.GGML_TYPE_F32, "f16": llama.GGML_TYPE_F16, "q8_0": llama.GGML_TYPE_Q8_0}
 
 
-class Context:
+class Context(contextlib.ExitStack):
     """The engine's working state: one sequence in the KV cache; a context manager.
 
     `size` is in tokens, `batch_size` the most tokens of one evaluation.
     """
 
     def __init__(self, model: Model, *, size: int, settings: EngineSettings) -> None:
-        log = engine_log()
+        super().__init__()
+        log = start_engine()
         log.lines.clear()
         if not model.on_gpu:
             needed = size * model.cache_bytes * (2 if settings.exact else 1)
@@ -47,53 +42,42 @@ class Context:
         params = llama.llama_context_default_params()
         params.n_ctx = size
         params.n_batch = params.n_ubatch = min(settings.ubatch, max(size, 32))
-        # The engine keeps room for so many rows of logits: 256 of a 7B's vocabulary would be 156 MB.
+        # The engine reserves memory for this many rows of logits: 256 of a 7B's vocabulary would be 156 MB.
         params.n_outputs_max = min(MOST_LOGITS, params.n_batch)
         threads = settings.threads or usable_cpus()
-        params.flash_attn_type = flash_attention(settings.text_flash_attention(on_gpu=model.on_gpu))
-        self._fewest = 1
+        params.flash_attn_type = flash_attention_type(settings.text_flash_attention(on_gpu=model.on_gpu))
+        self._min_tokens = 1
         if model.is_small and settings.kv_type == "f16":
-            # Measured with the bundled judges. A batch is less work than the threads' waiting for each other: two
-            # threads read a prompt up to ten times as slowly and, beside one busy process, wrote 20 times as slowly.
+            # Measured with the bundled judges. A batch takes less time than the threads wait for each other: two
+            # threads read a prompt up to ten times as slowly and, next to one busy process, wrote 20 times as slowly.
             threads = settings.threads or 1
-            # Whatever is wanted: the memory that it saves is not needed, and the bits below hold without it.
-            params.flash_attn_type = flash_attention(False)
-            # The engine's kernel for a lone token rounds otherwise than the one for more. Two at a time cost little
-            # more, and give bit for bit the same however a text is cut into batches.
-            self._fewest = 2
+            # Off even if it was requested: the memory that it saves is not needed, and `_min_tokens` needs it off.
+            params.flash_attn_type = flash_attention_type(False)
+            # The engine's kernel for a single token rounds differently from the one for more. Two at a time cost little
+            # more, and give the same bits however a text is cut into batches.
+            self._min_tokens = 2
         params.n_threads = params.n_threads_batch = threads
         params.type_k = params.type_v = _KV_TYPES["f32" if settings.exact else settings.kv_type]
         params.n_seq_max = 1
         params.no_perf = True
         if settings.on_eval:
             params.cb_eval = settings.on_eval
-        self._free = contextlib.ExitStack()
         self.pointer = llama.llama_init_from_model(model.pointer, params)
         if not self.pointer:
             raise OutOfMemoryError(
                 f"Not enough memory for a context of {size} tokens: {log.explain('the engine gave no reason')}. "
                 "Lower --ctx, --max-pixels or --gpu-layers."
             )
-        self._free.callback(llama.llama_free, self.pointer)
+        self.callback(llama.llama_free, self.pointer)
         self._memory = llama.llama_get_memory(self.pointer)
         self.batch_size = int(params.n_batch)
         self._text = self._batch(self.batch_size, 0)
         self._frames = self._batch(self.batch_size, model.width)
 
-    def __enter__(self) -> Context:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Free the cache and the buffers."""
-        self._free.close()
-
-    def _batch(self, room: int, width: int) -> Any:
-        # An embedding batch holds four position planes, but the engine allocates one: ask for four times the room.
-        batch = llama.llama_batch_init(4 * room if width else room, width, 1)
-        self._free.callback(llama.llama_batch_free, batch)
+    def _batch(self, size: int, width: int) -> Any:
+        # An embedding batch holds four position planes, but the engine allocates one: request four times the size.
+        batch = llama.llama_batch_init(4 * size if width else size, width, 1)
+        self.callback(llama.llama_batch_free, batch)
         return batch
 
     def cut(self, position: int) -> None:
@@ -101,18 +85,18 @@ class Context:
         llama.llama_memory_seq_rm(self._memory, 0, position, -1)
 
     def state(self) -> NDArray[np.uint8]:
-        """All that is held, as bytes for `restore`."""
+        """The content of the context, as bytes for `restore`."""
         data = np.empty(llama.llama_state_seq_get_size(self.pointer, 0), np.uint8)
         pointer = data.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
         used = llama.llama_state_seq_get_data(self.pointer, pointer, len(data), 0)
         return data[:used]
 
     def restore(self, state: NDArray[np.uint8]) -> None:
-        """Hold what was held when `state` was taken, in a context of the same settings; nothing else is held."""
+        """Restore a state that was taken from a context with the same settings."""
         pointer = state.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
         if not llama.llama_state_seq_set_data(self.pointer, pointer, len(state), 0):
             raise OutOfMemoryError(
-                f"The engine failed to restore {len(state)} bytes: {engine_log().explain('no reason')}."
+                f"The engine failed to restore {len(state)} bytes: {start_engine().explain('no reason')}."
             )
 
     def feed(self, tokens: Sequence[int], position: int) -> Iterator[int]:
@@ -129,14 +113,14 @@ class Context:
         for start in range(0, len(tokens), most):
             part = tokens[start : start + most]
             self._feed(part, position + start, logits_from=0)
-            rows += [self._logits(i) for i in range(len(part))]
+            rows += [self.logits(i) for i in range(len(part))]
         return np.stack(rows)
 
     def _feed(self, part: Sequence[int], position: int, *, logits_from: int) -> None:
         """One batch of text, with logits from its token number `logits_from` on."""
         batch = self._text
         count = len(part)
-        fed = [*part, part[-1]] if count < self._fewest else part
+        fed = [*part, part[-1]] if count < self._min_tokens else part
         batch.n_tokens = len(fed)
         for i, token in enumerate(fed):
             batch.token[i] = token
@@ -151,8 +135,8 @@ class Context:
     def feed_patch(self, embeddings: NDArray[np.float32], positions: NDArray[np.int32]) -> None:
         """Evaluate one temporal patch: embeddings (n, width) at positions (4, n).
 
-        In parts of equal length that fit a batch: a token sees those before it in its own patch alike, whether they
-        are in its batch or in the cache.
+        It is fed in parts of equal length that fit a batch. The result is the same: a token sees the earlier ones of
+        its patch in the batch or in the cache.
         """
         parts = -(-len(embeddings) // self.batch_size)
         for part, at in zip(np.array_split(embeddings, parts), np.array_split(positions, parts, axis=1), strict=True):
@@ -162,7 +146,7 @@ class Context:
         count = len(embeddings)
         batch = self._frames
         batch.n_tokens = count
-        # Held by a name until they are copied: a slice becomes an array of its own here.
+        # A slice becomes a new array here, which must live until it is copied.
         values, planes = np.ascontiguousarray(embeddings), np.ascontiguousarray(positions)
         ctypes.memmove(batch.embd, values.ctypes.data, values.nbytes)
         ctypes.memmove(batch.pos, planes.ctypes.data, planes.nbytes)
@@ -173,7 +157,7 @@ class Context:
         self._decode(batch)
 
     def feed_patch_in_order(self, embeddings: NDArray[np.float32], positions: NDArray[np.int32]) -> None:
-        """The same for a patch at the temporal position of the one before it (a clip under a second a patch).
+        """The same for a patch at the temporal position of the one before it (a patch of less than a second).
 
         The engine masks by position, the reference by order; where temporal positions repeat, only one token at a
         time with the mask off sees exactly what was before it. Slow, exact, and rare.
@@ -185,16 +169,13 @@ class Context:
         finally:
             llama.llama_set_causal_attn(self.pointer, True)
 
-    def logits(self) -> NDArray[np.float32]:
-        """Logits after the last token fed, shape (vocabulary,), as a copy."""
-        return self._logits(-1)
-
-    def _logits(self, row: int) -> NDArray[np.float32]:
+    def logits(self, row: int = -1) -> NDArray[np.float32]:
+        """Logits in one row of the last batch, by default after the last token, shape (vocabulary,), as a copy."""
         pointer = llama.llama_get_logits_ith(self.pointer, row)
         return cast("NDArray[np.float32]", np.ctypeslib.as_array(pointer, (self._model.vocabulary,)).copy())
 
     def _decode(self, batch: Any) -> None:
         status = llama.llama_decode(self.pointer, batch)
         if status != 0:
-            log = engine_log()
+            log = start_engine()
             raise OutOfMemoryError(f"The engine failed to evaluate a batch ({status}): {log.explain('no reason')}.")

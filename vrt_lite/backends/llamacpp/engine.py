@@ -1,6 +1,6 @@
-"""llama.cpp through its C interface: its log, its memory, a text model and its vocabulary.
+"""llama.cpp through its C interface: its log, this machine's devices, a text model and its vocabulary.
 
-The one place that imports `llama_cpp`. Refuses to know conversations, profiles and frames.
+Only this module imports `llama_cpp`.
 """
 
 from __future__ import annotations
@@ -8,40 +8,54 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import hashlib
 import os
+import platform
 import sys
 import unicodedata
 from collections import deque
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import llama_cpp.llama_cpp as _llama
-import llama_cpp.mtmd_cpp as _mtmd
 import psutil
 
-from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.errors import ModelError, OutOfMemoryError
+from vrt_lite.machine import SMALL_MODEL_BYTES, EngineSettings, Gpu, Machine, MachineMemory
 
-# llama_cpp's ctypes wrappers are only partly typed; at this border they are Any and checked by what they return.
+# GNU's OpenMP reads this once, when it is loaded with the engine. By default a thread that waits for another spins for
+# milliseconds: next to one busy program, prefill was 10 to 60 times as slow. With short spins it is not. A value that
+# the user has set is kept, and the environment is the same afterwards.
+_spins_by_default = "GOMP_SPINCOUNT" not in os.environ
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+try:
+    import llama_cpp.llama_cpp as _llama
+    import llama_cpp.mtmd_cpp as _mtmd
+finally:
+    if _spins_by_default:
+        del os.environ["GOMP_SPINCOUNT"]
+
+# llama_cpp's ctypes wrappers are only partly typed; here they are Any, and their return values are checked.
 llama: Any = _llama
 mtmd: Any = _mtmd
 
-_SMALL_MODEL = 64 * 2**20
-_MEMORY_SIGNS = ("failed to allocate", "out of memory", "unable to allocate", "cannot allocate", "bad_alloc")
+_CPU, _GPUS = 0, (1, 2)
+"""Of `enum ggml_backend_dev_type`: the processor; GPUs with memory of their own, and without."""
+_OUT_OF_MEMORY_WORDS = ("failed to allocate", "out of memory", "unable to allocate", "cannot allocate", "bad_alloc")
 
 
 class EngineLog:
-    """llama.cpp's log lines: silent, the last ones kept to explain a failure, echoed to stderr on request."""
+    """llama.cpp's log: silent unless echoed to stderr. The last lines are kept to explain a failure."""
 
     def __init__(self) -> None:
         self.echo = False
         self.lines: deque[str] = deque(maxlen=100)
-        # The engine calls this object for as long as the process lives: it must never be collected.
+        # The engine calls this object until the process ends: it must never be collected.
         self._callback = llama.llama_log_callback(self._write)
 
     def install(self) -> None:
-        """Route every log of the engine here. The engine has one process-wide log."""
+        """Route every log of the engine here. Each is one for the whole process."""
         for route in (llama.llama_log_set, mtmd.mtmd_log_set, mtmd.mtmd_helper_log_set):
             route(self._callback, ctypes.c_void_p())
 
@@ -52,26 +66,26 @@ class EngineLog:
             sys.stderr.write(line)
 
     def explain(self, fallback: str) -> str:
-        """The likeliest reason among the last lines."""
-        telling = [line for line in self.lines if "error" in line.lower() or "failed" in line.lower()]
-        return telling[0] if telling else fallback
+        """The most likely reason among the last lines."""
+        errors = [line for line in self.lines if "error" in line.lower() or "failed" in line.lower()]
+        return errors[0] if errors else fallback
 
-    def tells_of_memory(self) -> bool:
+    def shows_out_of_memory(self) -> bool:
         """Whether an allocation failed."""
-        return any(sign in line.lower() for line in self.lines for sign in _MEMORY_SIGNS)
+        return any(words in line.lower() for line in self.lines for words in _OUT_OF_MEMORY_WORDS)
 
 
 @functools.cache
-def engine_log() -> EngineLog:
-    """The process's one engine log, installed at first use; starts the engine."""
+def start_engine() -> EngineLog:
+    """Start the engine, once in a process; returns its log."""
     log = EngineLog()
     log.install()
     llama.llama_backend_init()
     return log
 
 
-def libraries() -> list[tuple[str, int]]:
-    """The engine's files by name, with their sizes, which tell one build from another."""
+def list_libraries() -> list[tuple[str, int]]:
+    """The engine's files by name, with their sizes, which differ between builds."""
     return sorted((path.name, path.stat().st_size) for path in llama._base_path.iterdir())
 
 
@@ -82,9 +96,78 @@ def usable_cpus() -> int:
     return os.cpu_count() or 1
 
 
-def failure(what: str, path: Path, log: EngineLog) -> ModelError | OutOfMemoryError:
-    """The error for something the engine could not load, by what it logged."""
-    if log.tells_of_memory():
+@functools.cache
+def describe_machine() -> Machine:
+    """This machine, as far as it decides how fast a model runs."""
+    start_engine()
+    devices = _list_devices()
+    processor = next((name for kind, name, _ in devices if kind == _CPU), "") or platform.processor()
+    gpus = tuple(name for kind, name, _ in devices if kind in _GPUS)
+    features = llama.llama_print_system_info().decode(errors="replace")
+    engine = f"llama-cpp-python {version('llama-cpp-python')}: {features}"
+    build = hashlib.blake2b(repr((_read_instructions(), list_libraries())).encode(), digest_size=8).hexdigest()
+    return Machine(processor, usable_cpus(), gpus, engine, build)
+
+
+def read_memory() -> MachineMemory:
+    """The memory that is free now, and the total."""
+    start_engine()
+    memory = psutil.virtual_memory()
+    return MachineMemory(memory.available, memory.total + psutil.swap_memory().total, tuple(_list_gpus()))
+
+
+def _read_instructions() -> str:
+    """The features of the first processor on Linux; elsewhere its family and model, if known."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith(("flags", "Features")):
+                return line
+    return platform.processor()
+
+
+def _list_devices() -> list[tuple[int, str, int]]:
+    """Kind, description and handle of every device that the engine can use; none if its libraries cannot list them."""
+    try:
+        count, get = _find_function("ggml_backend_dev_count"), _find_function("ggml_backend_dev_get")
+        kind, about = _find_function("ggml_backend_dev_type"), _find_function("ggml_backend_dev_description")
+    except AttributeError:
+        return []
+    count.restype, get.restype, about.restype = ctypes.c_size_t, ctypes.c_void_p, ctypes.c_char_p
+    get.argtypes, kind.argtypes, about.argtypes = [ctypes.c_size_t], [ctypes.c_void_p], [ctypes.c_void_p]
+    handles = [get(i) for i in range(count())]
+    return [(int(kind(handle)), about(handle).decode(errors="replace"), handle) for handle in handles]
+
+
+def _list_gpus() -> Iterator[Gpu]:
+    """The GPUs that the engine would use; none if it was built without."""
+    handles = [(name, handle) for kind, name, handle in _list_devices() if kind in _GPUS]
+    if not handles or not llama.llama_supports_gpu_offload():
+        return
+    read = _find_function("ggml_backend_dev_memory")
+    size = ctypes.POINTER(ctypes.c_size_t)
+    read.argtypes, read.restype = [ctypes.c_void_p, size, size], None
+    for name, handle in handles:
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        read(handle, ctypes.byref(free), ctypes.byref(total))
+        yield Gpu(name, free.value)
+
+
+def _find_function(name: str) -> Any:
+    """A function of ggml; AttributeError if it is not found.
+
+    On Windows a library's symbols are not found through the libraries that link to it: there ggml's own are searched.
+    """
+    with contextlib.suppress(AttributeError):
+        return llama._lib[name]
+    for library in ("ggml", "ggml-base"):
+        with contextlib.suppress(AttributeError, OSError, FileNotFoundError):
+            return llama.load_shared_library(library, llama._base_path)[name]
+    raise AttributeError(name)
+
+
+def load_error(what: str, path: Path, log: EngineLog) -> ModelError | OutOfMemoryError:
+    """The error for a file that the engine could not load, by what it logged."""
+    if log.shows_out_of_memory():
         return OutOfMemoryError(
             f"Not enough memory for {what} {path.name}: {log.explain('allocation failed')}. "
             "Use a smaller quantisation, --ctx, --max-pixels, or fewer --gpu-layers."
@@ -92,49 +175,49 @@ def failure(what: str, path: Path, log: EngineLog) -> ModelError | OutOfMemoryEr
     return ModelError(f"The engine cannot load {what} {path}: {log.explain('no reason given')}.")
 
 
-def offloads(gpu_layers: int | None) -> bool:
+def uses_gpu(gpu_layers: int | None) -> bool:
     """Whether anything goes to a GPU."""
     return gpu_layers != 0 and bool(llama.llama_supports_gpu_offload())
 
 
 def require_memory(needed: int, what: str, advice: str) -> None:
-    """Refuse what this machine can never hold, before the system kills the process for trying."""
+    """OutOfMemoryError for more memory than this machine has. Otherwise the system would kill the process later."""
     total = psutil.virtual_memory().total + psutil.swap_memory().total
     if needed > total:
         gb = 2**30
         raise OutOfMemoryError(f"{what} needs {needed / gb:.1f} GB, this machine has {total / gb:.1f} GB. {advice}")
 
 
-def flash_attention(wanted: bool | None) -> int:
-    """The engine's constant; None is its own choice. Flash attention rounds keys and values to F16 inside."""
-    if wanted is None:
+def flash_attention_type(enabled: bool | None) -> int:
+    """The engine's constant; None lets it choose. Flash attention rounds keys and values to F16 inside."""
+    if enabled is None:
         return llama.LLAMA_FLASH_ATTN_TYPE_AUTO
-    return llama.LLAMA_FLASH_ATTN_TYPE_ENABLED if wanted else llama.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    return llama.LLAMA_FLASH_ATTN_TYPE_ENABLED if enabled else llama.LLAMA_FLASH_ATTN_TYPE_DISABLED
 
 
-class Model:
+class Model(contextlib.ExitStack):
     """A loaded text model and its vocabulary; a context manager."""
 
     def __init__(self, path: Path, *, settings: EngineSettings) -> None:
-        log = engine_log()
+        super().__init__()
+        log = start_engine()
         log.lines.clear()
         gpu_layers = settings.gpu_layers
-        self.on_gpu = offloads(gpu_layers)
+        self.on_gpu = uses_gpu(gpu_layers)
         if not self.on_gpu:
             require_memory(path.stat().st_size, f"The text model {path.name}", "Use a smaller quantisation.")
         params = llama.llama_model_default_params()
         params.n_gpu_layers = gpu_layers if gpu_layers is not None else -1 if self.on_gpu else 0
         # Repacked weights are a second copy and may slow prefill down; a judge is mostly prefill.
         params.use_extra_bufts = settings.repack
-        self._free = contextlib.ExitStack()
         self.pointer = llama.llama_model_load_from_file(os.fsencode(path), params)
         if not self.pointer:
-            raise failure("the text model", path, log)
-        self._free.callback(llama.llama_model_free, self.pointer)
+            raise load_error("the text model", path, log)
+        self.callback(llama.llama_model_free, self.pointer)
         self._vocab = llama.llama_model_get_vocab(self.pointer)
         self.vocabulary = int(llama.llama_vocab_n_tokens(self._vocab))
         self.bytes = int(llama.llama_model_size(self.pointer))
-        self.is_small = self.bytes < _SMALL_MODEL and not self.on_gpu
+        self.is_small = self.bytes < SMALL_MODEL_BYTES and not self.on_gpu
         self.width = int(llama.llama_model_n_embd(self.pointer))
         # Keys and values of one token over all layers, two bytes each.
         heads, all_heads = llama.llama_model_n_head_kv(self.pointer), llama.llama_model_n_head(self.pointer)
@@ -142,36 +225,26 @@ class Model:
         self.trained_context = int(llama.llama_model_n_ctx_train(self.pointer))
         self.added = tuple(self._added())
 
-    def __enter__(self) -> Model:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Free the weights."""
-        self._free.close()
-
     def tokens(self, text: str, *, special: bool) -> list[int]:
-        """Token ids of a text; with `special` off the text of a control token stays plain.
+        """Token ids of a text; with `special` off, the text of a control token stays plain.
 
         Composed first (NFC), as the reference tokenizer does and llama.cpp does not.
         """
         data = unicodedata.normalize("NFC", text).encode(errors="replace")
-        room = len(data) + 8
-        buffer = (llama.llama_token * room)()
-        count = llama.llama_tokenize(self._vocab, data, len(data), buffer, room, False, special)
+        size = len(data) + 8
+        buffer = (llama.llama_token * size)()
+        count = llama.llama_tokenize(self._vocab, data, len(data), buffer, size, False, special)
         return list(buffer[:count])
 
     def control(self, name: str) -> int:
         """The id of a control token; ModelError if the vocabulary lacks it."""
-        found = self.tokens(name, special=True)
-        if len(found) != 1:
-            raise ModelError(f"The text model's vocabulary has no token {name}: it is no Qwen2.5-VL model.")
-        return found[0]
+        tokens = self.tokens(name, special=True)
+        if len(tokens) != 1:
+            raise ModelError(f"The text model's vocabulary has no token {name}: it is not a Qwen2.5-VL model.")
+        return tokens[0]
 
     def piece(self, token: int) -> bytes:
-        """The bytes a token stands for."""
+        """The bytes of a token."""
         buffer = ctypes.create_string_buffer(256)
         count = llama.llama_token_to_piece(self._vocab, token, buffer, len(buffer), 0, True)
         return buffer.raw[: max(count, 0)]
@@ -181,7 +254,7 @@ class Model:
         return bool(llama.llama_vocab_is_eog(self._vocab, token))
 
     def _added(self) -> Iterator[str]:
-        """Texts of user-defined tokens. Added tokens stand at the vocabulary's end, after the normal ones."""
+        """Texts of user-defined tokens. They are at the vocabulary's end, after the normal ones."""
         for token in range(self.vocabulary - 1, -1, -1):
             kind = llama.llama_vocab_get_attr(self._vocab, token)
             if kind & llama.LLAMA_TOKEN_ATTR_NORMAL:

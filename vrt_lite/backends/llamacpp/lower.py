@@ -1,7 +1,9 @@
 """Lowers a conversation to one flat list: token ids and frame blocks, in the ChatML layout of Qwen2.5-VL.
 
-The list is a value: two conversations share exactly the context on which their lists agree. Knows the
-template and how text becomes tokens; refuses to know what the engine holds.
+Two conversations share exactly the context on which their lists agree. Positions (M-RoPE) are those that Qwen2.5-VL was
+trained with (transformers, `get_rope_index`): each text token advances one position on all three axes; a
+video that starts at p has t = p + step of its temporal patch, y = p + row, x = p + column over its merged grid (28
+pixels a cell), and the next item starts at the largest of the three + 1.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
 
-from vrt_lite.backends.llamacpp.positions import extent
+import numpy as np
+from numpy.typing import NDArray
+
 from vrt_lite.protocol.messages import Conversation, Generated, Image, Message, Text, Video
 
 
@@ -19,8 +23,8 @@ from vrt_lite.protocol.messages import Conversation, Generated, Image, Message, 
 class FrameBlock:
     """One video, or one image, between vision_start and vision_end.
 
-    `patches` are content keys, one a temporal patch; `steps` their temporal positions relative to the start;
-    the merged grid of every patch is `rows` x `columns` cells, one token a cell.
+    `patches` are content keys, one for each temporal patch; `steps` are their temporal positions relative to the start.
+    The merged grid of every patch is `rows` x `columns` cells, one token for each.
     """
 
     patches: tuple[str, ...]
@@ -30,20 +34,20 @@ class FrameBlock:
 
     @property
     def tokens(self) -> int:
-        """Tokens the block takes up in the context."""
+        """Tokens of the block in the context."""
         return len(self.patches) * self.rows * self.columns
 
     @property
     def positions(self) -> int:
-        """Positions the block takes up."""
-        return extent(self.steps, self.rows, self.columns)
+        """Positions of the block."""
+        return max(*self.steps, self.rows - 1, self.columns - 1) + 1
 
 
 Item = int | FrameBlock
 
 
 class Tokenizer(Protocol):
-    """What lowering needs of a vocabulary. `added` are texts that are matched even where special parsing is off."""
+    """What lowering needs of a vocabulary. `added` are texts that are matched even with `special` off."""
 
     added: tuple[str, ...]
 
@@ -52,16 +56,16 @@ class Tokenizer(Protocol):
 
 
 def lower(conversation: Conversation, tokenizer: Tokenizer, block: Callable[[Video | Image], FrameBlock]) -> list[Item]:
-    """The whole conversation and the opening of the judge's next turn; `block` turns a part into its block."""
+    """Lower the whole conversation and the opening of the judge's next turn; `block` turns a part into its block."""
     items: list[Item] = []
     for message in conversation:
-        items += _turn(message, tokenizer, block)
+        items += _lower_message(message, tokenizer, block)
     items.append(tokenizer.control("<|im_start|>"))
     items += tokenizer.tokens("assistant\n", special=False)
     return items
 
 
-def _turn(message: Message, tokenizer: Tokenizer, block: Callable[[Video | Image], FrameBlock]) -> list[Item]:
+def _lower_message(message: Message, tokenizer: Tokenizer, block: Callable[[Video | Image], FrameBlock]) -> list[Item]:
     items: list[Item] = [tokenizer.control("<|im_start|>")]
     run: list[Text] = [Text(f"{message.role}\n")]
 
@@ -88,10 +92,10 @@ def _turn(message: Message, tokenizer: Tokenizer, block: Callable[[Video | Image
 
 
 def tokenize(run: Sequence[Text], tokenizer: Tokenizer) -> list[int]:
-    """Tokens of adjacent texts as one string, so that merges across their borders are the model's own.
+    """Tokenize adjacent texts as one string, so that merges across their borders are the model's own.
 
-    With an untrusted text in it the run is read without control tokens, and an added token's text that touches
-    an untrusted character is cut after its first character, so that it stays plain as well.
+    With an untrusted text in the run no control tokens are recognised, and an added token's text that touches an
+    untrusted character is cut after its first character, so that it also stays plain.
     """
     text = "".join(piece.text for piece in run)
     if not text:
@@ -103,12 +107,12 @@ def tokenize(run: Sequence[Text], tokenizer: Tokenizer) -> list[int]:
     for piece in run:
         start, end = end, end + len(piece.text)
         if not piece.trusted:
-            cuts.update(_touching(text, start, end, tokenizer.added))
+            cuts.update(_find_cuts(text, start, end, tokenizer.added))
     edges = [0, *sorted(cuts), len(text)]
     return [token for a, b in pairwise(edges) for token in tokenizer.tokens(text[a:b], special=False)]
 
 
-def _touching(text: str, start: int, end: int, added: Sequence[str]) -> set[int]:
+def _find_cuts(text: str, start: int, end: int, added: Sequence[str]) -> set[int]:
     """Where to cut: after the first character of every added token's text that overlaps text[start:end]."""
     cuts: set[int] = set()
     for name in added:
@@ -117,3 +121,9 @@ def _touching(text: str, start: int, end: int, added: Sequence[str]) -> set[int]
             cuts.add(at + 1)
             at = text.find(name, at + 1, end + len(name) - 1)
     return cuts
+
+
+def patch_positions(start: int, step: int, rows: int, columns: int) -> NDArray[np.int32]:
+    """Positions of one temporal patch, shape (4, rows·columns): planes t, y, x and an unused zero."""
+    y, x = np.divmod(np.arange(rows * columns, dtype=np.int32), np.int32(columns))
+    return np.stack([np.full_like(y, start + step), start + y, start + x, np.zeros_like(y)])

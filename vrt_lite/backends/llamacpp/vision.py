@@ -1,7 +1,7 @@
 """llama.cpp's vision tower and projector through mtmd: a frame, or two, in; one temporal patch out.
 
-The one place that touches `llama_cpp.mtmd_cpp`'s image functions. Only embeddings are taken from it: mtmd's own
-text and positions are not what Qwen2.5-VL was trained on. What it encoded it finds again by content.
+Only this module uses the image functions of `llama_cpp.mtmd_cpp`. Only embeddings are taken from it: mtmd's own text
+and positions are not those that Qwen2.5-VL was trained on. Encoded patches are found again by their content.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from numpy.typing import NDArray
 
 from vrt_lite.backends.llamacpp.engine import (
     Model,
-    engine_log,
-    failure,
-    flash_attention,
-    libraries,
+    flash_attention_type,
+    list_libraries,
     llama,
+    load_error,
     mtmd,
+    start_engine,
     usable_cpus,
 )
-from vrt_lite.backends.settings import EngineSettings
 from vrt_lite.embeddings import EmbeddingCache
 from vrt_lite.errors import ModelError, OutOfMemoryError
-from vrt_lite.resize import CELL
+from vrt_lite.machine import EngineSettings
+from vrt_lite.profile import CELL
 
 _METHOD = 1
-"""The way in which `Vision` uses the engine; another number when another way gives other values."""
+"""Version of the way in which `Vision` uses the engine. It changes when the values change."""
 
 
 def content_key(frames: Sequence[NDArray[np.uint8]]) -> str:
-    """What a temporal patch is known by: its frames' size and pixels."""
+    """A digest of a temporal patch: its frames' sizes and pixels."""
     digest = hashlib.blake2b(digest_size=16)
     for frame in frames:
         digest.update(repr(frame.shape).encode())
@@ -48,26 +48,27 @@ def content_key(frames: Sequence[NDArray[np.uint8]]) -> str:
 
 
 def engine_key(*, on_gpu: bool, flash_attention: int) -> str:
-    """What an embedding's last bits depend on beside the pixels and the projector: the engine's build, and its way.
+    """A digest of what an embedding's exact bits depend on besides pixels and projector: the engine and its options.
 
-    Not the number of threads: each value is computed by one of them. The engine's Python interface does not name the
-    GPU, so the machine's name stands for it.
+    The number of threads does not count: each value is computed by one of them. The engine's Python interface does not
+    name the GPU, so the machine's name is used instead.
     """
     features = llama.llama_print_system_info().decode(errors="replace")
     device = platform.node() if on_gpu else "CPU"
     engine = version("llama-cpp-python")
     return hashlib.blake2b(
-        repr((_METHOD, engine, libraries(), features, device, flash_attention)).encode()
+        repr((_METHOD, engine, list_libraries(), features, device, flash_attention)).encode()
     ).hexdigest()[:16]
 
 
-class Vision:
+class Vision(contextlib.ExitStack):
     """A loaded projector; a context manager. The namespace of a `cache` with a disk is the projector's digest."""
 
     def __init__(
         self, path: Path, model: Model, *, settings: EngineSettings, cache: EmbeddingCache | None = None
     ) -> None:
-        log = engine_log()
+        super().__init__()
+        log = start_engine()
         log.lines.clear()
         self._model = model
         self._cache = cache or EmbeddingCache()
@@ -76,57 +77,46 @@ class Vision:
         params.print_timings = False
         params.warmup = False
         params.n_threads = settings.threads or usable_cpus()
-        params.flash_attn_type = flash_attention(False if settings.exact else settings.flash_attention)
+        params.flash_attn_type = flash_attention_type(False if settings.exact else settings.flash_attention)
         self._engine_key = engine_key(on_gpu=params.use_gpu, flash_attention=params.flash_attn_type)
-        # Frames come resized to the model's range: with these bounds mtmd resizes nothing.
+        # Frames are resized to the model's range already: with these limits mtmd resizes nothing.
         params.image_min_tokens, params.image_max_tokens = 1, 16_384
-        self._free = contextlib.ExitStack()
         self._pointer = mtmd.mtmd_init_from_file(os.fsencode(path), model.pointer, params)
         if not self._pointer:
-            raise failure("the projector", path, log)
-        self._free.callback(mtmd.mtmd_free, self._pointer)
+            raise load_error("the projector", path, log)
+        self.callback(mtmd.mtmd_free, self._pointer)
         if not (mtmd.mtmd_support_vision(self._pointer) and mtmd.mtmd_decode_use_mrope(self._pointer)):
             self.close()
-            raise ModelError(f"The projector {path} is not one of Qwen2.5-VL's: it gives no M-RoPE vision tokens.")
+            raise ModelError(f"The projector {path} is not one of Qwen2.5-VL's: it makes no M-RoPE vision tokens.")
 
-    def __enter__(self) -> Vision:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Free the projector."""
-        self._free.close()
-
-    def holds(self, key: str) -> bool:
-        """Whether a patch's embeddings are at hand: encoded in this run, or in an earlier one."""
-        return self._cache.holds(self._named(key))
+    def has(self, key: str) -> bool:
+        """Whether a patch was encoded, in this run or in an earlier one."""
+        return self._cache.holds(self._cache_key(key))
 
     def embeddings(self, key: str) -> NDArray[np.float32]:
-        """Embeddings of a patch that `holds` found or `encode` was given, shape (rows·columns, width)."""
-        found = self._cache.get(self._named(key))
-        if found is None:
+        """Embeddings of a patch that was encoded, shape (rows·columns, width)."""
+        array = self._cache.get(self._cache_key(key))
+        if array is None:
             raise KeyError(key)
-        return found
+        return array
 
     def encode(self, key: str, frames: Sequence[NDArray[np.uint8]]) -> None:
         """Encode one temporal patch: one frame, or two consecutive ones of a video, RGB, sides multiples of 28.
 
-        One at a time: mtmd has a batch interface, but takes no second patch of this architecture into a batch.
+        Patches are encoded one at a time: mtmd has a batch interface, but not for this architecture.
         """
         height, width = frames[0].shape[:2]
-        self._cache.put(self._named(key), self._run(frames, (height // CELL) * (width // CELL)))
+        self._cache.put(self._cache_key(key), self._run(frames, (height // CELL) * (width // CELL)))
 
     def trim(self, keep: frozenset[str]) -> None:
-        """Drop the least recently used patches beyond the memory's bound, never those in `keep`."""
-        self._cache.trim(frozenset(map(self._named, keep)))
+        """Drop the least recently used patches beyond the memory limit, never those in `keep`."""
+        self._cache.trim(frozenset(map(self._cache_key, keep)))
 
-    def _named(self, key: str) -> str:
+    def _cache_key(self, key: str) -> str:
         return f"{key} {self._engine_key}"
 
-    def forget(self) -> None:
-        """Drop what is in memory."""
+    def clear(self) -> None:
+        """Drop all patches in memory."""
         self._cache.forget()
 
     def _run(self, frames: Sequence[NDArray[np.uint8]], tokens: int) -> NDArray[np.float32]:
@@ -151,12 +141,12 @@ class Vision:
             if status or len(images) != 1 or mtmd.mtmd_input_chunk_get_n_tokens(images[0]) != tokens:
                 raise ModelError(
                     f"The projector does not turn {len(frames)} frame(s) of {frames[0].shape[1]}x{frames[0].shape[0]} "
-                    f"into one patch of {tokens} tokens: it is no Qwen2.5-VL projector of this engine's kind."
+                    f"into one patch of {tokens} tokens: it is not a Qwen2.5-VL projector that this engine can use."
                 )
             if mtmd.mtmd_encode_chunk(self._pointer, images[0]):
                 raise OutOfMemoryError(
                     f"The engine failed to encode a frame pair of {tokens} tokens: "
-                    f"{engine_log().explain('no reason given')}. Lower --max-pixels."
+                    f"{start_engine().explain('no reason given')}. Lower --max-pixels."
                 )
             pointer = mtmd.mtmd_get_output_embd(self._pointer)
             return np.ctypeslib.as_array(pointer, (tokens, self._model.width)).copy()

@@ -1,0 +1,152 @@
+"""Writes a GGUF pair of a real shape with random weights, block by block: no checkpoint, no quantiser, little memory.
+
+Metadata, vocabulary, tensor names and shapes are those that `convert export` gives for the checkpoint that
+`bench.random_checkpoint` would write, and Q4_K_M's mix of types is llama.cpp's. Values are noise of the size that
+trained weights have, so that nothing overflows.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from gguf import GGMLQuantizationType as Type
+from gguf import LlamaFileType
+from gguf.quants import quant_shape_to_byte_shape, quantize
+from numpy.typing import NDArray
+
+from bench.random_checkpoint import CheckpointShape, tensors, write_documents
+from convert.checkpoint import Checkpoint, StoredTensor, canonical, read_json
+from convert.export_pair import text_file, vision_file
+from convert.gguf_writer import FILE_TYPES, GgufField, GgufFile, Target, write_gguf
+from convert.projector import pad_to_blocks
+from convert.whole_files import check_space, write_whole_files
+
+TEXT_TYPES = ("q4_k_m", *FILE_TYPES)
+_BLOCK_OF = re.compile(r"blk\.(\d+)\.(?:attn_v|ffn_down)\.weight")
+# A prime number of blocks, so that no tensor's rows repeat as the noise does.
+_NOISE_BLOCKS = 29_989
+Bytes = NDArray[np.uint8]
+
+
+def write_pair(
+    folder: Path,
+    name: str,
+    shape: CheckpointShape,
+    *,
+    text_type: str = "q4_k_m",
+    projector_type: str = "q8_0",
+    advance: Callable[[int], None] = lambda size: None,
+) -> list[Path]:
+    """Write `folder`/NAME-TYPE.gguf and `folder`/mmproj-NAME-TYPE.gguf. `advance` is called with bytes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    mixed = text_type == "q4_k_m"
+    with tempfile.TemporaryDirectory() as temporary:
+        checkpoint = _described(Path(temporary), name, shape)
+        plain = "f16" if mixed else text_type
+        text = text_file(checkpoint, folder / f"{name}-{text_type.upper()}.gguf", plain, {})
+        projector_path = folder / f"mmproj-{name}-{projector_type.upper()}.gguf"
+        projector = vision_file(checkpoint, projector_path, projector_type, {})
+    if projector_type == "q8_0":
+        projector = pad_to_blocks(projector)  # as `convert quantize` writes it
+    files = [_as_q4_k_m(text, shape) if mixed else text, projector]
+    check_space(folder, sum(target.size for file in files for target in file.targets))
+    noise = Noise()
+    with write_whole_files([file.path for file in files]) as parts:
+        for file, part in zip(files, parts, strict=True):
+            write_gguf(part, file, advance, encoded=noise.tensor)
+    return [file.path for file in files]
+
+
+def _described(folder: Path, name: str, shape: CheckpointShape) -> Checkpoint:
+    """Describe a checkpoint of this shape without its weights, which are not needed."""
+    write_documents(folder, shape)
+    stored = {canonical(n): StoredTensor(folder / "no.safetensors", "BF16", s, 0) for n, s in tensors(shape)}
+    config, preprocessor = (read_json(folder / f) for f in ("config.json", "preprocessor_config.json"))
+    return Checkpoint(folder, name, config, preprocessor, stored)
+
+
+def q4_k_m(name: str, *, layers: int, tied: bool) -> Type:
+    """Return the type of a matrix in llama.cpp's Q4_K_M (llama-quant.cpp, llama_tensor_get_type_impl).
+
+    For rows of whole blocks of 256, as every published shape has them.
+    """
+    if name == "output.weight" or (tied and name == "token_embd.weight"):
+        return Type.Q6_K
+    if found := _BLOCK_OF.fullmatch(name):
+        layer = int(found[1])
+        first, last = layers // 8, 7 * layers // 8
+        if layer < first or layer >= last or (layer - first) % 3 == 2:
+            return Type.Q6_K
+    return Type.Q4_K
+
+
+def _as_q4_k_m(file: GgufFile, shape: CheckpointShape) -> GgufFile:
+    targets = [
+        t if len(t.shape) == 1 else replace(t, type=q4_k_m(t.name, layers=shape.layers, tied=shape.tied))
+        for t in file.targets
+    ]
+    return replace(file, fields=list(_with_file_type(file.fields)), targets=targets)
+
+
+def _with_file_type(fields: Iterable[GgufField]) -> Iterable[GgufField]:
+    for field in fields:
+        is_type = field.key == "general.file_type"
+        yield replace(field, value=LlamaFileType.MOSTLY_Q4_K_M) if is_type else field
+
+
+class Noise:
+    """Random tensors in their storage type: independent values of mean 0 and variance 1/columns, norms about 1."""
+
+    def __init__(self) -> None:
+        self._random = np.random.default_rng(0)
+        self._blocks: dict[tuple[Type, int], Bytes] = {}
+
+    def tensor(self, target: Target) -> Bytes:
+        """Return a tensor's bytes, with the shape `Target.byte_shape`."""
+        if len(target.shape) == 1:
+            about, spread = (1.0, 0.1) if target.name.endswith("weight") else (0.0, 0.02)
+            values = about + spread * self._random.standard_normal(target.shape)
+            return np.ascontiguousarray(quantize(values.astype(np.float32), target.type)).view(np.uint8)
+        noise = self._noise(target.type, math.prod(target.shape[1:])).ravel()
+        # Each tensor starts at another place in the noise; blocks stay complete.
+        size, block = target.size, noise.size // _NOISE_BLOCKS
+        start = int(self._random.integers(_NOISE_BLOCKS)) * block
+        out = np.empty(size, np.uint8)
+        at = 0
+        while at < size:
+            part = min(noise.size - start, size - at)
+            out[at : at + part] = noise[start : start + part]
+            at, start = at + part, 0
+        return out.reshape(target.byte_shape)
+
+    def _noise(self, kind: Type, columns: int) -> Bytes:
+        if (kind, columns) not in self._blocks:
+            self._blocks[kind, columns] = _random_blocks(kind, 1 / math.sqrt(columns), self._random)
+        return self._blocks[kind, columns]
+
+
+def _random_blocks(kind: Type, sigma: float, random: np.random.Generator) -> Bytes:
+    """Draw `_NOISE_BLOCKS` blocks of a type, with mean 0 and standard deviation `sigma`; shape (n, bytes)."""
+    if kind not in _SPREAD:
+        elements = 32 if kind == Type.Q8_0 else 256
+        values = sigma * random.standard_normal((_NOISE_BLOCKS, elements), np.float32)
+        return np.ascontiguousarray(quantize(values, kind)).view(np.uint8)
+    size = quant_shape_to_byte_shape((256,), kind)[0]
+    blocks = random.integers(0, 256, (_NOISE_BLOCKS, size), np.uint8)
+    scale = sigma / _SPREAD[kind]
+    if kind == Type.Q4_K:  # d and min, both halves: a value is d·scale·q - min·m, with m as large as scale, q to 15
+        blocks[:, :4] = np.array([scale, 7.5 * scale], np.float16).view(np.uint8)
+    else:  # d stands last: a value is d·scale·(q - 32)
+        blocks[:, -2:] = np.array([scale], np.float16).view(np.uint8)
+    return blocks
+
+
+# Standard deviation of a value whose d is 1, all else being uniform over its bits (ggml-common.h, block_q4_K, q6_K):
+# Q4_K from scales and mins of 6 bits and quants of 4, Q6_K from scales of 8 signed bits and quants of 6.
+_SPREAD = {Type.Q4_K: 259.5, Type.Q6_K: 1366.0}

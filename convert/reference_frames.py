@@ -1,0 +1,62 @@
+"""Prepares frames with the reference's own image processor: transformers' Qwen2-VL processor, the PIL version."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vrt_lite.profile import Profile
+
+PATCH, MERGE = 14, 2
+Pixels = NDArray[np.uint8]
+
+
+class ReferenceFrames:
+    """Resizes frames and cuts them into patches.
+
+    `config` is the checkpoint's preprocessor_config.json; the pixel ranges are the profile's.
+    """
+
+    def __init__(self, config: Mapping[str, Any], profile: Profile) -> None:
+        colours = {key: config[key] for key in ("image_mean", "image_std")}
+        ranges = ((profile.min_pixels, profile.max_pixels), (profile.tool_min_pixels, profile.tool_max_pixels))
+        processor = _processor_class()
+        self._processors = [processor(**colours, min_pixels=least, max_pixels=most) for least, most in ranges]
+
+    def resized(self, frame: Pixels, *, called: bool = False) -> Pixels:
+        """Resize a frame, shown first or `called` by the tool: (height, width, 3), before it is normalised."""
+        patches, grid = self.patches([frame, frame], called=called, do_rescale=False, do_normalize=False)
+        _, rows, columns = grid
+        cells = patches.reshape(rows // MERGE, columns // MERGE, MERGE, MERGE, 3, 2, PATCH, PATCH)[..., 0, :, :]
+        pixels = cells.transpose(0, 2, 5, 1, 3, 6, 4).reshape(rows * PATCH, columns * PATCH, 3)
+        return pixels.astype(np.uint8)
+
+    def patches(
+        self, frames: Sequence[Pixels], *, called: bool, **steps: bool
+    ) -> tuple[NDArray[np.float32], tuple[int, int, int]]:
+        """Return flat patches of one video, or of one image, and the grid (time, rows, columns).
+
+        The processor gets every frame as an image, which it shows twice; of every two frames the halves are joined.
+        """
+        shown: list[NDArray[np.float32]] = []
+        rows = columns = 0
+        for frame in frames:
+            done = self._processors[called].preprocess([frame], return_tensors="np", **steps)
+            _, rows, columns = map(int, done["image_grid_thw"][0])
+            shown.append(done["pixel_values"].reshape(rows * columns, 3, 2, PATCH**2)[:, :, 0])
+        shown += shown[-1:] * (len(shown) % 2)
+        pairs = [np.stack(shown[i : i + 2], axis=2) for i in range(0, len(shown), 2)]
+        flat = np.concatenate(pairs).reshape(-1, 3 * 2 * PATCH**2)
+        return flat.astype(np.float32), (len(pairs), rows, columns)
+
+
+def _processor_class() -> Any:
+    """Return the class that resizes with PIL. In transformers 5.x the plain name resizes with torchvision."""
+    package = "transformers.models.qwen2_vl"
+    if importlib.import_module("transformers").__version__.startswith("4."):
+        return importlib.import_module(f"{package}.image_processing_qwen2_vl").Qwen2VLImageProcessor
+    return importlib.import_module(f"{package}.image_processing_pil_qwen2_vl").Qwen2VLImageProcessorPil

@@ -1,0 +1,101 @@
+"""Maps the language model to GGUF: stored tensors to GGUF tensors, the config to `qwen2vl` fields.
+
+Names and order of the fields are those of llama.cpp's conversion/qwenvl.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gguf import GGUFValueType
+
+from convert.checkpoint import Checkpoint, Section
+from convert.gguf_writer import GgufField, Placement
+from vrt_lite.errors import ModelError
+
+ARCHITECTURE = "qwen2vl"
+
+
+def config(checkpoint: Checkpoint) -> Section:
+    """Return the language model's keys, which are in `text_config` or beside `vision_config`."""
+    found = checkpoint.config.section("text_config").over(checkpoint.config)
+    found.require(hidden_act="silu", use_sliding_window=False)
+    return found
+
+
+def is_tied(checkpoint: Checkpoint) -> bool:
+    """Whether the output shares the embedding's weights. The outer key counts, as in transformers."""
+    outer = checkpoint.config.values
+    return outer.get("tie_word_embeddings", config(checkpoint).values.get("tie_word_embeddings")) is True
+
+
+def placements(text: Section, *, tied: bool) -> Iterator[Placement]:
+    """Return every tensor that the language model must have; a tied output is not stored twice."""
+    width, ff, rows = (
+        text.integer("hidden_size"),
+        text.integer("intermediate_size"),
+        text.integer("vocab_size"),
+    )
+    kv = width // text.integer("num_attention_heads") * text.integer("num_key_value_heads")
+    yield Placement("model.embed_tokens.weight", (rows, width), "token_embd.weight")
+    yield Placement("model.norm.weight", (width,), "output_norm.weight")
+    if not tied:
+        yield Placement("lm_head.weight", (rows, width), "output.weight")
+    for i in range(text.integer("num_hidden_layers", below=1024)):
+        for source, shape, name in (
+            ("input_layernorm.weight", (width,), "attn_norm.weight"),
+            ("self_attn.q_proj.weight", (width, width), "attn_q.weight"),
+            ("self_attn.q_proj.bias", (width,), "attn_q.bias"),
+            ("self_attn.k_proj.weight", (kv, width), "attn_k.weight"),
+            ("self_attn.k_proj.bias", (kv,), "attn_k.bias"),
+            ("self_attn.v_proj.weight", (kv, width), "attn_v.weight"),
+            ("self_attn.v_proj.bias", (kv,), "attn_v.bias"),
+            ("self_attn.o_proj.weight", (width, width), "attn_output.weight"),
+            ("post_attention_layernorm.weight", (width,), "ffn_norm.weight"),
+            ("mlp.gate_proj.weight", (ff, width), "ffn_gate.weight"),
+            ("mlp.up_proj.weight", (ff, width), "ffn_up.weight"),
+            ("mlp.down_proj.weight", (width, ff), "ffn_down.weight"),
+        ):
+            yield Placement(f"model.layers.{i}.{source}", shape, f"blk.{i}.{name}")
+
+
+def fields(text: Section) -> Iterator[GgufField]:
+    """Return the architecture's fields."""
+    rope = text.section("rope_parameters").over(text.section("rope_scaling"))
+    if (kind := rope.values.get("rope_type", rope.values.get("type", "default"))) not in ("default", "mrope"):
+        raise ModelError(f"{text.where}: rope type is {kind!r:.20}, only 'default' and 'mrope' can be exported")
+    for key, value in (
+        ("block_count", text.integer("num_hidden_layers")),
+        ("context_length", text.integer("max_position_embeddings")),
+        ("embedding_length", text.integer("hidden_size")),
+        ("feed_forward_length", text.integer("intermediate_size")),
+        ("attention.head_count", text.integer("num_attention_heads")),
+        ("attention.head_count_kv", text.integer("num_key_value_heads")),
+    ):
+        yield GgufField(f"{ARCHITECTURE}.{key}", value, GGUFValueType.UINT32)
+    match rope.values.get("mrope_section"):
+        case [int(t), int(y), int(x)] if min(t, y, x) >= 0 and 2 * (t + y + x) == _head(text):
+            yield GgufField(f"{ARCHITECTURE}.rope.dimension_sections", [t, y, x, 0], GGUFValueType.ARRAY)
+        case _:
+            raise rope.value_error("mrope_section", f"three counts, half of the head's {_head(text)} in sum")
+    theta = rope.over(text).real("rope_theta")
+    yield GgufField(f"{ARCHITECTURE}.rope.freq_base", theta, GGUFValueType.FLOAT32)
+    epsilon = text.real("rms_norm_eps")
+    yield GgufField(f"{ARCHITECTURE}.attention.layer_norm_rms_epsilon", epsilon, GGUFValueType.FLOAT32)
+
+
+def _head(text: Section) -> int:
+    return text.integer("hidden_size") // text.integer("num_attention_heads")
+
+
+def vrt_lite_fields(checkpoint: Checkpoint) -> Iterator[GgufField]:
+    """Return fields that a profile needs and GGUF does not define. mtmd does not show the projector's metadata."""
+    vision, pixels = checkpoint.config.section("vision_config"), checkpoint.preprocessor
+    if "tokens_per_second" in vision.values:
+        clock = vision.real("tokens_per_second")
+        yield GgufField("vrt_lite.tokens_per_second", clock, GGUFValueType.FLOAT32)
+    # transformers 5 writes the bounds as edges of `size`, although they are still numbers of pixels.
+    for old, new in (("min_pixels", "shortest_edge"), ("max_pixels", "longest_edge")):
+        place, key = (pixels, old) if pixels.values.get(old) else (pixels.section("size"), new)
+        if key in place.values:
+            yield GgufField(f"vrt_lite.vision.{old}", place.integer(key), GGUFValueType.UINT32)

@@ -1,0 +1,107 @@
+"""The page of an evaluation: figures beside the published ones, plots, what failed, and each pair with its labels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from clips import write_clip
+from judgements import FINAL, ONE, TIED, TWO, call, sure, with_odds
+from pages.made import judge_pair
+
+from vrt_lite.evaluation.cases import EvalCase, keep_case
+from vrt_lite.evaluation.compute import compute_figures
+from vrt_lite.runs.question import Question
+from vrt_lite.runs.store import Run, Store
+from vrt_lite.show.pages import write_report
+
+
+def evaluation(store: Store, folder: Path, split: str = "test") -> Run:
+    """Three pairs in both orders: one as labelled, one that is undecided, one with a clip that is not there."""
+    clips = [write_clip(folder / f"{n}.mp4", frames=20 + n, size=(56, 56)) for n in range(4)]
+    run = store.begin(
+        "set", kind="eval", about={"title": "GenAI-Bench", "model": "scripted", "left_out_rows": ["x: y"]}
+    )
+    cases: list[EvalCase] = []
+    other = "<think>T</think><final answer>TA=0, VQ=1, MQ=2, OA=1</final answer>"
+    unsure = with_odds(FINAL, TIED, TWO, ONE, (0.05, 0.225, 0.725))
+    for row, (a, b, swapped) in enumerate(((*clips[:2], other), (*clips[2:], unsure))):
+        for order, shown, reply in (("given", (a, b), sure()), ("swapped", (b, a), swapped)):
+            judgement = judge_pair(list(shown), call(9, 57), reply)
+            question = Question(*(clip.sha256 for clip in judgement.inputs), "A fox runs.", "j")
+            result = run.add(question, judgement)
+            labels = {"OA": 2, "TA": 0}
+            cases.append(EvalCase(row, f"pair <{row}>", order, labels, "p", 11, key=result.key, clip_seconds=1.0))
+    lost = EvalCase(2, "pair <2>", "given", {"OA": 1}, "p", 11, failure="missing clip", why="'<i>.mp4' is not there")
+    for case in (*cases, lost):
+        keep_case(run, case)
+    made = compute_figures(
+        [*cases, lost],
+        {result.key: result for result in run.results()},
+        name="genai-bench",
+        title="GenAI-Bench",
+        split=split,
+        labels={"OA": [1, 2, 0], "TA": [0, 0, 2]},
+        order="both",
+        chosen=3,
+        left_out={"broken": 1},
+    )
+    run.note({**run.about, "figures": made.to_json()})
+    return run
+
+
+def test_figures_stand_beside_the_published_ones(tmp_path: Path) -> None:
+    with Store(tmp_path / "runs.sqlite") as store:
+        write_report(evaluation(store, tmp_path), tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    text = re.sub(r"<[^>]*>", "|", page.partition('id="pair"')[0])
+    assert "100\u00a0% judged as people did" in text
+    assert "GenAI-Bench, split test" in text
+    assert re.search(r"VR-Thinker 7B\|+68\.7\|+82\.3", text)
+    # Labels B, B and A, of which both B are judged.
+    assert re.search(r"Overall, always tie\|+0\.0 \(0\.0-65\.8\)\|", text)
+    assert re.search(r"commonest answer, all 3 pairs\|+66\.7 \(20\.8-93\.9\) B\|", text)
+    assert re.search(r"B first\|+2\|.*\|0\.0 / 0\.0\|+100\.0 / 100\.0\|", text)
+    assert "2 of 3 pairs judged, 1 failed; rows of the table left out: 1 broken." in text
+    assert "1 pair(s) are undecided, as the orders name opposite winners; they never count as right." in text
+    assert re.search(r"pair &lt;2&gt; \(given\)\|+missing clip\|+&#39;&lt;i&gt;.mp4&#39; is not there", text)
+    assert re.search(r"Effect of B first on tau: -50\.0 \(.*\) points, over 2 pairs judged in both orders\.", text)
+    assert re.findall(r'<table class="chart"><caption>(.*?):', page) == [
+        "Accuracy",
+        "Beside what is published",
+        "Rounds a judgement",
+    ]
+    assert re.search(r"this run, tau\|+100\.0 \(34-100\)\|", re.sub(r"\|\s+", "|", text))
+    assert re.search(r"label: B better\|+0\|+2\|+0\|", re.sub(r"\|\s+", "|", text))
+
+
+def test_published_figures_of_another_split_are_left_out(tmp_path: Path) -> None:
+    with Store(tmp_path / "runs.sqlite") as store:
+        write_report(evaluation(store, tmp_path, "test_v1"), tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "GenAI-Bench, split test_v1" in page
+    assert "Published figures of this set are of split test, not of test_v1" in page
+    assert "VR-Thinker 7B" not in page
+
+
+def test_each_pair_has_its_labels(tmp_path: Path, tabs: Callable[..., Any]) -> None:
+    with Store(tmp_path / "runs.sqlite") as store:
+        write_report(evaluation(store, tmp_path), tmp_path / "r.html")
+    tab = tabs()
+    page = tab.open(tmp_path / "r.html")
+    rows = page.locator(".pairs tbody tr")
+    page.get_by_role("combobox").select_option("as labelled")
+    assert rows.count() == 1
+    rows.get_by_role("link", name="0.mp4 and 1.mp4").click()
+    page.get_by_role("heading", name="Video 2 is better").wait_for()
+    assert page.get_by_text("People said: Overall: video 2").is_visible()
+    page.go_back()
+    page.get_by_role("combobox").select_option("undecided")
+    assert rows.get_by_text("undecided, leans to 3.mp4 (0.58)", exact=False).count() == 1
+    page.get_by_role("combobox").select_option("orders disagree")
+    rows.get_by_role("link", name="2.mp4 and 3.mp4").click()
+    page.get_by_role("heading", name="Undecided, leans to video 2 (0.58)").wait_for()
+    assert page.locator(".order").count() == 2
+    tab.check_quiet()

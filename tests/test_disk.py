@@ -1,0 +1,69 @@
+"""Whole files or none, locks between processes, and waits with an end."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+
+from vrt_lite.disk import draft_of, file_sha256, is_plain_name, locked, write_file
+from vrt_lite.interfaces import wait_until_done
+
+
+def test_a_draft_becomes_the_file_only_when_its_block_ends(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text("old", encoding="utf-8")
+    with draft_of(path) as draft:
+        draft.write_text("new", encoding="utf-8")
+        assert (draft.suffix, path.read_text(encoding="utf-8")) == (".html", "old")
+    assert path.read_text(encoding="utf-8") == "new"
+    with pytest.raises(KeyboardInterrupt), draft_of(path) as draft:
+        draft.write_text("half", encoding="utf-8")
+        raise KeyboardInterrupt
+    assert path.read_text(encoding="utf-8") == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_cannot_take_its_place_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "inside").touch()
+    with pytest.raises(OSError, match="taken"):
+        write_file(tmp_path / "taken", b"data")
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+    write_file(tmp_path / "free", b"data")
+    assert file_sha256(tmp_path / "free") == hashlib.sha256(b"data").hexdigest()
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\\b", "C:x", "x\0", "x\n", " x", "x.", 'a"b'])
+def test_names_that_leave_their_folder_on_some_system_are_not_plain(name: str) -> None:
+    assert not is_plain_name(name)
+    assert is_plain_name(f"a-{'é'}.mp4")
+
+
+def test_a_lock_is_waited_for_and_freed_by_a_death(own_home: Path) -> None:
+    program = (
+        "import sys, time\nfrom vrt_lite.disk import locked\n"
+        "with locked('owner/model'):\n    print('locked', flush=True)\n    time.sleep(float(sys.argv[1]))"
+    )
+    for seconds, kill in (("1", False), ("600", True)):
+        command = [sys.executable, "-c", program, seconds]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout
+            assert process.stdout.readline() == "locked\n"
+            if kill:
+                process.kill()
+                process.wait()
+            with locked("owner/model") as waited:
+                assert waited != kill
+    assert (own_home / "locks" / "owner--model").is_file()
+
+
+def test_a_wait_ends_with_the_work_or_with_its_time() -> None:
+    work: Future[int] = Future()
+    assert not wait_until_done(work, seconds=0.0)
+    work.set_result(1)
+    assert wait_until_done(work)

@@ -1,0 +1,85 @@
+"""The record of a judgement: its JSON, and the schema that is made of its types."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from judgements import call, judgement, sure
+
+import vrt_lite
+from vrt_lite.errors import UsageError
+from vrt_lite.judgement import SCHEMA_VERSION, Judgement
+from vrt_lite.protocol.verdict import MIRROR
+from vrt_lite.recording import exchange_clips, join_orders
+from vrt_lite.schema import make_schema
+
+SCHEMA = Path(vrt_lite.__file__).parent / "schema" / "judgement.schema.json"
+
+
+def both() -> Judgement:
+    return judgement([call(9, 60), sure()], [sure()], warnings=("Beware.",))
+
+
+def test_the_schema_is_made_of_the_types() -> None:
+    assert json.loads(SCHEMA.read_text(encoding="utf-8")) == make_schema(), "run: python -m vrt_lite.schema"
+
+
+@pytest.mark.parametrize("made", [both(), judgement([sure()]), judgement()], ids=["both", "one order", "one file"])
+def test_json_and_back_is_the_same_judgement(made: Judgement) -> None:
+    plain = json.loads(json.dumps(made.to_json()))
+    jsonschema.validate(plain, make_schema())
+    assert Judgement.from_json(plain) == made
+
+
+def test_an_earlier_version_is_read_by_todays_rule() -> None:
+    plain = both().to_json()
+    del plain["warning_kinds"], plain["settings"]["tool_max_pixels"], plain["inputs"][0]["tool_size"]
+    plain["verdict"]["overall"] = {"winner": 1, "probabilities": None}
+    read = Judgement.from_json({**plain, "schema_version": 1})
+    assert (read.schema_version, read.warning_kinds) == (SCHEMA_VERSION, ("",))
+    assert read.verdict == both().verdict
+
+
+def test_what_is_no_judgement_is_refused_in_one_line() -> None:
+    plain = both().to_json()
+    deep: Any = []
+    for _ in range(100_000):
+        deep = [deep]
+    for bad in (
+        *(None, [], 1, {}, deep),
+        {**plain, "prompt": 1},
+        {**plain, "orders": plain["orders"] * 2},
+        {**plain, "timings": {**plain["timings"], "load": math.nan}},
+        {**plain, "timings": {**plain["timings"], "load": math.inf}},
+        {**plain, "counters": {**plain["counters"], "tokens_reused": 10**400}},
+        {**plain, "verdict": {**plain["verdict"], "overall": {"winner": 0, "undecided": False, "leans": 2}}},
+    ):
+        with pytest.raises(UsageError, match="no judgement of vrt-lite") as caught:
+            Judgement.from_json(bad)
+        assert "\n" not in str(caught.value)
+
+
+def test_exchanging_the_clips_mirrors_everything() -> None:
+    made = both()
+    exchanged = exchange_clips(made)
+    assert exchanged.inputs == made.inputs[::-1]
+    assert exchanged.winner == MIRROR[made.winner]
+    assert [order.first for order in exchanged.orders] == [2, 1]
+    assert exchange_clips(exchanged) == made
+
+
+def test_two_single_orders_join_to_both() -> None:
+    made = both()
+    one, other = (Judgement.from_json({**made.to_json(), "orders": [order]}) for order in made.to_json()["orders"])
+    joined = join_orders(
+        Judgement.from_json({**one.to_json(), "verdict": one.to_json()["orders"][0]["verdict"]}),
+        Judgement.from_json({**other.to_json(), "verdict": other.to_json()["orders"][0]["verdict"]}),
+    )
+    assert (joined.verdict, joined.orders, joined.disagreements) == (made.verdict, made.orders, made.disagreements)
+    assert joined.warnings == ("Beware.",)
+    assert joined.timings.total == 2 * made.timings.total

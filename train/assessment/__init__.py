@@ -1,0 +1,1 @@
+"""Evaluates judges: outcomes of cases, figures, tables, pictures."""

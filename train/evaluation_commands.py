@@ -1,0 +1,165 @@
+"""The commands that measure a judge on test pairs: `evaluate`, `agree` and `figures`."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from train.command_options import (
+    FOLDER,
+    choose_device,
+    choose_precision,
+    end_unfinished,
+    footage_option,
+    load_test_cases,
+    minutes_option,
+    pairs_option,
+    print_progress,
+)
+from train.recipe import TrainingRecipe, load_recipe
+from train.stages import STAGES, model_of
+from train.views import VIEWS, View
+from vrt_lite.errors import UsageError
+
+if TYPE_CHECKING:
+    from train.assessment.outcomes import Judged
+    from train.training_cases import Cases
+
+
+@click.command()
+@click.argument("recipe", type=FOLDER)
+@click.argument("run", type=FOLDER)
+@click.option(
+    "--stage", "stages", multiple=True, help="cold-start, refine, grpo, a checkpoint, or a GGUF. [default: all]"
+)
+@click.option(
+    "--view", "views", type=click.Choice(VIEWS), multiple=True, help="Frames that a call shows. [default: all]"
+)
+@click.option("--batch", type=click.IntRange(min=1), default=16, show_default=True, help="Cases judged at a time.")
+@pairs_option
+@footage_option
+@minutes_option
+def evaluate(recipe: Path, run: Path, stages: tuple[str, ...], views: tuple[View, ...], **options: Any) -> None:
+    """Judge test pairs after each stage: with the frames asked for, with random frames, and without the tool.
+
+    Writes outcomes and figures to RUN/evaluate/STAGE, and pictures and tables to RUN/evaluate.
+    """
+    from train.assessment import assess  # noqa: PLC0415
+
+    loaded, device = load_recipe(recipe), choose_device()
+    cases = load_test_cases(loaded, options["pairs"], options["footage"], device)
+    ends = math.inf if options["minutes"] is None else time.monotonic() + 60 * options["minutes"]
+    reports: dict[str, Any] = {}
+    for name in stages or [stage for stage in STAGES if (run / stage / "model").is_dir()]:
+        folder = run / "evaluate" / _folder_name(name, footage=options["footage"] is not None)
+        model = model_of(run, name) if name in STAGES else name
+        by_view = _judge_by_view(
+            loaded, model, cases, views or VIEWS, name=name, folder=folder, batch=options["batch"], ends=ends
+        )
+        if by_view is None:
+            end_unfinished("evaluate")
+        reports[folder.name] = assess.report(by_view, about={"judge": name, "pairs": len(cases)})
+        assess.write_report(reports[folder.name], folder)
+    _print_reports(reports, run)
+
+
+def _judge_by_view(
+    recipe: TrainingRecipe,
+    model: Path | str,
+    cases: Cases,
+    views: tuple[View, ...],
+    *,
+    name: str,
+    folder: Path,
+    batch: int,
+    ends: float,
+) -> dict[View, Judged] | None:
+    """Judge the cases with one model in each view. Returns None if the time `ends` (time.monotonic) came first."""
+    from train.assessment import assess  # noqa: PLC0415
+
+    device = choose_device()
+    by_view: dict[View, Judged] = {}
+    with assess.open_judge(model, device=device, precision=choose_precision(recipe, device), batch=batch) as judge:
+        for view in views:
+            outcomes = assess.evaluate(
+                judge,
+                cases,
+                folder=folder,
+                view=view,
+                minutes=None if ends == math.inf else max((ends - time.monotonic()) / 60, 0.0),
+                progress=lambda done, total, view=view: print_progress(f"{name}, {view}", done, total),
+            )
+            if outcomes is None:
+                return None
+            by_view[view] = outcomes
+    return by_view
+
+
+@click.command()
+@click.argument("recipe", type=FOLDER)
+@click.argument("checkpoint", type=FOLDER)
+@click.argument("gguf", type=FOLDER)
+@click.option("--out", type=FOLDER, required=True, help="Folder for the outcomes of both.")
+@click.option("--pairs", type=click.IntRange(min=1), default=200, show_default=True)
+@footage_option
+@minutes_option
+def agree(recipe: Path, checkpoint: Path, gguf: Path, out: Path, minutes: float | None, **options: Any) -> None:
+    """Count the test pairs on which CHECKPOINT in transformers and GGUF in llama.cpp give the same verdict."""
+    from train.assessment import assess  # noqa: PLC0415
+    from train.assessment.text_tables import agreements  # noqa: PLC0415
+
+    loaded = load_recipe(recipe)
+    with ExitStack() as stack:
+        one = stack.enter_context(assess.open_checkpoint(checkpoint))
+        other = stack.enter_context(assess.open_gguf(gguf))
+        cases = load_test_cases(loaded, options["pairs"], options["footage"], "cpu")
+        agreement = assess.agree(one, other, cases, folder=out, minutes=minutes)
+    if agreement is None:
+        end_unfinished("agree")
+    (out / "agreement.json").write_text(json.dumps(agreement, indent=1) + "\n", encoding="utf-8")
+    click.echo(agreements(agreement))
+
+
+@click.command()
+@click.argument("run", type=FOLDER)
+def figures(run: Path) -> None:
+    """Draw the curves and the evaluations of RUN again, and print the tables."""
+    from train.assessment.assess import load_report  # noqa: PLC0415
+
+    reports = {path.parent.name: load_report(path) for path in sorted((run / "evaluate").glob("*/figures.json"))}
+    _print_reports({name: reports[name] for name in sorted(reports, key=lambda n: (n not in STAGES, n))}, run)
+
+
+def _folder_name(name: str, *, footage: bool) -> str:
+    """Return a folder's name for a stage, a path or a model."""
+    if name in STAGES:
+        short: str = name
+    else:
+        path = Path(name)
+        short = f"{path.parent.parent.name}-{path.parent.name}" if path.name == "model" else path.stem or "bundled"
+    return f"{short}-footage" if footage else short
+
+
+def _print_reports(reports: dict[str, Any], run: Path) -> None:
+    """Print the tables, draw the charts that belong to them, and print the charts' paths."""
+    from train.assessment import assess, charts, text_tables  # noqa: PLC0415  matplotlib
+
+    if not reports:
+        raise UsageError(f"{run} has no finished stage and no evaluation: begin with python -m train cold-start.")
+    click.echo(text_tables.stages(reports))
+    judged = {name: run / "evaluate" / name for name in STAGES if "asked" in reports.get(name, {}).get("views", {})}
+    for differences in (assess.gains(judged), *(report["differences"] for report in reports.values())):
+        if differences:
+            click.echo(f"\n{text_tables.differences(differences)}")
+    last = list(reports.values())[-1]["views"]
+    if asked := last.get("asked"):
+        for table in (text_tables.dimensions, text_tables.groups, text_tables.reliability):
+            click.echo(f"\n{table(asked)}")
+    for path in charts.draw(reports, run / "evaluate", run=run):
+        click.echo(path)

@@ -1,0 +1,292 @@
+"""Pairs of real footage: a span of a real clip beside the same span with a fault, or beside another cut of the clip.
+
+Faults, their levels, the labels and the script of a perfect judge come from `train.world`. `packages` fetches the
+clips.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from statistics import fmean, median
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812 - its usual name
+from numpy.typing import NDArray
+
+from train.footage.decoded_frames import load_frames
+from train.footage.packages import Split
+from train.footage.survey import SurveyedClip, load_survey
+from train.training_cases import LazyCases, TrainingCase
+from train.world import captions, case_of, draw_faults, exchanged
+from train.world.coding import encode_faults
+from train.world.defects import CODECS, MOTION, VISUAL, content_time, flicker_factor, strength, tick_of
+from train.world.draw_faults import draw_single_fault
+from train.world.drawn_frames import RenderedFrames
+from train.world.effects import apply_fault
+from train.world.labels import labels, labels_of, labels_of_first_frames, points
+from train.world.render import GHOST, places
+from train.world.values import GAPS, TICKS, WINDOWS, Camera, ClipSpec, Defect, Ground, Lesson, Scene, Shot
+from vrt_lite.interfaces import FrameStore
+from vrt_lite.profile import Profile
+from vrt_lite.video.conversion import Conversion, Orientation
+
+AREA = 252 * 140
+"""Pixels of a picture to which faults are applied; sometimes each side is 1.5 times as long."""
+LEAST_MOTION = 0.6
+"""Grey levels from tick to tick (`SurveyedClip.motion`), below which a held picture is not visible."""
+LEAST_DETAIL = 2.5
+"""Grey levels from pixel to pixel (`SurveyedClip.detail`), below which a blur is not visible."""
+TIES = 0.12
+"""Share of the pairs that are two cuts of one clip without a fault."""
+_SHORTEST_SECONDS, _LONGEST_SECONDS = 1.6, 8.0
+_NEEDS_DETAIL = frozenset({"blur", "blocks", "h264", "h265", "sharpening"})
+_NEEDS_MOTION = frozenset({"stutter", "freeze", "reversal", "ghosting"})
+_CUT = 18.0  # grey levels from a frame to the next: more, and far more than usual, is a cut
+_TRIES = 20
+
+Pixels = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A part of a clip from frame `start` on, with its faults. The shots of `spec` only mark its cuts."""
+
+    clip: SurveyedClip
+    start: int
+    spec: ClipSpec
+
+    def source(self, position: float) -> int:
+        """Return the clip's frame for a time in ticks, with the effect of motion faults."""
+        return self.frame(content_time(self.spec, position))
+
+    def frame(self, moment: float) -> int:
+        """Return the clip's frame for a moment of the undamaged clip, in ticks."""
+        share = min(max(moment / (TICKS - 1), 0.0), 1.0)
+        return self.start + round(share * (self.spec.frames - 1))
+
+
+class FootagePairs(LazyCases):
+    """`count` cases from seed `first` on, from the clips of a split, fetched and surveyed in `folder`.
+
+    The same seed gives the same case as long as the clips are the same. `hidden` is the share of pairs with a visual
+    fault that the first frames do not show; they never show most motion faults. In a `lesson`, every pair is a clip and
+    the same clip with one fault. Raises UsageError without clips.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        split: Split,
+        *,
+        first: int = 0,
+        count: int = 100,
+        hidden: float = 0.35,
+        lesson: Lesson = "mixed",
+    ) -> None:
+        self._folder, self._split, self._hidden = folder, split, hidden
+        self._lesson: Lesson = lesson
+        self._seeds = range(first, first + count)
+        self.clips = tuple(clip for clip in load_survey(folder, split) if clip.frames >= TICKS)
+
+    def __len__(self) -> int:
+        return len(self._seeds)
+
+    def make(self, place: int) -> TrainingCase:
+        """Build the case of a seed."""
+        seed = self._seeds[place]
+        drawn, spans = draw(self.clips, seed, hidden=self._hidden, lesson=self._lesson)
+        return _case(self._folder, f"footage:{self._split}:{seed}", drawn, spans)
+
+
+def _case(folder: Path, key: str, drawn: Scene, spans: tuple[Span, Span]) -> TrainingCase:
+    a, b = (span.spec.frames / span.clip.fps for span in spans)
+    case = case_of(drawn)
+    return replace(
+        case,
+        key=key,
+        pair=replace(case.pair, durations=(a, b)),
+        open=FootageOpener(folder, spans),
+        exchanged=partial(_case, folder, key, exchanged(drawn), (spans[1], spans[0])),
+    )
+
+
+def draw(
+    clips: Sequence[SurveyedClip], seed: int, *, hidden: float = 0.35, lesson: Lesson = "mixed"
+) -> tuple[Scene, tuple[Span, Span]]:
+    """Draw the pair of a seed. Its pictures cannot decide its caption. All random numbers are NumPy's."""
+    rng = np.random.default_rng((seed, 7))
+    groups = sorted({clip.group for clip in clips})
+    group = groups[int(rng.integers(len(groups)))]  # every package has the same probability
+    inside = [clip for clip in clips if clip.group == group]
+    span = _span(rng, inside[int(rng.integers(len(inside)))])
+    kind = rng.random()
+    if lesson != "mixed":
+        allowed = _allowed(span)
+        while True:
+            pair = draw_single_fault(rng, span.spec, lesson)
+            if {defect.kind for own in pair for defect in own} <= allowed:
+                break
+        spans = (_with_defects(span, pair[0]), _with_defects(span, pair[1]))
+    elif kind < TIES:
+        spans = (span, _cut_differently(rng, span))
+    else:
+        share = (kind - TIES) / (1 - TIES)
+        spans = _draw_faulty_spans(rng, span, visual=not 0.47 <= share < 0.88, moving=share >= 0.47, hidden=hidden)
+    scene = Scene(seed, captions.draw_unrelated_caption(rng), None, (spans[0].spec, spans[1].spec), False)
+    return replace(scene, hidden=labels_of_first_frames(scene) != labels_of(scene)), spans
+
+
+def _span(rng: np.random.Generator, clip: SurveyedClip) -> Span:
+    """Draw a span of a clip whose cuts are as in the world. After some tries, the cuts of the last span are ignored."""
+    longest = min(_LONGEST_SECONDS, clip.frames / clip.fps)
+    size = _size(clip, 1.0 if rng.random() < 0.6 else 1.5)
+    span: Span | None = None
+    for _ in range(_TRIES):
+        seconds = rng.uniform(min(_SHORTEST_SECONDS, longest), longest)
+        frames = min(max(TICKS, round(seconds * clip.fps)), clip.frames)
+        span = _cut_out(clip, int(rng.integers(clip.frames - frames + 1)), frames, size)
+        if _cuts_early(span.spec):
+            return span
+    assert span is not None
+    return _remove_cuts(span)
+
+
+def _cuts_early(spec: ClipSpec) -> bool:
+    """Whether a clip has at most two cuts, in different gaps and before the gaps' windows, as in the world."""
+    gaps = [GAPS.index(gap) for shot in spec.shots[1:] for gap in GAPS if gap[0] <= shot.start <= gap[1]]
+    early = all(any(low <= shot.start <= WINDOWS[g][0] for g, (low, _) in enumerate(GAPS)) for shot in spec.shots[1:])
+    return early and len(gaps) == len(set(gaps)) == len(spec.shots) - 1 < len(GAPS)
+
+
+def _remove_cuts(span: Span) -> Span:
+    return replace(span, spec=replace(span.spec, shots=span.spec.shots[:1]))
+
+
+def _cut_differently(rng: np.random.Generator, span: Span) -> Span:
+    """Cut the same clip in another way: a little earlier or later, and shorter or longer."""
+    clip, spec = span.clip, span.spec
+    frames = min(max(TICKS, round(spec.frames * rng.uniform(0.8, 1.25))), clip.frames)
+    start = min(max(span.start + round(rng.uniform(-0.5, 0.5) * frames), 0), clip.frames - frames)
+    found = _cut_out(clip, start, frames, (spec.width, spec.height))
+    return found if _cuts_early(found.spec) else _remove_cuts(found)
+
+
+def _cut_out(clip: SurveyedClip, start: int, frames: int, size: tuple[int, int]) -> Span:
+    motion = clip.motion[start : start + frames]
+    usual = median(motion[1:])
+    cuts = [i for i in range(1, frames) if motion[i] > max(_CUT, 5 * usual)]
+    ground, camera = Ground("photo", clip.path), Camera((0.5, 0.5), 1.0, pan=(1.0, 0.0))
+    ticks = sorted({math.ceil((TICKS - 1) * i / (frames - 1)) for i in cuts})
+    shots = tuple(Shot(tick, ground, camera) for tick in (0, *(tick for tick in ticks if tick)))
+    return Span(clip, start, ClipSpec(*size, max(1, round(clip.fps)), frames, shots))
+
+
+def _size(clip: SurveyedClip, scale: float) -> tuple[int, int]:
+    """Return a size with the clip's aspect ratio, about AREA pixels, and even sides, which the encoder needs."""
+    ratio = min(max(clip.width / clip.height, 0.4), 2.5)
+    height = math.sqrt(AREA / ratio) * scale
+    return 2 * round(height * ratio / 2), 2 * round(height / 2)
+
+
+def _draw_faulty_spans(
+    rng: np.random.Generator, span: Span, *, visual: bool, moving: bool, hidden: float
+) -> tuple[Span, Span]:
+    """Return the span twice, with faults as in the world: visual faults if `visual`, motion faults if `moving`.
+
+    Only kinds that are visible in this span are drawn.
+    """
+    spec, allowed = span.spec, _allowed(span)
+    while True:
+        concealed = bool(rng.random() < (0.85 if moving else hidden))
+        drawn = draw_faults.draw_motion_faults(rng, concealed)
+        pair = draw_faults.draw_all_faults(rng, (spec, spec), drawn, twins=True, tints=True, concealed=concealed)
+        kinds = {defect.kind for own in pair for defect in own}
+        if (
+            kinds <= allowed
+            and (visual, moving) == (bool(kinds & {*VISUAL}), bool(kinds & {*MOTION}))
+            and _is_clear(pair)
+        ):
+            alike = not {*labels(points(pair[0], 0), points(pair[1], 0)).values()} - {0}
+            other = _cut_differently(rng, span) if alike else span  # two equal clips would be no pair
+            return _with_defects(span, pair[0]), _with_defects(other, pair[1])
+
+
+def _allowed(span: Span) -> set[str]:
+    """Return the kinds of faults that are visible in a span."""
+    inside = slice(span.start + 1, span.start + span.spec.frames)
+    still = fmean(span.clip.motion[inside]) * span.spec.frames / TICKS < LEAST_MOTION
+    plain = fmean(span.clip.detail[inside]) < LEAST_DETAIL
+    return {*VISUAL, *MOTION} - (_NEEDS_MOTION if still else set()) - (_NEEDS_DETAIL if plain else set())
+
+
+def _with_defects(span: Span, defects: tuple[Defect, ...]) -> Span:
+    return replace(span, spec=replace(span.spec, defects=defects))
+
+
+def _is_clear(pair: tuple[tuple[Defect, ...], tuple[Defect, ...]]) -> bool:
+    """Whether the overall label is clear: if the dimensions disagree, by at least two points or a tie."""
+    a, b = (points(own, 0) for own in pair)
+    return (a.vq - b.vq) * (a.mq - b.mq) >= 0 or abs(a.total - b.total) != 1
+
+
+@dataclass(frozen=True, slots=True)
+class FootageOpener:
+    """Opens a pair's frames: a `TrainingCase.open` that can be sent to another process."""
+
+    folder: Path
+    spans: tuple[Span, Span]
+
+    @contextmanager
+    def __call__(self, profile: Profile) -> Generator[FrameStore]:
+        """Open the frames at a profile's size, for a `with` block. Raises VideoError."""
+        spec = self.spans[0].spec
+        pictures = load_frames(self.folder, self.spans[0].clip, (spec.width, spec.height))
+        yield RenderedFrames(
+            (self.spans[0].spec, self.spans[1].spec),
+            profile,
+            lambda number, times, size: _render(pictures, self.spans[number], times, size),
+        )
+
+
+def _render(pictures: Pixels, span: Span, positions: Sequence[float], size: tuple[int, int]) -> list[Pixels]:
+    """Render frames at times in ticks from a clip's pictures, with all faults, resized to `size`."""
+    spec = span.spec
+
+    def film(times: Sequence[float]) -> Pixels:
+        return np.stack([_render_picture(span, time, pictures) for time in times])
+
+    fit = Conversion(spec.width, spec.height, Orientation(), "sdr", False).convert
+    return [fit(np.ascontiguousarray(picture), size) for picture in encode_faults(spec, positions, film)]
+
+
+@torch.inference_mode()
+def _render_picture(span: Span, position: float, pictures: Pixels) -> Pixels:
+    """Render one picture with all faults except those of a real encoder."""
+    spec, tick = span.spec, tick_of(position)
+    here = [defect for defect in spec.defects if defect.at(tick)]
+    found = _to_light(pictures[span.source(position)])
+    for defect in here:
+        if defect.kind == "ghosting":
+            late = content_time(spec, position) - strength(defect)
+            found = (1 - GHOST) * found + GHOST * _to_light(pictures[span.frame(late)])
+    if any(defect.kind in ("jitter", "warping") for defect in here):
+        x, y = places(spec, [tick], (spec.width, spec.height), "cpu")
+        unit = min(spec.width, spec.height)
+        grid = torch.stack(torch.broadcast_tensors(x * unit / spec.width, y * unit / spec.height), dim=-1)
+        found = F.grid_sample(found, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
+    for defect in here:
+        if defect.kind in VISUAL and defect.kind not in CODECS:
+            found = apply_fault(defect, found, [position])
+    bright = (found * flicker_factor(spec, tick)).clamp(0, 1)
+    return (bright[0].permute(1, 2, 0) * 255 + 0.5).to(torch.uint8).numpy()
+
+
+def _to_light(picture: Pixels) -> torch.Tensor:
+    """Convert a picture to light in 0 to 1, (1, 3, height, width)."""
+    return torch.from_numpy(picture.astype(np.float32) / 255).permute(2, 0, 1)[None]

@@ -1,0 +1,128 @@
+"""A faster vision tower for training: it takes bytes, and all frames of one size run as one batch.
+
+transformers runs window attention one window at a time. For frames of one size, windows and rotary tables are
+constants. So here every temporal patch is a row of a batch, and a mask separates the windows. The result equals that of
+transformers' tower up to rounding.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.vision_utils import get_vision_position_ids
+
+_PATCHES_A_CELL = 4
+Tables = tuple[Tensor, Tensor, Tensor]
+
+
+def take_bytes(visual: Any, *, mean: Sequence[float], std: Sequence[float]) -> None:
+    """Make a tower take patches of bytes, (count, 1176), and normalise them itself.
+
+    Bytes are a fourth of the data that workers and devices receive. They are exact in every type to which a model casts
+    its pixels, including bfloat16.
+    """
+    kept: dict[torch.device, tuple[Tensor, Tensor]] = {}
+    visual.normalised = lambda pixels: _normalise(pixels, _constants(kept, pixels.device, mean, std))
+    visual.patch_embed.register_forward_pre_hook(lambda _, given: (visual.normalised(given[0]), *given[1:]))
+
+
+def batch_frames(visual: Any) -> None:
+    """Make a tower run all frames of one size at once. Call `take_bytes` first."""
+    visual.tables = {}
+    visual.forward = types.MethodType(_forward, visual)
+    for block in visual.blocks:
+        block.forward = types.MethodType(_block, block)
+
+
+def _constants(
+    kept: dict[torch.device, tuple[Tensor, Tensor]], device: torch.device, mean: Sequence[float], std: Sequence[float]
+) -> tuple[Tensor, Tensor]:
+    """Return scale and shift of each value of a patch: (byte / 255 - mean) / std.
+
+    They are no buffers of the module, so that casting the model does not round them.
+    """
+    if device not in kept:
+        m, s = (torch.tensor(values, dtype=torch.float64).repeat_interleave(2 * 14 * 14) for values in (mean, std))
+        kept[device] = ((1 / (255 * s)).float().to(device), (-m / s).float().to(device))
+    return kept[device]
+
+
+def _normalise(pixels: Tensor, constants: tuple[Tensor, Tensor]) -> Tensor:
+    scale, shift = constants
+    return torch.addcmul(shift, pixels.float(), scale)
+
+
+def _forward(self: Any, hidden_states: Tensor, grid_thw: Tensor, **_: Any) -> BaseModelOutputWithPooling:
+    """Replace the tower's forward: patches (count, 1176) and grids (pictures, 3) to embeddings (count / 4, width)."""
+    weight = self.patch_embed.proj.weight
+    x = functional.linear(self.normalised(hidden_states).to(weight.dtype), weight.flatten(1))
+    grids = [(t, h, w) for t, h, w in grid_thw.tolist()]
+    sizes = list(dict.fromkeys((h, w) for _, h, w in grids))
+    if len(sizes) == 1:
+        return _output(x, _embed(self, x, *sizes[0]))
+    owner = torch.tensor([sizes.index((h, w)) for t, h, w in grids for _ in range(t * h * w)])
+    rows = [(owner == number).nonzero()[:, 0].to(x.device) for number in range(len(sizes))]
+    embeddings = torch.cat([_embed(self, x[mine], *size) for mine, size in zip(rows, sizes, strict=True)])
+    return _output(x, embeddings[torch.cat(rows)[::_PATCHES_A_CELL].argsort()])
+
+
+def _output(x: Tensor, merged: Tensor) -> BaseModelOutputWithPooling:
+    return BaseModelOutputWithPooling(last_hidden_state=x, pooler_output=merged)
+
+
+def _embed(visual: Any, x: Tensor, rows: int, columns: int) -> Tensor:
+    """Compute embeddings (count / 4, width) from embedded patches (count, width) of frames of one size."""
+    return visual.merger(_blocks(visual, x.view(-1, rows * columns, x.shape[-1]), rows, columns).flatten(0, 1))
+
+
+def _blocks(visual: Any, x: Tensor, rows: int, columns: int) -> Tensor:
+    """Run all blocks on temporal patches of one size: (units, rows·columns, width)."""
+    cos, sin, windows = _tables(visual, rows, columns, x.device)
+    for number, block in enumerate(visual.blocks):
+        x = block(x, cos, sin, None if number in visual.fullatt_block_indexes else windows)
+    return x
+
+
+def _block(self: Any, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None) -> Tensor:
+    """Replace a block's forward. The block is still called as a module, so that hooks still work."""
+    x = x + _attention(self.attn, self.norm1(x), cos, sin, mask)
+    return x + self.mlp(self.norm2(x))
+
+
+def _attention(attention: Any, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor | None) -> Tensor:
+    units, count, width = x.shape
+    q, k, v = attention.qkv(x).view(units, count, 3, attention.num_heads, -1).permute(2, 0, 3, 1, 4)
+    q, k = (_rotate(part, cos, sin).to(v.dtype) for part in (q, k))
+    if v.device.type == "cpu" and v.dtype == torch.bfloat16:
+        # The backward pass of torch's attention takes four times as long on a CPU in bfloat16.
+        scores = q * attention.scaling @ k.transpose(-1, -2)
+        out = (scores if mask is None else scores.masked_fill(~mask, -1e9)).softmax(-1).to(v.dtype) @ v
+    else:
+        out = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=attention.scaling)
+    return attention.proj(out.transpose(1, 2).reshape(units, count, width))
+
+
+def _rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Apply rotary positions, in float32 as in transformers' tower."""
+    half = x.shape[-1] // 2
+    x = x.float()
+    return x * cos + torch.cat((-x[..., half:], x[..., :half]), dim=-1) * sin
+
+
+def _tables(visual: Any, rows: int, columns: int, device: torch.device) -> Tables:
+    """Return tables for a frame size: cosines and sines (patches, head width), and which patches share a window."""
+    key = (rows, columns, device)
+    if key not in visual.tables:
+        grid = torch.tensor([[1, rows, columns]])
+        place = get_vision_position_ids(grid, visual.spatial_merge_size).to(device)
+        cos, sin = visual.rotary_pos_emb(torch.empty(0, device=device), place)
+        side = visual.window_size // visual.patch_size
+        window = (place // side * torch.tensor([columns, 1], device=device)).sum(1)
+        visual.tables[key] = (cos.float(), sin.float(), window[:, None] == window[None, :])
+    return visual.tables[key]

@@ -1,0 +1,141 @@
+"""The commands that train: one for each stage, and `all`. Each continues where it ended, in legs of --minutes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+
+import click
+
+from train.command_options import (
+    FOLDER,
+    choose_device,
+    choose_drawing_device,
+    end_unfinished,
+    minutes_option,
+    pairs_option,
+    print_status,
+)
+from train.recipe import TrainingRecipe, load_recipe
+from train.stages import cases_for, check_recipe, curriculum_for, start_of, starting_model, traces_of
+from train.train_all import train_all
+from vrt_lite.errors import UsageError
+
+
+def stage_command(name: str) -> Callable[[Callable[..., bool]], click.Command]:
+    """Make a command of a function that trains a stage and returns whether it is finished.
+
+    The command takes RECIPE, RUN and --minutes.
+    """
+
+    def make_command(work: Callable[..., bool]) -> click.Command:
+        @wraps(work)
+        def command(recipe: Path, run: Path, minutes: float | None) -> None:
+            loaded = load_recipe(recipe)
+            check_recipe(loaded, run, name)
+            if not work(loaded, run, minutes):
+                end_unfinished(name)
+            click.echo(f"{name}: done, {run / name}")
+
+        for option in (minutes_option, click.argument("run", type=FOLDER), click.argument("recipe", type=FOLDER)):
+            command = option(command)
+        return click.command(name)(command)
+
+    return make_command
+
+
+@stage_command("pretrain")
+def pretrain(recipe: TrainingRecipe, run: Path, minutes: float | None) -> bool:
+    """Train a new model's vision tower before its text, for a recipe with a table [pretrain]."""
+    from train import pretrain as stage  # noqa: PLC0415  torch, only where it is needed
+
+    if not recipe.pretrain.samples:
+        raise UsageError(f"Recipe {recipe.name} has no [pretrain]: begin with python -m train cold-start.")
+    device = choose_drawing_device(recipe)
+    return stage.pretrain(
+        recipe,
+        cases_for(recipe, "pretrain", device=device),
+        start=starting_model(recipe, run, "pretrain"),
+        run=run / "pretrain",
+        curriculum=curriculum_for(recipe, "pretrain", device=device),
+        minutes=minutes,
+    )
+
+
+@stage_command("cold-start")
+def cold_start(recipe: TrainingRecipe, run: Path, minutes: float | None) -> bool:
+    """Learn from written traces; only the judge's replies have a loss."""
+    from train.supervised import supervise  # noqa: PLC0415  torch, only where it is needed
+
+    device = choose_drawing_device(recipe)
+    return supervise(
+        recipe.cold_start,
+        cases_for(recipe, "cold-start", device=device),
+        start=starting_model(recipe, run, "cold-start"),
+        run=run / "cold-start",
+        recipe_all=recipe,
+        curriculum=curriculum_for(recipe, "cold-start", device=device),
+        minutes=minutes,
+    )
+
+
+@stage_command("sample")
+def sample(recipe: TrainingRecipe, run: Path, minutes: float | None) -> bool:
+    """Sample traces from the cold start's model. Keep those with a right form and right judgements."""
+    from train import rejection  # noqa: PLC0415  torch
+
+    cases = cases_for(recipe, "sample", device=choose_device())
+    return rejection.sample(recipe, start_of(run, "sample"), cases, run / "sample" / "traces.jsonl", minutes=minutes)
+
+
+@stage_command("refine")
+def refine(recipe: TrainingRecipe, run: Path, minutes: float | None) -> bool:
+    """Learn from the traces that `sample` kept."""
+    from train.supervised import supervise  # noqa: PLC0415  torch
+    from train.traces import read_traces  # noqa: PLC0415
+
+    start = start_of(run, "refine")
+    traces = read_traces(traces_of(recipe, run))
+    if len(traces) < recipe.refine.samples and os.environ.get("RANK", "0") == "0":
+        print_status(f"refine: {len(traces)} traces were kept of the {recipe.refine.samples} asked for.")
+    return supervise(
+        recipe.refine,
+        cases_for(recipe, "refine", device=choose_drawing_device(recipe)),
+        start=start,
+        run=run / "refine",
+        recipe_all=recipe,
+        traces=traces,
+        minutes=minutes,
+    )
+
+
+@stage_command("grpo")
+def grpo(recipe: TrainingRecipe, run: Path, minutes: float | None) -> bool:
+    """Train with GRPO: VR-Thinker's reward, and rollouts with its memory window."""
+    from train.grpo import reinforce  # noqa: PLC0415  torch
+
+    cases = cases_for(recipe, "grpo", device=choose_device())
+    return reinforce(recipe, cases, start=start_of(run, "grpo"), run=run / "grpo", minutes=minutes)
+
+
+@click.command("all")
+@click.argument("recipe", type=FOLDER)
+@click.argument("run", type=FOLDER)
+@pairs_option
+@minutes_option
+def all_stages(recipe: Path, run: Path, pairs: int, minutes: float | None) -> None:
+    """Run all stages one after the other, export the last model to RUN/pair, and evaluate.
+
+    With footage in the recipe its held-back clips are judged as well. A stage that is done is not done again.
+    """
+    loaded, footage = load_recipe(recipe), []
+    if loaded.data.footage:
+        footage = [["--footage", loaded.data.footage, "--pairs", str(min(pairs, 400)), "--view", "asked"]]
+    evaluations = [["--pairs", str(pairs)], *footage]
+    status = train_all(loaded, recipe, run, minutes=minutes, evaluations=evaluations, report=print_status)
+    if status:
+        sys.exit(status)
+    click.echo(f"all: done, {run}")

@@ -1,0 +1,177 @@
+"""The KV cache and the list of items that it holds. The list is correct after every evaluation, cut and failure.
+
+For a new list it keeps the common prefix, drops the rest, and evaluates what is new. It saves the engine's state after
+a conversation's first video, so that a clip that is shown as video 1 again is not evaluated again.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vrt_lite.backends.llamacpp.context import Context
+from vrt_lite.backends.llamacpp.lower import FrameBlock, Item, patch_positions
+from vrt_lite.interfaces import Observe, Prefill
+
+Embeddings = Callable[[str], NDArray[np.float32]]
+"""A patch's embeddings, shape (rows·columns, width), by its key."""
+MOST_STATE_BYTES = 256 * 2**20
+_STATES_OF_A_PAIR = 2
+
+
+class PrefixCache:
+    """Engine states by the items they hold: `most` of them, the least recently used are dropped first.
+
+    A state is as large as the keys and values of its tokens: 83 MB for one clip of a 7B at default settings. Beyond the
+    two that one pair makes, all together take at most `MOST_STATE_BYTES`.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._states: OrderedDict[tuple[Item, ...], NDArray[np.uint8]] = OrderedDict()
+
+    def clear(self) -> None:
+        """Drop all states."""
+        self._states.clear()
+
+    def find_longest(self, items: Sequence[Item]) -> tuple[tuple[Item, ...], NDArray[np.uint8]] | None:
+        """The longest prefix of `items` that has a state, with that state. It is shorter than `items`."""
+        prefixes = [held for held in self._states if len(held) < len(items) and _common(held, items) == len(held)]
+        if not prefixes:
+            return None
+        best = max(prefixes, key=len)
+        self._states.move_to_end(best)
+        return best, self._states[best]
+
+    def lacks(self, items: Sequence[Item]) -> bool:
+        """Whether states are kept, and the one of these items is not."""
+        return self._most > 0 and tuple(items) not in self._states
+
+    def add(self, items: Sequence[Item], state: NDArray[np.uint8]) -> None:
+        """Keep a state."""
+        self._states[tuple(items)] = state
+        while len(self._states) > self._most or (
+            len(self._states) > _STATES_OF_A_PAIR and self._bytes() > MOST_STATE_BYTES
+        ):
+            self._states.popitem(last=False)
+
+    def _bytes(self) -> int:
+        return sum(state.nbytes for state in self._states.values())
+
+
+class KvCache:
+    """A context and the items that it holds. The caller closes `context`."""
+
+    def __init__(self, context: Context, embeddings: Embeddings, prefixes: PrefixCache) -> None:
+        self.context = context
+        self.items: list[Item] = []
+        self.position = 0
+        self._tokens = 0
+        self._embeddings = embeddings
+        self._prefixes = prefixes
+
+    @property
+    def free_tokens(self) -> int:
+        """Tokens that still fit, less one: a single token may be evaluated as two."""
+        return self.context.size - self._tokens - 1
+
+    def prefill(self, items: list[Item], observe: Observe) -> int:
+        """Make the cache hold `items`; returns how many of them it held before.
+
+        The last item is always evaluated, for its logits.
+        """
+        kept = _common(self.items, items[:-1])
+        prefix = self._prefixes.find_longest(items)
+        if prefix and len(prefix[0]) > kept:
+            self.restore(*prefix)
+            kept = len(self.items)
+        self.truncate(kept)
+        first = _end_of_first_video(items)
+        done, total = 0, count_tokens(items[kept:])
+        observe(Prefill(0, total))
+        for run in split_runs(items[kept:]):
+            if isinstance(run, FrameBlock):
+                self.append_block(run)
+                done += run.tokens
+                observe(Prefill(done, total))
+                if len(self.items) == first and self._prefixes.lacks(self.items):
+                    self._prefixes.add(self.items, self.context.state())
+                continue
+            for fed in self.context.feed(run, self.position):
+                observe(Prefill(done + fed, total))
+            done += len(run)
+            self._extend(run)
+        return kept
+
+    def restore(self, items: Sequence[Item], state: NDArray[np.uint8]) -> None:
+        """Hold `items` again, from the `state` of a context with the same settings that held them."""
+        self.truncate(0)
+        self.context.restore(state)
+        self._extend(items)
+
+    def append_block(self, block: FrameBlock) -> None:
+        """Evaluate a video, or an image, after the items held."""
+        before, start = -1, self.position
+        for key, step in zip(block.patches, block.steps, strict=True):
+            positions = patch_positions(start, step, block.rows, block.columns)
+            feed = self.context.feed_patch_in_order if step == before else self.context.feed_patch
+            feed(self._embeddings(key), positions)
+            before = step
+        self._extend([block])
+
+    def append_tokens(self, tokens: list[int]) -> list[NDArray[np.float32]]:
+        """Evaluate tokens after the items held; returns the logits after each."""
+        rows = self.context.feed_for_logits(tokens, self.position)
+        self._extend(tokens)
+        return list(rows)
+
+    def truncate(self, count: int) -> None:
+        """Keep the first `count` items."""
+        cut = self.items[count:]
+        del self.items[count:]
+        self.position -= _count_positions(cut)
+        self._tokens -= count_tokens(cut)
+        self.context.cut(self.position)
+
+    def _extend(self, items: Sequence[Item]) -> None:
+        self.items.extend(items)
+        self.position += _count_positions(items)
+        self._tokens += count_tokens(items)
+
+
+def count_tokens(items: Sequence[Item]) -> int:
+    """The number of tokens in the items."""
+    return sum(1 if isinstance(item, int) else item.tokens for item in items)
+
+
+def _count_positions(items: Sequence[Item]) -> int:
+    return sum(1 if isinstance(item, int) else item.positions for item in items)
+
+
+def split_runs(items: Sequence[Item]) -> Iterator[list[int] | FrameBlock]:
+    """Yield consecutive tokens as one list, and each block by itself."""
+    run: list[int] = []
+    for item in items:
+        if isinstance(item, int):
+            run.append(item)
+            continue
+        if run:
+            yield run
+        yield item
+        run = []
+    if run:
+        yield run
+
+
+def _common(held: Sequence[Item], items: Sequence[Item]) -> int:
+    """The length of the common prefix."""
+    return next((i for i, (a, b) in enumerate(zip(held, items, strict=False)) if a != b), min(len(held), len(items)))
+
+
+def _end_of_first_video(items: Sequence[Item]) -> int:
+    """Where a conversation's first video ends, if another follows; else 0."""
+    ends = [i + 1 for i, item in enumerate(items) if isinstance(item, FrameBlock)]
+    return ends[0] if len(ends) > 1 else 0

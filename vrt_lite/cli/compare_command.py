@@ -1,0 +1,108 @@
+"""The main command: judge two clips. Parse, call, print; heavy modules are imported when needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vrt_lite.cli.options import judge_options, open_judge, print_json, prompt_options, read_prompt, read_settings
+from vrt_lite.errors import UsageError
+
+if TYPE_CHECKING:
+    from vrt_lite.api import Finish
+    from vrt_lite.settings import Remote
+
+STATUS = """\b
+Exit status: 0 a verdict, 2 usage, 3 bad video, 4 model missing, corrupt or mismatched,
+5 out of memory, 6 no verdict from the model, 8 back end's server failed, 130 interrupted."""
+
+
+@click.command(epilog=STATUS)
+@click.argument("a", metavar="A")
+@click.argument("b", metavar="B")
+@prompt_options
+@judge_options
+@click.option("--both-orders", is_flag=True, help="Judge both orders and average them; opposite winners are undecided.")
+@click.option("--json", "as_json", is_flag=True, help="Print the judgement as JSON.")
+@click.option("--trace", metavar="FILE", type=click.Path(path_type=Path), help="Write each round as a JSON line.")
+@click.option("--sheet", metavar="FILE.png", type=click.Path(path_type=Path), help="Draw the frames the judge saw.")
+@click.option("-q", "--quiet", is_flag=True, help="Only the verdict.")
+@click.option("-v", "--verbose", count=True, help="-v shows the reasoning, -vv the engine's log.")
+def compare(
+    a: str,
+    b: str,
+    *,
+    prompt: str | None,
+    prompt_file: Path | None,
+    model: str | None,
+    projector: Path | None,
+    backend: Remote | None,
+    as_json: bool,
+    trace: Path | None,
+    sheet: Path | None,
+    quiet: bool,
+    verbose: int,
+    **options: Any,
+) -> None:
+    """Judge two clips, A and B, made from one prompt.
+
+    \b
+    vrt-lite compare a.mp4 b.mp4 --prompt "A fox runs through snow."
+    vrt-lite compare a.mp4 b.mp4 --model ./vr-thinker-7b --both-orders --json
+    vrt-lite compare a.mp4 b.mp4 --backend http://127.0.0.1:8000/v1
+
+    Give a file name that begins with "-" as ./-name.mp4. Nothing is fetched from the network. With --backend, frames
+    and prompt go to that server, and --model only names the profile. A key is read from VRT_LITE_API_KEY, or else from
+    OPENAI_API_KEY.
+    """  # noqa: D301 - \b is click's mark for "do not wrap"
+    inputs = {"--prompt-file": prompt_file, "--model": Path(model) if model else None, "--projector": projector}
+    _check_outputs((a, b), inputs, {"--trace": trace, "--sheet": sheet})
+    caption = read_prompt(prompt, prompt_file)
+    settings = read_settings(options)
+    finish = _sheet_drawer(sheet) if sheet else None
+    from vrt_lite.show import show_verdict, view  # noqa: PLC0415
+
+    with (
+        open_judge(model, projector, backend, settings, verbose=verbose > 1, quiet=quiet or as_json) as judge,
+        view(quiet=quiet or as_json, verbose=verbose > 0, live=verbose < 2) as shown,
+    ):
+        judgement = judge.compare(a, b, prompt=caption, trace=trace, observe=shown.observe, finish=finish)
+    if as_json:
+        print_json(judgement.to_json())
+    else:
+        show_verdict(judgement)
+
+
+def _sheet_drawer(path: Path) -> Finish:
+    """Return a function that draws the sheet. UsageError for a path that no sheet can be written to."""
+    from vrt_lite.show.sheet import check_place, draw_sheet  # noqa: PLC0415 - Pillow only for a sheet
+
+    check_place(path)
+    return lambda judgement, frames: draw_sheet(judgement, frames, path)
+
+
+def _check_outputs(
+    clips: tuple[str, str], inputs: Mapping[str, Path | None], outputs: Mapping[str, Path | None]
+) -> None:
+    """Raise UsageError for an output that would replace a clip, an input of another option, or another output."""
+    used = {option: path for option, path in inputs.items() if path}
+    for option, output in outputs.items():
+        if output is None:
+            continue
+        if any(_same_file(output, Path(clip)) for clip in clips):
+            raise UsageError(f"{output} is one of the clips; write to another file.")
+        for other, path in used.items():
+            if _same_file(output, path):
+                raise UsageError(f"{option} {output} is also {other}; write to another file.")
+        used[option] = output
+
+
+def _same_file(a: Path, b: Path) -> bool:
+    """Return whether two paths name one file, which need not exist."""
+    try:
+        return a.resolve() == b.resolve() or a.samefile(b)
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,151 @@
+"""The command that ranks clips. Parse, call, print; heavy modules are imported when needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vrt_lite.cli.options import (
+    check_jobs,
+    jobs_option,
+    judge_options,
+    open_judge,
+    print_json,
+    prompt_options,
+    read_prompt,
+    read_settings,
+    store_option,
+)
+from vrt_lite.errors import ClipsError, NoVerdictError, UsageError, VrtError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vrt_lite.ranking.entries import Group
+    from vrt_lite.ranking.rank import Ranking
+    from vrt_lite.settings import Remote
+
+STATUS = """\b
+Exit status: 0 all clips are ranked, 2 usage, 3 some clip was left out as it cannot be used (the rest is ranked, if
+two are left), 4 model missing, corrupt or mismatched, 5 out of memory, 6 no pair got a verdict, 7 the store of runs
+cannot be used, 130 interrupted."""
+
+
+@click.command(epilog=STATUS)
+@click.argument("clips", metavar="CLIPS...", nargs=-1, required=True)
+@prompt_options
+@judge_options
+@click.option("--one-order", is_flag=True, help="Judge each pair once, not in both orders. Half the work.")
+@click.option(
+    "--budget", metavar="N", type=click.IntRange(1), help="At most N judgements, those of earlier calls included."
+)
+@click.option(
+    "--confidence",
+    metavar="P",
+    type=click.FloatRange(0.5, 1, min_open=True, max_open=True),
+    help="Stop when each clip is better than the next with this probability. [default: 0.8 if pairs are chosen]",
+)
+@click.option("--top", metavar="K", type=click.IntRange(1), help="Name the K best clips of each group.")
+@click.option("--copy-to", metavar="DIR", type=click.Path(path_type=Path), help="Copy the best there, numbered.")
+@jobs_option
+@click.option("--name", metavar="NAME", help="The run's name. [default: made from clips, prompts and judge]")
+@store_option
+@click.option("--json", "as_json", is_flag=True, help="Print the ranking as JSON.")
+@click.option("-q", "--quiet", is_flag=True, help="Only the leaderboard.")
+@click.option("-v", "--verbose", count=True, help="-vv shows the engine's log.")
+def rank(
+    clips: tuple[str, ...],
+    *,
+    prompt: str | None,
+    prompt_file: Path | None,
+    model: str | None,
+    projector: Path | None,
+    backend: Remote | None,
+    one_order: bool,
+    budget: int | None,
+    confidence: float | None,
+    top: int | None,
+    copy_to: Path | None,
+    jobs: int,
+    name: str | None,
+    store: Path | None,
+    as_json: bool,
+    quiet: bool,
+    verbose: int,
+    **options: Any,
+) -> None:
+    """Rank CLIPS made from one prompt, by comparing pairs of them.
+
+    \b
+    vrt-lite rank renders/ --prompt "A fox runs through snow."
+    vrt-lite rank "takes/**/*.mp4" --prompt-file fox.txt --budget 200 --top 3 --copy-to best
+    vrt-lite rank clips.csv --json
+
+    CLIPS are files, folders and patterns; or one table (.csv, .tsv, .jsonl) with the columns clip, prompt and group,
+    where each group is ranked by itself. A table's paths are relative to it; --prompt is for rows without one.
+
+    Up to 12 clips are judged pair by pair. For more, or with --budget or --confidence, the pair that tells most is
+    next, until the order is certain. Every judgement is kept when it is made: after an interruption the same command
+    goes on. A rating is in log odds; clips with a letter in common cannot be told apart.
+    """  # noqa: D301 - \b is click's mark for "do not wrap"
+    caption = read_prompt(prompt, prompt_file)
+    check_jobs(jobs, backend)
+    settings = read_settings(options)
+    groups = _read_groups(clips, caption, copy_to)
+    from vrt_lite.ranking.rank import rank_clips  # noqa: PLC0415
+    from vrt_lite.ranking.rank_run import Effort  # noqa: PLC0415
+    from vrt_lite.runs.store import Store  # noqa: PLC0415
+    from vrt_lite.show.progress import RankingView, open_screen  # noqa: PLC0415
+
+    effort = Effort(both_orders=not one_order, budget=budget, confidence=confidence)
+    view = RankingView(open_screen(quiet=quiet or as_json, live=verbose < 2))
+    try:
+        with (
+            Store(store) as opened,
+            open_judge(model, projector, backend, settings, verbose=verbose > 1, store=opened, quiet=quiet) as judge,
+            view,
+        ):
+            judge.connect(view.observe)
+            ranking = rank_clips(groups, store=opened, judge=judge, watcher=view, effort=effort, name=name, jobs=jobs)
+    except (KeyboardInterrupt, VrtError):
+        if view.done:
+            click.echo(f"{view.done} judgement(s) are kept: the same command goes on from there.", err=True)
+        raise
+    _finish(ranking, top=top, copy_to=copy_to, as_json=as_json)
+
+
+def _read_groups(clips: Sequence[str], prompt: str, copy_to: Path | None) -> Sequence[Group]:
+    """Read what to rank. UsageError for a prompt that is too long, and a folder that no winner can be copied to."""
+    from vrt_lite.protocol.messages import LONGEST_PROMPT  # noqa: PLC0415
+    from vrt_lite.ranking.entries import read_entries  # noqa: PLC0415
+    from vrt_lite.ranking.winners import check_folder  # noqa: PLC0415
+
+    groups = read_entries(clips, prompt=prompt)
+    longest = max(len(group.prompt) for group in groups)
+    if longest > LONGEST_PROMPT:
+        raise UsageError(f"A prompt has {longest} characters; at most {LONGEST_PROMPT} are allowed. Shorten it.")
+    if copy_to:
+        check_folder(copy_to)
+    return groups
+
+
+def _finish(ranking: Ranking, *, top: int | None, copy_to: Path | None, as_json: bool) -> None:
+    """Print the ranking and copy the winners. Raise an error with its exit status if clips were left out."""
+    from vrt_lite.ranking.winners import best_clips, copy_winners  # noqa: PLC0415
+    from vrt_lite.show.leaderboard import show_ladders, show_winners  # noqa: PLC0415
+
+    chosen = [(ladder.group, best_clips(ladder, top or 1)) for ladder in ranking.ladders if top or copy_to]
+    if as_json:
+        named = [{"group": group, "clips": [str(clip.path) for clip in clips]} for group, clips in chosen]
+        copies = [str(path) for path in copy_winners(chosen, copy_to)] if copy_to else []
+        print_json({**ranking.to_json(), "winners": named, "copies": copies})
+    else:
+        show_ladders(ranking.ladders, ranking.left_out, run=ranking.run)
+        show_winners(chosen, copy_winners(chosen, copy_to) if copy_to else [])
+    if not any(ladder.standings for ladder in ranking.ladders):
+        why = next((why for ladder in ranking.ladders for _, why in ladder.unranked), "nothing was judged.")
+        raise NoVerdictError(f"No pair got a verdict, so nothing is ranked: {why}")
+    if broken := sum(out.broken for out in ranking.left_out):
+        raise ClipsError(f"{broken} clip(s) cannot be used and are left out, as listed; all others are ranked.")

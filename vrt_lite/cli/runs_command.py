@@ -1,0 +1,182 @@
+"""The commands about what was judged before. Parse, call, print; heavy modules are imported when needed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+from vrt_lite.cli.options import open_existing_store, print_json, print_text, store_option
+from vrt_lite.disk import draft_of
+from vrt_lite.errors import UsageError
+
+if TYPE_CHECKING:
+    from vrt_lite.runs.export import Format
+    from vrt_lite.runs.store import RunInfo
+
+STATUS = "Exit status: 0 done, 2 usage, 7 the store is damaged, or cannot be read or written, 130 interrupted."
+HEADINGS = ("NAME", "KIND", "LAST USED", "JUDGED", "FAILED", "PROMPT")
+_LONGEST_PROMPT = 48
+
+
+@click.command(epilog=STATUS)
+@store_option
+@click.option("--rm", "remove", metavar="NAME", help="Delete a run, and the judgements that no other run has.")
+@click.option("--retry", metavar="NAME", help="Forget a run's failures, so that they are judged again.")
+@click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
+def runs(*, store: Path | None, remove: str | None, retry: str | None, as_json: bool) -> None:
+    """List the runs of rank and eval, the last used first.
+
+    An interrupted run continues when its command is given again. FAILED counts judgements without a verdict.
+    """
+    if remove is not None and retry is not None:
+        raise UsageError("Give --rm or --retry, not both.")
+    with open_existing_store(store) as opened:
+        if remove is not None:
+            deleted = opened.remove(remove)
+            print_text(f"{remove} is deleted, with {deleted} judgement(s) that no other run has")
+        elif retry is not None:
+            forgotten = opened.forget_failures(retry)
+            print_text(f"{forgotten} failure(s) of {retry} are forgotten; give its command again")
+        elif as_json:
+            print_json([_to_json(info) for info in opened.runs()])
+        else:
+            from vrt_lite.show.table import show_table  # noqa: PLC0415
+
+            show_table(HEADINGS, [_make_row(info) for info in opened.runs()])
+
+
+@click.command(epilog=STATUS)
+@click.argument("run", metavar="RUN")
+@store_option
+@click.option("--json", "as_json", is_flag=True, help="Print what is noted of the run as JSON.")
+def show(run: str, *, store: Path | None, as_json: bool) -> None:
+    """Show the results of RUN: the leaderboard of a ranking, the figures of an evaluation.
+
+    Judges nothing. The names of runs: vrt-lite runs
+    """
+    with open_existing_store(store) as opened:
+        found = opened.run(run)
+        if as_json:
+            [info] = [info for info in opened.runs() if info.name == found.name]
+            print_json(_to_json(info))
+        elif found.kind == "rank":
+            from vrt_lite.ranking.ladder import rate_group  # noqa: PLC0415
+            from vrt_lite.ranking.rank_run import read_groups, read_rank_about  # noqa: PLC0415
+            from vrt_lite.show.leaderboard import show_ladders  # noqa: PLC0415
+
+            ladders = [rate_group(group) for group in read_groups(found)]
+            show_ladders(ladders, read_rank_about(found).left_out, run=found.name)
+        else:
+            from vrt_lite.evaluation.evaluate import figures_of  # noqa: PLC0415
+            from vrt_lite.show.evaluation_summary import show_figures  # noqa: PLC0415
+
+            show_figures(figures_of(found), stream=sys.stdout)
+
+
+@click.command(epilog=STATUS)
+@click.argument("run", metavar="RUN")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Where to: FILE.csv, FILE.jsonl, or - for stdout.",
+)
+@click.option("--format", "form", type=click.Choice(["csv", "jsonl"]), help="[default: by the file's ending]")
+@click.option("--overwrite", is_flag=True, help="Replace FILE if it is there.")
+@store_option
+def export(run: str, *, output: Path, form: Format | None, overwrite: bool, store: Path | None) -> None:
+    """Write every judgement of RUN to a file, one a line, in the order made.
+
+    \b
+    vrt-lite export foxes -o foxes.csv
+    vrt-lite export foxes -o - --format jsonl | head -1
+
+    CSV: number; first and second (shown as video 1 and video 2); prompt; TA, VQ, MQ and OA (1, 2, or 0 for a tie);
+    "TA tie", "TA 1", "TA 2" and so on, the probabilities; "TA both orders" and so on, the result of both orders (1, 2,
+    tie, or undecided, and which one it leans to; empty without the other order); source, rounds, calls, tokens,
+    seconds; error, if there was no verdict; the clips' sha256; the key; the kind of failure; warnings; what was chosen
+    for the memory (pixels a frame, pixels a requested frame, KV type). A text that a spreadsheet would take for a
+    formula begins with an apostrophe. JSONL: the same, and the whole judgement.
+    """  # noqa: D301 - \b is click's mark for "do not wrap"
+    form = form or _format_of(output)
+    from vrt_lite.runs.export import csv_lines, json_lines  # noqa: PLC0415
+    from vrt_lite.show import safe  # noqa: PLC0415
+
+    with open_existing_store(store) as opened:
+        found, to_stdout = opened.run(run), str(output) == "-"
+        shown = safe if to_stdout and sys.stdout.isatty() else str
+        lines = csv_lines(found, shown=shown) if form == "csv" else json_lines(found)
+        if to_stdout:
+            # Bytes, so that line ends and the encoding are the same on every system.
+            for line in lines:
+                sys.stdout.buffer.write(line.encode("utf-8", "backslashreplace"))
+            sys.stdout.buffer.flush()
+            return
+        if output.exists() and output.samefile(opened.path):
+            raise UsageError(f"{output} is the store itself; write to another file.")
+        written = _write_lines(output, lines, overwrite=overwrite)
+    print_text(f"{written - (form == 'csv')} judgement(s) of {run} are in {output}", err=True)
+
+
+def _to_json(info: RunInfo) -> dict[str, Any]:
+    from dataclasses import asdict  # noqa: PLC0415
+
+    times = {name: _format_time(getattr(info, name), whole=True) for name in ("created", "updated")}
+    return asdict(info) | times
+
+
+def _make_row(info: RunInfo) -> tuple[str, ...]:
+    counts = (str(info.judgements), str(info.failures))
+    return (info.name, info.kind, _format_time(info.updated), *counts, _shorten(_find_prompt(info)))
+
+
+def _find_prompt(info: RunInfo) -> str:
+    """Return the prompts of a run, shortened; empty if it has none."""
+    prompt, prompts = info.about.get("prompt"), info.about.get("prompts")
+    if isinstance(prompt, str):
+        return prompt
+    texts = cast("list[Any]", prompts) if isinstance(prompts, list) else []
+    more = f" (and {len(texts) - 1} more)" if len(texts) > 1 else ""
+    return f"{_shorten(str(texts[0]))}{more}" if texts else ""
+
+
+def _shorten(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST_PROMPT + 20 else f"{line[:_LONGEST_PROMPT]}…"
+
+
+def _format_time(seconds: float, *, whole: bool = False) -> str:
+    """Format a moment in local time: to the minute, or as ISO 8601 with the offset."""
+    from datetime import datetime  # noqa: PLC0415
+
+    moment = datetime.fromtimestamp(seconds).astimezone()
+    return moment.isoformat(timespec="seconds") if whole else f"{moment:%Y-%m-%d %H:%M}"
+
+
+def _format_of(output: Path) -> Format:
+    if (form := output.suffix.lower().removeprefix(".")) in ("csv", "jsonl"):
+        return form
+    raise UsageError(f"{output} ends neither in .csv nor in .jsonl: give --format csv or --format jsonl.")
+
+
+def _write_lines(path: Path, lines: Iterable[str], *, overwrite: bool) -> int:
+    """Write the whole file or none of it; return the number of lines. UsageError if it cannot be written."""
+    if os.path.lexists(path) and not (overwrite and path.is_file()):
+        hint = "give another name, or --overwrite" if path.is_file() else "it is no regular file"
+        raise UsageError(f"{path} is there already: {hint}.")
+    count = 0
+    try:
+        with draft_of(path) as draft, draft.open("x", encoding="utf-8", errors="backslashreplace", newline="") as file:
+            for line in lines:
+                file.write(line)
+                count += 1
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror or error}.") from error
+    return count

@@ -1,0 +1,103 @@
+"""Files on disk, alike on every system: the user's folders, digests, writing a file whole or not at all, locks."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import secrets
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from typing import Final
+
+from vrt_lite.errors import ModelError
+
+HOME_VARIABLE: Final = "VRT_LITE_HOME"
+_PLAIN = re.compile(r'[^\x00-\x1f\\/:*?"<>|]+')
+
+
+def home() -> Path:
+    """VRT_LITE_HOME, else the user's folder for files that can be downloaded again."""
+    if own := os.environ.get(HOME_VARIABLE):
+        return Path(own)
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "vrt-lite"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vrt-lite"
+
+
+def data_home() -> Path:
+    """VRT_LITE_HOME, else the user's folder for results that took time to make."""
+    if os.environ.get(HOME_VARIABLE) or sys.platform == "win32":
+        return home()
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "vrt-lite"
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether a file of this name stays inside its folder, on every system."""
+    return _PLAIN.fullmatch(name) is not None and name not in (".", "..") and name == name.strip().rstrip(".")
+
+
+def file_sha256(path: Path) -> str:
+    """Digest of a file's bytes, in hexadecimal. Raises OSError."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextlib.contextmanager
+def draft_of(path: Path) -> Generator[Path]:
+    """Yield a path to write to: that file becomes `path` when the block ends, and is deleted if the block fails.
+
+    `path` is never half written, even if the process is killed. Raises OSError.
+    """
+    draft = path.with_name(f".{secrets.token_hex(8)}{path.suffix}")
+    try:
+        yield draft
+        with draft.open("r+b") as file:
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file whole, or keep the old one. Raises OSError."""
+    with draft_of(path) as draft:
+        draft.write_bytes(data)
+
+
+@contextlib.contextmanager
+def disk_errors() -> Generator[None]:
+    """Turn an OSError into a ModelError: one line with the next step."""
+    try:
+        yield
+    except OSError as error:
+        what = error.filename or home()
+        raise ModelError(
+            f"{what}: {error.strerror or error}. Make it writable, or set {HOME_VARIABLE} to another folder."
+        ) from error
+
+
+@contextlib.contextmanager
+def locked(name: str) -> Generator[bool]:
+    """Hold the lock of that name against other processes; yields whether this process had to wait for it.
+
+    The system frees it when a process dies. `name` is a plain file name, or two with a slash between them.
+    """
+    from filelock import FileLock, Timeout  # noqa: PLC0415 - only where something is fetched or removed
+
+    folder = home() / "locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / name.replace("/", "--"))
+    try:
+        lock.acquire(timeout=0)
+        waited = False
+    except Timeout:
+        lock.acquire()
+        waited = True
+    try:
+        yield waited
+    finally:
+        lock.release()

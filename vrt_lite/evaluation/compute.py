@@ -1,0 +1,245 @@
+"""Computes all figures of an evaluation from its cases. Pure functions."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from statistics import fmean, median
+from typing import Final
+
+from msgspec.structs import astuple, replace
+
+from vrt_lite.evaluation import figures as f
+from vrt_lite.evaluation.cases import UNDECIDED, EvalCase, Orders, ScoredCase, score_case
+from vrt_lite.evaluation.layouts import KEYS
+from vrt_lite.evaluation.metrics import Share, calibrated, commonest, diff, mean_interval, share, sign, tau
+from vrt_lite.protocol.verdict import average
+from vrt_lite.runs.question import Result, conditions_of
+
+HARD: Final = 0.1
+_NAMED = 200
+_LEAST_BANDED = 40  # a quarter of fewer pairs means nothing
+
+
+def compute_figures(
+    cases: Iterable[EvalCase],
+    results: Mapping[str, Result],
+    *,
+    name: str,
+    title: str,
+    split: str,
+    labels: Mapping[str, Sequence[int]],
+    order: Orders = "given",
+    chosen: int,
+    left_out: Mapping[str, int],
+) -> f.Figures:
+    """Compute every figure of these cases, with the results of their judgements by key.
+
+    `labels` are how many of the table's pairs are labelled 1, 2 and 0.
+    """
+    scored = [score_case(case, results.get(case.key)) for case in cases]
+    every = [case for case in scored if case.verdict or case.failure]
+    main_cases = [case for case in every if order != "both" or case.order == "given"]
+    judged = [case for case in main_cases if not case.failure]
+    failed = len(main_cases) - len(judged)
+    labelled = [key for key in KEYS if any(key in case.labels for case in main_cases)]
+    main = labelled[0] if labelled else "OA"
+    return f.Figures(
+        version=f.VERSION,
+        set=name,
+        title=title,
+        split=split,
+        order=order,
+        main=main,
+        pairs=f.PairCounts(chosen, len(judged), failed, max(chosen - len(main_cases), 0)),
+        left_out=dict(left_out),
+        accuracy={key: _accuracy(main_cases, key) for key in labelled},
+        baselines={key: _baselines([1] * a + [2] * b + [0] * tied) for key, (a, b, tied) in labels.items()},
+        confusion={key: _confusion(judged, key) for key in labelled},
+        subsets=_subsets(main_cases, main),
+        bands={kind: _bands(judged, main, length) for kind, length in _LENGTHS.items()},
+        groups=_groups(main_cases, main),
+        cost=_cost([case for case in every if not case.failure]),
+        position=_position(every),
+        orders=_orders(every, main) if order in ("random", "both") else None,
+        failures=_failures(every),
+        published=f.find_published(name, split),
+        conditions=conditions_of(case.result for case in every if case.result),
+    )
+
+
+def _accuracy(cases: Sequence[ScoredCase], key: str) -> f.Accuracy:
+    """Compute all measures of one dimension, from the pairs that have a label for it."""
+    kept = [case for case in cases if key in case.labels]
+    judged, failed = [case for case in kept if not case.failure], [case for case in kept if case.failure]
+    part = _part(judged, key)
+    soft = [(c.labels[key], margin) for c in judged if (margin := c.margin(key)) is not None]
+    known, margins = [label for label, _ in soft], [margin for _, margin in soft]
+    return f.Accuracy(
+        *astuple(part),
+        failed=len(failed),
+        tau_all=share(part.tau.right, part.tau.of + len(failed)),
+        diff_all=share(part.diff.right, part.diff.of + sum(case.labels[key] != 0 for case in failed)),
+        calibrated=calibrated(known, margins),
+        sign=sign(known, margins),
+        probabilities=len(soft),
+        prompts=len({case.prompt for case in judged}),
+    )
+
+
+def _baselines(labels: Sequence[int]) -> f.Baselines:
+    """Compute the accuracy of answers that need no judge."""
+
+    def always(answer: int | None, measure: Callable[[Sequence[int], Sequence[int]], Share]) -> f.AnswerShare:
+        return f.AnswerShare(*astuple(measure(labels, [answer or 0] * len(labels))), answer=answer)
+
+    decided = [label for label in labels if label]
+    return f.Baselines(
+        pairs=len(labels),
+        tie=f.AnswerShares(always(0, tau), always(0, diff)),
+        commonest=f.AnswerShares(always(commonest(labels), tau), always(commonest(decided), diff)),
+    )
+
+
+def _part(cases: Sequence[ScoredCase], key: str) -> f.Part:
+    """Compute tau, diff and their baselines, of the judged cases that have this label."""
+    kept = [case for case in cases if key in case.labels and not case.failure]
+    labels, verdicts = [case.labels[key] for case in kept], [case.winner(key) for case in kept]
+    return f.Part(len(kept), tau(labels, verdicts), diff(labels, verdicts), _baselines(labels))
+
+
+def _confusion(judged: Sequence[ScoredCase], key: str) -> tuple[tuple[int, ...], ...]:
+    counted = Counter((case.labels[key], case.winner(key)) for case in judged if key in case.labels)
+    return tuple(tuple(counted[label, verdict] for verdict in (1, 2, 0)) for label in (1, 2, 0))
+
+
+_LENGTHS: Mapping[str, Callable[[ScoredCase], float | None]] = {
+    "clip": lambda case: case.clip_seconds,
+    "prompt": lambda case: float(case.prompt_characters),
+}
+
+
+def _subsets(cases: Sequence[ScoredCase], key: str) -> tuple[f.Subset, ...]:
+    """Find the paper's hard subsets: the longest tenth by the longer clip, and by the prompt.
+
+    All pairs as long as the shortest one of the tenth belong to it, so that chance does not decide. If these are all
+    pairs, there is no such subset.
+    """
+    found: list[f.Subset] = []
+    for kind, length in _LENGTHS.items():
+        known = [(size, case) for case in cases if key in case.labels and (size := length(case)) is not None]
+        if not known:
+            continue
+        sizes = sorted((size for size, _ in known), reverse=True)
+        least = sizes[math.ceil(HARD * len(sizes)) - 1]
+        if least == sizes[-1]:
+            continue
+        hard = [case for size, case in known if size >= least]
+        failed = sum(bool(case.failure) for case in hard)
+        found.append(f.Subset(*astuple(_part(hard, key)), name=f"longest {kind}s", of=kind, least=least, failed=failed))
+    return tuple(found)
+
+
+def _bands(judged: Sequence[ScoredCase], key: str, length: Callable[[ScoredCase], float | None]) -> tuple[f.Band, ...]:
+    """Divide the cases into quarters by length; equal lengths stay together, so there may be fewer."""
+    known = sorted(
+        ((size, case) for case in judged if key in case.labels and (size := length(case)) is not None),
+        key=lambda pair: pair[0],
+    )
+    if len(known) < _LEAST_BANDED:
+        return ()
+    sizes = [size for size, _ in known]
+    edges = [*sorted({sizes[len(sizes) * i // 4] for i in range(4)}), math.inf]
+    bands = [[(size, case) for size, case in known if low <= size < high] for low, high in pairwise(edges)]
+    return tuple(
+        f.Band(*astuple(_part([case for _, case in band], key)), low=band[0][0], high=band[-1][0]) for band in bands
+    )
+
+
+def _groups(cases: Sequence[ScoredCase], key: str) -> tuple[f.GroupPart, ...]:
+    by: dict[str, list[ScoredCase]] = {}
+    for case in cases:
+        if case.group:
+            by.setdefault(case.group, []).append(case)
+    largest = sorted(by.items(), key=lambda pair: (-len(pair[1]), pair[0]))[:_NAMED]
+    return tuple(
+        f.GroupPart(*astuple(_part(of, key)), name=name, failed=sum(bool(case.failure) for case in of))
+        for name, of in largest
+    )
+
+
+def _cost(judged: Sequence[ScoredCase]) -> f.Cost:
+    """Compute the cost of a judgement. Where a file was compared with itself, no model ran: that is not counted."""
+    ran = [case.result for case in judged if case.result and case.result.rounds]
+    return f.Cost(
+        judgements=len(ran),
+        tool_rate=share(sum(result.calls > 0 for result in ran), len(ran)),
+        recommended=share(sum(result.source == "recommended" for result in ran), len(ran)),
+        rounds=_spread([result.rounds for result in ran]),
+        calls=_spread([result.calls for result in ran]),
+        seconds=_spread([result.seconds for result in ran]),
+        tokens=_spread([result.tokens for result in ran]),
+        rounds_histogram={str(n): count for n, count in sorted(Counter(result.rounds for result in ran).items())},
+    )
+
+
+def _spread(values: Sequence[float]) -> f.Spread | None:
+    if not values:
+        return None
+    p95 = sorted(values)[math.ceil(0.95 * (len(values) - 1))]
+    return f.Spread(round(fmean(values), 6), float(median(values)), p95)
+
+
+def _position(cases: Sequence[ScoredCase]) -> f.Position:
+    """Count how often the video shown first wins if one wins, by the verdicts and by the labels of these pairs."""
+    judged = [case for case in cases if not case.failure]
+
+    def first_wins(winners: Sequence[int | None]) -> Share:
+        won = [(winner == 1) == (case.order == "given") for case, winner in zip(judged, winners, strict=True) if winner]
+        return share(sum(won), len(won))
+
+    return f.Position(
+        verdicts=first_wins([case.winner("OA") for case in judged]),
+        labels=first_wins([case.labels.get("OA") for case in judged]),
+    )
+
+
+def _orders(cases: Sequence[ScoredCase], key: str) -> f.OrderFigures:
+    """Compute the effect of the order, from pairs judged in both orders or in a random one."""
+    given, swapped = ({c.row: c for c in cases if c.order == order} for order in ("given", "swapped"))
+    by_order = f.OrderFigures(_part(list(given.values()), key), _part(list(swapped.values()), key))
+    pairs = [(one, swapped[row]) for row, one in given.items() if row in swapped]
+    if not pairs:
+        return by_order
+    both = [(one, other) for one, other in pairs if not one.failure and not other.failure]
+    means = [_join_orders(one, other) for one, other in pairs]
+    undecided = sum(key in case.labels and not case.failure and case.winner(key) == UNDECIDED for case in means)
+    kept = [(one, other) for one, other in both if key in one.labels]
+    change = [(other.labels[key] == other.winner(key)) - (one.labels[key] == one.winner(key)) for one, other in kept]
+    low, high = mean_interval(change, [one.prompt for one, _ in kept])
+    return replace(
+        by_order,
+        averaged=f.AveragedPart(*astuple(_part(means, key)), undecided=undecided),
+        effect=f.OrderEffect(len(change), fmean(change) if change else None, low, high),
+        disagree={k: share(sum(one.winner(k) != other.winner(k) for one, other in both), len(both)) for k in KEYS},
+    )
+
+
+def _join_orders(one: ScoredCase, other: ScoredCase) -> ScoredCase:
+    """Join both orders of a pair by the rule of `compare --both-orders`; if one order failed, the other's stands."""
+    if one.verdict is None or other.verdict is None:
+        return other if one.verdict is None else one
+    return replace(one, verdict=average(one.verdict, other.verdict))
+
+
+def _failures(cases: Sequence[ScoredCase]) -> f.Failures:
+    """Count the failures. A pair that failed for one reason in both orders is one failure, of order "both"."""
+    found: dict[tuple[int, str, str], f.NamedFailure] = {}
+    for c in cases:
+        if c.failure:
+            alike = (c.row, c.failure, c.why)
+            order = "both" if alike in found else c.order
+            found[alike] = f.NamedFailure(c.row, c.name, order, c.failure, c.why)
+    return f.Failures(dict(Counter(kind for _, kind, _ in found)), tuple(found.values())[:_NAMED])

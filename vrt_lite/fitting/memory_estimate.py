@@ -1,0 +1,278 @@
+"""Estimates how much memory judging takes, from the headers of the two model files, before anything is loaded.
+
+The terms follow llama.cpp's own allocation (src/llama-context.cpp, src/llama-kv-cache.cpp, tools/mtmd/clip.cpp and
+ggml-alloc.c of the lowest version supported) and the sizes of this package's caches. Processor memory is what becomes
+resident: the engine reserves logits for some tokens of an evaluation and touches one row. GPU memory is what is
+reserved.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from vrt_lite.judge import Pair, opening
+from vrt_lite.machine import MOST_LOGITS, SMALL_MODEL_BYTES, EngineSettings
+from vrt_lite.models import ModelFiles
+from vrt_lite.models.gguf import read_gguf
+from vrt_lite.profile import PIXELS_PER_TOKEN, Profile
+from vrt_lite.protocol.messages import Text
+
+_F16, _F32 = 2, 4
+_KV_BYTES = {"f16": 2.0, "q8_0": 34 / 32}
+_EMBEDDINGS_BYTES = 512 * 2**20
+"""The most that embeddings take in memory (`EmbeddingCache`)."""
+_SAVED_STATES = 2
+"""States that one pair makes after the first video: one for each order."""
+_CAPTION_TOKENS = 100
+_LETTERS_PER_TOKEN = 4
+"""In prompts like these. It is about the same with the bundled judge's small vocabulary (4.3) and a full one."""
+SOURCE_PIXELS: Final = 1280 * 720
+"""The size of a clip's frames where it is not known."""
+_DECODER_BYTES = 55
+"""Bytes that two decoders with two threads each keep for each pixel of a source frame. Measured with H.264."""
+# ggml's types that have a packed layout: Q4_0, Q4_K, IQ4_NL, MXFP4; on ARM also Q8_0, Q5_K, Q6_K (ggml-cpu/repack.cpp).
+_PACKED = frozenset({2, 12, 20, 39})
+_PACKED_ARM = _PACKED | {8, 13, 14}
+_PROCESS_BYTES: Final = 83_000_000
+"""Python, NumPy, PyAV and the engine's libraries, measured on Linux: half of it is shared with other processes."""
+_VOCABULARY_BYTES, _MERGE_BYTES = 130, 150
+"""The engine's tables for one token, and for one merge: nodes of std::unordered_map with their strings."""
+_GPU_BYTES: Final = 400 * 2**20
+"""A GPU's own context and scratch memory, as reported by others; not measured here."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """Sizes from the two headers. Weights are in bytes: `layers` each layer's, `packed` those with a packed layout."""
+
+    layers: tuple[int, ...]
+    packed: tuple[int, ...]
+    embedding: int
+    output: int
+    tied: bool
+    width: int
+    feed_forward: int
+    heads: int
+    kv_width: int
+    vocabulary: int
+    merges: int
+    trained_context: int
+    projector: int
+    vision_width: int
+    vision_feed_forward: int
+    vision_heads: int
+
+    @property
+    def text_bytes(self) -> int:
+        """All weights of the text model."""
+        return sum(self.layers) + self.embedding + self.output
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """Memory for one purpose, in bytes: the processor's, and that of each GPU."""
+
+    name: str
+    cpu: int
+    gpus: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The most memory that a judgement takes, and the settings that this is for. `context` is in tokens."""
+
+    terms: tuple[Term, ...]
+    context: int
+    max_pixels: int
+    settings: EngineSettings
+
+    @property
+    def cpu_bytes(self) -> int:
+        """The processor's memory."""
+        return sum(term.cpu for term in self.terms)
+
+    @property
+    def gpu_bytes(self) -> tuple[int, ...]:
+        """Each GPU's memory."""
+        return tuple(map(sum, zip(*(term.gpus for term in self.terms), strict=True)))
+
+
+def read_shape(files: ModelFiles) -> ModelShape:
+    """Read both headers; ModelError if one is not a whole GGUF."""
+    text, projector = read_gguf(files.text), read_gguf(files.projector)
+    count = text.number("qwen2vl.block_count")
+    kinds = _PACKED_ARM if platform.machine().lower() in ("arm64", "aarch64") else _PACKED
+    layers, packed = [0] * count, [0] * count
+    embedding = output = rows = 0
+    for tensor in text.tensors:
+        head, _, rest = tensor.name.partition(".")
+        if head == "blk" and (number := rest.partition(".")[0]).isdecimal() and int(number) < count:
+            layers[int(number)] += tensor.size
+            packed[int(number)] += tensor.size if tensor.kind in kinds and len(tensor.dimensions) == 2 else 0
+        elif head == "token_embd":
+            embedding, rows = tensor.size, tensor.dimensions[-1]
+        else:
+            output += tensor.size
+    heads = max(text.number("qwen2vl.attention.head_count"), 1)
+    width = text.number("qwen2vl.embedding_length")
+    return ModelShape(
+        layers=tuple(layers),
+        packed=tuple(packed),
+        embedding=embedding,
+        output=output,
+        tied=all(tensor.name != "output.weight" for tensor in text.tensors),
+        width=width,
+        feed_forward=text.number("qwen2vl.feed_forward_length"),
+        heads=heads,
+        kv_width=width // heads * text.number("qwen2vl.attention.head_count_kv"),
+        vocabulary=rows,
+        merges=text.lengths.get("tokenizer.ggml.merges", 0),
+        trained_context=text.number("qwen2vl.context_length"),
+        projector=sum(tensor.size for tensor in projector.tensors),
+        vision_width=projector.number("clip.vision.embedding_length"),
+        vision_feed_forward=projector.number("clip.vision.feed_forward_length"),
+        vision_heads=projector.number("clip.vision.attention.head_count"),
+    )
+
+
+def context_tokens(shape: ModelShape, profile: Profile) -> int:
+    """The context that the engine will choose for clips shown at the full size, before their text is tokenised."""
+    cells = profile.max_pixels // PIXELS_PER_TOKEN
+    turns = opening(Pair("", (5.0, 5.0)), profile)
+    letters = sum(len(part.text) for turn in turns for part in turn.parts if isinstance(part, Text))
+    words = letters // _LETTERS_PER_TOKEN + _CAPTION_TOKENS
+    patches = 2 * -(-profile.first_frames // 2)
+    return min(profile.context_bound(words + patches * cells, profile.tool_cells), shape.trained_context)
+
+
+def estimate_memory(
+    shape: ModelShape,
+    profile: Profile,
+    settings: EngineSettings,
+    *,
+    gpu_shares: Sequence[float] = (),
+    source_pixels: int = SOURCE_PIXELS,
+) -> Estimate:
+    """Estimate the memory of judging with this profile and these settings.
+
+    `gpu_shares` are the parts in which layers are divided among GPUs. If it is empty, nothing is on a GPU, whatever the
+    settings are. `source_pixels` are those of a clip's own frame.
+    """
+    gpus = len(gpu_shares)
+    places = _places(len(shape.layers), settings.gpu_layers, gpu_shares)
+    used = {place for place in places if place is not None}
+    vision_on_gpu = bool(gpus) and (bool(used) if settings.projector_on_gpu is None else settings.projector_on_gpu)
+    vision_place = 0 if vision_on_gpu else None
+    context = min(settings.context or context_tokens(shape, profile), 2**24)
+    context = -(-context // 256) * 256
+    cells = profile.max_pixels // PIXELS_PER_TOKEN
+    # Evaluation touches only the conversation's part of a context that is larger than the conversation.
+    conversation = min(context, context_tokens(shape, profile))
+    touched, _ = _text_buffers(shape, settings, conversation, on_gpu=bool(used))
+    _, reserved = _text_buffers(shape, settings, context, on_gpu=bool(used))
+
+    def split(name: str, sizes: Sequence[float], where: Sequence[int | None]) -> Term:
+        return Term(name, _sum_at(None, sizes, where), tuple(_sum_at(gpu, sizes, where) for gpu in range(gpus)))
+
+    def on_cpu(name: str, size: float) -> Term:
+        return Term(name, int(size), (0,) * gpus)
+
+    weights = [*shape.layers, shape.output + (shape.embedding if shape.tied and places[-1] is not None else 0)]
+    copied = zip(shape.packed, places, strict=False) if settings.repack else ()
+    token = 2 * shape.kv_width * (2.0 * _F16 if settings.exact else _KV_BYTES[settings.kv_type])
+    state = (-(-profile.first_frames // 2) * cells + 64) * token * len(shape.layers)
+    # The text model and the vision tower decide separately: see `Context` and `Vision` in backends/llamacpp.
+    flash = settings.flash_attention is not False and not settings.exact
+    vision = _vision_buffer(shape, 4 * max(cells, profile.tool_cells), flash=flash)
+    terms = (
+        split("weights", [shape.embedding, *weights], [None, *places]),
+        on_cpu("repacked weights", sum(size for size, place in copied if place is None)),
+        split("projector", [shape.projector], [vision_place]),
+        split("keys and values", [token * context] * len(shape.layers), places[:-1]),
+        Term(
+            "evaluation of text",
+            touched if places[0] is None else 2 * min(settings.ubatch, context) * (shape.width * _F32 + context),
+            tuple(reserved if gpu in used else 0 for gpu in range(gpus)),
+        ),
+        split("evaluation of frames", [vision], [vision_place]),
+        on_cpu("kept states", min(settings.prefixes, _SAVED_STATES) * state),
+        on_cpu("frames and embeddings", _frames(shape, profile, cells)),
+        on_cpu("decoding of clips", _DECODER_BYTES * source_pixels),
+        Term(
+            "program",
+            _PROCESS_BYTES + shape.vocabulary * _VOCABULARY_BYTES + shape.merges * _MERGE_BYTES,
+            tuple(_GPU_BYTES if gpu in {*used, vision_place} else 0 for gpu in range(gpus)),
+        ),
+    )
+    return Estimate(terms, context, profile.max_pixels, settings)
+
+
+def estimate_default_bytes(files: ModelFiles) -> int:
+    """Bytes that judging with default settings takes if all of it is in the processor's memory."""
+    return estimate_memory(read_shape(files), files.profile, EngineSettings(gpu_layers=0)).cpu_bytes
+
+
+def _sum_at(place: int | None, sizes: Sequence[float], places: Sequence[int | None]) -> int:
+    return int(sum(size for size, at in zip(sizes, places, strict=True) if at == place))
+
+
+def _places(layers: int, on_gpus: int | None, shares: Sequence[float]) -> list[int | None]:
+    """The place of each layer, and at the end of the output: a GPU's number, or None. The last go to GPUs first."""
+    total = sum(shares)
+    moved = min(layers + 1 if on_gpus is None else on_gpus, layers + 1) if total > 0 else 0
+    places: list[int | None] = [None] * (layers + 1 - moved)
+    for i in range(moved):
+        reached = 0.0
+        for gpu, share in enumerate(shares):
+            reached += share / total
+            if i / moved < reached or gpu == len(shares) - 1:
+                places.append(gpu)
+                break
+    return places
+
+
+def _text_buffers(shape: ModelShape, settings: EngineSettings, context: int, *, on_gpu: bool) -> tuple[int, int]:
+    """The bytes that evaluating text touches in a context of this length, and those that the engine reserves."""
+    batch = min(settings.ubatch, context)
+    small = shape.text_bytes < SMALL_MODEL_BYTES and not on_gpu and settings.kv_type == "f16"
+    flash = settings.text_flash_attention(on_gpu=on_gpu) is not False and not small
+    row, mask = batch * _F32, batch * context * (_F16 if flash else _F32)
+    entering = row * shape.width
+    if flash:
+        attention = 3 * row * shape.width + 2 * row * shape.kv_width
+    else:
+        # The whole matrix of products of keys and queries, and values stored one by one, each with its index.
+        attention = 4 * row * shape.width + row * context * shape.heads + 8 * batch * shape.kv_width
+    forward = row * (2 * shape.width + 3 * shape.feed_forward)
+    layer = entering + mask + max(attention, forward)
+    # The matrix's other side is converted to the weights' own type first: about a byte a value.
+    scratch = int(1.15 * batch * shape.feed_forward)
+    logits = shape.vocabulary * _F32
+    touched = layer + scratch + 3 * MOST_LOGITS * logits
+    return touched, max(layer, 2 * entering + MOST_LOGITS * logits) + MOST_LOGITS * logits
+
+
+def _vision_buffer(shape: ModelShape, patches: int, *, flash: bool) -> int:
+    """Bytes of one evaluation of the vision tower: a pair of frames with `patches` patches of 14x14 pixels each."""
+    state, feed = patches * shape.vision_width * _F32, patches * shape.vision_feed_forward * _F32
+    square = patches * patches
+    pixels = patches * 196 * 3 * 2 * _F32
+    if flash:
+        # The window mask is there in F32 and, twice, in F16.
+        graph = max(3 * feed + 4 * state + 4 * square, 5 * state + 6 * square)
+    else:
+        graph = max(3 * feed + 4 * state, 5 * state + pixels + 4 * square * shape.vision_heads) + 4 * square
+    # The same pixels on their way in, and the wider side of a matrix in the weights' own type.
+    return graph + 3 * pixels + feed // 2
+
+
+def _frames(shape: ModelShape, profile: Profile, cells: int) -> int:
+    """Bytes of the shown frames in RGB, and of their embeddings."""
+    called = profile.frames_per_call * (profile.rounds - 1)
+    patches = 2 * -(-profile.first_frames // 2) * cells + called * profile.tool_cells
+    embeddings = min(patches * shape.width * _F32, _EMBEDDINGS_BYTES)
+    shown = 2 * profile.first_frames * cells + called * profile.tool_cells
+    return shown * PIXELS_PER_TOKEN * 3 + embeddings

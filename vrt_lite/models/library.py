@@ -1,0 +1,230 @@
+"""The models that were pulled: where they are, and which of them are complete.
+
+    HOME/models/<folder>/    text GGUF, projector GGUF, profile.toml, manifest.json: a model that is here
+    HOME/partial/<folder>/   the same while it arrives; <sha256>.part is a file that is not complete yet
+    HOME/trash/              what was replaced or removed, until it is deleted
+    HOME/locks/              a lock for each model, held while it is changed
+
+A model is here only if its manifest is. The manifest is written last into the partial folder, which is then renamed.
+If a process dies at any point, the old model is here, or none, or the new one, never a part. Links are not followed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tomllib
+import uuid
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from vrt_lite.disk import home, is_plain_name, write_file
+from vrt_lite.errors import ModelError
+
+MANIFEST_NAME: Final = "manifest.json"
+_FORMAT = 1
+Role = Literal["text", "projector", "profile"]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file of a pulled model, directly in the model's folder."""
+
+    name: str
+    role: Role
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a pulled model is and where it is from. `verified`: its recipe says that its verdicts were checked."""
+
+    name: str
+    repository: str
+    revision: str
+    quant: str
+    licence: str
+    verified: bool
+    files: tuple[StoredFile, ...]
+    format: int = _FORMAT
+
+
+@dataclass(frozen=True, slots=True)
+class StoredModel:
+    """A model that is here: its folder and manifest, and why it is damaged ("" if every file has its size)."""
+
+    folder: Path
+    manifest: Manifest
+    damage: str
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all its files."""
+        return sum(file.size for file in self.manifest.files)
+
+    def path(self, role: Role) -> Path:
+        """The path of its file with that role."""
+        return self.folder / next(file.name for file in self.manifest.files if file.role == role)
+
+
+def model_folder(name: str) -> Path:
+    """Where a model of that name is, if it is here."""
+    return home() / "models" / name.replace("/", "--")
+
+
+def partial_folder(name: str) -> Path:
+    """Where a model of that name is while it arrives."""
+    return home() / "partial" / name.replace("/", "--")
+
+
+def stored_models() -> list[StoredModel]:
+    """Every model that is here, by name."""
+    return [model for model in map(_read, _entries(home() / "models")) if model]
+
+
+def find_stored(reference: str) -> StoredModel | None:
+    """The pulled model NAME or NAME:QUANT; None if it is not here. ModelError if another quant is."""
+    name, _, quant = reference.partition(":")
+    if not name or not is_plain_name(model_folder(name).name):
+        return None
+    model = _read(model_folder(name))
+    if model is None or model.manifest.name != name:
+        return None
+    if quant and quant.upper() != model.manifest.quant.upper():
+        raise ModelError(
+            f"{name} is here as {model.manifest.quant or 'an unnamed quant'}, not {quant}. "
+            f"Use it as --model {name}, or run: vrt-lite pull {name}:{quant}"
+        )
+    return model
+
+
+def partial_bytes(name: str) -> int:
+    """Bytes that an unfinished pull of that name has left."""
+    return sum(path.stat().st_size for path in _entries(partial_folder(name)) if path.is_file())
+
+
+def partial_names() -> list[str]:
+    """Names of the models whose pull began and did not end."""
+    return [folder.name.replace("--", "/", 1) for folder in _entries(home() / "partial") if folder.is_dir()]
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _read(folder: Path) -> StoredModel | None:
+    try:
+        data = b"" if folder.is_symlink() else (folder / MANIFEST_NAME).read_bytes()
+        manifest = msgspec.json.decode(data, type=Manifest)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    roles = [file.role for file in manifest.files]
+    plain = all(is_plain_name(file.name) for file in manifest.files)
+    if manifest.format != _FORMAT or not plain or not {"text", "projector"} <= set(roles):
+        return None
+    return StoredModel(folder, manifest, _damage(folder, manifest))
+
+
+def _damage(folder: Path, manifest: Manifest) -> str:
+    for file in manifest.files:
+        path = folder / file.name
+        if path.is_symlink() or not path.is_file():
+            return f"{file.name} is missing"
+        if (size := path.stat().st_size) != file.size:
+            return f"{file.name} has {size} bytes, not {file.size}"
+    return ""
+
+
+def install_model(manifest: Manifest) -> None:
+    """Make the partial folder, with exactly the manifest's files in it, the model of that name."""
+    partial, final = partial_folder(manifest.name), model_folder(manifest.name)
+    names = {file.name for file in manifest.files}
+    for path in partial.iterdir():
+        if path.name not in names:
+            _delete(path)
+    write_file(partial / MANIFEST_NAME, msgspec.json.format(msgspec.json.encode(manifest)))
+    final.parent.mkdir(parents=True, exist_ok=True)
+    remove_folder(final)
+    partial.replace(final)
+
+
+def remove_folder(folder: Path) -> int:
+    """Move a folder away in one step, then delete it and what earlier removals left. Returns its bytes."""
+    size = 0
+    trash = home() / "trash"
+    if os.path.lexists(folder):
+        if not folder.is_symlink():
+            size = sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())
+        trash.mkdir(parents=True, exist_ok=True)
+        folder.replace(trash / uuid.uuid4().hex)
+    for path in _entries(trash):
+        _delete(path)
+    return size
+
+
+def _delete(path: Path) -> None:
+    """Delete a file, a link itself, or a folder; another process may be deleting it as well."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+_PACKAGE = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True, slots=True)
+class RecipeFile:
+    """A file of a model at its publisher."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A model that is known by name.
+
+    `repository` holds its GGUF files ("" for a bundled one). Where nobody publishes them, it holds the checkpoint, and
+    `convert` are the commands that make them. `size` is about what a pull downloads, where `files` is empty.
+    """
+
+    name: str
+    licence: str
+    licence_url: str = ""
+    verified: bool = False
+    repository: str = ""
+    revision: str = ""
+    quant: str = ""
+    size: int = 0
+    convert: str = ""
+    profile: str = ""
+    files: tuple[RecipeFile, ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        """About the bytes that a pull downloads."""
+        return self.size or sum(file.size for file in self.files)
+
+    @property
+    def sums(self) -> dict[str, str]:
+        """SHA-256 by file name."""
+        return {Path(file.path).name: file.sha256 for file in self.files}
+
+
+@cache
+def recipes() -> dict[str, Recipe]:
+    """Every recipe by name."""
+    inside = _PACKAGE / "recipes"  # in an installed package; a checkout has them outside of it
+    folder = inside if inside.is_dir() else _PACKAGE.parent / "models"
+    tables = (tomllib.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.toml")))
+    return {table["name"]: msgspec.convert({**table.get("pull", {}), **table}, Recipe) for table in tables}

@@ -1,0 +1,293 @@
+"""Where the model of a judge runs: an engine on this machine, a server, or a back end that the caller gives.
+
+Each mode has the same interface, so that `Judge` works with any of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Protocol
+
+from vrt_lite.backends import describe_machine, open_backend, open_remote
+from vrt_lite.errors import UsageError, Warned
+from vrt_lite.interfaces import Backend, FrameStore, Loading, Observe, Stopwatch
+from vrt_lite.judgement import EngineUsed, FileUsed, ModelUsed, ServerUsed
+from vrt_lite.models import ModelFiles, find, profile_of
+from vrt_lite.profile import Profile
+from vrt_lite.protocol.messages import shown_first
+from vrt_lite.settings import Remote, Settings
+from vrt_lite.tuning import choose_projector, plan_engine, refuse_impossible
+
+if TYPE_CHECKING:
+    from vrt_lite.backends.http import HttpBackend
+    from vrt_lite.fitting import EnginePlan
+
+_LOCAL_SETTINGS = ("ctx", "gpu_layers", "kv_type", "threads")
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What judged, for the record."""
+
+    model: ModelUsed
+    backend: ServerUsed | None = None
+    engine: EngineUsed | None = None
+
+
+class Mode(Protocol):
+    """Where the model runs. `own` is the checkpoint's profile, `profile` the one in force; `files` are the model's."""
+
+    own: Profile
+    profile: Profile
+    files: ModelFiles | None
+
+    def key(self) -> dict[str, str]:
+        """What identifies the model in the key of a stored judgement. Loads no model."""
+        ...
+
+    def prepare(self) -> None:
+        """Start in the background what is needed before frames can be shown."""
+        ...
+
+    def plan(self) -> Profile:
+        """The profile that fits the machine; it may show smaller frames. Raises OutOfMemoryError."""
+        ...
+
+    def open(self, frames: FrameStore, observe: Observe, watch: Stopwatch) -> Backend:
+        """The back end, opened once."""
+        ...
+
+    def used(self) -> Used:
+        """What judged. This sends no request to a server."""
+        ...
+
+    def notes(self) -> tuple[Warned, ...]:
+        """What a reader of a verdict must know about how the model ran."""
+        ...
+
+    def connect(self, observe: Observe) -> None:
+        """Ask a server what it serves, if its key depends on that."""
+        ...
+
+    def close(self) -> None:
+        """Free the model."""
+        ...
+
+
+def choose_mode(
+    model: str | Path | None,
+    projector: Path | None,
+    settings: Settings,
+    backend: Backend | Remote | None,
+    *,
+    digest: Callable[[Path], str],
+    verbose: bool,
+) -> Mode:
+    """The mode that the arguments of a `Judge` ask for. Raises ModelError, UsageError."""
+    if isinstance(backend, Remote):
+        return ServerMode(backend, profile_of(model), settings, projector=projector)
+    refuse_impossible(settings)
+    files = choose_projector(find(model, projector=projector), describe_machine)
+    if backend is not None:
+        return GivenMode(backend, files, settings, digest=digest)
+    return LocalMode(files, settings, digest=digest, verbose=verbose)
+
+
+class _FileMode:
+    """What the modes with model files on this machine share."""
+
+    def __init__(self, files: ModelFiles, settings: Settings, *, digest: Callable[[Path], str]) -> None:
+        self.files: ModelFiles | None = files
+        self.own = files.profile
+        self.profile = settings.applied_to(self.own)
+        self._files = files
+        self._digest = digest
+        self._pool = ThreadPoolExecutor(3)
+        # The projector's digest is needed first: it finds what earlier runs have encoded.
+        self._projector_sha256 = self._pool.submit(digest, files.projector)
+        self._text_sha256: Future[str] | None = None
+
+    def key(self) -> dict[str, str]:
+        """The digests of both files."""
+        return {"text": self._digest_text().result(), "projector": self._projector_sha256.result()}
+
+    def prepare(self) -> None:
+        """Start to digest the text model, which takes seconds for gigabytes."""
+        self._digest_text()
+
+    def connect(self, observe: Observe) -> None:
+        """Nothing to ask."""
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._pool.shutdown()
+
+    def _describe_model(self) -> ModelUsed:
+        text = FileUsed(self._files.text.name, self._digest_text().result())
+        return ModelUsed(self._files.name, text, FileUsed(self._files.projector.name, self._projector_sha256.result()))
+
+    def _digest_text(self) -> Future[str]:
+        if self._text_sha256 is None:
+            self._text_sha256 = self._pool.submit(self._digest, self._files.text)
+        return self._text_sha256
+
+
+class GivenMode(_FileMode):
+    """A back end that the caller opened and closes. The files name the model."""
+
+    def __init__(
+        self, backend: Backend, files: ModelFiles, settings: Settings, *, digest: Callable[[Path], str]
+    ) -> None:
+        super().__init__(files, settings, digest=digest)
+        self._backend = backend
+
+    def plan(self) -> Profile:
+        """The profile as it is: the caller has chosen how the back end runs."""
+        return self.profile
+
+    def open(self, frames: FrameStore, observe: Observe, watch: Stopwatch) -> Backend:
+        """The back end that was given."""
+        return self._backend
+
+    def used(self) -> Used:
+        """The model by its files."""
+        return Used(self._describe_model())
+
+    def notes(self) -> tuple[Warned, ...]:
+        """Nothing: the caller knows how the back end runs."""
+        return ()
+
+
+class LocalMode(_FileMode):
+    """The engine on this machine: planned to fit the memory, and loaded when first needed."""
+
+    def __init__(self, files: ModelFiles, settings: Settings, *, digest: Callable[[Path], str], verbose: bool) -> None:
+        super().__init__(files, settings, digest=digest)
+        self._settings = settings
+        self._verbose = verbose
+        self._planning: Future[EnginePlan] | None = None
+        self._backend: Backend | None = None
+        self._free = contextlib.ExitStack()
+
+    def prepare(self) -> None:
+        """Start to choose what fits the memory, and to digest the text model."""
+        self._start_planning()
+        super().prepare()
+
+    def plan(self) -> Profile:
+        """The profile with frames that fit the memory. Loads the engine's library, but no model."""
+        self.profile = self._start_planning().result().profile
+        return self.profile
+
+    def open(self, frames: FrameStore, observe: Observe, watch: Stopwatch) -> Backend:
+        """The engine, which loads while the first frames are decoded."""
+        if self._backend is None:
+            observe(Loading(self._files.name))
+            loading = self._pool.submit(self._load, watch)
+            p = self.profile
+            frames.pixels([frame for clip in (0, 1) for frame in shown_first(p.workspace, p.first_frames, clip)])
+            self._backend = loading.result()
+        return self._backend
+
+    def used(self) -> Used:
+        """The model by its files, and how the engine ran if it did."""
+        engine = self._start_planning().result().engine_used() if self._backend else None
+        return Used(self._describe_model(), engine=engine)
+
+    def notes(self) -> tuple[Warned, ...]:
+        """What was changed to fit the memory."""
+        return self._start_planning().result().warnings if self._backend else ()
+
+    def close(self) -> None:
+        """Free the model, after the threads that use it have ended."""
+        super().close()
+        self._free.close()
+
+    def _start_planning(self) -> Future[EnginePlan]:
+        if self._planning is None:
+            self._planning = self._pool.submit(plan_engine, self._files, self._settings, verbose=self._verbose)
+        return self._planning
+
+    def _load(self, watch: Stopwatch) -> Backend:
+        from vrt_lite.embeddings import EmbeddingCache, users_disk  # noqa: PLC0415 - numpy
+
+        with watch.measure("load"):
+            disk = users_disk() if self._settings.cache else None
+            cache = EmbeddingCache(disk, namespace=self._projector_sha256.result)
+            settings = self._start_planning().result().settings
+            backend = open_backend(self._files, profile=self.profile, settings=settings, cache=cache)
+            return self._free.enter_context(backend)
+
+
+class ServerMode:
+    """A server. Threads may share it: the first that needs it connects."""
+
+    def __init__(self, remote: Remote, own: Profile, settings: Settings, *, projector: Path | None) -> None:
+        _refuse_local_settings(settings, projector)
+        self.files: ModelFiles | None = None
+        self.own = own
+        self.profile = settings.applied_to(own)
+        self._remote = remote
+        self._lock = Lock()
+        self._backend: HttpBackend | None = None
+        self._free = contextlib.ExitStack()
+
+    def key(self) -> dict[str, str]:
+        """The server and its model. Asks the server what it serves, unless the model is named."""
+        r = self._remote
+        return {"url": r.url, "kind": r.kind, "model": r.served_model or self._open().connect().model}
+
+    def prepare(self) -> None:
+        """Nothing can be done before the first request."""
+
+    def plan(self) -> Profile:
+        """The profile as it is: the server decides how the model runs."""
+        return self.profile
+
+    def open(self, frames: FrameStore, observe: Observe, watch: Stopwatch) -> Backend:
+        """The HTTP back end."""
+        return self._open()
+
+    def used(self) -> Used:
+        """The server, with what its answers have shown so far."""
+        backend, r = self._backend, self._remote
+        if backend is None:
+            server = ServerUsed(r.url, r.served_model, None, None)
+        else:
+            info = backend.connect()
+            server = ServerUsed(r.url, info.model, info.kind, backend.form)
+        return Used(ModelUsed(server.model or r.url, None, None), server)
+
+    def notes(self) -> tuple[Warned, ...]:
+        """What a user should know about the requests to the server."""
+        return self._backend.warnings if self._backend else ()
+
+    def connect(self, observe: Observe) -> None:
+        """Ask what the server serves, unless the model is named; `observe` gets an event while waiting for it."""
+        if self._remote.served_model is None:
+            self._open().connect(observe)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._free.close()
+
+    def _open(self) -> HttpBackend:
+        with self._lock:
+            if self._backend is None:
+                self._backend = self._free.enter_context(open_remote(self._remote, profile=self.profile))
+            return self._backend
+
+
+def _refuse_local_settings(settings: Settings, projector: Path | None) -> None:
+    """UsageError for settings that only an engine on this machine can use."""
+    names = [name for name in _LOCAL_SETTINGS if getattr(settings, name) is not None]
+    if projector is not None:
+        names.append("projector")
+    if names:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in names)
+        raise UsageError(f"With --backend the server decides how the model runs: leave out {options}.")

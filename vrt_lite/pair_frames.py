@@ -1,0 +1,81 @@
+"""Clips sampled to workspaces: which source frames a judge can see, at what size, and their pixels.
+
+Joins protocol and video: this is the frame store of a pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vrt_lite.errors import VideoError
+from vrt_lite.protocol.messages import FrameRef, sample_workspace
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from vrt_lite.profile import Profile
+    from vrt_lite.video import Clip
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """The frames of one clip that a judge can ask for: the source frame and the time of each position.
+
+    `size` is the (width, height) of a frame shown first, `tool_size` of one of a tool call.
+    """
+
+    source: tuple[int, ...]
+    seconds: tuple[float, ...]
+    size: tuple[int, int]
+    tool_size: tuple[int, int]
+
+
+def workspace_of(clip: Clip, profile: Profile) -> Workspace:
+    """Sample an open clip by its own clock. VideoError for a picture that is too narrow."""
+    source = sample_workspace(clip.ticks.tolist(), profile.workspace, profile.first_frames)
+    try:
+        sizes = [profile.frame_size(clip.info.width, clip.info.height, called=called) for called in (False, True)]
+    except ValueError as error:
+        raise VideoError(clip.info.path, str(error)) from None
+    return Workspace(source, tuple(clip.seconds(index) for index in source), *sizes)
+
+
+class PairFrames:
+    """The frame store of two open clips, in prompt order."""
+
+    def __init__(self, clips: tuple[Clip, Clip], workspaces: tuple[Workspace, Workspace]) -> None:
+        self._clips = clips
+        self._workspaces = workspaces
+
+    def swapped(self) -> PairFrames:
+        """The same frames with the clips exchanged."""
+        (a, b), (of_a, of_b) = self._clips, self._workspaces
+        return PairFrames((b, a), (of_b, of_a))
+
+    def pixels(self, frames: Sequence[FrameRef]) -> list[NDArray[np.uint8]]:
+        """RGB arrays in the order given. A clip keeps what it has decoded; two clips are decoded at once."""
+        by_clip = [[frame for frame in frames if frame.clip == clip] for clip in (0, 1)]
+        if all(by_clip):
+            with ThreadPoolExecutor(2) as pool:
+                decoded = list(pool.map(self._decode, by_clip))
+        else:
+            decoded = [self._decode(of_clip) for of_clip in by_clip]
+        pixels = decoded[0] | decoded[1]
+        return [pixels[frame] for frame in frames]
+
+    def _decode(self, frames: Sequence[FrameRef]) -> dict[FrameRef, NDArray[np.uint8]]:
+        """Frames of one clip; those of a tool call have a size of their own."""
+        decoded: dict[FrameRef, NDArray[np.uint8]] = {}
+        for called in (False, True):
+            group = {frame for frame in frames if frame.called == called}
+            if group:
+                (clip,) = {frame.clip for frame in group}
+                space = self._workspaces[clip]
+                indices = sorted({space.source[frame.index] for frame in group})
+                pixels = self._clips[clip].frames(indices, size=space.tool_size if called else space.size)
+                decoded |= {frame: pixels[space.source[frame.index]] for frame in group}
+        return decoded

@@ -1,0 +1,162 @@
+"""A group of clips, its results so far, and the votes and pair outcomes that follow from them. Pure functions.
+
+Clips are numbers from 0 within their group. A result for (i, j) is one judgement with clip i shown as video 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vrt_lite.protocol.messages import Odds
+from vrt_lite.protocol.verdict import Preference, average, disagreements, odds_of
+from vrt_lite.runs.question import Result
+
+
+@dataclass(frozen=True, slots=True)
+class RankedClip:
+    """A clip in a group: its file, its content, and a name that no other clip of the group has."""
+
+    name: str
+    path: Path
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClipGroup:
+    """A group of clips made from one prompt, and the results so far, to which new ones are added."""
+
+    name: str
+    prompt: str
+    clips: tuple[RankedClip, ...]
+    results: dict[tuple[int, int], Result] = field(default_factory=dict[tuple[int, int], Result])
+
+    def add_stored(self, results: Iterable[Result]) -> None:
+        """Add the stored results that are about these clips and this prompt."""
+        number = {clip.sha256: i for i, clip in enumerate(self.clips)}
+        for result in results:
+            i, j = number.get(result.first), number.get(result.second)
+            if i is not None and j is not None and i != j and result.prompt == self.prompt:
+                self.results[i, j] = result
+
+    def pairs(self) -> list[tuple[int, int]]:
+        """Return the pairs i < j with a result, perhaps a failure, of at least one order."""
+        return sorted({(min(order), max(order)) for order in self.results})
+
+
+@dataclass(frozen=True, slots=True)
+class PairOutcome:
+    """Both orders of one pair i < j joined: `preferences` by key, where 1 is i and 2 is j.
+
+    `preferences` is empty if neither order gave a verdict. `disagreements` are the keys on which the orders choose
+    differently. `judgements` are the keys of both judgements in the store, that of the order (i, j) first; "" stands
+    for an order that was not judged.
+    """
+
+    i: int
+    j: int
+    preferences: Mapping[str, Preference]
+    disagreements: tuple[str, ...]
+    judgements: tuple[str, str]
+    errors: tuple[str, ...]
+
+
+def join_orders_of_pair(group: ClipGroup, i: int, j: int) -> PairOutcome:
+    """Join both orders of a pair; return the outcome."""
+    results = [group.results.get((i, j)), group.results.get((j, i))]
+    one, other = (result.verdict if result else None for result in results)
+    other = other.mirrored() if other else None
+    verdict = average(one, other) if one and other else one or other
+    return PairOutcome(
+        i,
+        j,
+        verdict.preferences if verdict else {},
+        disagreements(one, other) if one and other else (),
+        (results[0].key if results[0] else "", results[1].key if results[1] else ""),
+        tuple(result.error for result in results if result and result.error),
+    )
+
+
+def collect_votes(group: ClipGroup, key: str) -> list[Vote]:
+    """Return the votes for one key, one for each judged order: soft where the judge gave probabilities.
+
+    The ratings model the advantage of being shown first, so pairs whose orders disagree count in full.
+    """
+    votes: list[Vote] = []
+    for i, j in group.pairs():
+        for a, b in ((i, j), (j, i)):
+            result = group.results.get((a, b))
+            if result and result.winners:
+                votes.append(Vote(a, b, odds_of(result.winners[key], result.odds.get(key))))
+    return votes
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """One judgement of clips `a` and `b`, by number; `a` was shown as video 1.
+
+    `odds` are the judge's probabilities of (tie, a, b), or 1 for the winner alone; `fit` scales them to a sum of 1.
+    """
+
+    a: int
+    b: int
+    odds: Odds
+
+
+def find_cycles(wins: Iterable[tuple[int, int]], count: int, *, limit: int = 100) -> list[tuple[int, ...]]:
+    """Find cycles of preferences: in (i, j, k) i beats j, j beats k and k beats i.
+
+    `wins` holds (i, j) for every pair that i wins, each pair at most once. Returns a shortest cycle for every win that
+    lies on one: shortest first, each cycle once, at most `limit`.
+    """
+    # Sets of clips are integers with a bit for each clip, so that a breadth-first search takes few operations.
+    beaten, beating = [0] * count, [0] * count
+    for winner, loser in wins:
+        beaten[winner] |= 1 << loser
+        beating[loser] |= 1 << winner
+    found: set[tuple[int, ...]] = set()
+    longer: list[tuple[int, int]] = []
+    edges = [(i, j) for i in range(count) for j in _list_bits(beaten[i])]
+    for i, j in edges:
+        third = beaten[j] & beating[i]
+        if third:
+            found.add(_rotate((i, j, _find_lowest(third))))
+        else:
+            longer.append((i, j))
+    if len(found) < limit:
+        paths = (_find_path(j, i, beaten, beating) for i, j in longer)
+        found.update(_rotate(path) for path in paths if path)
+    return sorted(found, key=lambda cycle: (len(cycle), cycle))[:limit]
+
+
+def _find_path(start: int, goal: int, beaten: Sequence[int], beating: Sequence[int]) -> tuple[int, ...]:
+    """Find a shortest path from `start` to `goal`, both included, `goal` first; empty if there is none."""
+    levels = [1 << start]
+    visited = levels[0]
+    while not visited >> goal & 1:
+        reached = 0
+        for clip in _list_bits(levels[-1]):
+            reached |= beaten[clip]
+        levels.append(reached & ~visited)
+        if not levels[-1]:
+            return ()
+        visited |= levels[-1]
+    path = [goal]
+    for level in reversed(levels[:-1]):
+        path.append(_find_lowest(level & beating[path[-1]]))
+    return (goal, *reversed(path[1:]))
+
+
+def _rotate(cycle: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the same cycle with its smallest number first."""
+    k = cycle.index(min(cycle))
+    return cycle[k:] + cycle[:k]
+
+
+def _find_lowest(clips: int) -> int:
+    return (clips & -clips).bit_length() - 1
+
+
+def _list_bits(clips: int) -> list[int]:
+    return [k for k in range(clips.bit_length()) if clips >> k & 1]

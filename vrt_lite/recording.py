@@ -1,0 +1,266 @@
+"""Makes the record of a comparison from what the clips, the loop and the model gave."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from vrt_lite.errors import Warned
+from vrt_lite.interfaces import Stopwatch
+from vrt_lite.judge import Pair, Round, Trial
+from vrt_lite.judgement import (
+    Choices,
+    Counters,
+    EngineUsed,
+    JudgedClip,
+    JudgedOrder,
+    JudgedRound,
+    Judgement,
+    ProfileUsed,
+    Recommendation,
+    SettingsUsed,
+    ShownFrame,
+    Timings,
+    Video,
+    Wording,
+    Wordings,
+)
+from vrt_lite.modes import Mode
+from vrt_lite.pair_frames import Workspace
+from vrt_lite.profile import Profile
+from vrt_lite.protocol import tags
+from vrt_lite.protocol.messages import FrameRef, Usage
+from vrt_lite.protocol.verdict import TIE, Confidence, average, disagreements
+from vrt_lite.settings import Settings
+
+if TYPE_CHECKING:
+    from vrt_lite.video import Clip, ClipInfo
+
+_Sums = TypeVar("_Sums", Timings, Counters)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPair:
+    """Two clips as a judge is shown them: what the files are, how they are sampled, and the prompt."""
+
+    prompt: str
+    clips: tuple[ClipInfo, ClipInfo]
+    workspaces: tuple[Workspace, Workspace]
+
+    def for_judge(self) -> Pair:
+        """The pair for the loop, in the order given."""
+        a, b = self.clips
+        return Pair(self.prompt, (a.duration_seconds, b.duration_seconds), ((a.width, a.height), (b.width, b.height)))
+
+
+def make_judgement(
+    pair: ShownPair,
+    clips: tuple[Clip, Clip],
+    trials: Mapping[int, Trial],
+    *,
+    mode: Mode,
+    settings: Settings,
+    stopwatch: Stopwatch,
+) -> Judgement:
+    """The record of a comparison. `trials` are keyed by the clip (0 or 1) shown as video 1; empty for one file twice.
+
+    Call it last: decoding may add warnings to the clips.
+    """
+    used = mode.used()
+    a, b = (record_clip(clip.info, space, clip.warnings) for clip, space in zip(clips, pair.workspaces, strict=True))
+    inputs = (a, b)
+    usages = [r.reply.usage for trial in trials.values() for r in trial.rounds]
+    orders = tuple(record_order(first, trial, pair) for first, trial in trials.items())
+    verdicts = [order.verdict for order in orders]
+    warnings = list(mode.notes()) if orders else []
+    if len(orders) == 1 and settings.both_orders:
+        text = f"With video {3 - orders[0].first} shown first there was no verdict: only the other order counts."
+        warnings.append(Warned("one_order", text))
+    limited = bool(orders) and settings.limits_pixels
+    warnings += _find_warnings(pair.prompt, inputs, mode.profile, mode.own, limited=limited)
+    return Judgement(
+        prompt=pair.prompt or None,
+        model=used.model,
+        profile=ProfileUsed(mode.profile.name, mode.profile.sha256),
+        inputs=inputs,
+        settings=record_settings(settings, mode.profile, used.engine),
+        verdict=average(*verdicts) if len(verdicts) == 2 else verdicts[0] if verdicts else TIE,
+        orders=orders,
+        disagreements=disagreements(*verdicts) if len(verdicts) == 2 else (),
+        warnings=tuple(warning.text for warning in warnings),
+        warning_kinds=tuple(warning.kind for warning in warnings),
+        timings=_read_timings(stopwatch, usages, clips),
+        counters=Counters(**{f.name: sum(getattr(usage, f.name) for usage in usages) for f in fields(Counters)}),
+        backend=used.backend,
+    )
+
+
+def exchange_clips(judgement: Judgement) -> Judgement:
+    """The same judgement with the clips given the other way round."""
+    return replace(
+        judgement,
+        inputs=(judgement.inputs[1], judgement.inputs[0]),
+        verdict=judgement.verdict.mirrored(),
+        orders=tuple(_exchange(order) for order in judgement.orders),
+    )
+
+
+def join_orders(one: Judgement, other: Judgement) -> Judgement:
+    """Two judgements of the same clips, given in the same order and shown in opposite orders, as one."""
+    kinds = dict(zip((*one.warnings, *other.warnings), (*one.warning_kinds, *other.warning_kinds), strict=True))
+    return replace(
+        one,
+        verdict=average(one.verdict, other.verdict),
+        orders=tuple(sorted((*one.orders, *other.orders), key=lambda order: order.first)),
+        disagreements=disagreements(one.verdict, other.verdict),
+        warnings=tuple(kinds),
+        warning_kinds=tuple(kinds.values()),
+        timings=_add(one.timings, other.timings),
+        counters=_add(one.counters, other.counters),
+    )
+
+
+def record_clip(info: ClipInfo, workspace: Workspace, warnings: tuple[str, ...]) -> JudgedClip:
+    """One clip; `warnings` are all that decoding gave."""
+    return JudgedClip(
+        path=str(info.path),
+        sha256=info.sha256,
+        size_bytes=info.size_bytes,
+        width=info.width,
+        height=info.height,
+        fps=round(info.fps, 6),
+        duration_seconds=round(info.duration_seconds, 6),
+        frames=info.frames,
+        variable_rate=info.variable_rate,
+        dynamic_range=info.dynamic_range,
+        shown_size=workspace.size,
+        tool_size=workspace.tool_size,
+        warnings=warnings,
+    )
+
+
+def record_order(first: int, trial: Trial, pair: ShownPair) -> JudgedOrder:
+    """One order; `first` is the clip (0 or 1) shown as video 1. Its verdict is about the clips as given."""
+    rounds = tuple(record_round(r, first, pair) for r in trial.rounds)
+    return JudgedOrder(_video(first), trial.verdict.mirrored() if first else trial.verdict, rounds)
+
+
+def record_round(r: Round, first: int, pair: ShownPair) -> JudgedRound:
+    """One round; also a line of the trace."""
+    recommendation = None if isinstance(r.parsed, tags.Answer) else r.parsed.recommendation
+    usage = r.reply.usage
+    return JudgedRound(
+        number=r.number,
+        outcome=r.outcome,
+        frames=tuple(_record_frame(frame, first, pair) for frame in r.shown),
+        text=r.reply.text,
+        snapshot=r.parsed.notes.snapshot,
+        thought=r.parsed.notes.thought,
+        answer=_choices(r.parsed.marks) if isinstance(r.parsed, tags.Answer) else None,
+        recommendation=recommendation
+        and Recommendation(_choices(recommendation), cast("Confidence | None", recommendation.confidence)),
+        call=r.parsed.payload if isinstance(r.parsed, tags.FrameCall) else None,
+        correction=r.correction or None,
+        stop=r.reply.stop,
+        tokens_in=usage.tokens_prefilled + usage.tokens_reused,
+        tokens_prefilled=usage.tokens_prefilled,
+        tokens_out=usage.tokens_generated,
+        frames_encoded=usage.frames_encoded,
+    )
+
+
+def record_settings(settings: Settings, profile: Profile, engine: EngineUsed | None) -> SettingsUsed:
+    """Every setting, with the profile's value where the profile decides."""
+    words = {key: Wording(d.name, d.explain) for key, d in profile.dimensions.items()}
+    dimensions: Wordings = {"TA": words["TA"], "VQ": words["VQ"], "MQ": words["MQ"]}
+    own: dict[str, Any] = {f.name: getattr(settings, f.name) for f in fields(settings)}
+    in_profile = ("workspace", "first_frames", "window", "rounds", "max_pixels", "tool_max_pixels")
+    values: dict[str, Any] = {**own, **{name: getattr(profile, name) for name in in_profile}, "dimensions": dimensions}
+    return SettingsUsed(**values, engine=engine)
+
+
+def _read_timings(watch: Stopwatch, usages: Sequence[Usage], clips: tuple[Clip, Clip]) -> Timings:
+    """Seconds by stage. "other" is the time that is spent neither in the engine nor waiting for it."""
+    engine = {
+        stage: sum(getattr(usage, f"{stage}_seconds") for usage in usages)
+        for stage in ("vision", "prefill", "generate")
+    }
+    total = watch.total
+    seconds = {
+        "load": watch.seconds["load"],
+        "decode": sum(clip.decode_seconds for clip in clips),
+        "resize": sum(clip.resize_seconds for clip in clips),
+        **engine,
+        "other": max(total - watch.seconds["wait"] - sum(engine.values()), 0.0),
+        "total": total,
+    }
+    return Timings(**{stage: round(value, 6) for stage, value in seconds.items()})
+
+
+def _find_warnings(
+    prompt: str, clips: Sequence[JudgedClip], profile: Profile, own: Profile, *, limited: bool
+) -> Iterator[Warned]:
+    """Warnings about the prompt, the clips, and a profile that differs from the checkpoint's own.
+
+    `limited` tells whether the user has limited the pixels.
+    """
+    if limited and any(_shrunk(clip, own) for clip in clips):
+        yield Warned(
+            "fewer_pixels",
+            f"The judge sees less detail than it was trained on: frames of at most {profile.max_pixels} pixels instead "
+            f"of {own.max_pixels}, asked-for ones of {profile.tool_max_pixels} instead of {own.tool_max_pixels}.",
+        )
+    if profile.first_frames != own.first_frames:
+        text = "The model's prompt names another number of first frames than were shown (--first-frames)."
+        yield Warned("other_first_frames", text)
+    if not prompt:
+        yield Warned("no_prompt", "No prompt was given: alignment was judged without one.")
+    a, b = clips
+    if a.sha256 == b.sha256:
+        yield Warned("same_file", "Both clips are the same file: a tie, said without running the model.")
+    if a.dynamic_range != b.dynamic_range:
+        ranges = " and ".join(clip.dynamic_range.upper() for clip in clips)
+        text = f"The clips differ in dynamic range ({ranges}): what looks better may be the range."
+        yield Warned("dynamic_ranges_differ", text)
+    for number, clip in enumerate(clips, start=1):
+        if clip.frames < profile.first_frames:
+            yield Warned("few_frames", f"Video {number} has {clip.frames} frame(s): the last was repeated.")
+        yield from (Warned("clip", f"Video {number}: {warning}") for warning in clip.warnings)
+
+
+def _shrunk(clip: JudgedClip, profile: Profile) -> bool:
+    """Whether any frame of a clip is shown with fewer pixels than `profile` shows it with."""
+    shown = ((False, clip.shown_size), (True, clip.tool_size or clip.shown_size))
+    return any(
+        math.prod(size) < math.prod(profile.frame_size(clip.width, clip.height, called=called))
+        for called, size in shown
+    )
+
+
+def _choices(marks: tags.Marks) -> Choices:
+    c = marks.choices
+    return {"TA": c["TA"], "VQ": c["VQ"], "MQ": c["MQ"], "OA": c["OA"]}
+
+
+def _record_frame(frame: FrameRef, first: int, pair: ShownPair) -> ShownFrame:
+    clip = frame.clip ^ first
+    space = pair.workspaces[clip]
+    return ShownFrame(_video(clip), frame.index, space.source[frame.index], round(space.seconds[frame.index], 6))
+
+
+def _video(clip: int) -> Video:
+    return 2 if clip else 1
+
+
+def _add(one: _Sums, other: _Sums) -> _Sums:
+    a, b = asdict(one), asdict(other)
+    return type(one)(**{name: a[name] + b[name] for name in a})
+
+
+def _exchange(order: JudgedOrder) -> JudgedOrder:
+    rounds = tuple(
+        replace(r, frames=tuple(replace(f, video=2 if f.video == 1 else 1) for f in r.frames)) for r in order.rounds
+    )
+    return JudgedOrder(2 if order.first == 1 else 1, order.verdict.mirrored(), rounds)

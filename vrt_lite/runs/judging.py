@@ -1,0 +1,190 @@
+"""Judges the pairs of a run that are not judged yet: each question once, several at a time.
+
+Each pair is looked up in the store, claimed so that no other process judges it, judged, and kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Event as Flag
+from threading import Lock
+from time import sleep
+from typing import TYPE_CHECKING, Any
+
+from vrt_lite.errors import NoVerdictError, StoreError, VideoError
+from vrt_lite.interfaces import Event, Observe, ignore
+from vrt_lite.runs.question import Question, Result, failure_of
+from vrt_lite.runs.store import Run, Store
+
+if TYPE_CHECKING:
+    from vrt_lite.api import Judge
+
+_MOST_CLAIMED_ELSEWHERE = 64
+_POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A pair to be judged, `first` shown as video 1. `label` is the caller's own."""
+
+    first: Path
+    second: Path
+    prompt: str
+    label: Any = None
+
+
+def judge_all(
+    tasks: Iterator[Task],
+    run: Run,
+    *,
+    store: Store,
+    judge: Judge,
+    jobs: int = 1,
+    done: Callable[[Task, Result, bool], None],
+    observe: Observe = ignore,
+) -> None:
+    """Judge every task that is not judged yet.
+
+    A task is taken from `tasks` when it can be judged at once, so that a generator can use the earlier results.
+    `done` is called in this thread with each result, and whether it was judged now (True) or found (False). A question
+    that another process has claimed is waited for: its result is found once that process has it.
+
+    The judge compares `jobs` pairs at once, each in its own thread. Without a task the judge is not used, not even its
+    key. `observe` gets the events of one pair's work; with several jobs it gets none.
+
+    NoVerdictError and VideoError are kept as failures. A clip that cannot even be read is a failure that is not kept,
+    as the clip may be there the next time. Any other VrtError ends the work once the pairs in progress are done; an
+    interrupt ends it at once. What was judged is kept, whatever happens.
+    """
+    with _Workers(run, store, judge, jobs, observe) as workers:
+        claimed_elsewhere: list[tuple[Task, Question]] = []
+
+        def start_or_find(task: Task, question: Question) -> bool:
+            """Return whether the task is done or is being judged; otherwise it must wait."""
+            if result := run.result(question):
+                done(task, result, False)
+                return True
+            return workers.start(task, question)
+
+        def wait_a_little() -> None:
+            for task, result in workers.wait():
+                done(task, result, True)
+            claimed_elsewhere[:] = [waiting for waiting in claimed_elsewhere if not start_or_find(*waiting)]
+
+        for task in tasks:
+            try:
+                question = _question(task, store, judge.key_here())
+            except VideoError as error:
+                done(task, failure_of(Question("", "", task.prompt, ""), error), True)
+                continue
+            if not start_or_find(task, question):
+                claimed_elsewhere.append((task, question))
+            while workers.all_busy or len(claimed_elsewhere) >= _MOST_CLAIMED_ELSEWHERE:
+                wait_a_little()
+        while workers.any_busy or claimed_elsewhere:
+            wait_a_little()
+
+
+class _Workers:
+    """The threads that judge; a context manager that ends when the pairs in progress are done.
+
+    An interrupt makes the judge stop at its next event.
+    """
+
+    def __init__(self, run: Run, store: Store, judge: Judge, jobs: int, observe: Observe) -> None:
+        self._run = run
+        self._store = store
+        self._judge = judge
+        self._jobs = jobs
+        self._observe = observe if jobs == 1 else ignore
+        self._pool = ThreadPoolExecutor(jobs)
+        self._in_progress: dict[Future[Result], tuple[Task, Question]] = {}
+        self._starting = Lock()
+        self._stop = Flag()
+
+    def __enter__(self) -> _Workers:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: object) -> None:
+        if isinstance(error, KeyboardInterrupt):
+            self._stop.set()
+        try:
+            while self.any_busy:
+                self._take_done()
+        finally:
+            self._stop.set()
+            self._pool.shutdown()
+
+    @property
+    def any_busy(self) -> bool:
+        """Whether a pair is being judged."""
+        return bool(self._in_progress)
+
+    @property
+    def all_busy(self) -> bool:
+        """Whether no more pairs can be judged at the same time."""
+        return len(self._in_progress) >= self._jobs
+
+    def start(self, task: Task, question: Question) -> bool:
+        """Claim and judge a question; False if all are busy, or someone else is judging it, here or elsewhere."""
+        in_progress = any(question == other for _, other in self._in_progress.values())
+        if self.all_busy or in_progress or not self._run.claim(question):
+            return False
+        with self._starting:
+            self._in_progress[self._pool.submit(self._judge_and_keep, task, question)] = (task, question)
+        return True
+
+    def wait(self) -> list[tuple[Task, Result]]:
+        """Wait a moment, and return what was judged by then. Raises what ended a thread's work."""
+        if not self._in_progress:
+            sleep(_POLL_SECONDS)
+        return [(task, future.result()) for future, task in self._take_done()]
+
+    def _take_done(self) -> list[tuple[Future[Result], Task]]:
+        # A short wait, as on Windows an interrupt cannot break one.
+        done = wait(self._in_progress, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED).done
+        return [(future, self._in_progress.pop(future)[0]) for future in done]
+
+    def _judge_and_keep(self, task: Task, question: Question) -> Result:
+        with self._starting:
+            pass  # wait until `start` has noted this pair: an interrupt must find it in progress
+        try:
+            return self._judge_question(task, question)
+        except BaseException:
+            with contextlib.suppress(StoreError):
+                self._run.release(question)
+            raise
+
+    def _judge_question(self, task: Task, question: Question) -> Result:
+        """Judge and keep. A clip that was replaced meanwhile is kept as what it was when it was judged."""
+        try:
+            judgement = self._judge.compare(task.first, task.second, prompt=task.prompt, observe=self._pass_on)
+        except (NoVerdictError, VideoError) as error:
+            if self._is_unchanged(task, question):
+                return self._run.add_failure(question, error)
+            self._run.release(question)
+            return failure_of(question, error)
+        if self._is_unchanged(task, question):
+            return self._run.add(question, judgement)
+        self._run.release(question)
+        first, second = (clip.sha256 for clip in judgement.inputs)
+        return self._run.add(replace(question, first=first, second=second), judgement)
+
+    def _is_unchanged(self, task: Task, question: Question) -> bool:
+        with contextlib.suppress(VideoError):
+            return _question(task, self._store, question.judge) == question
+        return False
+
+    def _pass_on(self, event: Event) -> None:
+        if self._stop.is_set():
+            raise KeyboardInterrupt
+        self._observe(event)
+
+
+def _question(task: Task, store: Store, judge_key: str) -> Question:
+    """Return what a task asks, by content; VideoError if a clip cannot be read."""
+    return Question(store.digest(task.first), store.digest(task.second), task.prompt, judge_key)

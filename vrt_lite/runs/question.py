@@ -1,0 +1,174 @@
+"""A question to a judge, by content, and its result: the light columns of a judgement. Pure functions."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, cast
+
+from vrt_lite.errors import VrtError, Warned
+from vrt_lite.judgement import Judgement
+from vrt_lite.protocol.messages import KEYS, Choice, Odds
+from vrt_lite.protocol.verdict import Source, Verdict, make_verdict, prefer
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One order of one pair, made from one prompt, put to one judge.
+
+    `first` and `second` are the sha256 of the clips shown as video 1 and video 2, `judge` is `Judge.key()`.
+    """
+
+    first: str
+    second: str
+    prompt: str
+    judge: str
+
+    @property
+    def key(self) -> str:
+        """The digest of the four fields: two questions with the same key have the same answer."""
+        text = json.dumps([self.first, self.second, self.prompt, self.judge])
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The light columns of one judgement, about the clips in the order in which they were shown.
+
+    `winners` has TA, VQ, MQ and OA: 1, 2, or 0 for a tie. It is empty without a verdict; then `error` is the line that
+    says why, and `failure` the kind of that error ("" if an earlier version kept it). `odds` has the same keys, None
+    where the judge gave no probabilities. `source` is "final", "recommended", "identical" (one file twice), or ""
+    without a verdict. `calls` counts granted calls for frames. `tokens` counts all tokens read and written in all
+    rounds, also those that a cache had.
+
+    `max_pixels` (of a frame), `tool_max_pixels` (of a requested frame) and `kv_type` were chosen for the memory; they
+    are None and "" where that is not known.
+    """
+
+    key: str
+    first: str
+    second: str
+    prompt: str
+    winners: Mapping[str, int]
+    odds: Mapping[str, Odds | None]
+    source: str
+    rounds: int
+    calls: int
+    tokens: int
+    seconds: float
+    error: str = ""
+    failure: str = ""
+    warnings: tuple[Warned, ...] = ()
+    max_pixels: int | None = None
+    tool_max_pixels: int | None = None
+    kv_type: str = ""
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The verdict about the clips as shown, without the judge's own confidence; None if there was none."""
+        if not self.winners:
+            return None
+        winners = cast("Mapping[str, Choice]", self.winners)
+        preferences = {key: prefer(winners[key], self.odds.get(key)) for key in KEYS}
+        return make_verdict(preferences, cast("Source", self.source))
+
+
+def result_of(question: Question, judgement: Judgement) -> Result:
+    """Return the light columns of a judgement of one order; ValueError if both orders are in it.
+
+    The clips as given are the clips as shown: `Judge.compare(first, second)` without both orders.
+    """
+    if len(judgement.orders) > 1 or any(order.first != 1 for order in judgement.orders):
+        raise ValueError("a judgement of both orders answers no single question")
+    rounds = [r for order in judgement.orders for r in order.rounds]
+    preferences = judgement.verdict.preferences
+    settings = judgement.settings
+    warnings = zip(judgement.warning_kinds, judgement.warnings, strict=True)
+    return Result(
+        question.key,
+        question.first,
+        question.second,
+        question.prompt,
+        winners={key: preference.winner for key, preference in preferences.items()},
+        odds={key: preference.odds for key, preference in preferences.items()},
+        source=judgement.verdict.source,
+        rounds=len(rounds),
+        calls=sum(r.outcome == "tool" for r in rounds),
+        tokens=sum(r.tokens_in + r.tokens_out for r in rounds),
+        seconds=judgement.timings.total,
+        warnings=tuple(Warned(kind, text) for kind, text in warnings),
+        max_pixels=settings.max_pixels,
+        tool_max_pixels=settings.tool_max_pixels,
+        kv_type=settings.engine.kv_type if settings.engine else "",
+    )
+
+
+def failure_of(question: Question, error: VrtError) -> Result:
+    """Return the light columns of a question that got no verdict, because of this error."""
+    facts = (question.key, question.first, question.second, question.prompt)
+    return Result(*facts, {}, {}, "", 0, 0, 0, 0.0, error=escape_surrogates(str(error)), failure=error.kind)
+
+
+def escape_surrogates(text: str) -> str:
+    """Make text that SQLite accepts: a lone surrogate, as in a file name that is not UTF-8, becomes an escape."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+@dataclass(frozen=True, slots=True)
+class MadeWith:
+    """How many judgements were made with these pixels of a frame and of a requested frame, and this KV type."""
+
+    max_pixels: int | None
+    tool_max_pixels: int | None
+    kv_type: str
+    judgements: int
+
+
+@dataclass(frozen=True, slots=True)
+class WarningCount:
+    """How many judgements have a warning of this kind, and one such warning."""
+
+    kind: str
+    judgements: int
+    example: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What judgements were made with, the commonest first, and their warnings.
+
+    They are `comparable` if all were made with the same pixels, as far as these are known.
+    """
+
+    comparable: bool
+    made_with: tuple[MadeWith, ...]
+    warnings: tuple[WarningCount, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {
+            "comparable": self.comparable,
+            "made_with": [asdict(conditions) for conditions in self.made_with],
+            "warnings": [asdict(warning) for warning in self.warnings],
+        }
+
+
+def conditions_of(results: Iterable[Result]) -> Conditions:
+    """Count the conditions of the results for which the model ran."""
+    ran = [result for result in results if result.rounds]
+    counts = Counter((result.max_pixels, result.tool_max_pixels, result.kv_type) for result in ran)
+    sizes = {(pixels, tool_pixels) for pixels, tool_pixels, _ in counts if pixels is not None}
+    examples: dict[str, str] = {}
+    warned: Counter[str] = Counter()
+    for result in ran:
+        found = {warning.kind: warning.text for warning in result.warnings}
+        warned.update(found.keys())
+        examples = found | examples
+    return Conditions(
+        comparable=len(sizes) < 2,
+        made_with=tuple(MadeWith(*values, judgements=count) for values, count in counts.most_common()),
+        warnings=tuple(WarningCount(kind, count, examples[kind]) for kind, count in warned.most_common()),
+    )

@@ -1,0 +1,132 @@
+"""What users see: the judge at work, live on a terminal or in plain lines, and the verdict.
+
+Progress goes to stderr and the verdict to stdout, so that a pipe gets the verdict alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+from vrt_lite.interfaces import Encoding, Event, Loading, Prefill, RoundBegan, RoundEnded, Waiting, Wrote
+from vrt_lite.protocol.messages import DIMENSIONS
+from vrt_lite.protocol.verdict import describe
+from vrt_lite.show.words import (
+    chosen_share,
+    console_on,
+    count_frames,
+    describe_event,
+    describe_recommendation,
+    interactive_console,
+    name_clips,
+    name_frames,
+    name_round,
+    safe,
+)
+
+if TYPE_CHECKING:
+    from vrt_lite.judgement import Judgement
+    from vrt_lite.show.live import LiveView
+
+__all__ = ["PlainView", "safe", "show_verdict", "verdict_lines", "view"]
+
+
+def view(
+    *, quiet: bool = False, verbose: bool = False, live: bool = True, stream: TextIO | None = None
+) -> LiveView | PlainView:
+    """Return a view of one comparison on stderr: live on a terminal, else plain lines. It is a context manager.
+
+    With `verbose` the judge's reasoning stays on the screen. `live=False` is for when others also write to stderr.
+    """
+    to: TextIO | None = stream or sys.stderr
+    if to is None:  # stderr was closed when this process started
+        return PlainView(io.StringIO(), quiet=True)
+    if live and not quiet and (console := interactive_console(to)):
+        from vrt_lite.show.live import LiveView  # noqa: PLC0415 - rich only for a terminal
+
+        return LiveView(console, verbose=verbose)
+    return PlainView(to, quiet=quiet, verbose=verbose)
+
+
+def show_verdict(judgement: Judgement, *, stream: TextIO | None = None) -> None:
+    """Print the verdict on stdout: a panel on a terminal, plain lines elsewhere."""
+    to = stream or sys.stdout
+    if to.isatty():
+        from vrt_lite.show.panel import VerdictPanel  # noqa: PLC0415 - rich only for a terminal
+
+        console_on(to).print(VerdictPanel(judgement))
+    else:
+        to.writelines(f"{line}\n" for line in verdict_lines(judgement, encoding=to.encoding or "utf-8"))
+
+
+class PlainView:
+    """Shows the judge at work in plain lines, one for each stage; none if `quiet`. With `verbose` also its text."""
+
+    def __init__(self, stream: TextIO, *, quiet: bool = False, verbose: bool = False) -> None:
+        self._stream = stream
+        self._quiet = quiet
+        self._verbose = verbose
+        self._text = ""
+
+    def __enter__(self) -> PlainView:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._print_text("\n")
+
+    def observe(self, event: Event) -> None:
+        """Print a line if a stage begins or ends."""
+        match event:
+            case Loading() | Waiting():
+                self._print(describe_event(event))
+            case RoundBegan(order, _, frames):
+                self._print(f"{describe_event(event)}: {name_frames(order, frames, '; ')}")
+            case Encoding(0, total):
+                self._print(f"encoding {total} frame group(s)")
+            case Prefill(0, total):
+                self._print(f"reading {total} token(s)")
+            case Wrote(text):
+                self._print_text(text)
+            case RoundEnded(order, number):
+                self._print_text("\n")
+                self._print(f"{name_round(order, number)}: {describe_event(event)}")
+            case _:
+                pass
+
+    def _print_text(self, text: str) -> None:
+        """Print the complete lines of the judge's text, and keep the rest for later."""
+        if self._verbose:
+            *lines, self._text = (self._text + text).split("\n")
+            for line in lines:
+                if line.strip():
+                    self._print(f"  {line}")
+
+    def _print(self, line: str) -> None:
+        if not self._quiet:
+            print_line(line, self._stream)
+
+
+def print_line(line: str, stream: TextIO) -> None:
+    """Print a line of progress. If nobody reads it, it is dropped: the verdict must not be lost."""
+    with contextlib.suppress(OSError, ValueError):
+        stream.write(f"{safe(line, encoding=stream.encoding or 'utf-8')}\n")
+        stream.flush()
+
+
+def verdict_lines(judgement: Judgement, *, encoding: str = "utf-8") -> list[str]:
+    """Return the verdict in plain lines, each "key: value"; the first is the overall one."""
+    verdict = judgement.verdict
+    name = f" ({name_clips(judgement)[judgement.winner - 1]})" if judgement.winner else ""
+    lines = [f"overall: {describe(verdict.overall)}{name}{chosen_share(verdict.overall)} [{verdict.source}]"]
+    for key in DIMENSIONS:
+        lines.append(f"{key}: {describe(verdict.preferences[key])}{chosen_share(verdict.preferences[key])}")
+    if judgement.disagreements:
+        lines.append(f"orders disagree: {', '.join(judgement.disagreements)}")
+    lines.append(f"rounds: {' + '.join(str(len(order.rounds)) for order in judgement.orders) or 0}")
+    lines.append(f"frames: {count_frames(judgement)}")
+    lines.append(f"seconds: {judgement.timings.total:.2f}")
+    warnings = [describe_recommendation(verdict), *judgement.warnings]
+    lines += [f"warning: {warning}" for warning in warnings if warning]
+    return [safe(line, encoding=encoding) for line in lines]

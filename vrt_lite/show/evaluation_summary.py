@@ -1,0 +1,148 @@
+"""Prints an evaluation's figures for a person. Tables that are wider than the terminal become one line a figure."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, TextIO
+
+from vrt_lite.show import safe
+from vrt_lite.show.evaluation_words import (
+    BASELINES,
+    INTERVALS,
+    MEASURES,
+    describe_cost,
+    describe_counts,
+    describe_left_out,
+    describe_orders,
+    describe_other_splits,
+    describe_position,
+    describe_shared_prompts,
+    format_share,
+    list_baselines,
+    list_cuts,
+    list_orders,
+    list_published,
+    name_key,
+    name_set,
+)
+from vrt_lite.show.table import show_table
+from vrt_lite.show.words import describe_frame_sizes
+
+if TYPE_CHECKING:
+    from vrt_lite.evaluation.figures import Cost, Failures, Figures
+
+_ORDERS: Final = {
+    "given": "A shown first",
+    "swapped": "B shown first",
+    "random": "by chance of each pair",
+    "both": "both; the figures are of A shown first unless they say otherwise",
+}
+_PART: Final = ("PAIRS", "TAU", "DIFF", "ALWAYS TIE", "COMMONEST")
+_ROWS = 10
+
+
+def show_figures(figures: Figures, *, stream: TextIO) -> None:
+    """Print all of the figures for a person."""
+    _lines(stream, _head(figures))
+    rows: list[list[str]] = []
+    for key, of in figures.accuracy.items():
+        shares = (of.tau, of.diff, of.calibrated, of.sign)
+        rows.append([name_key(key), str(of.pairs), *(format_share(share) for share in shares)])
+        rows += [[f"  {name}", "", tau, diff, "", ""] for name, tau, diff in list_baselines(figures, key)]
+    _table(stream, ["ACCURACY %", "PAIRS", *(name.upper() for name in MEASURES)], rows)
+    _lines(stream, _notes(figures))
+    if cuts := list_cuts(figures, groups=_ROWS):
+        if (more := len(figures.groups) - _ROWS) > 0:
+            cuts.append([f"and {more} groups more (--json)", *[""] * len(_PART)])
+        _table(stream, ["SUBSET", *_PART], cuts)
+    _lines(stream, _cost(figures.cost))
+    if position := describe_position(figures):
+        _lines(stream, [position, ""])
+    if figures.orders:
+        _table(stream, ["ORDER", *_PART], list_orders(figures.orders))
+        _lines(stream, [*describe_orders(figures.orders), ""])
+    if figures.published and (rows := list_published(figures)):
+        _table(stream, ["PUBLISHED, OVERALL", "TAU", "DIFF"], rows)
+        _lines(stream, [f"source: {figures.published.source}"])
+    if others := describe_other_splits(figures):
+        _lines(stream, [others])
+    _lines(stream, _failures(figures.failures))
+
+
+def _head(figures: Figures) -> Iterator[str]:
+    yield f"{name_set(figures)}: {describe_counts(figures)}"
+    if left_out := describe_left_out(figures):
+        yield left_out
+    yield f"order: {_ORDERS[figures.order]}"
+    if sizes := describe_frame_sizes(figures.conditions):
+        yield f"warning: {sizes}"
+    yield ""
+
+
+def _notes(figures: Figures) -> Iterator[str]:
+    for key, of in figures.accuracy.items():
+        if of.failed:
+            tau, diff = format_share(of.tau_all), format_share(of.diff_all)
+            yield f"{name_key(key)}, {of.failed} failed counted as wrong: tau {tau}, diff {diff}"
+        if shared := describe_shared_prompts(figures, key):
+            yield shared
+        if of.pairs and of.calibrated.threshold is not None:
+            yield f"{name_key(key)}, calibrated: a tie is |P(A) - P(B)| <= {of.calibrated.threshold:.3g}"
+        if of.probabilities < of.pairs:
+            lost = of.pairs - of.probabilities
+            yield f"{name_key(key)}: {lost} verdict(s) came without probabilities and are in tau and diff alone"
+    yield from (f"{name}: {words}." for name, words in MEASURES.items())
+    yield f"always tie, commonest answer: {BASELINES}."
+    yield INTERVALS
+    yield ""
+
+
+def _cost(cost: Cost) -> Iterator[str]:
+    yield from describe_cost(cost)
+    if cost.rounds:
+        shown = ", ".join(f"{n}: {count}" for n, count in cost.rounds_histogram.items())
+        yield f"rounds: {cost.rounds.mean:.2f} on average ({shown})"
+    for name, of in (("seconds", cost.seconds), ("tokens", cost.tokens)):
+        if of:
+            mean, median, p95 = (_amount(value) for value in (of.mean, of.median, of.p95))
+            yield f"{name} a judgement: {mean} on average, median {median}, 95 % below {p95}"
+    if cost.judgements:
+        yield ""
+
+
+def _failures(failures: Failures) -> Iterator[str]:
+    if not failures.counts:
+        return
+    yield "failed: " + ", ".join(f"{count} {kind}" for kind, count in failures.counts.items())
+    for of in failures.first[:_ROWS]:
+        yield f"  {of.name}: {of.kind}: {of.why}"
+    if (more := sum(failures.counts.values()) - _ROWS) > 0:
+        yield f"  and {more} more (--json names 200)"
+
+
+def _amount(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.2f}"
+
+
+def _table(stream: TextIO, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table; on a terminal that is too narrow for it, a line for each figure."""
+    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+    if stream.isatty() and sum(widths) + 4 * len(widths) > shutil.get_terminal_size().columns:
+        for row in rows:
+            named = zip(headings[1:], row[1:], strict=True)
+            inner = " " * (len(row[0]) - len(row[0].lstrip()) + 2)
+            _lines(stream, [row[0], *(f"{inner}{heading.lower()} {cell}" for heading, cell in named if cell)])
+    else:
+        show_table(headings, rows, stream=stream)
+    stream.write("\n")
+
+
+def _lines(stream: TextIO, lines: Iterable[str]) -> None:
+    width = shutil.get_terminal_size().columns if stream.isatty() else 0
+    for line in lines:
+        shown = safe(line, encoding=stream.encoding or "utf-8")
+        own = shown[: len(shown) - len(shown.lstrip())]
+        wrapped = textwrap.wrap(shown, width, subsequent_indent=f"{own}  ") if len(shown) > width > 20 else [shown]
+        stream.writelines(f"{part}\n" for part in wrapped)

@@ -1,0 +1,203 @@
+"""The words and rows for an evaluation's figures that the terminal and the report share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from vrt_lite.show.words import DIMENSION_NAMES
+
+if TYPE_CHECKING:
+    from vrt_lite.evaluation.figures import AnswerShare, Band, Baselines, Cost, Figures, OrderFigures, Part
+    from vrt_lite.evaluation.metrics import Share
+
+MEASURES: Final = {
+    "tau": "three classes, ties count. From the verdicts",
+    "diff": "pairs labelled a tie are left out. From the verdicts",
+    "calibrated": "as tau, from P(A) - P(B), its tie threshold fitted on these same pairs (Deutsch et al. 2023): an "
+    "upper estimate",
+    "sign": "as diff, from the sign of P(A) - P(B)",
+}
+"""The measures of accuracy, and how each counts."""
+BASELINES: Final = (
+    "the accuracy of a tie for every pair, and of the label that most of them have (for diff A or B); in the tables "
+    "below as tau / diff"
+)
+INTERVALS: Final = "In brackets: 95 % intervals, by Wilson's method; for a difference, by a bootstrap over prompts."
+UNITS: Final = {"clip": "s", "prompt": "characters"}
+"""What lengths are measured in."""
+_ANSWERS: Final = {1: "A", 2: "B", 0: "tie"}
+
+
+def name_set(figures: Figures) -> str:
+    """Name the set and its split."""
+    return f"{figures.title}, split {figures.split}" if figures.split else figures.title
+
+
+def name_key(key: str) -> str:
+    """Name a dimension with its key."""
+    return DIMENSION_NAMES[key] if key == "OA" else f"{DIMENSION_NAMES[key]} ({key})"
+
+
+def format_share(share: Share) -> str:
+    """Format a share in per cent with its interval."""
+    if share.value is None:
+        return "-"
+    return f"{format_value(share)} ({100 * share.low:.1f}-{100 * share.high:.1f})"
+
+
+def format_value(share: Share) -> str:
+    """Format a share in per cent."""
+    return "-" if share.value is None else f"{100 * share.value:.1f}"
+
+
+def describe_counts(figures: Figures) -> str:
+    """Say how many pairs were judged, failed, or are left to judge."""
+    pairs = figures.pairs
+    left = f", {pairs.left} not judged yet" if pairs.left else ""
+    return f"{pairs.judged} of {pairs.chosen} pairs judged, {pairs.failed} failed{left}"
+
+
+def describe_left_out(figures: Figures) -> str:
+    """Say how many rows of the table are no pair to judge; empty if none is."""
+    kinds = ", ".join(f"{count} {kind}" for kind, count in figures.left_out.items() if count)
+    return f"rows of the table left out: {kinds}" if kinds else ""
+
+
+def describe_other_splits(figures: Figures) -> str:
+    """Say which published figures of this set are of another split; empty if none is."""
+    known = figures.published
+    if not known or not known.other_splits:
+        return ""
+    own = f"not of {figures.split}" if figures.split else "and this table's name does not tell which it is of"
+    return (
+        f"Published figures of this set are of split {', '.join(known.other_splits)}, {own}: "
+        "they are not comparable with these."
+    )
+
+
+def describe_shared_prompts(figures: Figures, key: str) -> str:
+    """Say why the intervals of a dimension are too narrow; empty if they are not."""
+    of = figures.accuracy[key]
+    if of.prompts == of.pairs:
+        return ""
+    return (
+        f"{name_key(key)}: {of.pairs} pairs have {of.prompts} prompts; pairs of one prompt are not independent, as the "
+        "intervals take them to be, so those are too narrow"
+    )
+
+
+def describe_position(figures: Figures) -> str:
+    """Say how often the video shown first wins; empty without a verdict that is no tie."""
+    position = figures.position
+    if not position.verdicts.of:
+        return ""
+    labels = f"; {format_share(position.labels)} % by the labels" if position.labels.of else ""
+    return f"the video shown first wins {format_share(position.verdicts)} % of the verdicts that are no tie{labels}"
+
+
+def describe_orders(orders: OrderFigures) -> list[str]:
+    """Say what the order changes, in sentences without a full stop."""
+    lines: list[str] = []
+    if (effect := orders.effect) and effect.tau is not None:
+        change = f"{100 * effect.tau:+.1f} ({100 * effect.low:+.1f} to {100 * effect.high:+.1f})"
+        lines.append(f"effect of B first on tau: {change} points, over {effect.pairs} pairs judged in both orders")
+    if orders.averaged and orders.averaged.undecided:
+        count = orders.averaged.undecided
+        lines.append(
+            f"averaged, {count} pair(s) are undecided, as the orders name opposite winners; they never count as right"
+        )
+    if orders.disagree:
+        shares = ", ".join(f"{key} {format_share(of)}" for key, of in orders.disagree.items())
+        lines.append(f"orders disagree, % of pairs: {shares}")
+    return lines
+
+
+def describe_cost(cost: Cost) -> list[str]:
+    """Say how often the judge asked for frames, or ended on a recommendation; empty without a judgement."""
+    if not cost.judgements:
+        return []
+    lines = [f"tool rate: {format_share(cost.tool_rate)} % of {cost.judgements} judgements asked for frames"]
+    if cost.recommended.right:
+        lines.append(f"only recommended, without a final answer: {format_share(cost.recommended)} %")
+    return lines
+
+
+def list_costs(cost: Cost) -> list[list[str]]:
+    """List what a judgement takes, as rows of a name, mean, median and 95th percentile."""
+    spreads = {"rounds": cost.rounds, "calls": cost.calls, "seconds": cost.seconds, "tokens": cost.tokens}
+    return [
+        [name, *(f"{value:.4g}" for value in (spread.mean, spread.median, spread.p95))]
+        for name, spread in spreads.items()
+        if spread
+    ]
+
+
+def list_baselines(figures: Figures, key: str) -> list[list[str]]:
+    """List a dimension's baselines as name, tau and diff: of the judged pairs, and of the table if that has more."""
+    own, whole = figures.accuracy[key].baselines, figures.baselines.get(key)
+    found = _name_baselines(own) if own.pairs else list[list[str]]()
+    return found if whole and whole.pairs == own.pairs else [*found, *list_table_baselines(figures, key)]
+
+
+def list_table_baselines(figures: Figures, key: str) -> list[list[str]]:
+    """List a dimension's baselines on all labelled pairs of the table, judged or not; none without its labels."""
+    of = figures.baselines.get(key)
+    return [[f"{name}, all {of.pairs} pairs", tau, diff] for name, tau, diff in _name_baselines(of)] if of else []
+
+
+def list_published(figures: Figures) -> list[list[str]]:
+    """List the published figures as name, tau and diff, this run's, and the baselines of the whole table."""
+    if not figures.published or not figures.published.models:
+        return []
+    models = figures.published.models
+    rows = [[name, f"{100 * tau:.1f}", f"{100 * diff:.1f}"] for name, (tau, diff) in models.items()]
+    pairs = figures.pairs
+    part = "" if pairs.judged == pairs.chosen else f", {pairs.judged} pairs"
+    if own := figures.accuracy.get("OA"):
+        rows.append([f"this run{part}", format_share(own.tau), format_share(own.diff)])
+    return [*rows, *list_table_baselines(figures, "OA")]
+
+
+def list_cuts(figures: Figures, *, groups: int | None = None) -> list[list[str]]:
+    """List subsets, bands and as many groups, as rows of a name and `format_part`."""
+    rows = [[f"{of.name} (hard): from {of.least:g} {UNITS[of.of]}", *format_part(of)] for of in figures.subsets]
+    for kind, bands in figures.bands.items():
+        rows += [[name_band(kind, band), *format_part(band)] for band in (bands if len(bands) > 1 else ())]
+    return [*rows, *([f"group {of.name}", *format_part(of)] for of in figures.groups[:groups])]
+
+
+def name_band(kind: str, band: Band) -> str:
+    """Name a quarter of the pairs by the length of "clip" or "prompt"."""
+    return f"{kind} {band.low:g} to {band.high:g} {UNITS[kind]}"
+
+
+def list_orders(orders: OrderFigures) -> list[list[str]]:
+    """List the accuracy by order, as rows of a name and `format_part`."""
+    parts: Mapping[str, Part | None] = {
+        "A first": orders.given,
+        "B first": orders.swapped,
+        "averaged": orders.averaged,
+    }
+    return [[name, *format_part(part)] for name, part in parts.items() if part]
+
+
+def format_part(of: Part) -> list[str]:
+    """Format pairs, tau, diff, and the baselines always tie and commonest answer, each as "tau / diff"."""
+    answers = (of.baselines.tie, of.baselines.commonest)
+    baselines = [f"{format_value(answer.tau)} / {format_value(answer.diff)}" for answer in answers]
+    return [str(of.pairs), format_share(of.tau), format_share(of.diff), *baselines]
+
+
+def _name_baselines(of: Baselines) -> list[list[str]]:
+    """List both baselines as name, tau and diff; the commonest answers are named."""
+    tie, commonest = of.tie, of.commonest
+    return [
+        ["always tie", format_share(tie.tau), format_share(tie.diff)],
+        ["commonest answer", _name_answer(commonest.tau), _name_answer(commonest.diff)],
+    ]
+
+
+def _name_answer(share: AnswerShare) -> str:
+    words = format_share(share)
+    return f"{words} {_ANSWERS[share.answer]}" if share.of and share.answer is not None else words

@@ -1,0 +1,189 @@
+"""The leaderboard of a ranking: a table on a terminal, aligned plain lines elsewhere, and the notes below it."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TextIO
+
+from vrt_lite.protocol.messages import DIMENSIONS, OVERALL
+from vrt_lite.protocol.verdict import describe
+from vrt_lite.show.table import write_columns
+from vrt_lite.show.words import Glyphs, console_on, describe_frame_sizes, glyphs_for, safe, write_lines
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.console import Console, RenderableType
+    from rich.text import Text
+
+    from vrt_lite.ranking.clip_groups import PairOutcome, RankedClip
+    from vrt_lite.ranking.ladder import Ladder, Rated, Standing
+    from vrt_lite.ranking.participants import ExcludedClip
+
+_HEADINGS = ("RANK", "CLIP", "RATING", "LOW", "HIGH", "GROUP", *DIMENSIONS, "WON", "TIED", "LOST", "UNDECIDED")
+_MOST_LINES = 10
+_NARROW, _WIDE = 56, 80
+_SCALE = 16
+
+
+def show_ladders(
+    ladders: Sequence[Ladder], left_out: Sequence[ExcludedClip], *, run: str, stream: TextIO | None = None
+) -> None:
+    """Print the leaderboard of each group, its notes, the clips that were left out, and the run's name."""
+    to = stream or sys.stdout
+    for number, ladder in enumerate(ladders):
+        if number:
+            to.write("\n")
+        if len(ladders) > 1 or ladder.group:
+            write_lines([f"{ladder.group or ladder.prompt}:"], to)
+        if to.isatty():
+            console = console_on(to)
+            console.print(board(ladder, console))
+        else:
+            write_columns(_HEADINGS, [_cells(standing, ladder) for standing in ladder.standings], to)
+        write_lines(_notes(ladder), to)
+    write_lines((f"left out: {str(out.path)!r} {out.reason}" for out in left_out if out.broken), to)
+    write_lines((f"note: {str(out.path)!r} {out.reason}" for out in left_out if not out.broken), to)
+    write_lines([f"run: {run}"], to)
+
+
+def show_winners(
+    chosen: Sequence[tuple[str, Sequence[RankedClip]]], copies: Sequence[Path], *, stream: TextIO | None = None
+) -> None:
+    """Print the winners' files, best first, and where they were copied to."""
+    targets = iter(copies)
+    for group, clips in chosen:
+        for place, clip in enumerate(clips, start=1):
+            copy = next(targets, None)
+            of_group, copied = f" of {group}" if group else "", f" -> {copy}" if copy else ""
+            write_lines([f"winner {place}{of_group}: {clip.path}{copied}"], stream or sys.stdout)
+
+
+def board(ladder: Ladder, console: Console, *, most: int | None = None) -> RenderableType:
+    """Return the places as a table that fits the console; on a narrow one only rank, clip, rating and group.
+
+    `most` limits the rows to the best.
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    width = console.width
+    table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="dim")
+    table.add_column("#", justify="right", no_wrap=True)
+    table.add_column("CLIP", overflow="fold", ratio=1 if width < _NARROW else None)
+    table.add_column("RATING", justify="right", no_wrap=True)
+    if width >= _NARROW:
+        table.add_column("95 %", justify="right", no_wrap=True)
+    if width >= _WIDE:
+        table.add_column("", no_wrap=True)
+        for key in DIMENSIONS:
+            table.add_column(key, justify="right", no_wrap=True)
+    table.add_column("", style="dim", overflow="fold")
+    for standing in ladder.standings[:most]:
+        rated = standing.ratings[OVERALL]
+        style = "bold" if standing.rank == 1 else ""
+        cells = [
+            Text(str(standing.rank), style),
+            Text(safe(ladder.clips[standing.clip].name, encoding=console.encoding), style),
+            Text(_signed(rated.strength), style),
+        ]
+        if width >= _NARROW:
+            cells.append(Text(f"{_signed(rated.low)} {_signed(rated.high)}", "dim"))
+        if width >= _WIDE:
+            cells.append(_interval(rated, ladder, glyphs_for(console.options)))
+            cells += [Text(_signed(standing.ratings[key].strength)) for key in DIMENSIONS]
+        cells.append(Text(_letters(standing)))
+        table.add_row(*cells)
+    return table
+
+
+def _interval(rated: Rated, ladder: Ladder, glyphs: Glyphs) -> Text:
+    """Return the interval as a line, the rating as a block in it, on one scale for the ladder."""
+    from rich.text import Text
+
+    ratings = [standing.ratings[OVERALL] for standing in ladder.standings]
+    lowest, highest = min(r.low for r in ratings), max(r.high for r in ratings)
+    scale = (_SCALE - 1) / ((highest - lowest) or 1.0)
+    low, at, high = (round((value - lowest) * scale) for value in (rated.low, rated.strength, rated.high))
+    cells = [" "] * _SCALE
+    cells[low : high + 1] = glyphs.rule * (high + 1 - low)
+    cells[at] = glyphs.block
+    return Text("".join(cells), "cyan")
+
+
+def _cells(standing: Standing, ladder: Ladder) -> tuple[str, ...]:
+    rated = standing.ratings[OVERALL]
+    return (
+        str(standing.rank),
+        ladder.clips[standing.clip].name,
+        *(_signed(value, 2) for value in (rated.strength, rated.low, rated.high)),
+        _letters(standing),
+        *(_signed(standing.ratings[key].strength, 2) for key in DIMENSIONS),
+        *map(str, (standing.won, standing.tied, standing.lost, standing.undecided)),
+    )
+
+
+def _notes(ladder: Ladder) -> Iterator[str]:
+    """Yield the notes below the places, a line each."""
+    names = [clip.name for clip in ladder.clips]
+    pairs = [pair for pair in ladder.outcomes if pair.preferences]
+    yield f"judged: {len(pairs)} of {ladder.possible} pairs, {ladder.judgements} judgement(s)"
+    if groups := _equal_groups(ladder):
+        yield from _first_lines([f"cannot be told apart: {', '.join(group)}" for group in groups])
+    elif len(ladder.standings) > 1:
+        yield "every clip can be told from the next"
+    cycles = [" > ".join(names[clip] for clip in (*cycle, cycle[0])) for cycle in ladder.cycles]
+    yield from _first_lines([f"goes round: {cycle}" for cycle in cycles])
+    if pairs:
+        yield _position_effect(ladder.first)
+    if differing := [pair for pair in pairs if pair.disagreements]:
+        undecided = sum(pair.preferences[OVERALL].undecided for pair in pairs)
+        yield f"orders disagree in {len(differing)} of {len(pairs)} pairs; {undecided} pairs are undecided overall"
+        yield from _first_lines([_disagreement(pair, (names[pair.i], names[pair.j])) for pair in differing])
+    if ladder.failures:
+        why = next(error for pair in ladder.outcomes for error in pair.errors)
+        yield f"warning: {ladder.failures} judgement(s) gave no verdict, for example: {why}"
+    yield from _first_lines([f"not ranked: {names[clip]}: {why}" for clip, why in ladder.unranked])
+    if not ladder.prompt:
+        yield "warning: No prompt was given: alignment was judged without one."
+    if sizes := describe_frame_sizes(ladder.conditions):
+        yield f"warning: {sizes}"
+
+
+def _equal_groups(ladder: Ladder) -> list[list[str]]:
+    """Return the names in each group of more than one clip that cannot be told apart."""
+    groups: dict[str, list[str]] = {}
+    for standing in ladder.standings:
+        for letter in standing.letters:
+            groups.setdefault(letter, []).append(ladder.clips[standing.clip].name)
+    return [names for names in groups.values() if len(names) > 1]
+
+
+def _letters(standing: Standing) -> str:
+    """Return the letters of the groups that a clip is in."""
+    return ("," if any(len(letter) > 1 for letter in standing.letters) else "").join(standing.letters)
+
+
+def _position_effect(first: Rated) -> str:
+    """Say how much it helps to be shown first, as odds."""
+    odds, low, high = (math.exp(max(min(value, 20.0), -20.0)) for value in (first.strength, first.low, first.high))
+    effect = "no effect found" if low <= 1 <= high else "helps" if odds > 1 else "harms"
+    return f"being shown first: {effect} (odds x{odds:.2f}, 95 % {low:.2f} to {high:.2f})"
+
+
+def _disagreement(pair: PairOutcome, names: tuple[str, str]) -> str:
+    """Say where the two orders of a pair choose differently, and the overall result."""
+    overall = f"; overall {describe(pair.preferences[OVERALL], names)}" if OVERALL in pair.disagreements else ""
+    return f"orders disagree: {' and '.join(names)} on {', '.join(pair.disagreements)}{overall}"
+
+
+def _first_lines(lines: Sequence[str]) -> Iterator[str]:
+    yield from lines[:_MOST_LINES]
+    if len(lines) > _MOST_LINES:
+        yield f"and {len(lines) - _MOST_LINES} more of these"
+
+
+def _signed(value: float, digits: int = 1) -> str:
+    return f"{round(value, digits) + 0.0:+.{digits}f}"  # no "-0.0"

@@ -1,0 +1,211 @@
+"""One judged pair as a page: the verdict first, both clips side by side, what the judge saw and wrote, and details.
+
+Prepares what `templates/pair_article.html` shows beside the record itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import quote
+
+from vrt_lite.judgement import JudgedClip, JudgedOrder, JudgedRound, Judgement
+from vrt_lite.protocol.messages import DIMENSIONS, OVERALL, Choice
+from vrt_lite.protocol.verdict import MIRROR
+from vrt_lite.show.pages.frame_album import EmbeddedFrame, FrameAlbum
+from vrt_lite.show.words import (
+    describe_disagreements,
+    describe_recommendation,
+    format_moment,
+    headline,
+    name_dimension,
+    shown_odds,
+)
+
+Folds = list[tuple[str, list[tuple[str, str]]]]
+"""Tables that are folded away: the title, and rows of a name and a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class _StripFrame:
+    """A frame in a strip. `number` is the judge's: it counts through both videos, in the order shown."""
+
+    seconds: float
+    number: int
+    picture: EmbeddedFrame | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Strip:
+    """The frames of one clip that a round showed; `missing` is why there are no pictures of them."""
+
+    video: int
+    frames: tuple[_StripFrame, ...]
+    missing: str
+
+
+@dataclass(frozen=True, slots=True)
+class _ShownRound:
+    """A round with its frames. `granted` are the frames that its call brought, in words.
+
+    `choices` are what it answered or leaned to, by key, in terms of the videos as given; empty without either.
+    """
+
+    round: JudgedRound
+    strips: tuple[_Strip, ...]
+    granted: str
+    choices: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PairLabel:
+    """What people said of a pair: its name in their table, and winners by key in the order of the page."""
+
+    name: str
+    winners: Mapping[str, int]
+
+
+def prepare_pair(
+    judgement: Judgement,
+    album: FrameAlbum,
+    addresses: tuple[str, str],
+    *,
+    label: PairLabel | None = None,
+    elsewhere: Folds | None = None,
+    warnings: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Prepare everything that the template shows of a pair. A clip without an address cannot be played.
+
+    Details that are shown `elsewhere` are left out. `warnings` are shown beside those of the judgement.
+    """
+    names = {key: name_dimension(judgement, key) for key in (OVERALL, *DIMENSIONS)}
+    lines = [
+        describe_disagreements([name for key, name in names.items() if key in judgement.disagreements]),
+        describe_recommendation(judgement.verdict),
+        *judgement.warnings,
+        *warnings,
+    ]
+    return {
+        "judgement": judgement,
+        "headline": write_headline(judgement),
+        "names": names,
+        "odds": {key: shown_odds(judgement.verdict, key) for key in names},
+        "warnings": [line for line in lines if line],
+        "label": label and {"name": label.name, "words": _describe_label(label, names)},
+        "addresses": addresses,
+        "posters": [_find_poster(judgement, video, album) for video in (1, 2)],
+        "orders": [
+            (order, [_prepare_round(judgement, order, i, album) for i in range(len(order.rounds))])
+            for order in judgement.orders
+        ],
+        "folds": _list_details(judgement, elsewhere or []),
+    }
+
+
+def write_headline(judgement: Judgement) -> str:
+    """Say the verdict in a few words."""
+    words = headline(judgement.verdict)
+    differ = OVERALL in judgement.disagreements and not judgement.verdict.overall.undecided
+    return f"{words}, but the orders disagree" if differ else words
+
+
+def make_address(clip: Path, page: Path) -> str:
+    """Make a clip's address from a page: relative, so that both can be moved; a file URL if it is on another drive."""
+    try:
+        relative = Path(os.path.relpath(clip.absolute(), page.absolute().parent)).as_posix()
+    except ValueError:
+        return clip.absolute().as_uri()
+    # What a file system gives as bytes goes back as bytes. "./" keeps a name like "data:x" from being a scheme.
+    return "./" + quote(os.fsencode(relative))
+
+
+def list_common_details(judgement: Judgement) -> Folds:
+    """List settings and model, which the pairs of a run mostly share."""
+    plain = judgement.to_json()
+    model = {name: plain[name] for name in ("model", "profile")}
+    return [("Settings", _flatten(plain["settings"])), ("Model", _flatten(model))]
+
+
+def _list_details(judgement: Judgement, elsewhere: Folds) -> Folds:
+    clips = {f"Video {number}": _describe_clip(clip) for number, clip in enumerate(judgement.inputs, start=1)}
+    plain = judgement.to_json()
+    timings = {name: f"{seconds:.3f} s" for name, seconds in plain["timings"].items()}
+    settings, model = list_common_details(judgement)
+    own: Folds = [("Timings", _flatten(timings)), ("Counters", _flatten(plain["counters"]))]
+    return [fold for fold in (("Clips", _flatten(clips)), settings, *own, model) if fold not in elsewhere]
+
+
+def _describe_clip(clip: JudgedClip) -> dict[str, str]:
+    return {
+        "path": clip.path,
+        "sha256": clip.sha256,
+        "size": f"{clip.size_bytes:,} bytes",
+        "frames": f"{clip.frames} at {clip.fps:.3f} a second",
+        "shown to the model at": f"{clip.shown_size[0]} × {clip.shown_size[1]}",
+        "warnings": "; ".join(clip.warnings) or "none",
+    }
+
+
+def _flatten(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Turn nested values into rows of a name and a text."""
+    rows: list[tuple[str, str]] = []
+    for name, value in values.items():
+        label = f"{prefix}{name}".replace("_", " ")
+        if isinstance(value, dict):
+            rows += _flatten(cast("dict[str, Any]", value), f"{label}, ")
+        else:
+            words = {None: "by default", True: "yes", False: "no"}
+            rows.append((label, words[value] if value is None or isinstance(value, bool) else str(value)))
+    return rows
+
+
+def _describe_label(label: PairLabel, names: Mapping[str, str]) -> str:
+    winners = {names[key]: label.winners[key] for key in names if key in label.winners}
+    return "; ".join(f"{name}: {f'video {winner}' if winner else 'tie'}" for name, winner in winners.items())
+
+
+def _find_poster(judgement: Judgement, video: int, album: FrameAlbum) -> EmbeddedFrame | None:
+    """Find the picture of the earliest frame that was shown of a clip."""
+    frames = (frame for order in judgement.orders for r in order.rounds for frame in r.frames if frame.video == video)
+    first = min((frame.source_frame for frame in frames), default=None)
+    return None if first is None else album.find(judgement.inputs[video - 1], first)
+
+
+def _prepare_round(judgement: Judgement, order: JudgedOrder, index: int, album: FrameAlbum) -> _ShownRound:
+    this = order.rounds[index]
+    choices = this.answer or (this.recommendation.choices if this.recommendation else {})
+    written = cast("Mapping[str, Choice]", choices)
+    granted = order.rounds[index + 1] if this.outcome == "tool" and index + 1 < len(order.rounds) else None
+    strips = (_prepare_strip(judgement, order, this, video, album) for video in (order.first, 3 - order.first))
+    return _ShownRound(
+        this,
+        tuple(strip for strip in strips if strip.frames),
+        _describe_granted(granted) if granted else "",
+        {key: MIRROR[winner] if order.first == 2 else winner for key, winner in written.items()},
+    )
+
+
+def _prepare_strip(
+    judgement: Judgement, order: JudgedOrder, this: JudgedRound, video: int, album: FrameAlbum
+) -> _Strip:
+    clip = judgement.inputs[video - 1]
+    before = 0 if video == order.first else judgement.settings.workspace
+    frames = tuple(
+        _StripFrame(frame.seconds, before + frame.index + 1, album.show(clip, frame.source_frame))
+        for frame in this.frames
+        if frame.video == video
+    )
+    return _Strip(video, frames, album.explain(clip))
+
+
+def _describe_granted(following: JudgedRound) -> str:
+    """Say which frames a call brought into the round after it."""
+    count = len(following.frames)
+    parts: list[str] = []
+    for video in (1, 2):
+        moments = ", ".join(format_moment(frame.seconds) for frame in following.frames if frame.video == video)
+        parts += [f"video {video} at {moments}"] if moments else []
+    return f"{count} frame{'s' if count != 1 else ''}: {'; '.join(parts)}."

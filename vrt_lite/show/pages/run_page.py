@@ -1,0 +1,226 @@
+"""Writes the report of a run: its results first, then every pair, packed, to be opened one at a time.
+
+Only light columns, one whole judgement and one block of pairs are in memory at a time. Pictures are written as soon as
+they are made, while there are bytes left for them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from vrt_lite.errors import UsageError
+from vrt_lite.evaluation.cases import read_eval_about
+from vrt_lite.evaluation.evaluate import figures_of
+from vrt_lite.evaluation.figures import Figures
+from vrt_lite.protocol.messages import OVERALL
+from vrt_lite.protocol.verdict import Preference, describe
+from vrt_lite.ranking.rank_run import read_rank_about
+from vrt_lite.show import evaluation_words
+from vrt_lite.show.evaluation_charts import list_charts, list_confusion
+from vrt_lite.show.pages.frame_album import FrameAlbum, find_places
+from vrt_lite.show.pages.html_file import write_json, write_packed, write_page, write_picture
+from vrt_lite.show.pages.pair_page import Folds, PairLabel, list_common_details, make_address, prepare_pair
+from vrt_lite.show.pages.render_templates import format_percent, make_visible, render
+from vrt_lite.show.pages.run_pairs import (
+    PairOfRun,
+    RunMaterial,
+    find_label,
+    read_labels,
+    read_pair,
+    read_pairs,
+    read_shown_clips,
+)
+from vrt_lite.show.words import DIMENSION_NAMES, capitalize_first
+
+if TYPE_CHECKING:
+    from vrt_lite.evaluation.cases import EvalCase
+    from vrt_lite.runs.run import Run
+
+PICTURE_BYTES = 20 * 2**20
+"""Bytes of pictures in the report of a run."""
+_LARGEST_PICTURE = 24_000
+_BLOCK = 16
+_UNDECIDED = "undecided"
+_PROMPT_LENGTH = 160
+_POSTERS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class _RunPages:
+    """What the pages of a run's pairs are made from. `shared` are details that most pairs have, shown once."""
+
+    material: RunMaterial
+    labels: Mapping[str, EvalCase]
+    addresses: Mapping[str, str]
+    shared: Folds
+
+
+def write_run(run: Run, path: Path, *, beside: Path | None = None) -> None:
+    """Write the report of a run to `path`. UsageError if there is nothing to report, or it cannot be written."""
+    clips = read_rank_about(run).clips if run.kind == "rank" else ()
+    about = None if run.kind == "rank" else read_eval_about(run)
+    if next(iter(run.results()), None) is None and not (about and about.figures):
+        raise UsageError(f"Run {run.name!r} has no judgements yet: there is nothing to report.")
+    if beside is None and about and about.folder:
+        beside = Path(about.folder)
+    pairs = read_pairs(run)
+    shown = read_shown_clips(run, pairs)
+    known = {clip.sha256: clip.path for clip in clips}
+    places = {sha256: find_places(of.clip, beside, known=known.get(sha256, "")) for sha256, of in shown.items()}
+    album = FrameAlbum(PICTURE_BYTES, largest=_LARGEST_PICTURE)
+    for sha256 in list(shown)[:_POSTERS] if run.kind == "rank" else ():
+        album.embed_in_place(shown[sha256].clip, sorted(shown[sha256].first)[:1], places[sha256])
+    names = {sha256: of.clip.name for sha256, of in shown.items()}
+    names |= {clip.sha256: clip.name for clip in clips if clip.name}
+    material = RunMaterial(run, pairs, shown, album, names, _number_pairs(pairs))
+    example = next((judgement for pair in pairs if (judgement := read_pair(run, pair))), None)
+    addresses = {sha256: make_address(at[0], path) if at else "" for sha256, at in places.items()}
+    pages = _RunPages(material, read_labels(run), addresses, list_common_details(example) if example else [])
+    title, overview = _render_overview(pages)
+    with write_page(path, title) as file:
+        file.write(overview)
+        write_json(file, "about", {"pairs": len(pairs), "block": _BLOCK})
+        write_packed(file, "index", [_make_index_row(pages, pair) for pair in pairs])
+        # Posters that the overview did not show, then first frames, then those that the judge requested.
+        for frame in [frame for frame in album.frames.values() if frame.uri]:
+            write_picture(file, frame.id, frame.uri)
+        for of, sources in [*((of, of.first) for of in shown.values()), *((of, of.called) for of in shown.values())]:
+            for frame in album.embed(of.clip, sources, places[of.clip.sha256]):
+                write_picture(file, frame.id, frame.uri)
+        _write_pairs(file, (_render_page(pages, pair) for pair in pairs))
+
+
+def _number_pairs(pairs: list[PairOfRun]) -> dict[tuple[str, str, str], int]:
+    """Number the pairs from 1. Returns the numbers by both clips, in either order, and the prompt."""
+    numbers: dict[tuple[str, str, str], int] = {}
+    for number, pair in enumerate(pairs, start=1):
+        numbers[pair.first, pair.second, pair.prompt] = numbers[pair.second, pair.first, pair.prompt] = number
+    return numbers
+
+
+def _render_overview(pages: _RunPages) -> tuple[str, str]:
+    """Render what a run shows first. Returns the page's title and its HTML."""
+    material = pages.material
+    if material.run.kind == "rank":
+        from vrt_lite.show.pages.ranking_page import prepare_ranking  # noqa: PLC0415 - numpy
+
+        template, values = "ranking.html", prepare_ranking(material)
+    else:
+        from vrt_lite.show.pages.run_page import prepare_evaluation  # noqa: PLC0415
+
+        template, values = "evaluation.html", prepare_evaluation(material)
+    marks = Counter(mark for pair in material.pairs for mark in _list_marks(pair, find_label(pair, pages.labels)))
+    html = render(
+        template,
+        run=material.run,
+        several_prompts=len({pair.prompt for pair in material.pairs}) > 1,
+        undecided=_UNDECIDED,
+        marks=marks,
+        folds=pages.shared,
+        **values,
+    )
+    return values["title"], html
+
+
+def _write_pairs(file: TextIO, pages: Iterator[str]) -> None:
+    """Write the pairs' pages in packed blocks."""
+    number = 0
+    while block := list(islice(pages, _BLOCK)):
+        write_packed(file, f"b{number}", block)
+        number += 1
+
+
+def _render_page(pages: _RunPages, pair: PairOfRun) -> str:
+    material = pages.material
+    judgement = read_pair(material.run, pair)
+    if judgement is None:
+        names = [material.names.get(sha256, sha256[:12]) for sha256 in (pair.first, pair.second)]
+        return render("no_verdict.html", pair=pair, names=names)
+    one, two = (
+        "" if clip.sha256 in material.album.absent else pages.addresses.get(clip.sha256, "")
+        for clip in judgement.inputs
+    )
+    values = prepare_pair(
+        judgement,
+        material.album,
+        (one, two),
+        label=find_label(pair, pages.labels),
+        elsewhere=pages.shared,
+        warnings=[f"The other order: {error}" for error in pair.errors],
+    )
+    return render("pair_article.html", **values)
+
+
+def _make_index_row(pages: _RunPages, pair: PairOfRun) -> list[Any]:
+    """Make a line of the list of pairs, which the script shows and searches."""
+    own = pair.overall
+    names = pages.material.names
+    one, two = (make_visible(names.get(clip, clip[:12])) for clip in (pair.first, pair.second))
+    prompt = pair.prompt if len(pair.prompt) <= _PROMPT_LENGTH else f"{pair.prompt[:_PROMPT_LENGTH]}…"
+    return [
+        one,
+        two,
+        make_visible(prompt),
+        _UNDECIDED if own and own.undecided else own.winner if own else None,
+        *_describe_better(own, (one, two)),
+        _list_marks(pair, find_label(pair, pages.labels)),
+    ]
+
+
+def _describe_better(preference: Preference | None, names: tuple[str, str]) -> tuple[str, str]:
+    """Say which is better, and the probability of that where the words do not give it."""
+    if preference is None:
+        return "No verdict", ""
+    words = describe(preference, names)
+    odds = None if preference.undecided else preference.odds
+    share = format_percent(odds[preference.winner]) if odds else ""
+    return words if preference.winner else capitalize_first(words), share
+
+
+def _list_marks(pair: PairOfRun, label: PairLabel | None) -> list[str]:
+    """List what is notable about a pair; the list of pairs can be filtered by it."""
+    marks: list[str] = []
+    own = pair.overall
+    if pair.orders_disagree:
+        marks.append("orders disagree")
+    if pair.errors:
+        marks.append("one order only" if own else "no verdict")
+    if "recommended" in pair.sources:
+        marks.append("only recommended")
+    if label and OVERALL in label.winners and own and not own.undecided:
+        marks.append("as labelled" if label.winners[OVERALL] == own.winner else "not as labelled")
+    return marks
+
+
+def prepare_evaluation(material: RunMaterial) -> dict[str, Any]:
+    """Prepare everything that the template shows of an evaluation."""
+    figures = figures_of(material.run)
+    main = figures.accuracy.get(figures.main)
+    value = main.tau.value if main else None
+    heading = "An evaluation" if value is None else f"{format_percent(value)} judged as people did"
+    return {
+        "title": f"{heading}: {evaluation_words.name_set(figures) or material.run.name}",
+        "heading": heading,
+        "about": read_eval_about(material.run),
+        "figures": figures,
+        "words": evaluation_words,
+        "accuracy": _list_accuracy(figures),
+        "charts": list_charts(figures),
+        "confusion": list_confusion(figures),
+    }
+
+
+def _list_accuracy(figures: Figures) -> list[list[str]]:
+    rows: list[list[str]] = []
+    for key, of in figures.accuracy.items():
+        name = capitalize_first(DIMENSION_NAMES[key])
+        shares = (of.tau, of.diff, of.calibrated, of.sign)
+        rows.append([name, str(of.pairs), *(evaluation_words.format_share(share) for share in shares)])
+        for baseline, tau, diff in evaluation_words.list_baselines(figures, key):
+            rows.append([f"{name}, {baseline}", "", tau, diff, "", ""])
+    return rows

@@ -1,0 +1,131 @@
+"""The verdict as a panel for a person at a terminal, drawn with rich."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from vrt_lite.protocol.messages import DIMENSIONS, OVERALL
+from vrt_lite.protocol.verdict import describe
+from vrt_lite.show.words import (
+    STYLES,
+    Glyphs,
+    count_frames,
+    describe_disagreements,
+    describe_recommendation,
+    glyphs_for,
+    headline,
+    name_clips,
+    name_dimension,
+    percent,
+    safe,
+    shown_odds,
+)
+
+if TYPE_CHECKING:
+    from vrt_lite.judgement import Judgement
+    from vrt_lite.protocol.messages import Odds
+
+_WIDEST = 88
+_STACKED_BELOW = 64
+_BAR = 20
+_ORDER = ((1, "1"), (0, "tie"), (2, "2"))
+"""The choices as bars and shares show them, from left to right."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictPanel:
+    """The verdict on a terminal: who wins, by how much, after how many rounds, and the warnings."""
+
+    judgement: Judgement
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = min(options.max_width, _WIDEST)
+        parts = [part for part in self._parts(options, width - 4) if part]
+        spaced = [piece for part in parts for piece in (*part, Text(""))][:-1]
+        yield Panel(Group(*spaced), title=Text("Verdict", "bold"), box=box.ROUNDED, width=width, border_style="dim")
+
+    def _parts(self, options: ConsoleOptions, width: int) -> Iterator[list[RenderableType]]:
+        judgement, encoding, glyphs = self.judgement, options.encoding, glyphs_for(options)
+        verdict, winner = judgement.verdict, judgement.winner
+        names = [safe(name, encoding=encoding) for name in name_clips(judgement)]
+        one, two = (f"{_shorten(name, glyphs)} (video {number})" for number, name in enumerate(names, start=1))
+        disputed = [safe(name_dimension(judgement, key), encoding=encoding) for key in judgement.disagreements]
+        doubts = (describe_recommendation(verdict), describe_disagreements(disputed))
+        yield [
+            Text(headline(verdict, (one, two)), f"bold {STYLES[winner]}" if winner else "bold"),
+            *(Text(doubt, "yellow") for doubt in doubts if doubt),
+        ]
+        yield [_preferences(judgement, width, encoding, glyphs)]
+        files = Table.grid(padding=(0, 2))
+        for choice, name in enumerate(names, start=1):
+            files.add_row(Text(f"video {choice}", STYLES[choice]), Text(name, overflow="fold"))
+        yield [files, Text(_summary(judgement, encoding, glyphs), "dim")]
+        warnings = [f"Warning: {safe(warning, encoding=encoding)}" for warning in judgement.warnings]
+        yield [Text(warning, "yellow", overflow="fold") for warning in warnings]
+
+
+def _preferences(judgement: Judgement, width: int, encoding: str, glyphs: Glyphs) -> RenderableType:
+    """Draw a row for the overall preference and one for each dimension; on a narrow terminal bars are below names."""
+    rows: list[tuple[Text, Text, Odds | None]] = []
+    for key in (OVERALL, *DIMENSIONS):
+        preference = judgement.verdict.preferences[key]
+        style = "bold" if key == OVERALL else ""
+        name = Text(safe(name_dimension(judgement, key), encoding=encoding), style, overflow="fold")
+        # "Undecided, leans to" takes two lines, so that the bar keeps its width; the bar shows the probability.
+        words = describe(replace(preference, probabilities=None)).replace(", ", ",\n")
+        winner = Text(words, f"{STYLES[preference.winner]} {style}", no_wrap=True)
+        rows.append((name, winner, shown_odds(judgement.verdict, key)))
+    return _stacked(rows, width, glyphs) if width < _STACKED_BELOW else _side_by_side(rows, glyphs)
+
+
+def _side_by_side(rows: list[tuple[Text, Text, Odds | None]], glyphs: Glyphs) -> Table:
+    table = Table.grid(padding=(0, 2))
+    if any(odds for _, _, odds in rows):
+        table.add_row("", "", "", *(Text(head, STYLES[choice], justify="right") for choice, head in _ORDER))
+    for name, winner, odds in rows:
+        shares = [Text(percent(odds[choice], digits=0), justify="right") for choice, _ in _ORDER] if odds else []
+        table.add_row(name, winner, *([_bar(odds, _BAR, glyphs), *shares] if odds else []))
+    return table
+
+
+def _stacked(rows: list[tuple[Text, Text, Odds | None]], width: int, glyphs: Glyphs) -> Group:
+    lines: list[Text] = []
+    for name, winner, odds in rows:
+        lines.append(Text.assemble(name, ": ", winner, overflow="fold"))
+        if odds:
+            shares = f" {glyphs.dot} ".join(f"{head} {percent(odds[choice], digits=0)}" for choice, head in _ORDER)
+            lines.append(_bar(odds, max(min(width - 28, _BAR), 4), glyphs).append(f"  {shares}"))
+    return Group(*lines)
+
+
+def _bar(odds: Odds, width: int, glyphs: Glyphs) -> Text:
+    """Draw a bar: video 1 from the left, video 2 from the right, the tie between them."""
+    one = round(odds[1] * width)
+    two = min(round(odds[2] * width), width - one)
+    bar = Text(overflow="fold")
+    for choice, cells in ((1, one), (0, width - one - two), (2, two)):
+        bar.append(glyphs.odds[choice] * cells, STYLES[choice])
+    return bar
+
+
+def _summary(judgement: Judgement, encoding: str, glyphs: Glyphs) -> str:
+    """Say how many frames and rounds it took, which model judged, and how long."""
+    parts = [safe(judgement.model.name, encoding=encoding), f"{judgement.timings.total:.1f} s"]
+    if counts := [str(len(order.rounds)) for order in judgement.orders]:
+        plural = "" if counts == ["1"] else "s"
+        both = " (both orders)" if len(counts) == 2 else ""
+        parts.insert(0, f"{count_frames(judgement)} frames in {' + '.join(counts)} round{plural}{both}")
+    return f" {glyphs.dot} ".join(parts)
+
+
+def _shorten(name: str, glyphs: Glyphs, *, longest: int = 48) -> str:
+    """Cut the middle out of a long name: names of generated clips often differ at the end."""
+    return name if len(name) <= longest else name[: longest // 3] + glyphs.ellipsis + name[-longest // 2 :]

@@ -1,0 +1,293 @@
+"""The words that the terminal, the sheet and the report share: names, choices, outcomes, shares and times.
+
+Also how text is written: `safe` for any terminal, consoles and tables. rich is imported only when something is drawn.
+
+Video 1 is always the first clip given. Frames are numbered 1..N within their video.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, TextIO, assert_never, cast
+
+from vrt_lite.interfaces import Encoding, Event, Loading, Prefill, RoundBegan, RoundEnded, Waiting, Wrote
+from vrt_lite.protocol.messages import DIMENSIONS, OVERALL, FrameRef
+from vrt_lite.protocol.verdict import Preference, Verdict, describe
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.live import Live
+    from rich.spinner import Spinner
+    from rich.table import Table
+
+    from vrt_lite.judgement import Judgement, Wording
+    from vrt_lite.protocol.messages import Odds
+    from vrt_lite.runs.question import Conditions
+
+DIMENSION_NAMES: Final = {OVERALL: "overall", "TA": "alignment", "VQ": "visual quality", "MQ": "motion quality"}
+"""By key: the plain name of a dimension, for results of many judgements."""
+OUTCOMES: Final = {
+    "final": "final answer",
+    "tool": "asked for frames",
+    "correction": "the reply could not be used",
+}
+"""How a round ended."""
+_CONFIDENCE = ("low", "medium", "high", "very high", "confirmed")
+
+
+# Names
+
+
+def name_dimension(judgement: Judgement, key: str) -> str:
+    """Return the name of a dimension as the judge read it; "Overall" for the overall preference."""
+    wordings = cast("Mapping[str, Wording]", judgement.settings.dimensions)
+    return "Overall" if key == OVERALL else wordings[key].name
+
+
+def name_clips(judgement: Judgement) -> tuple[str, str]:
+    """Return the clips' file names, or their paths where both names are the same."""
+    one, two = judgement.inputs
+    return (one.name, two.name) if one.name != two.name else (one.path, two.path)
+
+
+def name_round(order: int, number: int) -> str:
+    """Name a round; `order` is 1 if the judge saw the clips exchanged."""
+    return f"round {number}, clips exchanged" if order else f"round {number}"
+
+
+def name_frames(order: int, frames: Sequence[FrameRef], separator: str) -> str:
+    """Return the numbers of frames by video as given: in an exchanged order the judge's first is video 2."""
+    shown = {clip: [str(f.index + 1) for f in frames if f.clip ^ order == clip] for clip in (0, 1)}
+    videos = [f"video {clip + 1}: {', '.join(numbers)}" for clip, numbers in shown.items() if numbers]
+    return separator.join(videos) or "no new frames"
+
+
+# The verdict
+
+
+def shown_odds(verdict: Verdict, key: str) -> Odds | None:
+    """Return the probabilities to show for a preference: none if no model ran, as they would look like a model's."""
+    return None if verdict.source == "identical" else verdict.preferences[key].odds
+
+
+def chosen_share(preference: Preference) -> str:
+    """Format the probability of the choice, as " 0.93"; empty without one, or if the words for the choice have it."""
+    return f" {preference.odds[preference.winner]:.2f}" if preference.odds and not preference.undecided else ""
+
+
+def describe_verdict(judgement: Judgement) -> str:
+    """Describe a whole verdict in one line: "Overall: video 2 (0.93); Video Quality (VQ): tie (0.81); …"."""
+    parts: list[str] = []
+    for key in (OVERALL, *DIMENSIONS):
+        preference = judgement.verdict.preferences[key]
+        if shown_odds(judgement.verdict, key) is None:
+            preference = replace(preference, probabilities=None)
+        share = chosen_share(preference).strip()
+        words = f"{describe(preference)} ({share})" if share else describe(preference)
+        parts.append(f"{name_dimension(judgement, key)}: {words}")
+    return "; ".join(parts)
+
+
+def headline(verdict: Verdict, names: tuple[str, str] = ("Video 1", "Video 2")) -> str:
+    """Say who wins overall, as a sentence without its full stop."""
+    if verdict.overall.undecided:
+        return capitalize_first(describe(verdict.overall))
+    winner = verdict.overall.winner
+    return f"{names[winner - 1]} is better" if winner else "A tie"
+
+
+def describe_recommendation(verdict: Verdict) -> str:
+    """Return a warning about a verdict that the judge only recommended; empty for any other verdict."""
+    if verdict.source != "recommended":
+        return ""
+    confidence = verdict.confidence
+    words = f", with confidence {confidence} of 5 ({_CONFIDENCE[confidence - 1]})" if confidence else ""
+    return f"Only a recommendation{words}: the judge never gave a final answer."
+
+
+def describe_disagreements(names: Sequence[str]) -> str:
+    """Say on which dimensions, by these names, the two orders choose differently; empty without names."""
+    return f"The two orders choose differently: {', '.join(names)}." if names else ""
+
+
+def count_frames(judgement: Judgement) -> int:
+    """Return how many different frames the judge saw."""
+    return len({(f.video, f.index) for order in judgement.orders for r in order.rounds for f in r.frames})
+
+
+def describe_frame_sizes(conditions: Conditions) -> str:
+    """Return how many judgements were made with how many pixels a frame; empty if all can be compared.
+
+    "12 judgements at 451584 pixels a frame, 4 at 112896: not comparable"
+    """
+    if conditions.comparable:
+        return ""
+    counts: Counter[tuple[int, int | None]] = Counter()
+    for of in conditions.made_with:
+        if of.max_pixels is not None:
+            counts[of.max_pixels, of.tool_max_pixels] += of.judgements
+    only_tool_differs = len({pixels for pixels, _ in counts}) == 1
+    parts = [
+        f"{count} at {pixels}{f' ({tool} a requested frame)' if only_tool_differs else ''}"
+        for (pixels, tool), count in counts.items()
+    ]
+    parts[0] = parts[0].replace(" at ", " judgements at ", 1) + " pixels a frame"
+    return ", ".join(parts) + ": not comparable"
+
+
+# The judge at work
+
+
+def describe_event(event: Event) -> str:
+    """Describe what the judge does now, in lower case; empty if the event has no words."""
+    match event:
+        case Loading(what):
+            return f"loading {what}"
+        case Waiting(what, attempt):
+            return f"waiting for {what}, attempt {attempt}"
+        case RoundBegan(order, number):
+            return name_round(order, number)
+        case Encoding():
+            return "encoding frames"
+        case Prefill():
+            return "reading"
+        case Wrote(text):
+            return "writing" if text else ""
+        case RoundEnded(_, _, outcome):
+            return OUTCOMES.get(outcome, outcome)
+        case _:
+            assert_never(event)
+
+
+# Numbers
+
+
+def percent(share: float, *, digits: int = 1) -> str:
+    """Format a share as a percentage. With digits after the point, only a share of exactly 0 or 1 is 0% or 100%."""
+    smallest = 10.0**-digits
+    if digits and 0 < share < smallest / 200:
+        return f"<{smallest:.{digits}f}%"
+    if digits and 1 - smallest / 200 <= share < 1:
+        return f">{100 - smallest:.{digits}f}%"
+    return f"{share:.{0 if share in (0, 1) else digits}%}"
+
+
+def format_moment(seconds: float) -> str:
+    """Format a moment of a clip, or its length: 2.57 s, or 10:05.0 min."""
+    return f"{seconds:.2f} s" if seconds < 600 else f"{int(seconds // 60)}:{seconds % 60:04.1f} min"
+
+
+def format_time(seconds: float) -> str:
+    """Format the time that work takes: 8 s, 3 min, 2.5 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def capitalize_first(text: str) -> str:
+    """Return the text with a capital first letter, all else as it is."""
+    return text[:1].upper() + text[1:]
+
+
+_JOINERS = "\u200c\u200d"  # invisible, but Persian and emoji are not spelled without them
+_WIDE_SPACES = "\u00a0\u3000"  # not "printable" to Python
+_REFRESHES_PER_SECOND = 10
+_WIDEST_BAR = 40
+STYLES = ("dim", "cyan", "magenta")
+"""By choice: tie, video 1, video 2. There is no blue, which is hard to read on most dark terminals."""
+
+
+@dataclass(frozen=True, slots=True)
+class Glyphs:
+    """Characters to draw with. `odds` are the bars of tie, video 1 and video 2, which differ without colour too."""
+
+    odds: str
+    block: str
+    dot: str
+    rule: str
+    ellipsis: str
+
+
+_UNICODE = Glyphs("·█▒", "█", "·", "─", "…")
+_ASCII = Glyphs("-12", "#", "-", "-", "...")
+
+
+def glyphs_for(options: ConsoleOptions) -> Glyphs:
+    """Return the characters that this terminal can show."""
+    return _ASCII if options.ascii_only or options.legacy_windows else _UNICODE
+
+
+def safe(text: str, *, lines: bool = False, encoding: str = "utf-8") -> str:
+    """Return text that is harmless on a terminal: a character that is not printable becomes a visible escape.
+
+    That covers ANSI escapes and other control characters, bidirectional marks, invisible characters, line breaks,
+    lone surrogates and what `encoding` lacks. `lines` keeps line breaks, and makes tabs spaces.
+    """
+    if lines:
+        text = text.replace("\t", "    ")
+    if not text.isprintable():
+        text = "".join(c if _shows(c) or (lines and c == "\n") else ascii(c)[1:-1] for c in text)
+    return text if text.isascii() else text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def _shows(character: str) -> bool:
+    return character.isprintable() or character in _JOINERS or character in _WIDE_SPACES
+
+
+def write_lines(lines: Iterable[str], stream: TextIO) -> None:
+    """Write lines, each made harmless and fit for the stream's encoding."""
+    stream.writelines(f"{safe(line, encoding=stream.encoding or 'utf-8')}\n" for line in lines)
+
+
+def console_on(stream: TextIO) -> Console:
+    """Return a console that reads nothing as markup."""
+    from rich.console import Console
+
+    return Console(file=stream, highlight=False, markup=False, emoji=False)
+
+
+def interactive_console(stream: TextIO) -> Console | None:
+    """Return a console to draw progress on; None for a pipe or a terminal that cannot move its cursor."""
+    console = console_on(stream) if stream.isatty() else None
+    return console if console and console.is_interactive else None
+
+
+def live_on(console: Console, render: Callable[[], RenderableType]) -> Live:
+    """Return a display that draws what `render` returns, in a thread of its own, and removes it at its end."""
+    from rich.live import Live
+
+    return Live(
+        get_renderable=render,
+        console=console,
+        transient=True,
+        refresh_per_second=_REFRESHES_PER_SECOND,
+        vertical_overflow="crop",
+    )
+
+
+def spinner_for(console: Console) -> Spinner:
+    """Return a spinner that this console's encoding can show."""
+    from rich.spinner import Spinner
+
+    return Spinner("line" if console.options.ascii_only or console.options.legacy_windows else "dots")
+
+
+def status_row(spinner: Spinner, words: str, time: str, width: int, *, done: int = 0, total: int = 0) -> Table:
+    """Make a row of at most `width` cells: a spinner, what happens, a time, and between them a bar if there is a total.
+
+    On a narrow terminal the bar goes first, then the end of the words.
+    """
+    from rich.cells import cell_len
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    bar_width = min(width - cell_len(words) - cell_len(time) - 4, _WIDEST_BAR)
+    bar = [ProgressBar(total, done, width=bar_width, complete_style="cyan")] if total and bar_width > 3 else []
+    shown = Text(words, no_wrap=True, overflow="crop")
+    shown.truncate(max(width - cell_len(time) - 3, 1))
+    row = Table.grid(padding=(0, 1))
+    row.add_row(spinner, shown, *bar, Text(time, "dim", no_wrap=True, overflow="crop"))
+    return row

@@ -1,0 +1,209 @@
+"""Measures and chooses engine settings for this machine.
+
+`plan_engine` starts from the user's settings, applies what `vrt-lite tune` found, and makes the result fit the memory.
+`compare` uses the plan, and `estimate` shows it. Planning loads no model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from vrt_lite.backends import describe_machine, has_gpu, read_memory
+from vrt_lite.disk import home, write_file
+from vrt_lite.errors import UsageError
+from vrt_lite.fitting import EnginePlan, choose_plan
+from vrt_lite.fitting.memory_estimate import read_shape
+from vrt_lite.machine import EngineSettings, KvType, Machine, MachineMemory
+from vrt_lite.models import ModelFiles
+from vrt_lite.settings import Settings
+
+
+def plan_engine(
+    files: ModelFiles,
+    settings: Settings,
+    *,
+    verbose: bool = False,
+    repack: bool | None = None,
+    memory: MachineMemory | None = None,
+) -> EnginePlan:
+    """Plan how the engine runs on this machine, or with the `memory` given.
+
+    `repack` is None where the user has not set it. Raises ModelError, UsageError, OutOfMemoryError.
+    """
+    refuse_impossible(settings)
+    engine = EngineSettings(
+        context=settings.ctx,
+        gpu_layers=settings.gpu_layers,
+        threads=settings.threads,
+        kv_type=settings.kv_type or "f16",
+        verbose=verbose,
+    )
+    engine, tuned = apply_tuning(files, engine, describe_machine())
+    if settings.kv_type:
+        engine = replace(engine, kv_type=settings.kv_type)
+    if repack is not None:
+        engine = replace(engine, repack=repack)
+    plan = choose_plan(
+        read_shape(files),
+        settings.applied_to(files.profile),
+        engine,
+        memory or read_memory(),
+        choose_kv_type=settings.kv_type is None,
+        choose_pixels=not settings.limits_pixels,
+    )
+    return replace(plan, tuned=tuned)
+
+
+def refuse_impossible(settings: Settings) -> None:
+    """UsageError for more threads than there are processors, and for layers on a GPU without a GPU."""
+    if settings.threads and settings.threads > (cpus := describe_machine().cpus):
+        raise UsageError(
+            f"--threads {settings.threads} cannot be met: at most {cpus} are allowed here, one for each processor that "
+            "this process may use. Lower it, or leave it out."
+        )
+    if settings.gpu_layers and not has_gpu():
+        raise UsageError(
+            f"--gpu-layers {settings.gpu_layers} cannot be met: the engine installed here has no GPU to use, only the "
+            f"processor ({describe_machine().processor}). Leave it out, or install the engine with a GPU back end: "
+            "CMAKE_ARGS=-DGGML_CUDA=on pip install --force-reinstall --no-cache-dir llama-cpp-python "
+            "(for AMD and Intel: -DGGML_VULKAN=on)."
+        )
+
+
+PAIRS, PREFILLED, GENERATED = 12, 9_300, 500
+"""The work of a verdict of two rounds: 4 frame pairs and 8 single frames of 720 tokens, tokens read, tokens written."""
+SETTINGS: Final = ("threads", "repack", "flash_attention", "ubatch", "kv_type")
+"""The engine settings that can be tuned."""
+_MAX_FILE_BYTES = 65_536
+_IDENTITY_BYTES = 16 * 2**20
+_Positive = Annotated[float, msgspec.Meta(gt=0)]
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Seconds to encode a frame pair at the profile's pixels; tokens read and written in a second."""
+
+    pair_seconds: _Positive
+    prefill: _Positive
+    decode: _Positive
+
+    @property
+    def verdict_seconds(self) -> float:
+        """Seconds of a verdict of two rounds at this speed."""
+        return PAIRS * self.pair_seconds + PREFILLED / self.prefill + GENERATED / self.decode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """The best settings found, their speed and the speed of the defaults. None lets the engine choose."""
+
+    threads: Annotated[int, msgspec.Meta(ge=1)] | None
+    repack: bool
+    flash_attention: bool | None
+    ubatch: Annotated[int, msgspec.Meta(ge=32, le=8192)]
+    kv_type: KvType
+    projector: str
+    speed: Speed
+    default_speed: Speed
+
+    def apply_to(self, settings: EngineSettings) -> EngineSettings:
+        """The settings with this tuning. A setting that is not at its default was set by the user, and stays."""
+        default = EngineSettings()
+        free = [name for name in SETTINGS if getattr(settings, name) == getattr(default, name)]
+        tuned = replace(settings, **{name: getattr(self, name) for name in free})
+        return tuned if tuned.is_supported else settings
+
+
+@dataclass(frozen=True, slots=True)
+class _TuningFile:
+    format: Literal[1]
+    model: str
+    machine: Machine
+    tuning: Tuning
+
+
+def tuning_path(files: ModelFiles, machine: Machine) -> Path:
+    """The file for this model on this machine, whether it exists or not."""
+    name = hashlib.blake2b(repr((_identify(files.text), machine)).encode(), digest_size=16).hexdigest()
+    return home() / "tuning" / f"{name}.json"
+
+
+def save_tuning(tuning: Tuning, files: ModelFiles, machine: Machine) -> Path:
+    """Write a tuning whole or not at all; returns its file. Raises OSError."""
+    path = tuning_path(files, machine)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(path, json.dumps(asdict(_TuningFile(1, files.name, machine, tuning)), indent=2).encode())
+    return path
+
+
+def load_tuning(files: ModelFiles, machine: Machine) -> Tuning | None:
+    """The tuning of this model on this machine; None if there is none that can be used. Never fails."""
+    try:
+        with tuning_path(files, machine).open("rb") as file:
+            data = file.read(_MAX_FILE_BYTES)
+        stored = msgspec.json.decode(data, type=_TuningFile)
+        # A field that is unknown here is lost when it is encoded again.
+        complete = msgspec.json.decode(msgspec.json.encode(stored)) == msgspec.json.decode(data)
+    except (OSError, ValueError, RecursionError):
+        return None
+    tuning = stored.tuning
+    settings = EngineSettings(kv_type=tuning.kv_type, flash_attention=tuning.flash_attention)
+    usable = complete and settings.is_supported and (tuning.threads or 1) <= machine.cpus
+    return tuning if usable and stored.machine == machine else None
+
+
+def delete_tuning(files: ModelFiles, machine: Machine) -> bool:
+    """Delete the tuning of this model on this machine; returns whether there was a file. Raises OSError."""
+    path = tuning_path(files, machine)
+    exists = path.exists()
+    path.unlink(missing_ok=True)
+    return exists
+
+
+def apply_tuning(files: ModelFiles, settings: EngineSettings, machine: Machine) -> tuple[EngineSettings, bool]:
+    """The settings as tuned for this model on this machine, and whether there is a tuning.
+
+    A tuning holds only where the engine chooses the layers on GPUs itself.
+    """
+    tuning = load_tuning(files, machine) if not settings.exact else None
+    if tuning is None or (machine.gpus and settings.gpu_layers is not None):
+        return settings, False
+    return tuning.apply_to(settings), True
+
+
+def choose_projector(
+    files: ModelFiles, describe_machine: Callable[[], Machine], *, as_tuned: bool = True
+) -> ModelFiles:
+    """The files with the best type of the projector: the one that tuning found, else the default.
+
+    By default BF16 is best where the processor computes in it; elsewhere it is the slowest. The machine is described
+    only if there is a choice.
+    """
+    if len(files.projectors) < 2:
+        return files
+    machine = describe_machine()
+    tuning = load_tuning(files, machine) if as_tuned else None
+    tuned = [path for path in files.projectors if tuning and path.name == tuning.projector]
+    bf16 = [path for path in files.projectors if machine.computes_bf16 and "bf16" in path.name.lower()]
+    return replace(files, projector=[*tuned, *bf16, files.projector][0])
+
+
+def _identify(text: Path) -> str:
+    """A digest of a text model's size and its first 16 MiB.
+
+    They hold all of GGUF's header: the shape and type of every tensor. Speed depends on nothing else, so two files with
+    the same digest are equally fast. A digest of the whole file would take seconds before each verdict.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    with contextlib.suppress(OSError), text.open("rb") as file:
+        digest.update(file.read(_IDENTITY_BYTES))
+        digest.update(str(text.stat().st_size).encode())
+    return digest.hexdigest()
