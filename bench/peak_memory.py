@@ -8,7 +8,6 @@ in memory, also those of the mapped weights and of shared libraries. Real clips 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -19,12 +18,12 @@ from typing import Any
 
 import click
 
+from bench.side import run_module
 from vrt_lite.fitting.memory_estimate import Estimate, estimate_memory, read_shape
 from vrt_lite.machine import EngineSettings, KvType
 from vrt_lite.models import find
 from vrt_lite.profile import CELL, PIXELS_PER_TOKEN, Profile
 
-_ROOT = Path(__file__).resolve().parents[1]
 _ROUNDS = 2
 _CLIP_FRAMES, _CLIP_RATE = 96, 16
 
@@ -104,19 +103,8 @@ def measure(model: str, configuration: Configuration) -> dict[str, Any]:
         # The clips are drawn here, so that the memory of the encoder does not count.
         clips = [_draw(Path(folder) / name, number, side) for number, name in enumerate(("a.mp4", "b.mp4"))]
         job = {"model": model, "configuration": asdict(configuration), "clips": [str(clip) for clip in clips]}
-        child = subprocess.run(
-            [sys.executable, "-m", "bench.peak_memory"],
-            input=json.dumps(job),
-            cwd=_ROOT,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            check=False,
-        )
-    if child.returncode:
-        lines = [line for line in child.stderr.splitlines() if line.strip()] or ["it gave no reason"]
-        raise click.ClickException(f"{model} at {configuration} ended with status {child.returncode}: {lines[-1]}")
-    peak = json.loads(child.stdout.splitlines()[-1])["peak_resident_bytes"]
+        result = run_module("bench.peak_memory", job, name=f"{model} at {configuration}")
+    peak = result["peak_resident_bytes"]
     predicted = expected(model, configuration)
     terms = {term.name: term.cpu for term in predicted.terms}
     error = predicted.cpu_bytes / peak - 1

@@ -74,9 +74,19 @@ def frame_size(max_pixels: int) -> tuple[int, int]:
 
 def run(job: Job, *, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Run a job in its own process. Returns its cost. If the side fails, the whole run ends with the reason."""
+    return run_module("bench.side", asdict(job), name=f"The side {job.side!r}", environment=environment)
+
+
+def run_module(
+    module: str, job: dict[str, Any], *, name: str, environment: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Run a module in its own process: the job is JSON on its standard input, the result the last line of its output.
+
+    ClickException, with this name of the job and the reason, if the process fails.
+    """
     child = subprocess.run(
-        [sys.executable, "-m", "bench.side"],
-        input=json.dumps(asdict(job)),
+        [sys.executable, "-m", module],
+        input=json.dumps(job),
         cwd=_ROOT,
         env=os.environ | (environment or {}),
         capture_output=True,
@@ -86,7 +96,7 @@ def run(job: Job, *, environment: Mapping[str, str] | None = None) -> dict[str, 
     )
     if child.returncode:
         lines = [line for line in child.stderr.splitlines() if line.strip()] or ["it gave no reason"]
-        raise click.ClickException(f"The side {job.side!r} ended with status {child.returncode}: {lines[-1]}")
+        raise click.ClickException(f"{name} ended with status {child.returncode}: {lines[-1]}")
     return json.loads(child.stdout.splitlines()[-1])
 
 

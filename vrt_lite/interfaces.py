@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+_TICK_SECONDS = 0.2
+
 
 @dataclass(frozen=True, slots=True)
 class Loading:
@@ -138,9 +140,6 @@ class Stopwatch:
     def total(self) -> float:
         """Seconds since the start."""
         return time.perf_counter() - self._started
-
-
-_TICK_SECONDS = 0.2
 
 
 def wait_until_done(work: Future[Any], *, seconds: float | None = None) -> bool:

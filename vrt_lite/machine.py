@@ -5,6 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+KvType = Literal["f16", "q8_0"]
+SMALL_MODEL_BYTES: Final = 64 * 2**20
+"""A text model with fewer bytes of weights runs on one thread, without flash attention (`Context` says why)."""
+MOST_LOGITS: Final = 16
+"""Tokens of one evaluation whose logits may be requested."""
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -48,14 +54,6 @@ class MachineMemory:
 def format_bytes(size: float) -> str:
     """A number of bytes in decimal units: 1.20 GB, or 35.4 MB below a gigabyte."""
     return f"{size / 1e9:.2f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
-
-
-KvType = Literal["f16", "q8_0"]
-
-SMALL_MODEL_BYTES: Final = 64 * 2**20
-"""A text model with fewer bytes of weights runs on one thread, without flash attention (`Context` says why)."""
-MOST_LOGITS: Final = 16
-"""Tokens of one evaluation whose logits may be requested."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,13 @@ _COUNTS = ("workspace", "first_frames", "window", "rounds")
 _IN_PROFILE = (*_COUNTS, "max_pixels", "tool_max_pixels")
 _NO_VERDICT = ("both_orders", "cache", "gpu_layers", "threads", "preset", "dimensions", *_IN_PROFILE)
 """Settings that change no verdict of one order, or change it only through the profile."""
+MOST_JOBS: Final = 256
+"""The most pairs that are sent to a server at once: as many sequences as vLLM runs at once by default. More would wait
+there, while each takes a thread, a connection and two open clips here."""
+ServerKind = Literal["vllm", "sglang", "llama", "openai"]
+"""vLLM; SGLang; llama.cpp's own server or llama-cpp-python's; any other."""
+FormName = Literal["lossless video file", "frames of a video", "single images"]
+RemoteKind = Literal["auto", "vllm", "sglang", "llama"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,15 +84,6 @@ def key_of(settings: Settings, profile: Profile, *, judge: Mapping[str, str]) ->
     own = {f.name: getattr(settings, f.name) for f in fields(settings) if f.name not in _NO_VERDICT}
     facts = {"judge": dict(judge), "profile": profile.sha256, "settings": own}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-
-MOST_JOBS: Final = 256
-"""The most pairs that are sent to a server at once: as many sequences as vLLM runs at once by default. More would wait
-there, while each takes a thread, a connection and two open clips here."""
-ServerKind = Literal["vllm", "sglang", "llama", "openai"]
-"""vLLM; SGLang; llama.cpp's own server or llama-cpp-python's; any other."""
-FormName = Literal["lossless video file", "frames of a video", "single images"]
-RemoteKind = Literal["auto", "vllm", "sglang", "llama"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -399,6 +399,20 @@ def test_every_pause_is_shown() -> None:
         assert Waiting(f"the server at {server.url} (answered 503: no)", 2) in seen
 
 
+PATIENT = {"silence_seconds": 600.0, "total_seconds": 600.0}
+
+
+def ask_until(interrupt: threading.Event, backend: HttpBackend) -> None:
+    """Ask for a reply until the observer raises, which it does after `interrupt`."""
+
+    def watch(event: Event) -> None:
+        if interrupt.is_set():
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        backend.reply(HELLO, NO_FRAMES, sampling=Sampling(64), observe=watch)
+
+
 @pytest.mark.parametrize("begins", [False, True], ids=["no answer", "half an answer"])
 def test_an_observer_ends_requests_while_the_server_says_nothing(
     begins: bool, caplog: pytest.LogCaptureFixture
@@ -416,19 +430,10 @@ def test_an_observer_ends_requests_while_the_server_says_nothing(
         left.wait()
         request.drop()
 
-    def watch(event: Event) -> None:
-        if interrupt.is_set():
-            raise KeyboardInterrupt
-
-    def ask(backend: HttpBackend) -> None:
-        with pytest.raises(KeyboardInterrupt):
-            backend.reply(HELLO, NO_FRAMES, sampling=Sampling(64), observe=watch)
-
-    patient = {"silence_seconds": 600.0, "total_seconds": 600.0}
-    with serving(act) as server, opened(server, **patient) as backend, ThreadPoolExecutor(jobs) as pool:
+    with serving(act) as server, opened(server, **PATIENT) as backend, ThreadPoolExecutor(jobs) as pool:
         backend.connect()
         before = threading.active_count()
-        work = [pool.submit(ask, backend) for _ in range(jobs)]
+        work = [pool.submit(ask_until, interrupt, backend) for _ in range(jobs)]
         asked.wait()
         # A thread for each caller and for each request of the scripted server: the back end adds none.
         assert threading.active_count() <= before + 2 * jobs
@@ -449,17 +454,8 @@ def test_an_interrupt_does_not_queue_behind_a_server_that_never_lists_its_models
         asked.release()
         hangs(request)
 
-    def watch(event: Event) -> None:
-        if interrupt.is_set():
-            raise KeyboardInterrupt
-
-    def ask(backend: HttpBackend) -> None:
-        with pytest.raises(KeyboardInterrupt):
-            backend.reply(HELLO, NO_FRAMES, sampling=Sampling(64), observe=watch)
-
-    patient = {"silence_seconds": 600.0, "total_seconds": 600.0}
-    with serving(models=models) as server, opened(server, **patient) as backend, ThreadPoolExecutor(jobs) as pool:
-        work = [pool.submit(ask, backend) for _ in range(jobs)]
+    with serving(models=models) as server, opened(server, **PATIENT) as backend, ThreadPoolExecutor(jobs) as pool:
+        work = [pool.submit(ask_until, interrupt, backend) for _ in range(jobs)]
         assert asked.acquire(timeout=20)
         interrupt.set()
         for future in work:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 HEADINGS = ("NAME", "STATE", "QUANT", "ON DISK", "MEMORY", "VERIFIED", "LICENCE")
 STATUS = "Exit status: 0 done, 2 usage, 4 model missing, damaged, refused or out of reach, 130 interrupted."
+_CACHE_STATUS = "Exit status: 0 done, 2 usage, 4 the folder cannot be changed, 130 interrupted."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,9 +219,6 @@ def _row(entry: Entry) -> tuple[str, ...]:
         "yes" if entry.verified else "no",
         entry.licence,
     )
-
-
-_CACHE_STATUS = "Exit status: 0 done, 2 usage, 4 the folder cannot be changed, 130 interrupted."
 
 
 @click.command(epilog=_CACHE_STATUS)

@@ -24,6 +24,29 @@ _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: 
 _STRING, _ARRAY = 8, 9
 Value = str | int | float | bool
 Header = dict[str, Value]
+CONTEXT_BYTES: Final = 2**30
+"""Assumed size of context and compute buffers, where the model's own numbers are not known."""
+SHARE_OF_MEMORY: Final = 0.7
+"""The share of a machine's memory that a judge may take."""
+_QUANT = re.compile(
+    r"(?:^|[-._])((?:UD-)?I?Q\d(?:_[0-9A-Z]+)*|BF16|FP?16|FP?32|MXFP4(?:_MOE)?)(?=[-._]|$)", re.IGNORECASE
+)
+_SPLIT = re.compile(r"-\d{5}-of-\d{5}$")
+_GOOD = ("Q8_0", "Q6_K", "Q5_K_M", "Q5_K_S", "Q5_1", "Q5_0", "Q4_K_M")
+_NOT_QUANTISED = ("F16", "BF16", "F32")
+_BY_FILE_TYPE = {
+    0: "F32",
+    1: "F16",
+    7: "Q8_0",
+    8: "Q5_0",
+    9: "Q5_1",
+    15: "Q4_K_M",
+    16: "Q5_K_S",
+    17: "Q5_K_M",
+    18: "Q6_K",
+    32: "BF16",
+}
+"""llama.cpp's numbers (general.file_type) of the quants that `best_quant` names; any other is a small one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,31 +166,6 @@ class _Reader:
         if count > _LONGEST_STRING or count > self._size - self._file.tell():
             raise ValueError(f"it ends at byte {self._size}, inside its header")
         return self._file.read(count)
-
-
-CONTEXT_BYTES: Final = 2**30
-"""Assumed size of context and compute buffers, where the model's own numbers are not known."""
-SHARE_OF_MEMORY: Final = 0.7
-"""The share of a machine's memory that a judge may take."""
-_QUANT = re.compile(
-    r"(?:^|[-._])((?:UD-)?I?Q\d(?:_[0-9A-Z]+)*|BF16|FP?16|FP?32|MXFP4(?:_MOE)?)(?=[-._]|$)", re.IGNORECASE
-)
-_SPLIT = re.compile(r"-\d{5}-of-\d{5}$")
-_GOOD = ("Q8_0", "Q6_K", "Q5_K_M", "Q5_K_S", "Q5_1", "Q5_0", "Q4_K_M")
-_NOT_QUANTISED = ("F16", "BF16", "F32")
-_BY_FILE_TYPE = {
-    0: "F32",
-    1: "F16",
-    7: "Q8_0",
-    8: "Q5_0",
-    9: "Q5_1",
-    15: "Q4_K_M",
-    16: "Q5_K_S",
-    17: "Q5_K_M",
-    18: "Q6_K",
-    32: "BF16",
-}
-"""llama.cpp's numbers (general.file_type) of the quants that `best_quant` names; any other is a small one."""
 
 
 @dataclass(frozen=True, slots=True)

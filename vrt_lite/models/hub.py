@@ -27,6 +27,9 @@ _CHUNK_BYTES: Final = 2**20
 _IDLE_TRIES: Final = 2
 _HTTP_LIBRARIES: Final = ("http", "requests", "urllib3")  # httpx, httpx2, httpcore: by the client's release
 _OFFLINE = "HF_HUB_OFFLINE is set, so the hub was not asked. Unset it, or use what `vrt-lite models` shows as here."
+Report = Callable[[str], None]
+"""Called with a line for the user at each stage."""
+_SPARE_BYTES = 64 * 2**20
 
 
 class UnreachableError(ModelError):
@@ -183,11 +186,6 @@ def _explain(error: Exception, repository: str) -> ModelError:
         case _:
             text = f"{hub} gave no usable answer for {repository}: {type(error).__name__}: {reason}"
     return ModelError(text)
-
-
-Report = Callable[[str], None]
-"""Called with a line for the user at each stage."""
-_SPARE_BYTES = 64 * 2**20
 
 
 def download(listed: Listing, file: HubFile, to: Path, *, sha256: str, report: Report) -> bool:

@@ -28,6 +28,7 @@ from vrt_lite.errors import ModelError
 MANIFEST_NAME: Final = "manifest.json"
 _FORMAT = 1
 Role = Literal["text", "projector", "profile"]
+_PACKAGE = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +177,6 @@ def _delete(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
-
-
-_PACKAGE = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ from vrt_lite.profile import PROFILE_NAME
 
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _ARCHITECTURES = ("", "qwen2vl")
+_PROJECTORS = ("F16", "BF16", "Q8_0", "F32")
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +190,6 @@ def _copy_stored(here: StoredModel | None, file: StoredFile, to: Path) -> bool:
         shutil.copyfile(here.folder / file.name, to)
         return is_whole(to, file.size, file.sha256)
     return True
-
-
-_PROJECTORS = ("F16", "BF16", "Q8_0", "F32")
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,10 @@ Role = Literal["system", "user", "assistant"]
 StopReason = Literal["end", "limit", "loop"]
 Odds = tuple[float, float, float]
 """Probabilities of (tie, video 1, video 2) at one answer digit; their sum is 1."""
+LONGEST_PROMPT = 8_000
+"""The most characters of a prompt."""
+_PLACEHOLDER = re.compile(r"\{(caption|dim_name_[123]|dim_explain_[123]|n|n_half)\}")
+_NAME = re.compile(r"\{([a-z_]+)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,13 +192,6 @@ def _nearest(ticks: Sequence[int], target: int, scale: int) -> int:
     if before == after:
         return left if left % 2 == 0 else right
     return left if before < after else right
-
-
-LONGEST_PROMPT = 8_000
-"""The most characters of a prompt."""
-
-_PLACEHOLDER = re.compile(r"\{(caption|dim_name_[123]|dim_explain_[123]|n|n_half)\}")
-_NAME = re.compile(r"\{([a-z_]+)\}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,7 @@ _STATE = """
     SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master)
     FROM pragma_application_id, pragma_user_version
 """
+_SAME_BIRTH_SECONDS = 5.0  # the system's clock may be set between two looks
 
 
 class Database:
@@ -217,9 +218,6 @@ def _describe(error: sqlite3.DatabaseError) -> str:
         sqlite3.SQLITE_IOERR: "cannot be read or written: the disk reports an error.",
     }
     return known.get(code, f"cannot be used: {error}.")
-
-
-_SAME_BIRTH_SECONDS = 5.0  # the system's clock may be set between two looks
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ Each pair is looked up in the store, claimed so that no other process judges it,
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
@@ -62,6 +63,7 @@ def judge_all(
     """
     with _Workers(run, store, judge, jobs, observe) as workers:
         claimed_elsewhere: list[tuple[Task, Question]] = []
+        judge_key = functools.cache(judge.key_here)
 
         def start_or_find(task: Task, question: Question) -> bool:
             """Return whether the task is done or is being judged; otherwise it must wait."""
@@ -77,7 +79,7 @@ def judge_all(
 
         for task in tasks:
             try:
-                question = _question(task, store, judge.key_here())
+                question = _question(task, store, judge_key())
             except VideoError as error:
                 done(task, failure_of(Question("", "", task.prompt, ""), error), True)
                 continue

@@ -19,7 +19,7 @@ from vrt_lite.protocol.verdict import Source, Verdict, make_verdict, prefer
 class Question:
     """One order of one pair, made from one prompt, put to one judge.
 
-    `first` and `second` are the sha256 of the clips shown as video 1 and video 2, `judge` is `Judge.key()`.
+    `first` and `second` are the sha256 of the clips shown as video 1 and video 2, `judge` is `Judge.key_here()`.
     """
 
     first: str

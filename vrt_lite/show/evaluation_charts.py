@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 Mark = Literal["tau", "diff", "other"]
 """What a row shows: a measure that counts ties, one that leaves them out, or something else than the judge."""
 _MARKS: Final[tuple[Mark, Mark]] = ("tau", "diff")
+_WIDTH, _DPI = 8.8, 200
+_COLOURS: Final = {"tau": "#1a7f64", "diff": "#8a5a00", "other": "#8c959f"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +117,6 @@ def _row(label: str, share: Share, mark: Mark) -> Iterator[ChartRow]:
     if share.value is not None:
         words = f"{100 * share.value:.1f} ({100 * share.low:.0f}-{100 * share.high:.0f})"
         yield ChartRow(label, share.value, share.low, share.high, words, mark)
-
-
-_WIDTH, _DPI = 8.8, 200
-_COLOURS: Final = {"tau": "#1a7f64", "diff": "#8a5a00", "other": "#8c959f"}
 
 
 def draw_plots(figures: Figures, folder: Path) -> list[Path]:

@@ -35,6 +35,12 @@ OUTCOMES: Final = {
 }
 """How a round ended."""
 _CONFIDENCE = ("low", "medium", "high", "very high", "confirmed")
+_JOINERS = "\u200c\u200d"  # invisible, but Persian and emoji are not spelled without them
+_WIDE_SPACES = "\u00a0\u3000"  # not "printable" to Python
+_REFRESHES_PER_SECOND = 10
+_WIDEST_BAR = 40
+STYLES = ("dim", "cyan", "magenta")
+"""By choice: tie, video 1, video 2. There is no blue, which is hard to read on most dark terminals."""
 
 
 # Names
@@ -191,12 +197,7 @@ def capitalize_first(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-_JOINERS = "\u200c\u200d"  # invisible, but Persian and emoji are not spelled without them
-_WIDE_SPACES = "\u00a0\u3000"  # not "printable" to Python
-_REFRESHES_PER_SECOND = 10
-_WIDEST_BAR = 40
-STYLES = ("dim", "cyan", "magenta")
-"""By choice: tie, video 1, video 2. There is no blue, which is hard to read on most dark terminals."""
+# Text on a terminal
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,14 @@ from vrt_lite.machine import EngineSettings, KvType, Machine, MachineMemory
 from vrt_lite.models import ModelFiles
 from vrt_lite.settings import Settings
 
+PAIRS, PREFILLED, GENERATED = 12, 9_300, 500
+"""The work of a verdict of two rounds: 4 frame pairs and 8 single frames of 720 tokens, tokens read, tokens written."""
+SETTINGS: Final = ("threads", "repack", "flash_attention", "ubatch", "kv_type")
+"""The engine settings that can be tuned."""
+_MAX_FILE_BYTES = 65_536
+_IDENTITY_BYTES = 16 * 2**20
+_Positive = Annotated[float, msgspec.Meta(gt=0)]
+
 
 def plan_engine(
     files: ModelFiles,
@@ -76,15 +84,6 @@ def refuse_impossible(settings: Settings) -> None:
             "CMAKE_ARGS=-DGGML_CUDA=on pip install --force-reinstall --no-cache-dir llama-cpp-python "
             "(for AMD and Intel: -DGGML_VULKAN=on)."
         )
-
-
-PAIRS, PREFILLED, GENERATED = 12, 9_300, 500
-"""The work of a verdict of two rounds: 4 frame pairs and 8 single frames of 720 tokens, tokens read, tokens written."""
-SETTINGS: Final = ("threads", "repack", "flash_attention", "ubatch", "kv_type")
-"""The engine settings that can be tuned."""
-_MAX_FILE_BYTES = 65_536
-_IDENTITY_BYTES = 16 * 2**20
-_Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,11 @@ TOO_LONG = f"holds more than {MAX_FRAMES} frames; cut it first, e.g. ffmpeg -i I
 _CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts"
 # PyAV 18 raises over a title that is not UTF-8 unless an option forbids it; PyAV 19 no longer takes the argument.
 _TOLERANT: dict[str, Any] = {"metadata_errors": "replace"} if av.__version__.startswith("18.") else {}
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # two letters at least: C:/ is a drive
+_TRAILING_BOXES = frozenset({b"mfra", b"free", b"skip", b"udta", b"meta", b"uuid"})  # hold no picture
+_FIRST_BOXES = frozenset({b"ftyp", b"moov", b"mdat", b"moof", b"styp", b"free", b"skip", b"wide", b"pnot"})
+# MPEG-TS: where the sync byte is and how long a packet is; plain, with a time code (M2TS), with parity.
+_TS_PACKETS = ((0, 188), (4, 192), (0, 204))
 
 
 def open_container(file: Path, extent: Extent) -> InputContainer:
@@ -75,14 +80,6 @@ def _why_unreadable(extent: Extent, error: FFmpegError) -> str:
     if isinstance(error, InvalidDataError) or error.errno == errno.EINVAL:  # EINVAL: not an allowed container
         return "is no video of a known kind (mp4, mov, mkv, webm, avi, ts) or its header is damaged; convert it"
     return f"cannot be opened ({error.strerror}); {AGAIN}"
-
-
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # two letters at least: C:/ is a drive
-
-_TRAILING_BOXES = frozenset({b"mfra", b"free", b"skip", b"udta", b"meta", b"uuid"})  # hold no picture
-_FIRST_BOXES = frozenset({b"ftyp", b"moov", b"mdat", b"moof", b"styp", b"free", b"skip", b"wide", b"pnot"})
-# MPEG-TS: where the sync byte is and how long a packet is; plain, with a time code (M2TS), with parity.
-_TS_PACKETS = ((0, 188), (4, 192), (0, 204))
 
 
 class UnusableError(Exception):

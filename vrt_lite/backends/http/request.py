@@ -35,6 +35,11 @@ _LIKELIEST = 20
 _KEPT = (2, 4)
 """Numbers of frames that vLLM's loader for Qwen2-VL always keeps. Of others it keeps an even number, two a second
 (vllm/multimodal/video.py, `Qwen2VLVideoBackend`)."""
+_LEAST_SECONDS = 1e-6
+# A little more than a whole number of steps is rounded down to that number.
+_MARGIN = 1 + 1e-6
+_SHORTEST_FRAME_SECONDS = Fraction(1, 1000)
+_LONG_FRAME_SECONDS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,13 +201,6 @@ def _encode_pictures(shown: Sequence[FrameRef], frames: FrameStore) -> list[str]
         PillowImage.fromarray(pixels).save(file, format="PNG", compress_level=1)
         pictures.append(base64.b64encode(file.getvalue()).decode("ascii"))
     return pictures
-
-
-_LEAST_SECONDS = 1e-6
-# A little more than a whole number of steps is rounded down to that number.
-_MARGIN = 1 + 1e-6
-_SHORTEST_FRAME_SECONDS = Fraction(1, 1000)
-_LONG_FRAME_SECONDS = 1000
 
 
 def patch_seconds(clock: Clock, seconds_per_patch: float) -> float:

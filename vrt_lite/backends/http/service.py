@@ -29,6 +29,17 @@ KEY_VARIABLES = ("VRT_LITE_API_KEY", "OPENAI_API_KEY")
 _LONGEST_PAUSE_SECONDS = 60.0
 
 _T = TypeVar("_T")
+_NAMES_SHOWN = 8
+# The owner in the answer of /models, for vLLM, SGLang, llama-server and llama-cpp-python.
+_OWNERS: dict[str, ServerKind] = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llama", "me": "llama"}
+_VERSION = "/version"
+# Addresses next to /v1 that only one kind has, and a field of the answer.
+_SIGNS: tuple[tuple[str, str, ServerKind], ...] = (
+    (_VERSION, "version", "vllm"),
+    ("/model_info", "is_generation", "sglang"),
+    ("/props", "default_generation_settings", "llama"),
+)
+_RELEASE = re.compile(r"(\d{1,9})\.(\d{1,9})(?:\.\d|$)")
 
 
 class Service:
@@ -159,19 +170,6 @@ def _wait(seconds: float, observe: Observe) -> None:
     while (left := until - time.monotonic()) > 0:
         observe(Wrote(""))
         time.sleep(min(left, 0.1))
-
-
-_NAMES_SHOWN = 8
-# The owner in the answer of /models, for vLLM, SGLang, llama-server and llama-cpp-python.
-_OWNERS: dict[str, ServerKind] = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llama", "me": "llama"}
-_VERSION = "/version"
-# Addresses next to /v1 that only one kind has, and a field of the answer.
-_SIGNS: tuple[tuple[str, str, ServerKind], ...] = (
-    (_VERSION, "version", "vllm"),
-    ("/model_info", "is_generation", "sglang"),
-    ("/props", "default_generation_settings", "llama"),
-)
-_RELEASE = re.compile(r"(\d{1,9})\.(\d{1,9})(?:\.\d|$)")
 
 
 @dataclass(frozen=True, slots=True)
