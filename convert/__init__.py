@@ -1,18 +1,9 @@
 """Converts a published checkpoint to the GGUF pair that vrt-lite runs; `python -m convert --help`.
 
-Run it from a checkout with the `convert` extra. The wheel does not contain it, and vrt_lite never imports it.
+Run it from a checkout. The wheel does not contain it: what conversion needs at run time is in vrt_lite/conversion.
 README.md beside this file shows a whole session.
 
     source.py             finds a folder here, or downloads a repository of the hub
-    checkpoint.py         a folder's config, shards and tensor table as checked plain values
-    lora.py               merges a PEFT adapter while the weights are read
-    text_tensors.py       the language model: which stored tensor becomes which GGUF tensor, and its fields
-    vision_tensors.py     the same for the vision tower and its merger
-    tokenizer_fields.py   the vocabulary as GGUF fields
-    gguf_writer.py        storage types, row-wise conversion, the file format
-    whole_files.py        temporary files, free space, final names only for whole files
-    export_pair.py        the verb `export`: all of the above, both files or none
-    projector.py          a projector GGUF in another storage type
     quantizer_process.py  llama.cpp's quantiser, in a process of its own
     quantize.py           the verb `quantize`: smaller files beside a pair
     clip_pairs.py         the pairs of clips that a user names

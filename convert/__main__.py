@@ -11,11 +11,11 @@ from typing import Any
 import click
 
 from convert.clip_pairs import collect_pairs
-from convert.export_pair import export_pair
-from convert.gguf_writer import FILE_TYPES
 from convert.quantize import PROJECTOR_TYPES, TEXT_TYPES, quantize_pair
 from convert.source import locate
-from convert.whole_files import FinishedFile
+from vrt_lite.conversion.export_pair import export_pair
+from vrt_lite.conversion.gguf_writer import FILE_TYPES
+from vrt_lite.conversion.whole_files import FinishedFile
 from vrt_lite.errors import VrtError
 
 FOLDER = click.Path(path_type=Path)

@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 from gguf import GGUFReader, GGUFWriter
 
-from convert import text_tensors
 from convert.activations import Inputs, Watch
 from convert.clip_pairs import ClipPair
 from convert.quantize import UNQUANTIZED
-from convert.whole_files import FinishedFile, check_space, describe, write_whole_files
 from vrt_lite.api import Judge
 from vrt_lite.backends.llamacpp import LlamaCppBackend
+from vrt_lite.conversion import text_tensors
+from vrt_lite.conversion.whole_files import FinishedFile, check_space, describe, write_whole_files
 from vrt_lite.errors import ModelError, NoVerdictError, UsageError, VideoError
 from vrt_lite.machine import EngineSettings
 from vrt_lite.models import ModelFiles, find, read_header

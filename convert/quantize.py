@@ -15,9 +15,9 @@ from pathlib import Path
 
 from gguf import LlamaFileType
 
-from convert import projector, text_tensors, vision_tensors
-from convert.gguf_writer import write_gguf
-from convert.whole_files import FinishedFile, check_space, describe, write_whole_files
+from vrt_lite.conversion import projector, text_tensors, vision_tensors
+from vrt_lite.conversion.gguf_writer import write_gguf
+from vrt_lite.conversion.whole_files import FinishedFile, check_space, describe, write_whole_files
 from vrt_lite.errors import ModelError, OutOfMemoryError, UsageError, VrtError
 from vrt_lite.models import Header, read_header
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from convert.whole_files import SPARE_BYTES
+from vrt_lite.conversion.whole_files import SPARE_BYTES
 from vrt_lite.errors import ModelError, OutOfMemoryError, UsageError, VrtError
 from vrt_lite.models import read_header
 

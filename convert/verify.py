@@ -30,7 +30,7 @@ from vrt_lite.models import find
 from vrt_lite.profile import Profile
 from vrt_lite.protocol import tags
 from vrt_lite.protocol.messages import Conversation, FrameRef, Generated, Message
-from vrt_lite.video.conversion import Conversion, Orientation
+from vrt_lite.video.frame_conversion import Conversion, Orientation
 
 START, END = "<!-- verify:start -->", "<!-- verify:end -->"
 CAPTION = "A red disc moving from left to right."

@@ -28,8 +28,8 @@ LAYERS: tuple[set[str], ...] = (
     {"protocol", "machine"},
     {"profile", "interfaces"},
     {"judge", "video", "models"},
-    {"settings", "pair_frames", "embeddings"},
-    {"judgement"},
+    {"settings", "pair_frames", "embeddings", "conversion"},
+    {"judgement", "pulling"},
     {"schema"},
     {"fitting"},
     {"backends"},
@@ -47,6 +47,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "av": {"video"},
     "click": {"cli"},
     "filelock": {"disk.py"},
+    "gguf": {"conversion"},
     "httpx": {"backends/http"},
     "huggingface_hub": {"models/hub.py"},
     "jinja2": {"show/pages"},
@@ -55,6 +56,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "msgspec": {"judgement.py", "models", "runs", "evaluation", "ranking", "schema", "tuning"},
     "numpy": {
         "backends/llamacpp",
+        "conversion",
         "embeddings.py",
         "evaluation/metrics.py",
         "interfaces.py",
@@ -71,7 +73,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "rich": {"show"},
 }
 """Packages that are not of the standard library, and the only places in vrt_lite that may import each."""
-HEAVY = {"av", "httpx", "huggingface_hub", "jinja2", "llama_cpp", "matplotlib", "numpy", "PIL", "rich", "torch"}
+HEAVY = {"av", "gguf", "httpx", "huggingface_hub", "jinja2", "llama_cpp", "matplotlib", "numpy", "PIL", "rich", "torch"}
 COMMANDS = (
     "compare",
     "rank",

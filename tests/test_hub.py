@@ -23,7 +23,7 @@ from vrt_lite.models import BUNDLED, bundled_names, find, library
 from vrt_lite.models.gguf import CONTEXT_BYTES, quant_of
 from vrt_lite.models.hub import HubFile, Listing
 from vrt_lite.models.library import recipes
-from vrt_lite.models.pull import parse_reference, select_files
+from vrt_lite.pulling import parse_reference, select_files
 
 ROOT = Path(__file__).parent.parent
 JUDGE = find("vrt-tiny-0")

@@ -23,7 +23,7 @@ from vrt_lite.interfaces import Sampling, ignore
 from vrt_lite.machine import EngineSettings
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import FrameRef
-from vrt_lite.video.conversion import Conversion, Orientation
+from vrt_lite.video.frame_conversion import Conversion, Orientation
 
 TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS.parent), str(TESTS / "golden")]
@@ -53,7 +53,7 @@ class Fitted:
 
 @pytest.fixture(scope="module")
 def backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StagedBackend]:
-    from convert.export_pair import export_pair
+    from vrt_lite.conversion.export_pair import export_pair
 
     folder = tmp_path_factory.mktemp("fidelity")
     golden.make_checkpoint(folder / "tiny")

@@ -16,10 +16,10 @@ from bench import random_checkpoint, reply_texts
 from bench.random_pair import Noise, write_pair
 from bench.scenes import Scenes
 from bench.side import frame_size, profile_for
-from convert.export_pair import export_pair
-from convert.gguf_writer import Target
 from convert.quantize import quantize_pair
 from convert.stage_outputs import StagedBackend
+from vrt_lite.conversion.export_pair import export_pair
+from vrt_lite.conversion.gguf_writer import Target
 from vrt_lite.judge import Pair, opening
 from vrt_lite.machine import EngineSettings
 from vrt_lite.models import find

@@ -23,12 +23,12 @@ import fidelity_cases as golden  # noqa: E402
 from convert.activations import Watch, node_of  # noqa: E402
 from convert.calibrate import CHUNK_TOKENS, CalibrationProgress, calibrate, find_judge_files  # noqa: E402
 from convert.clip_pairs import EXAMPLE, ClipPair  # noqa: E402
-from convert.export_pair import export_pair  # noqa: E402
 from convert.quantize import quantize_pair  # noqa: E402
 from convert.quantizer_process import importance  # noqa: E402
 from convert.stage_outputs import FRAME, StagedBackend, StageOutputs  # noqa: E402
 from convert.verify import FittedFrames, divergence  # noqa: E402
 from vrt_lite.api import Judge  # noqa: E402
+from vrt_lite.conversion.export_pair import export_pair  # noqa: E402
 from vrt_lite.errors import ModelError, UsageError  # noqa: E402
 from vrt_lite.interfaces import FrameStore  # noqa: E402
 from vrt_lite.judge import Pair, opening  # noqa: E402

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from synthetic_checkpoint import make, write_json, write_shard
 
-from convert.export_pair import export_pair
+from vrt_lite.conversion.export_pair import export_pair
 from vrt_lite.errors import ModelError, UsageError
 
 SHARD = "model-00002-of-00003.safetensors"

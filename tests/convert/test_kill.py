@@ -17,9 +17,9 @@ import psutil
 import pytest
 from synthetic_checkpoint import make
 
-from convert.export_pair import export_pair
 from convert.quantize import quantize_pair
-from convert.whole_files import SUFFIX, check_space, write_whole_files
+from vrt_lite.conversion.export_pair import export_pair
+from vrt_lite.conversion.whole_files import SUFFIX, check_space, write_whole_files
 
 ROOT = Path(__file__).resolve().parents[2]
 NIGHTLY_KILLS = 30
@@ -38,7 +38,7 @@ def start(verb: Callable[..., Any], source: Path, **options: Any) -> BaseProcess
     """The verb in a process of its own; on POSIX forked from one that has the imports done, to save the time."""
     context = multiprocessing.get_context("spawn" if sys.platform == "win32" else "forkserver")
     if sys.platform != "win32":
-        context.set_forkserver_preload(["convert.export_pair", "convert.quantize"])
+        context.set_forkserver_preload(["vrt_lite.conversion.export_pair", "convert.quantize"])
     run = context.Process(target=verb, args=(source,), kwargs=options)
     run.start()
     return run

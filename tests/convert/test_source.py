@@ -17,8 +17,8 @@ from typing import ClassVar
 import pytest
 from synthetic_checkpoint import make
 
-from convert.export_pair import export_pair
 from convert.source import Source, locate
+from vrt_lite.conversion.export_pair import export_pair
 from vrt_lite.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]

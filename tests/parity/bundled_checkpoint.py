@@ -19,9 +19,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "convert"))
 
 import synthetic_checkpoint as synthetic
 
-from convert import text_tensors, vision_tensors
-from convert.checkpoint import Section
-from convert.gguf_writer import Placement
+from vrt_lite.conversion import text_tensors, vision_tensors
+from vrt_lite.conversion.checkpoint import Section
+from vrt_lite.conversion.gguf_writer import Placement
 
 CONTROL, USER_DEFINED = 3, 4
 

@@ -218,7 +218,7 @@ def test_llama_cpp_reads_the_exported_model_as_training_does(
 ) -> None:
     pytest.importorskip("gguf")
     pytest.importorskip("llama_cpp")
-    from convert.export_pair import export_pair
+    from vrt_lite.conversion.export_pair import export_pair
     from vrt_lite.machine import EngineSettings
 
     profile = replace(PROFILE, clock=Clock("exact", 2.0))

@@ -34,7 +34,7 @@ from train.world.render import GHOST, places
 from train.world.values import GAPS, TICKS, WINDOWS, Camera, ClipSpec, Defect, Ground, Lesson, Scene, Shot
 from vrt_lite.interfaces import FrameStore
 from vrt_lite.profile import Profile
-from vrt_lite.video.conversion import Conversion, Orientation
+from vrt_lite.video.frame_conversion import Conversion, Orientation
 
 AREA = 252 * 140
 """Pixels of a picture to which faults are applied; sometimes each side is 1.5 times as long."""

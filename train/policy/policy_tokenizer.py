@@ -13,8 +13,8 @@ from pathlib import Path
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
-from convert.tokenizer_fields import QWEN2_SPLIT
 from vrt_lite.backends.llamacpp import NEVER_WRITTEN
+from vrt_lite.conversion.tokenizer_fields import QWEN2_SPLIT
 from vrt_lite.errors import ModelError
 
 TOKENIZER_FILE = "tokenizer.json"

@@ -52,7 +52,7 @@ def pull(model: str, *, quiet: bool) -> None:
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     from vrt_lite.models import bundled_names  # noqa: PLC0415
     from vrt_lite.models.gguf import total_memory  # noqa: PLC0415
-    from vrt_lite.models.pull import pull as pull_model  # noqa: PLC0415
+    from vrt_lite.pulling import pull as pull_model  # noqa: PLC0415
 
     def report(line: str) -> None:
         if not quiet:

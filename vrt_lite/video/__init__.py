@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from vrt_lite.disk import file_sha256
 from vrt_lite.errors import VideoError
 from vrt_lite.video.container import AGAIN, Extent, Timeline, UnusableError, measure_extent, regular_file
-from vrt_lite.video.conversion import Conversion, Orientation
+from vrt_lite.video.frame_conversion import Conversion, Orientation
 from vrt_lite.video.reader import Reader
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from gguf import GGUFValueType
 
-from convert.checkpoint import Checkpoint, Section
-from convert.gguf_writer import GgufField, Placement
+from vrt_lite.conversion.checkpoint import Checkpoint, Section
+from vrt_lite.conversion.gguf_writer import GgufField, Placement
 from vrt_lite.errors import ModelError
 
 ARCHITECTURE = "qwen2vl"

@@ -120,7 +120,7 @@ def _select(source: PullSource, listed: Listing, here: StoredModel | None, memor
             raise
         raise ModelError(
             f"{source.repository} publishes no GGUF, so {source.name} cannot be pulled. Convert it in a checkout of "
-            f"vrt-lite (pip install -e '.[convert]'): {convert}  Then: "
+            f"vrt-lite (pip install -e .): {convert}  Then: "
             f"vrt-lite compare a.mp4 b.mp4 --model ./{source.name}"
         ) from error
 

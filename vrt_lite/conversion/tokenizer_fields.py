@@ -14,8 +14,8 @@ from typing import Any
 
 from gguf import GGUFValueType, TokenType
 
-from convert.checkpoint import Section, read_json, read_text
-from convert.gguf_writer import GgufField
+from vrt_lite.conversion.checkpoint import Section, read_json, read_text
+from vrt_lite.conversion.gguf_writer import GgufField
 from vrt_lite.errors import ModelError
 
 # What llama.cpp's pre-tokenizer "qwen2" implements; compared with what the checkpoint asks for.

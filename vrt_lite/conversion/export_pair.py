@@ -26,10 +26,10 @@ from typing import Any
 
 from gguf import GGML_QUANT_VERSION, GGUFValueType, Metadata, size_label
 
-from convert import lora, text_tensors, tokenizer_fields, vision_tensors
-from convert.checkpoint import Checkpoint, read_checkpoint
-from convert.gguf_writer import FILE_TYPES, GgufField, GgufFile, Target, resolve, write_gguf
-from convert.whole_files import FinishedFile, check_space, describe, write_whole_files
+from vrt_lite.conversion import lora, text_tensors, tokenizer_fields, vision_tensors
+from vrt_lite.conversion.checkpoint import Checkpoint, read_checkpoint
+from vrt_lite.conversion.gguf_writer import FILE_TYPES, GgufField, GgufFile, Target, resolve, write_gguf
+from vrt_lite.conversion.whole_files import FinishedFile, check_space, describe, write_whole_files
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.profile import PROFILE_NAME
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType
 
-from convert.checkpoint import WORDS, StoredTensor
-from convert.gguf_writer import FILE_TYPES, GgufField, GgufFile, Target, storage_type
-from convert.vision_tensors import ARCHITECTURE
+from vrt_lite.conversion.checkpoint import WORDS, StoredTensor
+from vrt_lite.conversion.gguf_writer import FILE_TYPES, GgufField, GgufFile, Target, storage_type
+from vrt_lite.conversion.vision_tensors import ARCHITECTURE
 from vrt_lite.errors import ModelError
 
 _FEED_FORWARD = "clip.vision.feed_forward_length"

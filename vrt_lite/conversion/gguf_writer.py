@@ -20,7 +20,7 @@ import numpy as np
 from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter, LlamaFileType, Metadata
 from gguf.quants import quant_shape_to_byte_shape, quantize
 
-from convert.checkpoint import StoredTensor
+from vrt_lite.conversion.checkpoint import StoredTensor
 from vrt_lite.errors import ModelError
 
 Type = GGMLQuantizationType

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from convert.checkpoint import Checkpoint, Section, StoredTensor, canonical, read_json, read_shard, widen
+from vrt_lite.conversion.checkpoint import Checkpoint, Section, StoredTensor, canonical, read_json, read_shard, widen
 from vrt_lite.errors import ModelError
 
 CONFIG, WEIGHTS, PREFIX = "adapter_config.json", "adapter_model.safetensors", "base_model.model."
