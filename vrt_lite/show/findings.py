@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TextIO
 
 from vrt_lite.diagnosis.finding import Finding
-from vrt_lite.show.words import console_on, safe, write_lines
+from vrt_lite.show.words import console_on, count_of, safe, write_lines
 
 _STYLES: Final = {"heading": "bold", "ok": "green", "note": "yellow", "problem": "bold red"}
 _INDENT: Final = 11
@@ -55,8 +55,4 @@ def describe_findings(groups: Mapping[str, Sequence[Finding]]) -> str:
     counts = Counter(finding.level for findings in groups.values() for finding in findings)
     if not counts["problem"] and not counts["note"]:
         return "all is well"
-    return f"{_count(counts['problem'], 'problem')}, {_count(counts['note'], 'note')}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return f"{count_of(counts['problem'], 'problem')}, {count_of(counts['note'], 'note')}"
