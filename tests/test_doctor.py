@@ -21,7 +21,15 @@ from hub_server import Hub, serving
 
 from vrt_lite.backends import describe_machine, read_memory
 from vrt_lite.cli import run
-from vrt_lite.diagnosis.engine_checks import EngineBuild, EngineReport, check_amx, check_devices, read_build
+from vrt_lite.diagnosis.engine_checks import (
+    EngineBuild,
+    EngineReport,
+    check_amx,
+    check_devices,
+    check_features,
+    install_for_gpu,
+    read_build,
+)
 from vrt_lite.diagnosis.file_checks import (
     check_cache,
     check_folder,
@@ -208,6 +216,25 @@ def test_amx_kernels_of_an_old_compiler_are_noted(build: EngineBuild, broken: bo
         assert "repacking stays off" in found[0].text
         assert found[0].next_step.startswith("CC=gcc-13 CXX=g++-13 ")
     assert not list(check_amx(EngineReport(build, replace(HERE, engine="AVX512 = 1"), MEMORY)))
+
+
+def test_the_readme_has_the_command_for_each_gpu() -> None:
+    table = (ROOT / "README.md").read_text(encoding="utf-8")
+    for maker in ("NVIDIA", "Apple", "AMD or Intel"):
+        words = install_for_gpu([maker]).partition(" -m ")[2]
+        assert f"| `{words}` |" in table
+
+
+def test_an_engine_built_without_a_feature_of_the_processor_is_noted() -> None:
+    plain = EngineReport(BUILD, HERE, MEMORY)
+    assert not list(check_features(plain, {"sse3", "avx2"}))
+    assert not list(check_features(plain, set()))
+    note = one(check_features(plain, {"avx2", "avx512f"}), "features_unused")
+    assert (note.level, note.text.partition(",")[0]) == ("note", "built without AVX512")
+    assert "cmake" not in note.next_step
+    # An engine for GPUs stays one.
+    for_gpu = replace(plain, build=replace(BUILD, back_ends=("cpu", "cuda")))
+    assert "-DGGML_CUDA=on" in one(check_features(for_gpu, {"avx512f"}), "features_unused").next_step
 
 
 def test_gpus_that_are_used_and_not_used() -> None:

@@ -39,9 +39,12 @@ def install(*words: str) -> str:
     return command(sys.executable, "-m", "pip", "install", *words)
 
 
-def install_engine(cmake_option: str = "") -> str:
-    """The command that builds the engine again, with an option of its build. Wheels that pip has kept are not used."""
-    option = ("-C", f"cmake.args={cmake_option}") if cmake_option else ()
+def install_engine(back_end: str = "") -> str:
+    """The command that builds the engine again, with a back end for GPUs if one is named.
+
+    Without --no-cache-dir pip would install the wheel that it built before, whatever that was built with.
+    """
+    option = ("-C", f"cmake.args=-DGGML_{back_end.upper()}=on") if back_end else ()
     return install("--force-reinstall", "--no-cache-dir", *option, "llama-cpp-python")
 
 
@@ -51,7 +54,7 @@ def reinstall() -> str:
         origin = distribution("vrt-lite").read_text("direct_url.json")
     except PackageNotFoundError:
         origin = None
-    source = url2pathname(urlsplit(json.loads(origin)["url"]).path) if origin else "vrt-lite"
+    source = url2pathname(urlsplit(str(json.loads(origin)["url"])).path) if origin else "vrt-lite"
     return install("--force-reinstall", source)
 
 
