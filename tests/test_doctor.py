@@ -21,6 +21,7 @@ from hub_server import Hub, serving
 
 from vrt_lite.backends import describe_machine, read_memory
 from vrt_lite.cli import run
+from vrt_lite.diagnosis.all_checks import run_check
 from vrt_lite.diagnosis.engine_checks import (
     EngineBuild,
     EngineReport,
@@ -371,6 +372,16 @@ def test_a_damaged_bundled_model_is_a_problem(monkeypatch: pytest.MonkeyPatch, t
         assert problem.next_step == f"git -C {ROOT} checkout -- vrt_lite/bundled"
     else:
         assert "-m pip install --force-reinstall " in problem.next_step
+
+
+@posix
+def test_a_file_that_cannot_be_read_is_a_finding(own_home: Path, report: EngineReport) -> None:
+    folder = own_home / "tuning" / "a.json"
+    folder.mkdir(parents=True)
+    problem = one(run_check(lambda: check_tunings(report, ())), "file_unreadable")
+    assert (problem.level, problem.text) == ("problem", f"{folder} cannot be read: Is a directory")
+    assert shell(problem.next_step).returncode == 0
+    assert [f.level for f in check_tunings(report, ())] == ["ok"]
 
 
 @posix
