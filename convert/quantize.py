@@ -22,11 +22,6 @@ from vrt_lite.errors import ModelError, OutOfMemoryError, UsageError, VrtError
 from vrt_lite.models.gguf import Header, list_ggufs, read_header, whole_name
 
 OnProgress = Callable[[int, int], None]
-# Smaller types need an importance matrix for every weight, and destroy a small judge.
-TEXT_TYPES = (
-    *("q8_0", "q6_k", "q5_k_m", "q5_k_s", "q5_0", "q4_k_m", "q4_k_s", "q4_0", "iq4_nl", "iq4_xs"),
-    *("q3_k_l", "q3_k_m", "q3_k_s", "q2_k"),
-)
 PROJECTOR_TYPES = ("bf16", "f16", "q8_0")
 UNQUANTIZED = {0: "f32", 1: "f16", 32: "bf16"}  # by general.file_type
 TYPE_IN_NAME = re.compile(r"-(F32|F16|BF16)$", re.IGNORECASE)
