@@ -239,11 +239,6 @@ def normalise_quant(quant: str) -> str:
     return quant.upper().replace("FP", "F")
 
 
-def is_split(name: str) -> bool:
-    """Whether a file name says that it is a part of a model."""
-    return _PART.fullmatch(name) is not None
-
-
 def quant_of(name: str) -> str:
     """The quant at the end of a GGUF's file name, in capitals; "" if there is none."""
     quants = _QUANT.findall(whole_name(name).removesuffix(".gguf"))
