@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from vrt_lite.judge import Pair, opening
@@ -69,6 +69,17 @@ class ModelShape:
     def text_bytes(self) -> int:
         """All weights of the text model."""
         return sum(self.layers) + self.embedding + self.output
+
+    def scaled(self, text_bytes: int) -> ModelShape:
+        """This shape with so many bytes of text weights, in the same proportions."""
+        ratio = text_bytes / self.text_bytes
+        return replace(
+            self,
+            layers=tuple(int(size * ratio) for size in self.layers),
+            packed=tuple(int(size * ratio) for size in self.packed),
+            embedding=int(self.embedding * ratio),
+            output=int(self.output * ratio),
+        )
 
 
 @dataclass(frozen=True, slots=True)
