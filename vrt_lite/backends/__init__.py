@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from vrt_lite.backends.fallback import FallbackBackend
     from vrt_lite.backends.http import HttpBackend
     from vrt_lite.backends.llamacpp import LlamaCppBackend
     from vrt_lite.embeddings import EmbeddingCache
@@ -21,6 +23,20 @@ def open_backend(
     from vrt_lite.backends.llamacpp import LlamaCppBackend  # noqa: PLC0415
 
     return LlamaCppBackend(files.text, files.projector, profile=profile, settings=settings, cache=cache)
+
+
+def open_first_that_fits(
+    files: ModelFiles, *, profile: Profile, choices: Sequence[EngineSettings], cache: EmbeddingCache | None = None
+) -> FallbackBackend:
+    """The llama.cpp back end with the first of these settings for which memory can be allocated, also later on.
+
+    Raises ModelError, OutOfMemoryError.
+    """
+    from vrt_lite.backends.fallback import FallbackBackend  # noqa: PLC0415
+
+    return FallbackBackend(
+        lambda settings: open_backend(files, profile=profile, settings=settings, cache=cache), choices
+    )
 
 
 def open_remote(remote: Remote, *, profile: Profile) -> HttpBackend:
