@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Protocol
 
-from vrt_lite.backends import describe_machine, open_first_that_fits, open_remote
+from vrt_lite.backends import FallbackBackend, describe_machine, open_remote
 from vrt_lite.errors import UsageError, Warned
 from vrt_lite.interfaces import Backend, FrameStore, Loading, Observe, Stopwatch
 from vrt_lite.judgement import EngineUsed, FileUsed, ModelUsed, ServerUsed
@@ -24,7 +24,6 @@ from vrt_lite.settings import Remote, Settings
 from vrt_lite.tuning import choose_projector, plan_engine, refuse_impossible
 
 if TYPE_CHECKING:
-    from vrt_lite.backends.fallback import FallbackBackend
     from vrt_lite.backends.http import HttpBackend
     from vrt_lite.fitting import EnginePlan
 
@@ -226,7 +225,7 @@ class LocalMode(_FileMode):
             disk = users_disk() if self._settings.cache else None
             cache = EmbeddingCache(disk, namespace=self._projector_sha256.result)
             choices = self._start_planning().result().choices
-            backend = open_first_that_fits(self._files, profile=self.profile, choices=choices, cache=cache)
+            backend = FallbackBackend(self._files, profile=self.profile, choices=choices, cache=cache)
             return self._free.enter_context(backend)
 
 

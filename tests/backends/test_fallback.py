@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from test_llamacpp import Drawn
 
-from vrt_lite.backends import open_first_that_fits
+from vrt_lite.backends import FallbackBackend
+from vrt_lite.embeddings import EmbeddingCache
 from vrt_lite.errors import OutOfMemoryError
 from vrt_lite.fitting import EnginePlan, choose_plan
 from vrt_lite.fitting.memory_estimate import read_shape
@@ -26,7 +27,7 @@ GB = 10**9
 
 
 def reply_with(*choices: EngineSettings) -> tuple[Reply, EngineSettings]:
-    with open_first_that_fits(FILES, profile=FILES.profile, choices=choices) as backend:
+    with FallbackBackend(FILES, profile=FILES.profile, choices=choices, cache=EmbeddingCache()) as backend:
         conversation = opening(Pair("A red circle moving down.", (3.0, 3.0)), FILES.profile)
         reply = backend.reply(conversation, Drawn(), sampling=Sampling(8), observe=ignore)
         return reply, backend.settings

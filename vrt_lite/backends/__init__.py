@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from vrt_lite.errors import OutOfMemoryError
+from vrt_lite.interfaces import FrameStore, Observe, Sampling
+from vrt_lite.protocol.messages import Conversation, Reply
+
 if TYPE_CHECKING:
-    from vrt_lite.backends.fallback import FallbackBackend
     from vrt_lite.backends.http import HttpBackend
     from vrt_lite.backends.llamacpp import LlamaCppBackend
     from vrt_lite.embeddings import EmbeddingCache
@@ -25,18 +29,45 @@ def open_backend(
     return LlamaCppBackend(files.text, files.projector, profile=profile, settings=settings, cache=cache)
 
 
-def open_first_that_fits(
-    files: ModelFiles, *, profile: Profile, choices: Sequence[EngineSettings], cache: EmbeddingCache | None = None
-) -> FallbackBackend:
-    """The llama.cpp back end with the first of these settings for which memory can be allocated, also later on.
+class FallbackBackend(contextlib.ExitStack):
+    """The llama.cpp back end with the first of several settings, and with the next ones if memory cannot be allocated.
 
-    Raises ModelError, OutOfMemoryError.
+    A reply that fails so starts again: each reply gets the whole conversation. `settings` are those in force. A context
+    manager. Raises ModelError; OutOfMemoryError if the last settings fail, too.
     """
-    from vrt_lite.backends.fallback import FallbackBackend  # noqa: PLC0415
 
-    return FallbackBackend(
-        lambda settings: open_backend(files, profile=profile, settings=settings, cache=cache), choices
-    )
+    def __init__(
+        self, files: ModelFiles, *, profile: Profile, choices: Sequence[EngineSettings], cache: EmbeddingCache
+    ) -> None:
+        super().__init__()
+        self._files = files
+        self._profile = profile
+        self._cache = cache
+        self._choices = list(choices)
+        self._open()
+
+    def reply(self, conversation: Conversation, frames: FrameStore, *, sampling: Sampling, observe: Observe) -> Reply:
+        """The judge's next turn."""
+        while True:
+            try:
+                return self._backend.reply(conversation, frames, sampling=sampling, observe=observe)
+            except OutOfMemoryError:
+                if not self._choices:
+                    raise
+            self._open()
+
+    def _open(self) -> None:
+        """Close the back end, and open one with the first of the remaining settings for which there is memory."""
+        self.close()
+        while True:
+            self.settings = self._choices.pop(0)
+            try:
+                opened = open_backend(self._files, profile=self._profile, settings=self.settings, cache=self._cache)
+                self._backend = self.enter_context(opened)
+                return
+            except OutOfMemoryError:
+                if not self._choices:
+                    raise
 
 
 def open_remote(remote: Remote, *, profile: Profile) -> HttpBackend:

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from vrt_lite.errors import OutOfMemoryError, Warned
-from vrt_lite.fitting.memory_estimate import Estimate, ModelShape, context_tokens, estimate_memory
+from vrt_lite.fitting.engine_buffers import ModelShape
+from vrt_lite.fitting.memory_estimate import Estimate, context_tokens, estimate_memory
 from vrt_lite.judgement import EngineUsed
 from vrt_lite.machine import EngineSettings, MachineMemory, format_bytes
 from vrt_lite.profile import PIXELS_PER_TOKEN, Profile
