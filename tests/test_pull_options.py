@@ -17,7 +17,8 @@ from tests.hub_server import Hub, serving
 from tests.parity import bundled_checkpoint
 from vrt_lite.cli import run
 from vrt_lite.conversion.pair_description import describe_pair
-from vrt_lite.fitting.memory_estimate import ModelShape, estimate_memory, read_shape, shape_of
+from vrt_lite.fitting.engine_buffers import ModelShape
+from vrt_lite.fitting.memory_estimate import estimate_memory, read_shape, shape_of
 from vrt_lite.fitting.pull_options import QUANTS, list_pull_options
 from vrt_lite.machine import EngineSettings, Gpu, MachineMemory
 from vrt_lite.models import bundled_names, find

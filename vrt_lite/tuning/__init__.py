@@ -20,7 +20,8 @@ from vrt_lite.backends import describe_machine, has_gpu, read_memory
 from vrt_lite.disk import home, write_file
 from vrt_lite.errors import UsageError
 from vrt_lite.fitting import EnginePlan, choose_plan
-from vrt_lite.fitting.memory_estimate import ModelShape, read_shape
+from vrt_lite.fitting.engine_buffers import ModelShape
+from vrt_lite.fitting.memory_estimate import read_shape
 from vrt_lite.machine import EngineSettings, KvType, Machine, MachineMemory
 from vrt_lite.models import ModelFiles
 from vrt_lite.models.gguf import parts_of
