@@ -8,5 +8,7 @@ tokenizer_fields.py   the vocabulary as GGUF fields
 gguf_writer.py        storage types, row-wise conversion, the file format
 whole_files.py        temporary files, free space, final names only for whole files
 export_pair.py        all of the above: both files or none
+quantization_types.py llama.cpp's type for each tensor of a quantised language model
+pair_description.py   both files from config.json alone: tensors and sizes
 projector.py          a projector GGUF in another storage type
 """

@@ -112,9 +112,14 @@ def read_checkpoint(folder: Path, *, name: str | None = None) -> Checkpoint:
     if not folder.is_dir():
         raise ModelError(f"{folder} is not a folder: give the checkpoint's own, with config.json and shards")
     config = read_json(folder / "config.json")
+    check_model_type(config)
+    return Checkpoint(folder, name or folder.name, config, _preprocessor(folder), _read_shards(folder))
+
+
+def check_model_type(config: Section) -> None:
+    """Raise ModelError unless a config.json describes a Qwen2.5-VL."""
     if config.values.get("model_type") != "qwen2_5_vl":
         raise config.value_error("model_type", "'qwen2_5_vl'; no other can be exported")
-    return Checkpoint(folder, name or folder.name, config, _preprocessor(folder), _read_shards(folder))
 
 
 def read_json(path: Path) -> Section:

@@ -24,16 +24,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gguf import GGML_QUANT_VERSION, GGUFValueType, Metadata, size_label
+from gguf import Metadata, size_label
 
 from vrt_lite.conversion import lora, text_tensors, tokenizer_fields, vision_tensors
 from vrt_lite.conversion.checkpoint import Checkpoint, read_checkpoint
-from vrt_lite.conversion.gguf_writer import FILE_TYPES, GgufField, GgufFile, Target, resolve, write_gguf
+from vrt_lite.conversion.gguf_writer import VERSION, GgufFile, Target, resolve, type_field, write_gguf
 from vrt_lite.conversion.whole_files import FinishedFile, check_space, describe, write_whole_files
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.profile import PROFILE_NAME
-
-VERSION = GgufField("general.quantization_version", GGML_QUANT_VERSION, GGUFValueType.UINT32)
 
 
 def export_pair(
@@ -106,11 +104,12 @@ def check_name(stem: str) -> None:
 
 def text_file(checkpoint: Checkpoint, path: Path, file_type: str, given: dict[str, Any]) -> GgufFile:
     """Describe the text model's file; its weights are not read yet."""
-    config, folder, tied = text_tensors.config(checkpoint), checkpoint.folder, text_tensors.is_tied(checkpoint)
+    whole, folder = checkpoint.config, checkpoint.folder
+    config, tied = text_tensors.config(whole), text_tensors.is_tied(whole)
     elsewhere = (vision_tensors.PREFIX, "lm_head.") if tied else vision_tensors.PREFIX
     tensors = {name: stored for name, stored in checkpoint.tensors.items() if not name.startswith(elsewhere)}
     targets = resolve(text_tensors.placements(config, tied=tied), tensors, folder, file_type)
-    before = [*text_tensors.fields(config), _type_field(file_type)]
+    before = [*text_tensors.fields(config), type_field(file_type)]
     after = [*tokenizer_fields.fields(folder, config), *text_tensors.vrt_lite_fields(checkpoint)]
     metadata = _metadata(checkpoint, targets, given)
     return GgufFile(path, text_tensors.ARCHITECTURE, ("model", metadata), [*before, VERSION, *after], targets)
@@ -118,16 +117,12 @@ def text_file(checkpoint: Checkpoint, path: Path, file_type: str, given: dict[st
 
 def vision_file(checkpoint: Checkpoint, path: Path, file_type: str, given: dict[str, Any]) -> GgufFile:
     """Describe the projector's file; its weights are not read yet."""
-    config = vision_tensors.config(checkpoint, text_width=text_tensors.config(checkpoint).integer("hidden_size"))
+    config = vision_tensors.config(checkpoint.config)
     tensors = {n: stored for n, stored in checkpoint.tensors.items() if n.startswith(vision_tensors.PREFIX)}
     targets = resolve(vision_tensors.placements(config), tensors, checkpoint.folder, file_type)
-    before = [_type_field(file_type), *vision_tensors.fields(config, checkpoint.preprocessor)]
+    before = [type_field(file_type), *vision_tensors.fields(config, checkpoint.preprocessor)]
     metadata = _metadata(checkpoint, targets, given)
     return GgufFile(path, vision_tensors.ARCHITECTURE, ("mmproj", metadata), [*before, VERSION], targets)
-
-
-def _type_field(file_type: str) -> GgufField:
-    return GgufField("general.file_type", FILE_TYPES[file_type][1], GGUFValueType.UINT32)
 
 
 def _metadata(checkpoint: Checkpoint, targets: Sequence[Target], given: dict[str, Any]) -> Metadata:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter, LlamaFileType, Metadata
+from gguf import GGML_QUANT_VERSION, GGMLQuantizationType, GGUFValueType, GGUFWriter, LlamaFileType, Metadata
 from gguf.quants import quant_shape_to_byte_shape, quantize
 
 from vrt_lite.conversion.checkpoint import StoredTensor
@@ -44,6 +44,14 @@ class GgufField:
     value: Any
     kind: GGUFValueType
     item: GGUFValueType | None = None
+
+
+def type_field(file_type: str) -> GgufField:
+    """Return the field with the number of a type in FILE_TYPES."""
+    return GgufField("general.file_type", FILE_TYPES[file_type][1], GGUFValueType.UINT32)
+
+
+VERSION = GgufField("general.quantization_version", GGML_QUANT_VERSION, GGUFValueType.UINT32)
 
 
 @dataclass(frozen=True)
@@ -97,7 +105,7 @@ def resolve(
         expected[placement.source].append(placement)
     if missing := [name for name in expected if name not in tensors]:
         raise ModelError(f"{folder}: {len(missing)} tensors are missing, first {missing[0]}: download again")
-    targets = []
+    targets: list[Target] = []
     for name, stored in tensors.items():
         if name not in expected:
             raise ModelError(f"{stored.path}: tensor {name:.80} is none that config.json describes")

@@ -27,7 +27,7 @@ def convert_projector(source: Path, path: Path, file_type: str) -> GgufFile:
         reader = GGUFReader(source)
     except (ValueError, IndexError, OSError) as error:
         raise ModelError(f"{source} is not a whole GGUF file: {error}. Convert or copy it again") from error
-    targets = []
+    targets: list[Target] = []
     for tensor in reader.tensors:
         if tensor.tensor_type not in (GGMLQuantizationType.F32, GGMLQuantizationType.F16, GGMLQuantizationType.BF16):
             raise ModelError(
@@ -79,7 +79,7 @@ def _pad(target: Target, whole: int) -> Target:
 
 
 def _fields(reader: GGUFReader, file_type: str) -> list[GgufField]:
-    fields = []
+    fields: list[GgufField] = []
     for key, field in reader.fields.items():
         if key.startswith("GGUF.") or key == "general.architecture":
             continue  # the writer adds its own

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +52,7 @@ def check_space(folder: Path, needed: int) -> None:
 
 
 @contextmanager
-def write_whole_files(paths: Sequence[Path]) -> Iterator[list[Path]]:
+def write_whole_files(paths: Sequence[Path]) -> Generator[list[Path]]:
     """Give temporary files to write.
 
     At the end they are synced and renamed to `paths`; on an exception they are removed.
@@ -72,7 +72,7 @@ def write_whole_files(paths: Sequence[Path]) -> Iterator[list[Path]]:
 
 
 @contextmanager
-def _part(path: Path) -> Iterator[Path]:
+def _part(path: Path) -> Generator[Path]:
     part = path.with_name(f"{path.name}.{os.getpid()}{SUFFIX}")
     lock = _create_locked(part)
     try:
