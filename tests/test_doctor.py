@@ -216,6 +216,9 @@ def test_amx_kernels_of_an_old_compiler_are_noted(build: EngineBuild, broken: bo
         assert (found[0].kind, found[0].level) == ("amx_broken", "note")
         assert "repacking stays off" in found[0].text
         assert found[0].next_step.startswith("CC=gcc-13 CXX=g++-13 ")
+        assert "cmake.args" not in found[0].next_step
+        for_gpu = replace(build, back_ends=("cpu", "vulkan"))
+        assert "-DGGML_VULKAN=on" in next(check_amx(EngineReport(for_gpu, HERE, MEMORY))).next_step
     assert not list(check_amx(EngineReport(build, replace(HERE, engine="AVX512 = 1"), MEMORY)))
 
 
