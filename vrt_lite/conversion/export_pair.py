@@ -68,7 +68,7 @@ def export_pair(
         text_file(checkpoint, out / f"{stem}-{text_type.upper()}.gguf", text_type, given),
         vision_file(checkpoint, out / f"mmproj-{stem}-{projector_type.upper()}.gguf", projector_type, given),
     ]
-    lora.check_used(checkpoint, [target.stored for file in files for target in file.targets])
+    lora.check_used(checkpoint, {target.source for file in files for target in file.targets})
     total, done = sum(target.size for file in files for target in file.targets), 0
     check_space(out, total)
     out.mkdir(parents=True, exist_ok=True)
