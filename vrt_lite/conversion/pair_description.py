@@ -36,7 +36,7 @@ def describe_pair(
         text_file = _file(text_tensors.ARCHITECTURE, placements, text_tensors.fields(text), text_type)
     else:
         exact = _file(text_tensors.ARCHITECTURE, placements, text_tensors.fields(text), "f32")
-        text_file = quantize_file(exact, Path(), text_type, with_importance=with_importance)
+        text_file = quantize_file(exact, Path(), text_type, importance={} if with_importance else None)
     placements = vision_tensors.placements(vision)
     projector = _file(vision_tensors.ARCHITECTURE, placements, vision_tensors.sizes(vision), projector_type)
     if projector_type == "q8_0":
