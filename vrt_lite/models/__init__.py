@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from vrt_lite.errors import ModelError
-from vrt_lite.models.gguf import Header, best_text, read_header
+from vrt_lite.models.gguf import Header, best_text, read_gguf, read_header
+from vrt_lite.models.gguf_check import check_projector, check_text
 from vrt_lite.profile import PROFILE_NAME, Profile, default_profile, load_profile, parse_profile
 
 if TYPE_CHECKING:
@@ -158,7 +159,8 @@ def _default_for(header: Header) -> Profile:
 
 def _check(text_file: Path, projector_file: Path) -> Header:
     """Check that both files are a judge's and fit each other; returns the text's header. Raises ModelError."""
-    text, projector = read_header(text_file), read_header(projector_file)
+    text_gguf, projector_gguf = read_gguf(text_file), read_gguf(projector_file)
+    text, projector = text_gguf.values, projector_gguf.values
     architecture = text.get("general.architecture")
     if architecture != "qwen2vl":
         hint = " It looks like a projector." if architecture == "clip" else ""
@@ -175,6 +177,8 @@ def _check(text_file: Path, projector_file: Path) -> Header:
             f"{projector_file.name} gives vectors of {gives} values, but {text_file.name} takes {width}: "
             "they belong to different models."
         )
+    check_text(text_file, text_gguf)
+    check_projector(projector_file, projector_gguf)
     return text
 
 

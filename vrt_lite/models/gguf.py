@@ -12,7 +12,7 @@ import math
 import re
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -22,6 +22,11 @@ _MOST_ENTRIES: Final = 2_000_000
 _LONGEST_STRING: Final = 2**26
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
+_TYPE_NAMES = (
+    *("uint8", "int8", "uint16", "int16", "uint32", "int32", "float32", "bool", "string", "array"),
+    *("uint64", "int64", "float64"),
+)
+_MOST_KEPT = 16
 Value = str | int | float | bool
 Header = dict[str, Value]
 CONTEXT_BYTES: Final = 2**30
@@ -66,6 +71,12 @@ class Gguf:
     values: Header
     lengths: dict[str, int]
     tensors: tuple[Tensor, ...]
+    types: dict[str, str] = field(default_factory=dict[str, str])
+    """The type of each value as stored, such as "uint32" or "array of string"."""
+    numbers: dict[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
+    """The items of each array of at most 16 numbers."""
+    distinct: dict[str, int] = field(default_factory=dict[str, int])
+    """How many different texts each array of strings has."""
 
     def number(self, key: str) -> int:
         """A whole number of the metadata; 0 if it is not there."""
@@ -96,6 +107,9 @@ class _Reader:
         self._file = file
         self._size = path.stat().st_size
         self._lengths: dict[str, int] = {}
+        self._types: dict[str, str] = {}
+        self._numbers: dict[str, tuple[float, ...]] = {}
+        self._distinct: dict[str, int] = {}
 
     def read(self) -> Gguf:
         if (magic := self._bytes(4)) != b"GGUF":
@@ -120,7 +134,7 @@ class _Reader:
         ends = sorted({offset for *_, offset in listed} | {self._size - start})
         after = dict(itertools.pairwise(ends))
         tensors = (Tensor(name, shape, kind, after[offset] - offset) for name, shape, kind, offset in listed)
-        return Gguf(values, self._lengths, tuple(tensors))
+        return Gguf(values, self._lengths, tuple(tensors), self._types, self._numbers, self._distinct)
 
     def _tensor(self) -> tuple[str, tuple[int, ...], int, int]:
         name = self._string()
@@ -133,6 +147,7 @@ class _Reader:
         return name, shape, self._scalar("I"), self._scalar("Q")
 
     def _value(self, kind: int, key: str) -> Value | None:
+        self._types[key] = _TYPE_NAMES[kind] if kind < len(_TYPE_NAMES) else ""
         if kind == _STRING:
             return self._string()
         if kind in _SCALARS:
@@ -141,9 +156,11 @@ class _Reader:
             raise ValueError(f"a metadata value has the unknown type {kind}")
         item, count = self._scalar("I"), self._count(_LONGEST_STRING)
         self._lengths[key] = count
+        self._types[key] = f"array of {_TYPE_NAMES[item]}" if item < len(_TYPE_NAMES) else ""
         if item == _STRING:
-            for _ in range(count):
-                self._bytes(self._scalar("Q"))
+            self._distinct[key] = len({self._bytes(self._scalar("Q")) for _ in range(count)})
+        elif item in _SCALARS and count <= _MOST_KEPT:
+            self._numbers[key] = tuple(self._scalar(_SCALARS[item]) for _ in range(count))
         elif item in _SCALARS:
             self._bytes(count * struct.calcsize(_SCALARS[item]))
         else:
