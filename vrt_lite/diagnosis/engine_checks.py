@@ -9,7 +9,7 @@ import contextlib
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -27,9 +27,11 @@ _COMPILER = re.compile(rb"GCC: \([^)\0]*\) ([0-9]+)\.([0-9]+)|clang version ([0-
 _FIRST_GCC_WITH_AMX: Final = (13, 3)
 """Compilers before this one build AMX kernels that crash (GCC bug 114098)."""
 _BACK_END = re.compile(r"(?:lib)?ggml-([a-z]+)\.(?:so|dylib|dll)")
-_GPU_BACK_ENDS: Final = {"cuda", "hip", "metal", "sycl", "vulkan"}
-_OPTIONS: Final = {"NVIDIA": "-DGGML_CUDA=on", "Apple": "-DGGML_METAL=on", "AMD or Intel": "-DGGML_VULKAN=on"}
-"""By maker of the GPU: the option of the engine's build that uses it."""
+_FEATURES: Final = {"avx2": "AVX2", "avx512f": "AVX512"}
+"""By its name in Linux: a feature of the processor as the engine names it."""
+_GPU_BACK_ENDS: Final = ("cuda", "hip", "metal", "sycl", "vulkan")
+_BY_MAKER: Final = {"NVIDIA": "cuda", "Apple": "metal", "AMD or Intel": "vulkan"}
+"""By maker of the GPU: the back end that uses it."""
 _MAKERS: Final = {"0x10de": "NVIDIA", "0x1002": "AMD or Intel", "0x8086": "AMD or Intel"}
 """By the number of a PCI device's vendor."""
 _HIDING: Final = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES")
@@ -43,6 +45,11 @@ class EngineBuild:
     compiler: str
     version: tuple[int, ...]
     back_ends: tuple[str, ...]
+
+    @property
+    def gpu_back_end(self) -> str:
+        """The first back end that uses GPUs; "" without one."""
+        return next((name for name in self.back_ends if name in _GPU_BACK_ENDS), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +116,23 @@ def check_engine() -> tuple[EngineReport | None, list[Finding]]:
         findings.append(Finding("engine_fails", "problem", text, install_engine()))
     else:
         findings.append(Finding("engine_runs", "ok", f"runs the bundled judge: {speed:.0f} tokens read a second"))
-    return report, [*findings, *check_amx(report)]
+    return report, [*findings, *check_features(report, _read_features()), *check_amx(report)]
+
+
+def _read_features() -> set[str]:
+    """The features of the processor that Linux lists; none elsewhere."""
+    with contextlib.suppress(OSError):
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        return set(next((line for line in text.splitlines() if line.startswith("flags")), "").split())
+    return set()
+
+
+def check_features(report: EngineReport, features: Set[str]) -> Iterator[Finding]:
+    """Whether the engine was built without some of the processor's `features`, as published wheels are."""
+    unused = [name for key, name in _FEATURES.items() if key in features and f"{name} = 1" not in report.machine.engine]
+    if unused:
+        text = f"built without {' and '.join(unused)}, which this processor has: slower, but for what is on a GPU"
+        yield Finding("features_unused", "note", text, install_engine(report.build.gpu_back_end))
 
 
 def check_amx(report: EngineReport) -> Iterator[Finding]:
@@ -137,7 +160,7 @@ def check_devices(report: EngineReport, makers: Sequence[str], environment: Mapp
     hiding = next((name for name in _HIDING if name in environment), "")
     if not makers:
         yield Finding("gpu", "ok", "GPU: none")
-    elif not _GPU_BACK_ENDS.intersection(report.build.back_ends):
+    elif not report.build.gpu_back_end:
         text = f"GPU: one by {makers[0]}, which this engine cannot use; with it, judging is much faster"
         yield Finding("gpu_unused", "note", text, install_for_gpu(makers))
     elif hiding:
@@ -150,7 +173,7 @@ def check_devices(report: EngineReport, makers: Sequence[str], environment: Mapp
 
 def install_for_gpu(makers: Sequence[str]) -> str:
     """The command that installs an engine that can use the first of these GPUs."""
-    return install_engine(_OPTIONS[makers[0]])
+    return install_engine(_BY_MAKER[makers[0]])
 
 
 def find_gpu_makers() -> list[str]:
@@ -161,4 +184,4 @@ def find_gpu_makers() -> list[str]:
             makers.add(_MAKERS.get(path.read_text(encoding="ascii").strip(), ""))
     if sys.platform == "darwin":
         makers.add("Apple")
-    return [maker for maker in _OPTIONS if maker in makers]
+    return [maker for maker in _BY_MAKER if maker in makers]

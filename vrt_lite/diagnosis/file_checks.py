@@ -17,8 +17,8 @@ from vrt_lite.diagnosis.finding import (
     Finding,
     command,
     delete_file,
-    install,
     move_aside,
+    reinstall,
     set_variable,
     unset_variable,
 )
@@ -115,7 +115,9 @@ def check_store() -> Iterator[Finding]:
 
 def check_models() -> Iterator[Finding]:
     """Every model that comes with the package or was pulled: whole or damaged, by the sizes of its files."""
-    repair = install("--force-reinstall", "--no-deps", "vrt-lite")
+    checkout = Path(__file__).parents[2]
+    restore = command("git", "-C", checkout, "checkout", "--", "vrt_lite/bundled")
+    repair = restore if (checkout / ".git").exists() else reinstall()
     for name in bundled_names():
         yield _check_model(name, repair)
     for model in stored_models():

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final, Literal
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 Level = Literal["ok", "note", "problem"]
 """As it should be; costs speed or may surprise; breaks something."""
@@ -35,10 +39,23 @@ def install(*words: str) -> str:
     return command(sys.executable, "-m", "pip", "install", *words)
 
 
-def install_engine(cmake_option: str = "") -> str:
-    """The command that builds the engine again, with an option of its build. Wheels that pip has kept are not used."""
-    option = ("-C", f"cmake.args={cmake_option}") if cmake_option else ()
+def install_engine(back_end: str = "") -> str:
+    """The command that builds the engine again, with a back end for GPUs if one is named.
+
+    Without --no-cache-dir pip would install the wheel that it built before, whatever that was built with.
+    """
+    option = ("-C", f"cmake.args=-DGGML_{back_end.upper()}=on") if back_end else ()
     return install("--force-reinstall", "--no-cache-dir", *option, "llama-cpp-python")
+
+
+def reinstall() -> str:
+    """The command that installs vrt-lite again, with all packages that it needs, from where it was installed."""
+    try:
+        origin = distribution("vrt-lite").read_text("direct_url.json")
+    except PackageNotFoundError:
+        origin = None
+    source = url2pathname(urlsplit(str(json.loads(origin)["url"])).path) if origin else "vrt-lite"
+    return install("--force-reinstall", source)
 
 
 def set_variable(name: str, value: str | Path) -> str:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TextIO
 
-from vrt_lite.diagnosis import Finding
-from vrt_lite.show.words import console_on, safe, write_lines
+from vrt_lite.diagnosis.finding import Finding
+from vrt_lite.show.words import console_on, count_of, safe, write_lines
 
-_STYLES: Final = {"ok": "green", "note": "yellow", "problem": "bold red"}
+_STYLES: Final = {"heading": "bold", "ok": "green", "note": "yellow", "problem": "bold red"}
 _INDENT: Final = 11
 """Columns before a finding's text."""
 
@@ -25,17 +26,17 @@ def show_findings(groups: Mapping[str, Sequence[Finding]], *, stream: TextIO | N
     from rich.text import Text
 
     console = console_on(to)
-    for level, line in list_lines(groups, width=console.width):
+    for kind, line in list_lines(groups, width=shutil.get_terminal_size().columns):
         text = Text(safe(line, encoding=to.encoding or "utf-8"))
-        text.stylize(_STYLES.get(level, "bold"), 0, _INDENT if level in _STYLES else None)
+        text.stylize(_STYLES.get(kind, ""), 0, _INDENT)
         console.print(text, soft_wrap=True)
 
 
 def list_lines(groups: Mapping[str, Sequence[Finding]], *, width: int | None = None) -> Iterator[tuple[str, str]]:
-    """Yield each line, with the level of the finding that it begins; "" for other lines."""
+    """Yield each line after what it begins: a "heading", or the level of a finding; "" for any other line."""
     for group, findings in groups.items():
         if findings:
-            yield "", group
+            yield "heading", group
         for finding in findings:
             heading = f"  {finding.level:<{_INDENT - 3}} "
             lines = [finding.text]
@@ -54,8 +55,4 @@ def describe_findings(groups: Mapping[str, Sequence[Finding]]) -> str:
     counts = Counter(finding.level for findings in groups.values() for finding in findings)
     if not counts["problem"] and not counts["note"]:
         return "all is well"
-    return f"{_count(counts['problem'], 'problem')}, {_count(counts['note'], 'note')}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return f"{count_of(counts['problem'], 'problem')}, {count_of(counts['note'], 'note')}"
