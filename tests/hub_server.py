@@ -43,6 +43,8 @@ class Hub:
     """By file: so many bytes more are sent than are listed."""
     sent: dict[str, int] = field(default_factory=dict)
     """By file: the bytes that clients took."""
+    base: Hub | None = None
+    """The repository of the model that this one was made from, which the same server has."""
     status: int = 200
     seconds_per_chunk: float = 0.0
     ranges: list[tuple[str, int]] = field(default_factory=list)
@@ -63,7 +65,7 @@ class Hub:
             "modelId": self.repository,
             "sha": self.commit,
             "private": False,
-            "tags": ["gguf", f"license:{self.licence}"],
+            "tags": ["gguf", f"license:{self.licence}", *([f"base_model:{self.base.repository}"] if self.base else [])],
             "siblings": self.siblings(),
         }
 
@@ -105,6 +107,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         hub, path = self.state, unquote(urlsplit(self.path).path)
+        if hub.base and (hub.base.repository in path or path.removeprefix("/cdn/") in hub.base.files):
+            self.state = hub = hub.base
+            hub.url = type(self).state.url
         if hub.status != 200:
             self._answer(hub.status, b"{}")
         elif path in (f"/api/{hub.kind}s/{hub.repository}", *(f"{_api(hub)}/{rev}" for rev in ("main", hub.commit))):

@@ -19,7 +19,7 @@ from split_gguf import split
 
 from vrt_lite.cli import run
 from vrt_lite.errors import ModelError
-from vrt_lite.fitting.memory_estimate import estimate_default_bytes
+from vrt_lite.fitting.memory_estimate import estimate_default_bytes, read_shape
 from vrt_lite.models import BUNDLED, bundled_names, find, library
 from vrt_lite.models.gguf import CONTEXT_BYTES, quant_of
 from vrt_lite.models.hub import HubFile, Listing
@@ -483,4 +483,4 @@ def test_every_recipe_names_its_licence_and_row() -> None:
 
 def test_the_estimate_default_bytes_counts_weights_and_context() -> None:
     weights = JUDGE.text.stat().st_size + JUDGE.projector.stat().st_size
-    assert weights < estimate_default_bytes(JUDGE) < 2**30
+    assert weights < estimate_default_bytes(read_shape(JUDGE), JUDGE.profile) < 2**30

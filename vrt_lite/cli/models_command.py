@@ -122,7 +122,7 @@ def _entries() -> list[Entry]:
 
 
 def _bundled_entry(name: str, recipe: Recipe | None) -> Entry:
-    from vrt_lite.fitting.memory_estimate import estimate_default_bytes  # noqa: PLC0415
+    from vrt_lite.fitting.memory_estimate import estimate_default_bytes, read_shape  # noqa: PLC0415
     from vrt_lite.models import find  # noqa: PLC0415
     from vrt_lite.models.gguf import quant_of  # noqa: PLC0415
 
@@ -132,7 +132,7 @@ def _bundled_entry(name: str, recipe: Recipe | None) -> Entry:
         state="bundled",
         quant=quant_of(files.text.name),
         disk_bytes=files.text.stat().st_size + files.projector.stat().st_size,
-        memory_bytes=estimate_default_bytes(files),
+        memory_bytes=estimate_default_bytes(read_shape(files), files.profile),
         verified=bool(recipe and recipe.verified),
         licence=recipe.licence if recipe else "",
         licence_url=recipe.licence_url if recipe else "",
@@ -141,7 +141,7 @@ def _bundled_entry(name: str, recipe: Recipe | None) -> Entry:
 
 
 def _stored_entry(model: StoredModel, recipe: Recipe | None) -> Entry:
-    from vrt_lite.fitting.memory_estimate import estimate_default_bytes  # noqa: PLC0415
+    from vrt_lite.fitting.memory_estimate import estimate_default_bytes, read_shape  # noqa: PLC0415
     from vrt_lite.models import find  # noqa: PLC0415
     from vrt_lite.models.gguf import CONTEXT_BYTES  # noqa: PLC0415
 
@@ -149,7 +149,8 @@ def _stored_entry(model: StoredModel, recipe: Recipe | None) -> Entry:
     memory = model.size_bytes + CONTEXT_BYTES
     if not damage:
         try:
-            memory = estimate_default_bytes(find(manifest.name))
+            files = find(manifest.name)
+            memory = estimate_default_bytes(read_shape(files), files.profile)
         except ModelError as error:
             damage = str(error)
     return Entry(

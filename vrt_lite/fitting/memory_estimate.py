@@ -1,4 +1,4 @@
-"""Estimates how much memory judging takes, from the headers of the two model files, before anything is loaded.
+"""Estimates how much memory judging takes, from the headers of a model's two files, before anything is loaded.
 
 The terms follow llama.cpp's own allocation (src/llama-context.cpp, src/llama-kv-cache.cpp, tools/mtmd/clip.cpp and
 ggml-alloc.c of the lowest version supported) and the sizes of this package's caches. Processor memory is what becomes
@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from vrt_lite.judge import Pair, opening
 from vrt_lite.machine import MOST_LOGITS, SMALL_MODEL_BYTES, EngineSettings
 from vrt_lite.models import ModelFiles
-from vrt_lite.models.gguf import read_gguf
+from vrt_lite.models.gguf import Gguf, read_gguf
 from vrt_lite.profile import PIXELS_PER_TOKEN, Profile
 from vrt_lite.protocol.messages import Text
 
@@ -70,6 +70,17 @@ class ModelShape:
         """All weights of the text model."""
         return sum(self.layers) + self.embedding + self.output
 
+    def scaled(self, text_bytes: int) -> ModelShape:
+        """This shape with so many bytes of text weights, in the same proportions."""
+        ratio = text_bytes / self.text_bytes
+        return replace(
+            self,
+            layers=tuple(int(size * ratio) for size in self.layers),
+            packed=tuple(int(size * ratio) for size in self.packed),
+            embedding=int(self.embedding * ratio),
+            output=int(self.output * ratio),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Term:
@@ -101,8 +112,12 @@ class Estimate:
 
 
 def read_shape(files: ModelFiles) -> ModelShape:
-    """Read both headers; ModelError if one is not a whole GGUF."""
-    text, projector = read_gguf(files.text), read_gguf(files.projector)
+    """The sizes in a model's two files; ModelError if one is not a whole GGUF."""
+    return shape_of(read_gguf(files.text), read_gguf(files.projector))
+
+
+def shape_of(text: Gguf, projector: Gguf) -> ModelShape:
+    """The sizes in two headers, whether they were read or described."""
     count = text.number("qwen2vl.block_count")
     kinds = _PACKED_ARM if platform.machine().lower() in ("arm64", "aarch64") else _PACKED
     layers, packed = [0] * count, [0] * count
@@ -210,9 +225,9 @@ def estimate_memory(
     return Estimate(terms, context, profile.max_pixels, settings)
 
 
-def estimate_default_bytes(files: ModelFiles) -> int:
+def estimate_default_bytes(shape: ModelShape, profile: Profile) -> int:
     """Bytes that judging with default settings takes if all of it is in the processor's memory."""
-    return estimate_memory(read_shape(files), files.profile, EngineSettings(gpu_layers=0)).cpu_bytes
+    return estimate_memory(shape, profile, EngineSettings(gpu_layers=0)).cpu_bytes
 
 
 def _sum_at(place: int | None, sizes: Sequence[float], places: Sequence[int | None]) -> int:

@@ -70,7 +70,10 @@ class HubFile:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A repository at one commit. `licence` and `architecture` are "" where the hub does not say."""
+    """A repository at one commit. `licence`, `architecture` and `base_model` are "" where the hub does not say.
+
+    `base_model` is the repository of the model that this one was made from.
+    """
 
     repository: str
     revision: str
@@ -78,6 +81,7 @@ class Listing:
     architecture: str
     files: tuple[HubFile, ...]
     kind: Kind = "model"
+    base_model: str = ""
 
 
 def endpoint() -> str:
@@ -98,12 +102,14 @@ def list_repository(repository: str, revision: str = "", *, kind: Kind = "model"
         lfs = cast("Any", sibling.lfs)
         files.append(HubFile(sibling.rfilename, int(sibling.size or 0), str(lfs.sha256) if lfs else ""))
     licences = [tag.removeprefix("license:") for tag in info.tags or () if tag.startswith("license:")]
+    bases = [tag.rpartition(":")[2] for tag in info.tags or () if tag.startswith("base_model:")]
     gguf: dict[str, Any] = getattr(info, "gguf", None) or {}
     if not info.sha:
         raise ModelError(
             f"{endpoint()} gave no commit for {repository}; it does not seem to be a hub. See HF_ENDPOINT."
         )
-    return Listing(repository, info.sha, ", ".join(licences), str(gguf.get("architecture", "")), tuple(files), kind)
+    architecture, base = str(gguf.get("architecture", "")), next(iter(bases), "")
+    return Listing(repository, info.sha, ", ".join(licences), architecture, tuple(files), kind, base)
 
 
 def fetch(listed: Listing, file: HubFile, part: Path, advance: Advance | None = None) -> None:

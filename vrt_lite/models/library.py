@@ -18,10 +18,10 @@ import stat
 import tomllib
 import uuid
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -218,6 +218,8 @@ class Recipe:
 
     `repository` holds its GGUF files ("" for a bundled one). Where nobody publishes them, it holds the checkpoint, of
     about `checkpoint_size` bytes, which a pull converts. `size` is about the model's bytes, where `files` is empty.
+    `config` is what the published config.json says about the model's shape. `quants` are those that are published as
+    GGUF, as far as it is known.
     """
 
     name: str
@@ -230,6 +232,8 @@ class Recipe:
     size: int = 0
     checkpoint_size: int = 0
     profile: str = ""
+    config: dict[str, Any] = field(default_factory=dict[str, Any])
+    quants: tuple[str, ...] = ()
     files: tuple[RecipeFile, ...] = ()
 
     @property

@@ -20,10 +20,11 @@ from vrt_lite.backends import describe_machine, has_gpu, read_memory
 from vrt_lite.disk import home, write_file
 from vrt_lite.errors import UsageError
 from vrt_lite.fitting import EnginePlan, choose_plan
-from vrt_lite.fitting.memory_estimate import read_shape
+from vrt_lite.fitting.memory_estimate import ModelShape, read_shape
 from vrt_lite.machine import EngineSettings, KvType, Machine, MachineMemory
 from vrt_lite.models import ModelFiles
 from vrt_lite.models.gguf import parts_of
+from vrt_lite.profile import Profile
 from vrt_lite.settings import Settings
 
 PAIRS, PREFILLED, GENERATED = 12, 9_300, 500
@@ -48,27 +49,47 @@ def plan_engine(
     `repack` is None where the user has not set it. Raises ModelError, UsageError, OutOfMemoryError.
     """
     refuse_impossible(settings)
-    engine = EngineSettings(
+    engine, tuned = apply_tuning(files, _engine_settings(settings, verbose=verbose), describe_machine())
+    shape, memory = read_shape(files), memory or read_memory()
+    return replace(plan_shape(shape, files.profile, settings, memory, engine=engine, repack=repack), tuned=tuned)
+
+
+def plan_shape(
+    shape: ModelShape,
+    profile: Profile,
+    settings: Settings,
+    memory: MachineMemory,
+    *,
+    engine: EngineSettings | None = None,
+    repack: bool | None = None,
+) -> EnginePlan:
+    """Plan how the engine would run a model of this shape and profile on a machine with this memory.
+
+    `engine` is what was tuned, where there is a tuning. Raises OutOfMemoryError.
+    """
+    engine = engine or _engine_settings(settings)
+    if settings.kv_type:
+        engine = replace(engine, kv_type=settings.kv_type)
+    if repack is not None:
+        engine = replace(engine, repack=repack)
+    return choose_plan(
+        shape,
+        settings.applied_to(profile),
+        engine,
+        memory,
+        choose_kv_type=settings.kv_type is None,
+        choose_pixels=not settings.limits_pixels,
+    )
+
+
+def _engine_settings(settings: Settings, *, verbose: bool = False) -> EngineSettings:
+    return EngineSettings(
         context=settings.ctx,
         gpu_layers=settings.gpu_layers,
         threads=settings.threads,
         kv_type=settings.kv_type or "f16",
         verbose=verbose,
     )
-    engine, tuned = apply_tuning(files, engine, describe_machine())
-    if settings.kv_type:
-        engine = replace(engine, kv_type=settings.kv_type)
-    if repack is not None:
-        engine = replace(engine, repack=repack)
-    plan = choose_plan(
-        read_shape(files),
-        settings.applied_to(files.profile),
-        engine,
-        memory or read_memory(),
-        choose_kv_type=settings.kv_type is None,
-        choose_pixels=not settings.limits_pixels,
-    )
-    return replace(plan, tuned=tuned)
 
 
 def refuse_impossible(settings: Settings) -> None:
