@@ -11,10 +11,11 @@ from typing import Any
 import click
 
 from convert.clip_pairs import collect_pairs
-from convert.quantize import PROJECTOR_TYPES, TEXT_TYPES, quantize_pair
+from convert.quantize import PROJECTOR_TYPES, quantize_pair
 from convert.source import locate
 from vrt_lite.conversion.export_pair import export_pair
 from vrt_lite.conversion.gguf_writer import FILE_TYPES
+from vrt_lite.conversion.quantization_types import TEXT_TYPES
 from vrt_lite.conversion.whole_files import FinishedFile
 from vrt_lite.errors import VrtError
 

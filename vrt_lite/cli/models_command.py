@@ -53,16 +53,14 @@ def pull(model: str, *, quiet: bool) -> None:
     from vrt_lite.models import bundled_names  # noqa: PLC0415
     from vrt_lite.models.gguf import total_memory  # noqa: PLC0415
     from vrt_lite.pulling import pull as pull_model  # noqa: PLC0415
+    from vrt_lite.show.transfer import open_transfer  # noqa: PLC0415
 
-    def report(line: str) -> None:
-        if not quiet:
-            print_text(line, err=True)
-
-    if model in bundled_names():
-        report(f"{model} comes with vrt-lite; there is nothing to pull.")
-        return
-    pulled = pull_model(model, memory_bytes=total_memory(), report=report)
-    report(f"ready: vrt-lite compare a.mp4 b.mp4 --model {pulled.manifest.name}")
+    with open_transfer(quiet=quiet) as progress:
+        if model in bundled_names():
+            progress.say(f"{model} comes with vrt-lite; there is nothing to pull.")
+            return
+        pulled = pull_model(model, memory_bytes=total_memory(), progress=progress)
+        progress.say(f"ready: vrt-lite compare a.mp4 b.mp4 --model {pulled.manifest.name}")
     if not quiet:
         click.echo(str(pulled.folder))
 
@@ -177,7 +175,7 @@ def _recipe_entry(recipe: Recipe) -> Entry:
     arrived = partial_bytes(recipe.name)
     return Entry(
         name=recipe.name,
-        state="begun" if arrived else "convert" if recipe.convert else "can be pulled",
+        state="begun" if arrived else "can be pulled",
         quant=recipe.quant,
         disk_bytes=recipe.size_bytes,
         memory_bytes=recipe.size_bytes + CONTEXT_BYTES,

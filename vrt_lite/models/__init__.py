@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from vrt_lite.errors import ModelError
-from vrt_lite.models.gguf import Header, best_text, read_header
+from vrt_lite.models.gguf import Header, best_text, list_ggufs, parts_of, read_header, whole_name
 from vrt_lite.profile import PROFILE_NAME, Profile, default_profile, load_profile, parse_profile
 
 if TYPE_CHECKING:
@@ -28,8 +30,8 @@ _NO_TEXT: Final = ("adapter", "imatrix", "mmproj")
 class ModelFiles:
     """A judge's files and its profile.
 
-    `text` was chosen from `texts`, the same model in several types, if a folder was given. `projector` was chosen from
-    `projectors` if none was named.
+    `text` was chosen from `texts`, the same model in several types, if a folder was given; of a split file it is the
+    first part. `projector` was chosen from `projectors` if none was named.
     """
 
     name: str
@@ -74,7 +76,7 @@ def find(
     if path.is_dir():
         texts = _texts_in(path)
     elif path.is_file():
-        texts = (path,)
+        texts = (parts_of(path)[0],)
     elif projector or path.suffix == ".gguf":
         raise ModelError(f"Model file {path} does not exist.")
     else:
@@ -87,8 +89,17 @@ def find(
     header = _check(text, projector)
     own = text.parent / PROFILE_NAME
     profile = load_profile(own) if own.is_file() else _default_for(header)
-    name = path.name if path.is_dir() else text.stem
+    name = path.name if path.is_dir() else whole_name(text.stem)
     return ModelFiles(name, text, projector, profile, projectors, texts)
+
+
+def gguf_sha256(path: Path, digest: Callable[[Path], str]) -> str:
+    """The sha256 of a GGUF; of a split one, that of its parts' sha256 in hexadecimal, one after another.
+
+    `digest` gives a file's sha256.
+    """
+    digests = [digest(part) for part in parts_of(path)]
+    return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def profile_of(model: str | Path | None) -> Profile:
@@ -183,7 +194,7 @@ def _texts_in(folder: Path) -> tuple[Path, ...]:
 
     ModelError if there is none, or more than one model.
     """
-    paths = sorted(path for path in folder.glob("*.gguf") if not re.search("mmproj|imatrix", path.name))
+    paths = [path for path in list_ggufs(folder) if not re.search("mmproj|imatrix", path.name)]
     if len(paths) == 1:
         return tuple(paths)
     headers = {path: header for path in paths if _is_text(header := read_header(path))}

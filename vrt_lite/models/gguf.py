@@ -1,6 +1,7 @@
 """Reads a GGUF's header: its metadata and the place of each tensor. No weight is read.
 
-Also finds the quant of a file, and the best of several files of one model.
+A GGUF may be split into parts, each a file: it is read as one. Also finds the quant of a file, and the best of several
+files of one model.
 
 The gguf package is not used here: it makes Python objects of a whole vocabulary and trusts every count.
 """
@@ -31,7 +32,8 @@ SHARE_OF_MEMORY: Final = 0.7
 _QUANT = re.compile(
     r"(?:^|[-._])((?:UD-)?I?Q\d(?:_[0-9A-Z]+)*|BF16|FP?16|FP?32|MXFP4(?:_MOE)?)(?=[-._]|$)", re.IGNORECASE
 )
-_SPLIT = re.compile(r"-\d{5}-of-\d{5}$")
+_PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})(\.gguf)?", re.ASCII)
+_MOST_PARTS: Final = 999
 _GOOD = ("Q8_0", "Q6_K", "Q5_K_M", "Q5_K_S", "Q5_1", "Q5_0", "Q4_K_M")
 _NOT_QUANTISED = ("F16", "BF16", "F32")
 _BY_FILE_TYPE = {
@@ -73,20 +75,75 @@ class Gguf:
         return value if isinstance(value, int) else 0
 
 
+def part_names(name: str) -> tuple[str, ...]:
+    """The names of all parts of a split GGUF, in order, from the name of any of them; another name alone.
+
+    They are NAME-00001-of-00003.gguf and so on, as llama.cpp requires (llama_split_path).
+    """
+    found = _PART.fullmatch(name)
+    count = int(found[3]) if found else 0
+    if not found or not 1 <= int(found[2]) <= count <= _MOST_PARTS:
+        return (name,)
+    return tuple(f"{found[1]}-{number:05}-of-{count:05}{found[4] or ''}" for number in range(1, count + 1))
+
+
+def whole_name(name: str) -> str:
+    """The name of a GGUF without what says that the file is a part."""
+    found = _PART.fullmatch(name)
+    return found[1] + (found[4] or "") if found else name
+
+
+def parts_of(path: Path) -> tuple[Path, ...]:
+    """The files of a GGUF in order, whether they exist or not: all parts if this is one of them, else the path."""
+    names = part_names(path.name)
+    return tuple(map(path.with_name, names)) if len(names) > 1 else (path,)
+
+
+def list_ggufs(folder: Path) -> list[Path]:
+    """A folder's GGUF files by name; of a split one only the first part, whether it exists or not."""
+    return sorted({parts_of(path)[0] for path in folder.glob("*.gguf")})
+
+
+def gguf_bytes(path: Path) -> int:
+    """The size of a GGUF, all parts counted. Raises OSError."""
+    return sum(part.stat().st_size for part in parts_of(path))
+
+
 def read_header(path: Path) -> Header:
     """A GGUF's metadata without arrays; ModelError if the file is no whole GGUF."""
     return read_gguf(path).values
 
 
 def read_gguf(path: Path) -> Gguf:
-    """All of a GGUF's header; ModelError if the file is no whole GGUF."""
+    """All of a GGUF's header, with the tensors of all its parts; ModelError if a part is missing or not whole."""
+    parts = parts_of(path)
+    found = [_read_file(part, parts) for part in parts]
+    first, tensors = found[0], tuple(tensor for part in found for tensor in part.tensors)
+    if len(parts) > 1 and len(tensors) != (expected := first.number("split.tensors.count")):
+        raise ModelError(
+            f"The {len(parts)} parts of {parts[0]} hold {len(tensors)} tensors, not {expected}: they are not of one "
+            "model. Copy or download them again."
+        )
+    return Gguf(first.values, first.lengths, tensors)
+
+
+def _read_file(path: Path, parts: Sequence[Path]) -> Gguf:
+    """The header of one file; ModelError if it is not whole, or not the part that its name says."""
     try:
         with path.open("rb") as file:
-            return _Reader(file, path).read()
+            found = _Reader(file, path).read()
     except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror}.") from error
+        advice = f" The model is split into {len(parts)} files, and all are needed." if len(parts) > 1 else ""
+        raise ModelError(f"{path} cannot be read: {error.strerror}.{advice}") from error
     except ValueError as error:
         raise ModelError(f"{path} is not a whole GGUF file: {error}. Copy, download or convert it again.") from error
+    number, count = found.number("split.no"), max(found.number("split.count"), 1)
+    if (number, count) != (parts.index(path), len(parts)):
+        raise ModelError(
+            f"{path} is part {number + 1} of {count} of a model, so its name must end with "
+            f"-{number + 1:05}-of-{count:05}.gguf. Rename it, or download it again."
+        )
+    return found
 
 
 class _Reader:
@@ -114,7 +171,7 @@ class _Reader:
         step = alignment if isinstance(alignment, int) and alignment > 0 else 32
         start = -(-self._file.tell() // step) * step
         furthest = max((offset for *_, offset in listed), default=0)
-        if start + furthest >= self._size:
+        if listed and start + furthest >= self._size:
             raise ValueError(f"it ends at byte {self._size}, before its last tensor begins at {start + furthest}")
         # A tensor ends where the next begins: no table of types is needed.
         ends = sorted({offset for *_, offset in listed} | {self._size - start})
@@ -182,14 +239,9 @@ def normalise_quant(quant: str) -> str:
     return quant.upper().replace("FP", "F")
 
 
-def is_split(name: str) -> bool:
-    """Whether a file name says that it is a part of a model."""
-    return _SPLIT.search(name.removesuffix(".gguf")) is not None
-
-
 def quant_of(name: str) -> str:
     """The quant at the end of a GGUF's file name, in capitals; "" if there is none."""
-    quants = _QUANT.findall(_SPLIT.sub("", name.removesuffix(".gguf")))
+    quants = _QUANT.findall(whole_name(name).removesuffix(".gguf"))
     return normalise_quant(quants[-1]) if quants else ""
 
 
@@ -224,7 +276,7 @@ def best_text(texts: Sequence[Path], projector: Path, *, memory_bytes: int | Non
     If none fits, the smallest. ModelError if two files are of the chosen type.
     """
     quants = {path: quant_in(read_header(path), path.name) for path in texts}
-    candidates = {TextFile(str(path), quant, path.stat().st_size): path for path, quant in quants.items()}
+    candidates = {TextFile(str(path), quant, gguf_bytes(path)): path for path, quant in quants.items()}
     memory_bytes = total_memory() if memory_bytes is None else memory_bytes
     usable_bytes = int(memory_bytes * SHARE_OF_MEMORY) - projector.stat().st_size
     best = best_quant(candidates, usable_bytes) or min(candidates, key=lambda file: file.size)

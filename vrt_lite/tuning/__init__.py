@@ -23,6 +23,7 @@ from vrt_lite.fitting import EnginePlan, choose_plan
 from vrt_lite.fitting.memory_estimate import read_shape
 from vrt_lite.machine import EngineSettings, KvType, Machine, MachineMemory
 from vrt_lite.models import ModelFiles
+from vrt_lite.models.gguf import parts_of
 from vrt_lite.settings import Settings
 
 PAIRS, PREFILLED, GENERATED = 12, 9_300, 500
@@ -196,13 +197,14 @@ def choose_projector(
 
 
 def _identify(text: Path) -> str:
-    """A digest of a text model's size and its first 16 MiB.
+    """A digest of a text model's size and the first 16 MiB of each of its parts.
 
     They hold all of GGUF's header: the shape and type of every tensor. Speed depends on nothing else, so two files with
     the same digest are equally fast. A digest of the whole file would take seconds before each verdict.
     """
     digest = hashlib.blake2b(digest_size=16)
-    with contextlib.suppress(OSError), text.open("rb") as file:
-        digest.update(file.read(_IDENTITY_BYTES))
-        digest.update(str(text.stat().st_size).encode())
+    for part in parts_of(text):
+        with contextlib.suppress(OSError), part.open("rb") as file:
+            digest.update(file.read(_IDENTITY_BYTES))
+            digest.update(str(part.stat().st_size).encode())
     return digest.hexdigest()
