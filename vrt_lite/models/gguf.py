@@ -13,7 +13,7 @@ import math
 import re
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -135,7 +135,7 @@ def read_gguf(path: Path) -> Gguf:
             f"The {len(parts)} parts of {parts[0]} hold {len(tensors)} tensors, not {expected}: they are not of one "
             "model. Copy or download them again."
         )
-    return Gguf(first.values, first.lengths, tensors)
+    return replace(first, tensors=tensors)
 
 
 def _read_file(path: Path, parts: Sequence[Path]) -> Gguf:
