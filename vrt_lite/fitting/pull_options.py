@@ -19,9 +19,9 @@ from vrt_lite.conversion.pair_description import describe_pair
 from vrt_lite.conversion.quantization_types import TEXT_TYPES
 from vrt_lite.errors import ModelError
 from vrt_lite.fitting.memory_estimate import ModelShape, shape_of
-from vrt_lite.models.gguf import SHARE_OF_MEMORY, TextFile, best_quant, normalise_quant, quant_of
 from vrt_lite.models.hub import Listing, fetch, list_repository
 from vrt_lite.models.library import recipes
+from vrt_lite.models.quants import SHARE_OF_MEMORY, TextFile, best_quant, normalise_quant, quant_of
 from vrt_lite.profile import Profile, default_profile, parse_profile
 from vrt_lite.pulling.gguf_files import SelectedFiles, select_files
 from vrt_lite.pulling.pull_source import SHARDS, check_paths, is_checkpoint, parse_reference

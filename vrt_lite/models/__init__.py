@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from vrt_lite.errors import ModelError
-from vrt_lite.models.gguf import Header, best_text, list_ggufs, parts_of, read_gguf, read_header, whole_name
+from vrt_lite.models.gguf import Header, list_ggufs, parts_of, read_gguf, read_header, whole_name
 from vrt_lite.models.gguf_check import check_projector, check_text
 from vrt_lite.profile import PROFILE_NAME, Profile, default_profile, load_profile, parse_profile
 
@@ -86,7 +86,7 @@ def find(
     projector = projector or next(iter(projectors))
     if not projector.is_file():
         raise ModelError(f"Projector file {projector} does not exist.")
-    text = texts[0] if len(texts) == 1 else best_text(texts, projector, memory_bytes=memory_bytes)
+    text = texts[0] if len(texts) == 1 else _best_text(texts, projector, memory_bytes)
     header = _check(text, projector)
     own = text.parent / PROFILE_NAME
     profile = load_profile(own) if own.is_file() else _default_for(header)
@@ -121,6 +121,12 @@ def profile_of(model: str | Path | None) -> Profile:
     if name in recipes() and name not in bundled_names() and not _find_pulled(name):
         return parse_profile(recipes()[name].profile, f"recipe {name}")
     return find(model).profile
+
+
+def _best_text(texts: tuple[Path, ...], projector: Path, memory_bytes: int | None) -> Path:
+    from vrt_lite.models.quants import best_text  # noqa: PLC0415 - only where there is a choice
+
+    return best_text(texts, projector, memory_bytes=memory_bytes)
 
 
 def _find_pulled(name: str) -> StoredModel | None:
