@@ -511,6 +511,19 @@ def test_a_package_that_everything_needs_is_missing(tmp_path: Path) -> None:
     assert shell(f"{step} --help").returncode == 0
 
 
+def test_an_engine_that_no_installation_knows(tmp_path: Path) -> None:
+    """A package that was copied: it can be imported, but its version is not known."""
+    program = (
+        "import importlib.metadata as m, sys, vrt_lite.diagnosis as d\n"
+        "m.MetadataPathFinder.find_distributions = classmethod(lambda *_: [])\n"
+        "print(d.diagnose())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert "package_unusable" in done.stdout
+    assert "llama-cpp-python" in done.stdout
+    assert "--force-reinstall vrt-lite" in done.stdout
+
+
 def test_the_outputs_encoding() -> None:
     assert check_terminal("UTF-8", {}).level == "ok"
     assert "PYTHONUTF8" in check_terminal("cp1252", {}).next_step
