@@ -167,7 +167,10 @@ def engine_copy(folder: Path, *, library: bytes | None = None, code: str = "") -
 
 
 def test_an_engine_that_cannot_be_loaded(tmp_path: Path) -> None:
-    status, found = doctor(PYTHONPATH=engine_copy(tmp_path, library=b"no library"))
+    path = engine_copy(tmp_path, library=b"no library")
+    words = subprocess.list2cmdline([sys.executable, "-m", "vrt_lite", "estimate"])
+    assert "Check this machine: vrt-lite doctor." in shell(words, PYTHONPATH=path).stderr
+    status, found = doctor(PYTHONPATH=path)
     assert status == 9
     broken = found["engine_unusable"]
     assert broken["level"] == "problem"
