@@ -114,7 +114,8 @@ def find_stored(reference: str) -> StoredModel | None:
 
 def partial_bytes(name: str) -> int:
     """Bytes on the disk that an unfinished pull of that name has left."""
-    return sum(map(_disk_bytes, partial_folder(name).rglob("*")))
+    # The pull may be at work: os.walk passes over a folder that is gone.
+    return sum(_disk_bytes(Path(at, file)) for at, _, files in os.walk(partial_folder(name)) for file in files)
 
 
 def partial_names() -> list[str]:
