@@ -200,7 +200,9 @@ def test_what_is_converted_stays_when_the_network_is_lost(
     assert not list(home.rglob("model-*.safetensors"))
     hub.lost = set()
     hub.ranges.clear()
-    assert "quant: Q4_K_M, as begun" in pulled(capfd, REPO)
+    messages = pulled(capfd, REPO)
+    assert "quant: Q4_K_M, as begun" in messages
+    assert "going on: 2 of 3 shards are converted" in messages
     assert asked_shards(hub) == [last]
     assert_files(two_steps)
 
@@ -260,7 +262,7 @@ def test_a_checkpoint_that_cannot_be_a_judge_is_refused_and_leaves_nothing(
         index["weight_map"][tensor] = name
         changed = {sharded_checkpoint.INDEX: json.dumps(index).encode()}
         leaves_nothing(f"nothing of it was kept: .*{re.escape(name)}", **changed)
-    leaves_nothing("nothing of it was kept: .*no model.safetensors.index.json", **{sharded_checkpoint.INDEX: None})
+    leaves_nothing("kept: .*neither model.safetensors.index.json nor", **{sharded_checkpoint.INDEX: None})
     leaves_nothing("nothing of it was kept: .*tokenizer.json", **{"tokenizer.json": None})
     hub.small = {*hub.small, shards_of(hub)[0]}
     leaves_nothing("nothing of it was kept: The hub gives no sha256")
@@ -322,6 +324,29 @@ def test_killed_at_any_point_it_goes_on(
     pulled(capfd)
     assert_files(two_steps)
     assert finished < kills
+
+
+def test_killed_at_its_end_it_fetches_nothing_again(
+    hub: Hub, two_steps: dict[str, bytes], capfd: pytest.CaptureFixture[str]
+) -> None:
+    text = library.partial_folder(REPO) / "judge-Q4_K_M.gguf"
+    with child("pull", f"{REPO}:q4_k_m") as process:
+        while not text.exists() and process.poll() is None:
+            pass
+        process.kill()
+    hub.ranges.clear()
+    pulled(capfd)
+    assert asked_shards(hub) == []
+    assert_files(two_steps)
+    # Killed when the manifest was written, but nothing renamed yet:
+    [model] = library.stored_models()
+    text.parent.parent.mkdir(exist_ok=True)
+    model.folder.rename(text.parent)
+    (text.parent / "begun.json").write_text("{}")
+    assert library.stored_models() == []
+    pulled(capfd)
+    assert asked_shards(hub) == []
+    assert_files(two_steps)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for another process")

@@ -34,6 +34,7 @@ def pull(reference: str, *, memory_bytes: int, progress: Progress) -> StoredMode
     with disk_errors(), contextlib.ExitStack() as stack:
         if stack.enter_context(locked(source.name)):
             progress.say(f"waited for another process that was changing {source.name}")
+        library.finish_install(source.name)
         here = library.find_stored(source.name)
         try:
             listed = hub.list_repository(source.repository, source.revision)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
-from vrt_lite.conversion.checkpoint import INDEX, MAX_TEXT_BYTES, read_json
+from vrt_lite.conversion.checkpoint import INDEX, MAX_TEXT_BYTES, ONLY_SHARD, read_json
 from vrt_lite.conversion.gguf_writer import FILE_TYPES
 from vrt_lite.conversion.pair_description import describe_pair
 from vrt_lite.conversion.quantization_types import TEXT_TYPES
@@ -17,7 +16,7 @@ from vrt_lite.models.gguf import Gguf, TextFile, best_quant
 from vrt_lite.models.hub import HubFile, Listing, Progress, check_free_space, download, is_whole
 from vrt_lite.profile import PROFILE_NAME
 from vrt_lite.pulling.gguf_files import does_not_fit
-from vrt_lite.pulling.pull_source import SHARDS, PullSource, expected_sha256
+from vrt_lite.pulling.pull_source import PullSource, expected_sha256
 
 SMALL_FILES: Final = (
     *("config.json", "generation_config.json", "preprocessor_config.json", "processor_config.json"),
@@ -46,16 +45,15 @@ def fetch_small_files(listed: Listing, folder: Path, progress: Progress) -> None
 
 
 def find_shards(source: PullSource, listed: Listing, folder: Path) -> dict[str, HubFile]:
-    """Return the shards by name: those that the index names, each with its digest; without an index the only one."""
-    here = {file.path: file for file in listed.files if fnmatchcase(file.path, "*.safetensors")}
+    """Return the shards by name: those that the index names, or the only one. ModelError if one is not listed."""
+    here = {file.path: file for file in listed.files}
+    names = {ONLY_SHARD}
     if (folder / INDEX).is_file():
-        named = read_json(folder / INDEX).section("weight_map").values.values()
-        names = sorted({name for name in named if isinstance(name, str)})
-    else:
-        names = sorted(name for name in here if fnmatchcase(name, SHARDS))
-        if len(names) > 1:
-            raise ModelError(f"{listed.repository} lists {len(names)} shards and no {INDEX}.")
-    if missing := [name for name in names if name not in here]:
+        values = read_json(folder / INDEX).section("weight_map").values.values()
+        names = {name for name in values if isinstance(name, str)}
+    elif ONLY_SHARD not in here:
+        raise ModelError(f"{listed.repository} lists neither {INDEX} nor {ONLY_SHARD}.")
+    if missing := sorted(names - here.keys()):
         raise ModelError(f"{listed.repository} names the shard {missing[0]!r:.80} in its index, but does not list it.")
     for name in names:
         expected_sha256(source, here[name])

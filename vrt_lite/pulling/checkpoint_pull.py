@@ -23,7 +23,17 @@ from vrt_lite.machine import format_bytes
 from vrt_lite.models import library
 from vrt_lite.models.bounded_file import Advance
 from vrt_lite.models.gguf import SHARE_OF_MEMORY, normalise_quant
-from vrt_lite.models.hub import SPARE_BYTES, HubFile, Listing, Progress, check_free_space, download, is_whole
+from vrt_lite.models.hub import (
+    SPARE_BYTES,
+    HubFile,
+    Listing,
+    Progress,
+    check_free_space,
+    download,
+    held_bytes,
+    is_whole,
+    part_of,
+)
 from vrt_lite.models.library import StoredFile, StoredModel
 from vrt_lite.pulling.checkpoint_files import (
     PROJECTOR_TYPE,
@@ -149,14 +159,22 @@ def _convert(
         download(listed, shard, path, sha256=shard.sha256, report=progress.say, advance=advance)
         return path
 
+    sizes = [shards[name].size for name in plan.shards]
+    progress.say(
+        f"fetched: {format_bytes(sum(sizes))} in {len(sizes)} shards, each deleted once it is converted; "
+        f"{format_bytes(plan.size)} stay"
+    )
     with PairWriter(plan, library.partial_folder(source.name)) as writer:
         missing = [shards[name] for name in writer.missing_shards()]
+        if converted := len(sizes) - len(missing):
+            progress.say(f"going on: {converted} of {len(sizes)} shards are converted")
         for path in checkpoint.glob("*.safetensors"):
             if path.name not in {shard.name for shard in missing}:
                 path.unlink()
         _check_disk(source, missing, plan, progress)
-        fetched = sum(shard.size for shard in missing)
-        progress.begin("fetching and converting", fetched + plan.weight_bytes - writer.done_bytes)
+        held = sum(held_bytes(part_of(checkpoint / shard.name, shard.sha256)) for shard in missing)
+        to_fetch = sum(shard.size for shard in missing) - held
+        progress.begin("fetching and converting", to_fetch + plan.weight_bytes - writer.done_bytes)
         with arriving(missing, fetch, progress.advance) as paths:
             for path in paths:
                 writer.write_shard(path, progress.advance)
@@ -166,14 +184,10 @@ def _convert(
 
 
 def _check_disk(source: PullSource, missing: list[HubFile], plan: PairPlan, progress: Progress) -> None:
-    """Say what is fetched, what stays, and what the disk needs. ModelError if it has too little room."""
+    """Say how much room the disk needs and has. ModelError if it has too little."""
     folder = library.partial_folder(source.name)
-    sizes = sorted((shard.size for shard in missing), reverse=True)
-    needed = max(0, plan.size + sum(sizes[:2]) - library.partial_bytes(source.name))
-    progress.say(
-        f"fetched: {format_bytes(sum(sizes))} in {len(sizes)} shards, each deleted once it is converted; "
-        f"{format_bytes(plan.size)} stay"
-    )
+    largest = sorted((shard.size for shard in missing), reverse=True)[:2]
+    needed = max(0, plan.size + sum(largest) - library.partial_bytes(source.name))
     free = shutil.disk_usage(folder).free
     progress.say(f"disk: at most {format_bytes(needed + SPARE_BYTES)} more are needed, {format_bytes(free)} are free")
     check_free_space(folder, needed)
