@@ -194,11 +194,11 @@ def test_what_is_converted_stays_when_the_network_is_lost(
     hub: Hub, home: Path, two_steps: dict[str, bytes], capfd: pytest.CaptureFixture[str]
 ) -> None:
     *_, last = shards_of(hub)
-    hub.lost = {last}
+    hub.failing = {last: 503}
     refused(capfd, rf"answered 503 for {REPO}. Pull again later; it goes on where it stopped")
     assert re.search(rf"{REPO} +begun", command(capfd, "models")[1])
     assert not list(home.rglob("model-*.safetensors"))
-    hub.lost = set()
+    hub.failing = {}
     hub.ranges.clear()
     messages = pulled(capfd, REPO)
     assert "quant: Q4_K_M, as begun" in messages
@@ -275,6 +275,9 @@ def test_a_listing_is_not_trusted(hub: Hub, home: Path, capfd: pytest.CaptureFix
     hub.listed = {"processor_config.json": {"size": 10**9}}
     refused(capfd, "lists processor_config.json with 1.00 GB; at most 67.1 MB are read")
     hub.listed = {}
+    hub.failing = {"config.json": 403}
+    refused(capfd, f"{REPO} is gated: accept its licence at ")
+    hub.failing = {}
     assert hub.ranges == []
     hub.longer["config.json"] = 600 * 2**20
     refused(capfd, "config.json of .* arrived damaged twice .it goes on after its")

@@ -101,7 +101,7 @@ def rm(model: str) -> None:
         raise ModelError(f"Model {model!r} is not here. See: vrt-lite models")
     with disk_errors(), locked(name):
         here = library.find_stored(model)
-        unfinished = library.partial_bytes(name)
+        unfinished = library.partial_folder(name).is_dir()
         if not here and not unfinished:
             raise ModelError(f"Model {model!r} is not here. See: vrt-lite models")
         freed = library.remove_folder(library.partial_folder(name))
