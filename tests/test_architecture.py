@@ -82,6 +82,7 @@ COMMANDS = (
     "rm",
     "cache",
     "estimate",
+    "convert",
     "tune",
     "eval",
     "runs",
