@@ -13,6 +13,7 @@ import pytest
 
 from bench.random_checkpoint import SHAPES, write_documents
 from bench.random_pair import write_pair
+from tests import vram_table
 from tests.hub_server import Hub, serving
 from tests.parity import bundled_checkpoint
 from vrt_lite.cli import run
@@ -191,6 +192,12 @@ def test_what_cannot_be_told_is_one_line(
     got, out, err = command(capfd, *arguments)
     assert (got, out, err.count("\n")) == (status, "", 1)
     assert says in err
+
+
+def test_the_readmes_table_of_gpus_is_what_the_command_says() -> None:
+    table = vram_table.BLOCK.search(vram_table.README.read_text("utf-8"))
+    assert table
+    assert table[0] == vram_table.make_table()
 
 
 def test_models_says_how_each_model_gets_here(capfd: pytest.CaptureFixture[str]) -> None:
