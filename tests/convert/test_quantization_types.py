@@ -11,7 +11,7 @@ from dry_run import chosen_types, write_hole
 from gguf import GGMLQuantizationType
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from synthetic_checkpoint import config, make
+from synthetic_checkpoint import TextShape, config, make
 
 from bench.random_checkpoint import SHAPES, write_documents
 from vrt_lite.conversion.checkpoint import read_json
@@ -40,36 +40,28 @@ def test_published_shapes(tmp_path: Path, name: str) -> None:
             compare_with_the_quantizer(tmp_path, values, file_type, with_importance=with_importance)
 
 
-SHAPE = st.fixed_dictionaries(
-    {
-        "num_hidden_layers": st.integers(1, 40),
-        "intermediate_size": st.integers(2, 800) | st.sampled_from([256, 512]),
-        "vocab_size": st.integers(2, 64),
-        "tie_word_embeddings": st.booleans(),
-    }
-)
-
-
 @given(
-    shape=SHAPE,
     heads=st.sampled_from([(2, 2), (4, 1), (7, 1), (4, 2), (8, 2), (14, 2)]),
     head=st.sampled_from([2, 8, 14, 32, 64]),
+    layers=st.integers(1, 40),
+    feed_forward=st.integers(2, 800) | st.sampled_from([256, 512]),
     file_type=st.sampled_from(TEXT_TYPES),
+    tied=st.booleans(),
     with_importance=st.booleans(),
 )
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_shape(
-    tmp_path: Path, shape: dict[str, Any], heads: tuple[int, int], head: int, file_type: str, with_importance: bool
+    tmp_path: Path,
+    heads: tuple[int, int],
+    head: int,
+    layers: int,
+    feed_forward: int,
+    file_type: str,
+    tied: bool,
+    with_importance: bool,
 ) -> None:
-    values = config("new", tied=shape["tie_word_embeddings"])
-    values["vision_config"]["out_hidden_size"] = heads[0] * head
-    values["tie_word_embeddings"] = shape["tie_word_embeddings"]
-    values["text_config"] |= shape | {
-        "hidden_size": heads[0] * head,
-        "num_attention_heads": heads[0],
-        "num_key_value_heads": heads[1],
-    }
-    values["text_config"]["rope_parameters"]["mrope_section"] = [head // 2, 0, 0]
+    shape = TextShape(heads[0] * head, feed_forward, *heads, layers)
+    values = config("new", tied=tied, shape=shape)
     compare_with_the_quantizer(tmp_path, values, file_type, with_importance=with_importance)
 
 

@@ -59,11 +59,13 @@ def pull(model: str, *, quiet: bool) -> None:
     """Fetch a model from the Hugging Face hub, resumed and checked.
 
     \b
-    vrt-lite pull qwen2.5-vl-3b
+    vrt-lite pull vr-thinker-7b
     vrt-lite pull ggml-org/Qwen2.5-VL-7B-Instruct-GGUF:Q4_K_M
 
-    Without a quant, the largest from Q4_K_M to Q8_0 that fits this machine's memory is taken. An interrupted pull goes
-    on where it stopped. The model is then found by its name: vrt-lite compare a.mp4 b.mp4 --model NAME
+    GGUF files are taken as they are. A Qwen2.5-VL checkpoint (safetensors) is converted while it arrives: the disk
+    holds the result and at most two of its files. Without a quant, the largest from Q4_K_M to Q8_0 that fits this
+    machine's memory is taken. An interrupted pull goes on where it stopped. The model is then found by its name:
+    vrt-lite compare a.mp4 b.mp4 --model NAME
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     from vrt_lite.models import bundled_names  # noqa: PLC0415
     from vrt_lite.models.gguf import total_memory  # noqa: PLC0415

@@ -9,10 +9,11 @@ from typing import Any
 from gguf import GGUF_DEFAULT_ALIGNMENT
 
 from vrt_lite.conversion import text_tensors, vision_tensors
-from vrt_lite.conversion.checkpoint import Section, StoredTensor, check_model_type
+from vrt_lite.conversion.checkpoint import Section, check_model_type
 from vrt_lite.conversion.gguf_writer import FILE_TYPES, GgufField, GgufFile, Placement, resolve, type_field
 from vrt_lite.conversion.projector import pad_to_blocks
 from vrt_lite.conversion.quantization_types import quantize_file
+from vrt_lite.conversion.shards import StoredTensor
 from vrt_lite.models.gguf import Gguf, Tensor
 
 _BYTE_TOKENS = 256
@@ -35,7 +36,7 @@ def describe_pair(
         text_file = _file(text_tensors.ARCHITECTURE, placements, text_tensors.fields(text), text_type)
     else:
         exact = _file(text_tensors.ARCHITECTURE, placements, text_tensors.fields(text), "f32")
-        text_file = quantize_file(exact, Path(), text_type, with_importance=with_importance)
+        text_file = quantize_file(exact, Path(), text_type, importance={} if with_importance else None)
     placements = vision_tensors.placements(vision)
     projector = _file(vision_tensors.ARCHITECTURE, placements, vision_tensors.sizes(vision), projector_type)
     if projector_type == "q8_0":

@@ -8,14 +8,19 @@ quantiser's as well, so that the file has the same bytes.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType, LlamaFileType
 
+from vrt_lite.conversion.engine_rows import quantize_rows
 from vrt_lite.conversion.gguf_writer import VERSION, GgufField, GgufFile, Target
 from vrt_lite.conversion.text_tensors import ARCHITECTURE
+from vrt_lite.errors import ModelError
 
 Type = GGMLQuantizationType
 _MAIN_TYPES = {
@@ -120,8 +125,13 @@ class TypeMix:
                 return None
 
 
-def quantize_file(file: GgufFile, path: Path, file_type: str, *, with_importance: bool = False) -> GgufFile:
-    """Describe what llama.cpp's quantiser makes of a language model's file that is not quantised."""
+def quantize_file(
+    file: GgufFile, path: Path, file_type: str, *, importance: Mapping[str, np.ndarray] | None = None
+) -> GgufFile:
+    """Describe what llama.cpp's quantiser makes of a language model's file that is not quantised.
+
+    `importance` weighs the columns of the tensors that it names. Raises ModelError if it is of another model.
+    """
     numbers = {field.key: field.value for field in file.fields}
     heads, kv_heads = (numbers[f"{ARCHITECTURE}.attention.head_count{end}"] for end in ("", "_kv"))
     mix = TypeMix(
@@ -129,14 +139,34 @@ def quantize_file(file: GgufFile, path: Path, file_type: str, *, with_importance
         layers=numbers[f"{ARCHITECTURE}.block_count"],
         group=heads // kv_heads,
         tied=all(target.name != "output.weight" for target in file.targets),
-        with_importance=with_importance,
+        with_importance=importance is not None,
     )
-    targets = [replace(target, type=mix.type_of(target.name, target.shape)) for target in file.targets]
+    targets = [
+        replace(
+            target,
+            type=mix.type_of(target.name, target.shape),
+            encoder=partial(quantize_rows, importance=_weights_of(target, importance or {})),
+        )
+        for target in file.targets
+    ]
     number = LlamaFileType[f"MOSTLY_{file_type.upper()}"]
     # The quantiser sets these two anew, so they come last.
     last = [VERSION, GgufField("general.file_type", number, GGUFValueType.UINT32)]
     fields = [field for field in file.fields if field.key not in {field.key for field in last}]
     return replace(file, path=path, fields=[*fields, *last], targets=sorted(targets, key=_place_in_file))
+
+
+def _weights_of(target: Target, importance: Mapping[str, np.ndarray]) -> np.ndarray | None:
+    """Return the weights of a tensor's columns. As in the quantiser, those of an embedding may have another size."""
+    weights = importance.get(target.name)
+    if weights is None or weights.size == target.shape[-1]:
+        return weights
+    if target.name == "token_embd.weight":
+        return None
+    raise ModelError(
+        f"the importance matrix has {weights.size} columns for {target.name}, which has {target.shape[-1]}:"
+        " calibrate with this model"
+    )
 
 
 def _place_in_file(target: Target) -> tuple[int, bytes]:

@@ -68,7 +68,7 @@ def write_whole_files(paths: Sequence[Path]) -> Generator[list[Path]]:
         for part, path in zip(parts, paths, strict=True):
             part.replace(path)
         for folder in {path.parent for path in paths}:
-            _sync_folder(folder)
+            sync_folder(folder)
 
 
 @contextmanager
@@ -108,7 +108,7 @@ def _remove_if_abandoned(part: Path) -> None:
             part.unlink()
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Flush a folder, so that new names survive a power cut. Windows cannot open a folder and needs no flush."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
