@@ -38,7 +38,7 @@ LAYERS: tuple[set[str], ...] = (
     {"recording"},
     {"api"},
     {"runs"},
-    {"ranking", "evaluation"},
+    {"ranking", "evaluation", "diagnosis"},
     {"show"},
     {"cli"},
 )
@@ -81,6 +81,7 @@ COMMANDS = (
     "models",
     "rm",
     "cache",
+    "doctor",
     "estimate",
     "convert",
     "tune",

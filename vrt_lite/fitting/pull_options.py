@@ -18,7 +18,8 @@ from vrt_lite.conversion.gguf_writer import FILE_TYPES
 from vrt_lite.conversion.pair_description import describe_pair
 from vrt_lite.conversion.quantization_types import TEXT_TYPES
 from vrt_lite.errors import ModelError
-from vrt_lite.fitting.memory_estimate import ModelShape, shape_of
+from vrt_lite.fitting.engine_buffers import ModelShape
+from vrt_lite.fitting.memory_estimate import shape_of
 from vrt_lite.models.gguf import SHARE_OF_MEMORY, TextFile, best_quant, normalise_quant, quant_of
 from vrt_lite.models.hub import Listing, fetch, list_repository
 from vrt_lite.models.library import recipes

@@ -97,6 +97,11 @@ def stored_models() -> list[StoredModel]:
     return [model for model in map(_read, _entries(home() / "models")) if model]
 
 
+def list_unreadable() -> list[str]:
+    """Names of the folders of models whose manifest is missing or cannot be read."""
+    return [_name_of(folder) for folder in _entries(home() / "models") if _read(folder) is None]
+
+
 def find_stored(reference: str) -> StoredModel | None:
     """The pulled model NAME or NAME:QUANT; None if it is not here. ModelError if another quant is."""
     name, _, quant = reference.partition(":")
@@ -121,7 +126,11 @@ def partial_bytes(name: str) -> int:
 
 def partial_names() -> list[str]:
     """Names of the models whose pull began and did not end."""
-    return [folder.name.replace("--", "/", 1) for folder in _entries(home() / "partial") if folder.is_dir()]
+    return [_name_of(folder) for folder in _entries(home() / "partial") if folder.is_dir()]
+
+
+def _name_of(folder: Path) -> str:
+    return folder.name.replace("--", "/", 1)
 
 
 def _entries(folder: Path) -> list[Path]:

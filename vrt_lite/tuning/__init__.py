@@ -20,7 +20,8 @@ from vrt_lite.backends import describe_machine, has_gpu, read_memory
 from vrt_lite.disk import home, write_file
 from vrt_lite.errors import UsageError
 from vrt_lite.fitting import EnginePlan, choose_plan
-from vrt_lite.fitting.memory_estimate import ModelShape, read_shape
+from vrt_lite.fitting.engine_buffers import ModelShape
+from vrt_lite.fitting.memory_estimate import read_shape
 from vrt_lite.machine import EngineSettings, KvType, Machine, MachineMemory
 from vrt_lite.models import ModelFiles
 from vrt_lite.models.gguf import parts_of
@@ -144,7 +145,9 @@ class Tuning:
 
 
 @dataclass(frozen=True, slots=True)
-class _TuningFile:
+class StoredTuning:
+    """A tuning as it is saved: the model's name, the machine that it was measured on, and what was found."""
+
     format: Literal[1]
     model: str
     machine: Machine
@@ -154,31 +157,42 @@ class _TuningFile:
 def tuning_path(files: ModelFiles, machine: Machine) -> Path:
     """The file for this model on this machine, whether it exists or not."""
     name = hashlib.blake2b(repr((_identify(files.text), machine)).encode(), digest_size=16).hexdigest()
-    return home() / "tuning" / f"{name}.json"
+    return tuning_folder() / f"{name}.json"
+
+
+def tuning_folder() -> Path:
+    """Where all tunings are saved; it may not exist."""
+    return home() / "tuning"
 
 
 def save_tuning(tuning: Tuning, files: ModelFiles, machine: Machine) -> Path:
     """Write a tuning whole or not at all; returns its file. Raises OSError."""
     path = tuning_path(files, machine)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_file(path, json.dumps(asdict(_TuningFile(1, files.name, machine, tuning)), indent=2).encode())
+    write_file(path, json.dumps(asdict(StoredTuning(1, files.name, machine, tuning)), indent=2).encode())
     return path
 
 
 def load_tuning(files: ModelFiles, machine: Machine) -> Tuning | None:
     """The tuning of this model on this machine; None if there is none that can be used. Never fails."""
+    stored = read_tuning(tuning_path(files, machine))
+    return stored.tuning if stored and stored.machine == machine else None
+
+
+def read_tuning(path: Path) -> StoredTuning | None:
+    """The tuning in a file; None if it is not one that its machine can use. Never fails."""
     try:
-        with tuning_path(files, machine).open("rb") as file:
+        with path.open("rb") as file:
             data = file.read(_MAX_FILE_BYTES)
-        stored = msgspec.json.decode(data, type=_TuningFile)
+        stored = msgspec.json.decode(data, type=StoredTuning)
         # A field that is unknown here is lost when it is encoded again.
         complete = msgspec.json.decode(msgspec.json.encode(stored)) == msgspec.json.decode(data)
     except (OSError, ValueError, RecursionError):
         return None
     tuning = stored.tuning
     settings = EngineSettings(kv_type=tuning.kv_type, flash_attention=tuning.flash_attention)
-    usable = complete and settings.is_supported and (tuning.threads or 1) <= machine.cpus
-    return tuning if usable and stored.machine == machine else None
+    usable = complete and settings.is_supported and (tuning.threads or 1) <= stored.machine.cpus
+    return stored if usable else None
 
 
 def delete_tuning(files: ModelFiles, machine: Machine) -> bool:

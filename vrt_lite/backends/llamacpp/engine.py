@@ -209,6 +209,10 @@ class Model(contextlib.ExitStack):
             require_memory(gguf_bytes(path), f"The text model {path.name}", "Use a smaller quantisation.")
         params = llama.llama_model_default_params()
         params.n_gpu_layers = gpu_layers if gpu_layers is not None else -1 if self.on_gpu else 0
+        # Without layers on a GPU the engine still sends large multiplications to it, with buffers of their own. An
+        # empty list of devices, which ends with a null pointer, keeps everything on the processor.
+        no_devices = ctypes.c_void_p()
+        params.devices = None if self.on_gpu else ctypes.addressof(no_devices)
         # Repacked weights are a second copy and may slow prefill down; a judge is mostly prefill.
         params.use_extra_bufts = settings.repack
         self.pointer = llama.llama_model_load_from_file(os.fsencode(path), params)
