@@ -274,11 +274,11 @@ def test_a_listing_is_not_trusted(hub: Hub, home: Path, capfd: pytest.CaptureFix
     refused(capfd, "lists the unsafe file name")
     hub.listed = {"processor_config.json": {"size": 10**9}}
     refused(capfd, "lists processor_config.json with 1.00 GB; at most 67.1 MB are read")
+    assert hub.ranges == []
     hub.listed = {}
     hub.failing = {"config.json": 403}
     refused(capfd, f"{REPO} is gated: accept its licence at ")
     hub.failing = {}
-    assert hub.ranges == []
     hub.longer["config.json"] = 600 * 2**20
     refused(capfd, "config.json of .* arrived damaged twice .it goes on after its")
     assert hub.sent["config.json"] < 32 * 2**20

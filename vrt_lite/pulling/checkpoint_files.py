@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from vrt_lite.conversion.checkpoint import INDEX, MAX_TEXT_BYTES, ONLY_SHARD, read_json
-from vrt_lite.conversion.gguf_writer import FILE_TYPES
 from vrt_lite.conversion.pair_description import describe_pair
-from vrt_lite.conversion.quantization_types import TEXT_TYPES
+from vrt_lite.conversion.type_names import CONVERTER_TYPES, TEXT_TYPES
 from vrt_lite.errors import ModelError
 from vrt_lite.machine import format_bytes
 from vrt_lite.models.gguf import Gguf, TextFile, best_quant
@@ -70,7 +69,7 @@ def read_config(listed: Listing, folder: Path) -> Mapping[str, Any]:
 
 def check_type(repository: str, quant: str) -> str:
     """Return the type of a quant that was asked for. ModelError if the conversion cannot make it."""
-    types = tuple(dict.fromkeys((*FILE_TYPES, *TEXT_TYPES)))
+    types = tuple(dict.fromkeys((*CONVERTER_TYPES, *TEXT_TYPES)))
     if quant.lower() not in types:
         raise ModelError(
             f"{repository} is a checkpoint, which cannot be converted to {quant!r}; choose {', '.join(types)}."
