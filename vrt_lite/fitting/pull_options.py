@@ -20,9 +20,9 @@ from vrt_lite.conversion.type_names import TEXT_TYPES
 from vrt_lite.errors import ModelError
 from vrt_lite.fitting.engine_buffers import ModelShape
 from vrt_lite.fitting.memory_estimate import shape_of
-from vrt_lite.models.gguf import SHARE_OF_MEMORY, TextFile, best_quant, normalise_quant, quant_of
 from vrt_lite.models.hub import Listing, fetch, list_repository
 from vrt_lite.models.library import recipes
+from vrt_lite.models.quants import SHARE_OF_MEMORY, TextFile, best_quant, normalise_quant, quant_of
 from vrt_lite.profile import Profile, default_profile, parse_profile
 from vrt_lite.pulling.gguf_files import SelectedFiles, select_files
 from vrt_lite.pulling.pull_source import SHARDS, check_paths, is_checkpoint, parse_reference
