@@ -13,6 +13,7 @@ import pytest
 
 from bench.random_checkpoint import SHAPES, write_documents
 from bench.random_pair import write_pair
+from tests import vram_table
 from tests.hub_server import Hub, serving
 from tests.parity import bundled_checkpoint
 from vrt_lite.cli import run
@@ -106,7 +107,8 @@ def test_the_sizes_are_those_that_a_publisher_lists() -> None:
     for described, file in zip((text, projector), recipe.files, strict=True):
         # What is missing is the header, of which the vocabulary is the largest part.
         assert 0 < file.size - sum(tensor.size for tensor in described.tensors) < 7 * MB
-    for recipe in recipes().values():
+    for name, recipe in recipes().items():
+        assert bool(recipe.config) == (name not in bundled_names())
         if recipe.config:
             options = {option.quant: option for option in list_pull_options(recipe.name).options}
             assert options["q4_k_m"].disk.stays == pytest.approx(recipe.size_bytes, rel=0.02)
@@ -190,6 +192,33 @@ def test_what_cannot_be_told_is_one_line(
     got, out, err = command(capfd, *arguments)
     assert (got, out, err.count("\n")) == (status, "", 1)
     assert says in err
+
+
+def test_the_readmes_table_of_gpus_is_what_the_command_says() -> None:
+    table = vram_table.BLOCK.search(vram_table.README.read_text("utf-8"))
+    assert table
+    assert table[0] == vram_table.make_table()
+
+
+def test_models_says_how_each_model_gets_here(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["models"]) == 0
+    out = capfd.readouterr().out
+    assert run(["models", "--json"]) == 0
+    entries = {entry["name"]: entry for entry in json.loads(capfd.readouterr().out)}
+    assert {name: entry["state"] for name, entry in entries.items()} == {
+        name: "bundled" if name in bundled_names() else "can be pulled" for name in recipes()
+    }
+    for name, entry in entries.items():
+        if entry["state"] == "bundled":
+            assert f"vrt-lite pull {name}" not in out
+            continue
+        told = json.loads(command(capfd, f"{name}:{entry['quant']}", "--json", "--gpu-layers", "0")[1])
+        assert (entry["disk_bytes"], entry["fetched_bytes"]) == (told["disk"]["stays"], told["disk"]["fetched"])
+        size = f"{entry['fetched_bytes'] / 1e9:.2f} GB fetched"
+        stay = f"{entry['disk_bytes'] / 1e9:.2f} GB stay"
+        way = f"{size} as a checkpoint and converted here, {stay}" if entry["converted"] else f"{size} as GGUF"
+        assert f"{name}: vrt-lite pull {name} ({way}" in out
+    assert [name for name, entry in entries.items() if entry["converted"]] == ["vr-thinker-7b"]
 
 
 @pytest.fixture
