@@ -84,7 +84,7 @@ def models(*, as_json: bool) -> None:
     show_table(HEADINGS, [_row(entry) for entry in found])
     for entry in found:
         if entry.note:
-            click.echo(f"{entry.name}: {entry.note}", err=True)
+            print_text(f"{entry.name}: {entry.note}", err=True)
 
 
 @click.command(epilog=STATUS)
@@ -107,7 +107,7 @@ def rm(model: str) -> None:
         freed = library.remove_folder(library.partial_folder(name))
         if here:
             freed += library.remove_folder(here.folder)
-    click.echo(f"{name} is deleted, {format_bytes(freed)}")
+    print_text(f"{name} is deleted, {format_bytes(freed)}")
 
 
 def _entries() -> list[Entry]:
