@@ -21,10 +21,11 @@ from gguf.quants import quant_shape_to_byte_shape, quantize
 from numpy.typing import NDArray
 
 from bench.random_checkpoint import CheckpointShape, tensors, write_documents
-from vrt_lite.conversion.checkpoint import Checkpoint, StoredTensor, canonical, read_json
-from vrt_lite.conversion.export_pair import text_file, vision_file
+from vrt_lite.conversion.checkpoint import Checkpoint, read_json
 from vrt_lite.conversion.gguf_writer import FILE_TYPES, GgufField, GgufFile, Target, write_gguf
+from vrt_lite.conversion.pair_files import text_file, vision_file
 from vrt_lite.conversion.projector import pad_to_blocks
+from vrt_lite.conversion.shards import StoredTensor, canonical
 from vrt_lite.conversion.whole_files import check_space, write_whole_files
 
 TEXT_TYPES = ("q4_k_m", *FILE_TYPES)

@@ -246,7 +246,9 @@ def test_a_judgement_takes_about_what_was_estimated() -> None:
 def test_models_tells_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["models", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
-    assert next(m for m in listed if m["name"] == JUDGE.name)["memory_bytes"] == estimate_default_bytes(JUDGE)
+    assert next(m for m in listed if m["name"] == JUDGE.name)["memory_bytes"] == estimate_default_bytes(
+        TINY, JUDGE.profile
+    )
 
 
 def test_the_table_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,11 +13,11 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Protocol
 
-from vrt_lite.backends import describe_machine, open_backend, open_remote
+from vrt_lite.backends import FallbackBackend, describe_machine, open_remote
 from vrt_lite.errors import UsageError, Warned
 from vrt_lite.interfaces import Backend, FrameStore, Loading, Observe, Stopwatch
 from vrt_lite.judgement import EngineUsed, FileUsed, ModelUsed, ServerUsed
-from vrt_lite.models import ModelFiles, find, profile_of
+from vrt_lite.models import ModelFiles, find, gguf_sha256, profile_of
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import shown_first
 from vrt_lite.settings import Remote, Settings
@@ -133,7 +133,7 @@ class _FileMode:
 
     def _digest_text(self) -> Future[str]:
         if self._text_sha256 is None:
-            self._text_sha256 = self._pool.submit(self._digest, self._files.text)
+            self._text_sha256 = self._pool.submit(gguf_sha256, self._files.text, self._digest)
         return self._text_sha256
 
 
@@ -171,7 +171,7 @@ class LocalMode(_FileMode):
         self._settings = settings
         self._verbose = verbose
         self._planning: Future[EnginePlan] | None = None
-        self._backend: Backend | None = None
+        self._backend: FallbackBackend | None = None
         self._free = contextlib.ExitStack()
 
     def prepare(self) -> None:
@@ -196,12 +196,13 @@ class LocalMode(_FileMode):
 
     def used(self) -> Used:
         """The model by its files, and how the engine ran if it did."""
-        engine = self._start_planning().result().engine_used() if self._backend else None
-        return Used(self._describe_model(), engine=engine)
+        plan = self._plan_in_force()
+        return Used(self._describe_model(), engine=plan.engine_used() if plan else None)
 
     def notes(self) -> tuple[Warned, ...]:
         """What was changed to fit the memory."""
-        return self._start_planning().result().warnings if self._backend else ()
+        plan = self._plan_in_force()
+        return plan.warnings if plan else ()
 
     def close(self) -> None:
         """Free the model, after the threads that use it have ended."""
@@ -213,14 +214,18 @@ class LocalMode(_FileMode):
             self._planning = self._pool.submit(plan_engine, self._files, self._settings, verbose=self._verbose)
         return self._planning
 
-    def _load(self, watch: Stopwatch) -> Backend:
+    def _plan_in_force(self) -> EnginePlan | None:
+        """The plan that the engine runs with; None before it is loaded."""
+        return self._start_planning().result().as_run_with(self._backend.settings) if self._backend else None
+
+    def _load(self, watch: Stopwatch) -> FallbackBackend:
         from vrt_lite.embeddings import EmbeddingCache, users_disk  # noqa: PLC0415 - numpy
 
         with watch.measure("load"):
             disk = users_disk() if self._settings.cache else None
             cache = EmbeddingCache(disk, namespace=self._projector_sha256.result)
-            settings = self._start_planning().result().settings
-            backend = open_backend(self._files, profile=self.profile, settings=settings, cache=cache)
+            choices = self._start_planning().result().choices
+            backend = FallbackBackend(self._files, profile=self.profile, choices=choices, cache=cache)
             return self._free.enter_context(backend)
 
 

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from vrt_lite.errors import OutOfMemoryError
+from vrt_lite.interfaces import FrameStore, Observe, Sampling
+from vrt_lite.protocol.messages import Conversation, Reply
 
 if TYPE_CHECKING:
     from vrt_lite.backends.http import HttpBackend
@@ -21,6 +27,47 @@ def open_backend(
     from vrt_lite.backends.llamacpp import LlamaCppBackend  # noqa: PLC0415
 
     return LlamaCppBackend(files.text, files.projector, profile=profile, settings=settings, cache=cache)
+
+
+class FallbackBackend(contextlib.ExitStack):
+    """The llama.cpp back end with the first of several settings, and with the next ones if memory cannot be allocated.
+
+    A reply that fails so starts again: each reply gets the whole conversation. `settings` are those in force. A context
+    manager. Raises ModelError; OutOfMemoryError if the last settings fail, too.
+    """
+
+    def __init__(
+        self, files: ModelFiles, *, profile: Profile, choices: Sequence[EngineSettings], cache: EmbeddingCache
+    ) -> None:
+        super().__init__()
+        self._files = files
+        self._profile = profile
+        self._cache = cache
+        self._choices = list(choices)
+        self._open()
+
+    def reply(self, conversation: Conversation, frames: FrameStore, *, sampling: Sampling, observe: Observe) -> Reply:
+        """The judge's next turn."""
+        while True:
+            try:
+                return self._backend.reply(conversation, frames, sampling=sampling, observe=observe)
+            except OutOfMemoryError:
+                if not self._choices:
+                    raise
+            self._open()
+
+    def _open(self) -> None:
+        """Close the back end, and open one with the first of the remaining settings for which there is memory."""
+        self.close()
+        while True:
+            self.settings = self._choices.pop(0)
+            try:
+                opened = open_backend(self._files, profile=self._profile, settings=self.settings, cache=self._cache)
+                self._backend = self.enter_context(opened)
+                return
+            except OutOfMemoryError:
+                if not self._choices:
+                    raise
 
 
 def open_remote(remote: Remote, *, profile: Profile) -> HttpBackend:

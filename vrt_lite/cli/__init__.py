@@ -19,6 +19,8 @@ from vrt_lite.errors import OutOfMemoryError, VrtError
 _COMMANDS: Final = {
     "cache": "models_command:cache",
     "compare": "compare_command:compare",
+    "convert": "convert_command:convert",
+    "doctor": "doctor_command:doctor",
     "estimate": "estimate_command:estimate",
     "eval": "eval_command:evaluate",
     "export": "runs_command:export",
@@ -36,7 +38,8 @@ INTERRUPTED = 130
 UNEXPECTED = 1
 EPILOG = """\b
 Exit status: 0 done, 2 usage, 3 bad video, 4 model missing, corrupt or mismatched, 5 out of memory,
-6 no verdict from the model, 7 unusable store of runs, 8 back end's server failed, 130 interrupted."""
+6 no verdict from the model, 7 unusable store of runs, 8 back end's server failed,
+9 doctor found a problem, 130 interrupted."""
 
 
 class _Commands(click.Group):

@@ -51,18 +51,16 @@ def pull(model: str, *, quiet: bool) -> None:
     on where it stopped. The model is then found by its name: vrt-lite compare a.mp4 b.mp4 --model NAME
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     from vrt_lite.models import bundled_names  # noqa: PLC0415
-    from vrt_lite.models.gguf import total_memory  # noqa: PLC0415
+    from vrt_lite.models.quants import total_memory  # noqa: PLC0415
     from vrt_lite.pulling import pull as pull_model  # noqa: PLC0415
+    from vrt_lite.show.transfer import open_transfer  # noqa: PLC0415
 
-    def report(line: str) -> None:
-        if not quiet:
-            print_text(line, err=True)
-
-    if model in bundled_names():
-        report(f"{model} comes with vrt-lite; there is nothing to pull.")
-        return
-    pulled = pull_model(model, memory_bytes=total_memory(), report=report)
-    report(f"ready: vrt-lite compare a.mp4 b.mp4 --model {pulled.manifest.name}")
+    with open_transfer(quiet=quiet) as progress:
+        if model in bundled_names():
+            progress.say(f"{model} comes with vrt-lite; there is nothing to pull.")
+            return
+        pulled = pull_model(model, memory_bytes=total_memory(), progress=progress)
+        progress.say(f"ready: vrt-lite compare a.mp4 b.mp4 --model {pulled.manifest.name}")
     if not quiet:
         click.echo(str(pulled.folder))
 
@@ -124,9 +122,9 @@ def _entries() -> list[Entry]:
 
 
 def _bundled_entry(name: str, recipe: Recipe | None) -> Entry:
-    from vrt_lite.fitting.memory_estimate import estimate_default_bytes  # noqa: PLC0415
+    from vrt_lite.fitting.memory_estimate import estimate_default_bytes, read_shape  # noqa: PLC0415
     from vrt_lite.models import find  # noqa: PLC0415
-    from vrt_lite.models.gguf import quant_of  # noqa: PLC0415
+    from vrt_lite.models.quants import quant_of  # noqa: PLC0415
 
     files = find(name)
     return Entry(
@@ -134,7 +132,7 @@ def _bundled_entry(name: str, recipe: Recipe | None) -> Entry:
         state="bundled",
         quant=quant_of(files.text.name),
         disk_bytes=files.text.stat().st_size + files.projector.stat().st_size,
-        memory_bytes=estimate_default_bytes(files),
+        memory_bytes=estimate_default_bytes(read_shape(files), files.profile),
         verified=bool(recipe and recipe.verified),
         licence=recipe.licence if recipe else "",
         licence_url=recipe.licence_url if recipe else "",
@@ -143,15 +141,16 @@ def _bundled_entry(name: str, recipe: Recipe | None) -> Entry:
 
 
 def _stored_entry(model: StoredModel, recipe: Recipe | None) -> Entry:
-    from vrt_lite.fitting.memory_estimate import estimate_default_bytes  # noqa: PLC0415
+    from vrt_lite.fitting.memory_estimate import estimate_default_bytes, read_shape  # noqa: PLC0415
     from vrt_lite.models import find  # noqa: PLC0415
-    from vrt_lite.models.gguf import CONTEXT_BYTES  # noqa: PLC0415
+    from vrt_lite.models.quants import CONTEXT_BYTES  # noqa: PLC0415
 
     manifest, damage = model.manifest, model.damage
     memory = model.size_bytes + CONTEXT_BYTES
     if not damage:
         try:
-            memory = estimate_default_bytes(find(manifest.name))
+            files = find(manifest.name)
+            memory = estimate_default_bytes(read_shape(files), files.profile)
         except ModelError as error:
             damage = str(error)
     return Entry(
@@ -171,13 +170,13 @@ def _stored_entry(model: StoredModel, recipe: Recipe | None) -> Entry:
 
 
 def _recipe_entry(recipe: Recipe) -> Entry:
-    from vrt_lite.models.gguf import CONTEXT_BYTES  # noqa: PLC0415
     from vrt_lite.models.library import partial_bytes  # noqa: PLC0415
+    from vrt_lite.models.quants import CONTEXT_BYTES  # noqa: PLC0415
 
     arrived = partial_bytes(recipe.name)
     return Entry(
         name=recipe.name,
-        state="begun" if arrived else "convert" if recipe.convert else "can be pulled",
+        state="begun" if arrived else "can be pulled",
         quant=recipe.quant,
         disk_bytes=recipe.size_bytes,
         memory_bytes=recipe.size_bytes + CONTEXT_BYTES,

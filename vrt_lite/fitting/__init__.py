@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from vrt_lite.errors import OutOfMemoryError, Warned
-from vrt_lite.fitting.memory_estimate import Estimate, ModelShape, context_tokens, estimate_memory
+from vrt_lite.fitting.engine_buffers import ModelShape
+from vrt_lite.fitting.memory_estimate import Estimate, context_tokens, estimate_memory
 from vrt_lite.judgement import EngineUsed
 from vrt_lite.machine import EngineSettings, MachineMemory, format_bytes
 from vrt_lite.profile import PIXELS_PER_TOKEN, Profile
@@ -19,24 +20,46 @@ from vrt_lite.profile import PIXELS_PER_TOKEN, Profile
 _PIXEL_STEP = 0.75
 _ADVISED_SIDES = (14, 12, 10, 8, 6, 4)
 """Visual tokens on each side of smaller frames. With fewer, a judge sees almost nothing."""
+_ABOUT_GPU = ("projector_on_processor", "layers_on_processor")
+"""Kinds of warnings about what is not on a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class EnginePlan:
     """What was chosen, the memory that it takes, and a warning for each change that the memory required.
 
-    `tuned` tells whether the settings come from an earlier `vrt-lite tune`.
+    `fallbacks` take less of the GPUs, in case an allocation fails there although the plan fits. `tuned` tells whether
+    the settings come from an earlier `vrt-lite tune`.
     """
 
     profile: Profile
     estimate: Estimate
     warnings: tuple[Warned, ...] = ()
+    fallbacks: tuple[Estimate, ...] = ()
     tuned: bool = False
 
     @property
     def settings(self) -> EngineSettings:
         """The engine's settings."""
         return self.estimate.settings
+
+    @property
+    def choices(self) -> tuple[EngineSettings, ...]:
+        """The engine's settings, and those of the fallbacks."""
+        return (self.settings, *(estimate.settings for estimate in self.fallbacks))
+
+    def as_run_with(self, settings: EngineSettings) -> EnginePlan:
+        """This plan with those of its `choices` that the engine ran with. There is a warning if that is a fallback."""
+        if settings == self.settings:
+            return self
+        layers = "nothing is on it" if settings.gpu_layers == 0 else f"{settings.gpu_layers} layers are on it"
+        warned = Warned(
+            "gpu_allocation_failed",
+            f"The GPU had less memory than it reported, so {layers} (--gpu-layers N sets how many).",
+        )
+        kept = tuple(warning for warning in self.warnings if warning.kind not in _ABOUT_GPU)
+        estimate = self.fallbacks[self.choices.index(settings) - 1]
+        return replace(self, estimate=estimate, warnings=(*kept, warned))
 
     def engine_used(self) -> EngineUsed:
         """The engine in the record of a comparison."""
@@ -79,7 +102,9 @@ def choose_plan(
     for when_idle in (False, True):
         for chosen, estimate in choices:
             if fits(estimate, memory, when_idle=when_idle):
-                return EnginePlan(chosen, estimate, tuple(_list_warnings(best, estimate, memory)))
+                warnings = tuple(_list_warnings(best, estimate, memory))
+                fallbacks = _list_fallbacks(shape, chosen, estimate, memory) if settings.gpu_layers is None else ()
+                return EnginePlan(chosen, estimate, warnings, tuple(fallbacks))
     least = choices[-1][1]
     needed = [f"{format_bytes(least.cpu_bytes)} of memory"]
     available = [format_bytes(memory.total_bytes)]
@@ -125,7 +150,7 @@ def _list_choices(
     choose_pixels: bool,
 ) -> Iterator[tuple[Profile, Estimate]]:
     """Everything that may be chosen, best first."""
-    shares = [float(gpu.free_bytes) for gpu in memory.gpus]
+    shares = _shares(memory)
     layers: Sequence[int | None] = (settings.gpu_layers,)
     if memory.gpus and settings.gpu_layers is None:
         # None is the engine's own choice, all of them.
@@ -139,6 +164,27 @@ def _list_choices(
                 for kv_type in kv_types:
                     changed = replace(settings, gpu_layers=count, projector_on_gpu=on_gpu, kv_type=kv_type)
                     yield chosen, estimate_memory(shape, chosen, changed, gpu_shares=shares)
+
+
+def _shares(memory: MachineMemory) -> list[float]:
+    """The parts in which layers are divided among GPUs, as the engine does: by their free memory."""
+    return [max(float(gpu.free_bytes), 1.0) for gpu in memory.gpus]
+
+
+def _list_fallbacks(
+    shape: ModelShape, profile: Profile, planned: Estimate, memory: MachineMemory
+) -> Iterator[Estimate]:
+    """Yield what takes less of the GPUs, and fits: half of the layers without the projector, then nothing."""
+    layers = planned.settings.gpu_layers
+    if not memory.gpus or layers == 0:
+        return
+    shares = _shares(memory)
+    half = (len(shape.layers) if layers is None else layers) // 2
+    for count in (half, 0) if half else (0,):
+        settings = replace(planned.settings, gpu_layers=count, projector_on_gpu=False)
+        less = estimate_memory(shape, profile, settings, gpu_shares=shares)
+        if fits(less, memory, when_idle=True):
+            yield less
 
 
 def _list_profiles(profile: Profile) -> Iterator[Profile]:

@@ -1,26 +1,33 @@
-"""Estimates how much memory judging takes, from the headers of the two model files, before anything is loaded.
+"""Estimates how much memory judging takes, from the headers of a model's two files, before anything is loaded.
 
-The terms follow llama.cpp's own allocation (src/llama-context.cpp, src/llama-kv-cache.cpp, tools/mtmd/clip.cpp and
-ggml-alloc.c of the lowest version supported) and the sizes of this package's caches. Processor memory is what becomes
-resident: the engine reserves logits for some tokens of an evaluation and touches one row. GPU memory is what is
-reserved.
+The terms follow llama.cpp's own allocation (src/llama-context.cpp, src/llama-kv-cache.cpp of the lowest version
+supported) and the sizes of this package's caches. Processor memory is what becomes resident: the engine reserves logits
+for some tokens of an evaluation and touches one row. GPU memory is what is reserved.
 """
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from vrt_lite.fitting.engine_buffers import (
+    F16,
+    F32,
+    ModelShape,
+    gpu_text_buffer,
+    text_buffer,
+    vision_buffer,
+    vision_inputs,
+)
 from vrt_lite.judge import Pair, opening
-from vrt_lite.machine import MOST_LOGITS, SMALL_MODEL_BYTES, EngineSettings
+from vrt_lite.machine import EngineSettings
 from vrt_lite.models import ModelFiles
-from vrt_lite.models.gguf import read_gguf
+from vrt_lite.models.gguf import Gguf, read_gguf
 from vrt_lite.profile import PIXELS_PER_TOKEN, Profile
 from vrt_lite.protocol.messages import Text
 
-_F16, _F32 = 2, 4
 _KV_BYTES = {"f16": 2.0, "q8_0": 34 / 32}
 _EMBEDDINGS_BYTES = 512 * 2**20
 """The most that embeddings take in memory (`EmbeddingCache`)."""
@@ -42,33 +49,6 @@ _VOCABULARY_BYTES, _MERGE_BYTES = 130, 150
 """The engine's tables for one token, and for one merge: nodes of std::unordered_map with their strings."""
 _GPU_BYTES: Final = 400 * 2**20
 """A GPU's own context and scratch memory, as reported by others; not measured here."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelShape:
-    """Sizes from the two headers. Weights are in bytes: `layers` each layer's, `packed` those with a packed layout."""
-
-    layers: tuple[int, ...]
-    packed: tuple[int, ...]
-    embedding: int
-    output: int
-    tied: bool
-    width: int
-    feed_forward: int
-    heads: int
-    kv_width: int
-    vocabulary: int
-    merges: int
-    trained_context: int
-    projector: int
-    vision_width: int
-    vision_feed_forward: int
-    vision_heads: int
-
-    @property
-    def text_bytes(self) -> int:
-        """All weights of the text model."""
-        return sum(self.layers) + self.embedding + self.output
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +81,12 @@ class Estimate:
 
 
 def read_shape(files: ModelFiles) -> ModelShape:
-    """Read both headers; ModelError if one is not a whole GGUF."""
-    text, projector = read_gguf(files.text), read_gguf(files.projector)
+    """The sizes in a model's two files; ModelError if one is not a whole GGUF."""
+    return shape_of(read_gguf(files.text), read_gguf(files.projector))
+
+
+def shape_of(text: Gguf, projector: Gguf) -> ModelShape:
+    """The sizes in two headers, whether they were read or described."""
     count = text.number("qwen2vl.block_count")
     kinds = _PACKED_ARM if platform.machine().lower() in ("arm64", "aarch64") else _PACKED
     layers, packed = [0] * count, [0] * count
@@ -171,48 +155,44 @@ def estimate_memory(
     cells = profile.max_pixels // PIXELS_PER_TOKEN
     # Evaluation touches only the conversation's part of a context that is larger than the conversation.
     conversation = min(context, context_tokens(shape, profile))
-    touched, _ = _text_buffers(shape, settings, conversation, on_gpu=bool(used))
-    _, reserved = _text_buffers(shape, settings, context, on_gpu=bool(used))
+    touched = text_buffer(shape, settings, conversation, on_gpu=bool(used))
+    if places[0] is not None:
+        touched = 2 * min(settings.ubatch, context) * (shape.width * F32 + context)
+    reserved = gpu_text_buffer(shape, settings, context, whole=places[0] is not None)
 
     def split(name: str, sizes: Sequence[float], where: Sequence[int | None]) -> Term:
         return Term(name, _sum_at(None, sizes, where), tuple(_sum_at(gpu, sizes, where) for gpu in range(gpus)))
 
-    def on_cpu(name: str, size: float) -> Term:
-        return Term(name, int(size), (0,) * gpus)
+    def term(name: str, cpu: float, on_gpu: int = 0, where: Collection[int | None] = ()) -> Term:
+        return Term(name, int(cpu), tuple(on_gpu if gpu in where else 0 for gpu in range(gpus)))
 
     weights = [*shape.layers, shape.output + (shape.embedding if shape.tied and places[-1] is not None else 0)]
     copied = zip(shape.packed, places, strict=False) if settings.repack else ()
-    token = 2 * shape.kv_width * (2.0 * _F16 if settings.exact else _KV_BYTES[settings.kv_type])
+    token = 2 * shape.kv_width * (2.0 * F16 if settings.exact else _KV_BYTES[settings.kv_type])
     state = (-(-profile.first_frames // 2) * cells + 64) * token * len(shape.layers)
     # The text model and the vision tower decide separately: see `Context` and `Vision` in backends/llamacpp.
     flash = settings.flash_attention is not False and not settings.exact
-    vision = _vision_buffer(shape, 4 * max(cells, profile.tool_cells), flash=flash)
+    patches = 4 * max(cells, profile.tool_cells)
+    vision = vision_buffer(shape, patches, flash=flash, on_gpu=vision_on_gpu)
+    program = _PROCESS_BYTES + shape.vocabulary * _VOCABULARY_BYTES + shape.merges * _MERGE_BYTES
     terms = (
         split("weights", [shape.embedding, *weights], [None, *places]),
-        on_cpu("repacked weights", sum(size for size, place in copied if place is None)),
+        term("repacked weights", sum(size for size, place in copied if place is None)),
         split("projector", [shape.projector], [vision_place]),
         split("keys and values", [token * context] * len(shape.layers), places[:-1]),
-        Term(
-            "evaluation of text",
-            touched if places[0] is None else 2 * min(settings.ubatch, context) * (shape.width * _F32 + context),
-            tuple(reserved if gpu in used else 0 for gpu in range(gpus)),
-        ),
-        split("evaluation of frames", [vision], [vision_place]),
-        on_cpu("kept states", min(settings.prefixes, _SAVED_STATES) * state),
-        on_cpu("frames and embeddings", _frames(shape, profile, cells)),
-        on_cpu("decoding of clips", _DECODER_BYTES * source_pixels),
-        Term(
-            "program",
-            _PROCESS_BYTES + shape.vocabulary * _VOCABULARY_BYTES + shape.merges * _MERGE_BYTES,
-            tuple(_GPU_BYTES if gpu in {*used, vision_place} else 0 for gpu in range(gpus)),
-        ),
+        term("evaluation of text", touched, reserved, used),
+        term("evaluation of frames", vision_inputs(patches) if vision_on_gpu else vision, vision, {vision_place}),
+        term("kept states", min(settings.prefixes, _SAVED_STATES) * state),
+        term("frames and embeddings", _frames(shape, profile, cells)),
+        term("decoding of clips", _DECODER_BYTES * source_pixels),
+        term("program", program, _GPU_BYTES, {*used, vision_place}),
     )
     return Estimate(terms, context, profile.max_pixels, settings)
 
 
-def estimate_default_bytes(files: ModelFiles) -> int:
+def estimate_default_bytes(shape: ModelShape, profile: Profile) -> int:
     """Bytes that judging with default settings takes if all of it is in the processor's memory."""
-    return estimate_memory(read_shape(files), files.profile, EngineSettings(gpu_layers=0)).cpu_bytes
+    return estimate_memory(shape, profile, EngineSettings(gpu_layers=0)).cpu_bytes
 
 
 def _sum_at(place: int | None, sizes: Sequence[float], places: Sequence[int | None]) -> int:
@@ -234,45 +214,10 @@ def _places(layers: int, on_gpus: int | None, shares: Sequence[float]) -> list[i
     return places
 
 
-def _text_buffers(shape: ModelShape, settings: EngineSettings, context: int, *, on_gpu: bool) -> tuple[int, int]:
-    """The bytes that evaluating text touches in a context of this length, and those that the engine reserves."""
-    batch = min(settings.ubatch, context)
-    small = shape.text_bytes < SMALL_MODEL_BYTES and not on_gpu and settings.kv_type == "f16"
-    flash = settings.text_flash_attention(on_gpu=on_gpu) is not False and not small
-    row, mask = batch * _F32, batch * context * (_F16 if flash else _F32)
-    entering = row * shape.width
-    if flash:
-        attention = 3 * row * shape.width + 2 * row * shape.kv_width
-    else:
-        # The whole matrix of products of keys and queries, and values stored one by one, each with its index.
-        attention = 4 * row * shape.width + row * context * shape.heads + 8 * batch * shape.kv_width
-    forward = row * (2 * shape.width + 3 * shape.feed_forward)
-    layer = entering + mask + max(attention, forward)
-    # The matrix's other side is converted to the weights' own type first: about a byte a value.
-    scratch = int(1.15 * batch * shape.feed_forward)
-    logits = shape.vocabulary * _F32
-    touched = layer + scratch + 3 * MOST_LOGITS * logits
-    return touched, max(layer, 2 * entering + MOST_LOGITS * logits) + MOST_LOGITS * logits
-
-
-def _vision_buffer(shape: ModelShape, patches: int, *, flash: bool) -> int:
-    """Bytes of one evaluation of the vision tower: a pair of frames with `patches` patches of 14x14 pixels each."""
-    state, feed = patches * shape.vision_width * _F32, patches * shape.vision_feed_forward * _F32
-    square = patches * patches
-    pixels = patches * 196 * 3 * 2 * _F32
-    if flash:
-        # The window mask is there in F32 and, twice, in F16.
-        graph = max(3 * feed + 4 * state + 4 * square, 5 * state + 6 * square)
-    else:
-        graph = max(3 * feed + 4 * state, 5 * state + pixels + 4 * square * shape.vision_heads) + 4 * square
-    # The same pixels on their way in, and the wider side of a matrix in the weights' own type.
-    return graph + 3 * pixels + feed // 2
-
-
 def _frames(shape: ModelShape, profile: Profile, cells: int) -> int:
     """Bytes of the shown frames in RGB, and of their embeddings."""
     called = profile.frames_per_call * (profile.rounds - 1)
     patches = 2 * -(-profile.first_frames // 2) * cells + called * profile.tool_cells
-    embeddings = min(patches * shape.width * _F32, _EMBEDDINGS_BYTES)
+    embeddings = min(patches * shape.width * F32, _EMBEDDINGS_BYTES)
     shown = 2 * profile.first_frames * cells + called * profile.tool_cells
     return shown * PIXELS_PER_TOKEN * 3 + embeddings

@@ -23,6 +23,7 @@ import psutil
 
 from vrt_lite.errors import ModelError, OutOfMemoryError
 from vrt_lite.machine import SMALL_MODEL_BYTES, EngineSettings, Gpu, Machine, MachineMemory
+from vrt_lite.models.gguf import gguf_bytes
 
 # GNU's OpenMP reads this once, when it is loaded with the engine. By default a thread that waits for another spins for
 # milliseconds: next to one busy program, prefill was 10 to 60 times as slow. With short spins it is not. A value that
@@ -205,9 +206,13 @@ class Model(contextlib.ExitStack):
         gpu_layers = settings.gpu_layers
         self.on_gpu = uses_gpu(gpu_layers)
         if not self.on_gpu:
-            require_memory(path.stat().st_size, f"The text model {path.name}", "Use a smaller quantisation.")
+            require_memory(gguf_bytes(path), f"The text model {path.name}", "Use a smaller quantisation.")
         params = llama.llama_model_default_params()
         params.n_gpu_layers = gpu_layers if gpu_layers is not None else -1 if self.on_gpu else 0
+        # Without layers on a GPU the engine still sends large multiplications to it, with buffers of their own. An
+        # empty list of devices, which ends with a null pointer, keeps everything on the processor.
+        no_devices = ctypes.c_void_p()
+        params.devices = None if self.on_gpu else ctypes.addressof(no_devices)
         # Repacked weights are a second copy and may slow prefill down; a judge is mostly prefill.
         params.use_extra_bufts = settings.repack
         self.pointer = llama.llama_model_load_from_file(os.fsencode(path), params)

@@ -1,0 +1,79 @@
+"""What happens when memory cannot be allocated in spite of the plan: less is tried, with a warning."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from test_llamacpp import Drawn
+
+from vrt_lite.backends import FallbackBackend
+from vrt_lite.embeddings import EmbeddingCache
+from vrt_lite.errors import OutOfMemoryError
+from vrt_lite.fitting import EnginePlan, choose_plan
+from vrt_lite.fitting.memory_estimate import read_shape
+from vrt_lite.interfaces import Sampling, ignore
+from vrt_lite.judge import Pair, opening
+from vrt_lite.machine import EngineSettings, Gpu, MachineMemory
+from vrt_lite.models import find
+from vrt_lite.protocol.messages import Reply
+
+FILES = find("vrt-tiny-0")
+SHAPE = read_shape(FILES)
+SMALL = EngineSettings(gpu_layers=0, threads=1)
+LARGE = replace(SMALL, context=2**31 - 256, exact=True)
+"""A context that no machine has the memory for."""
+GB = 10**9
+
+
+def reply_with(*choices: EngineSettings) -> tuple[Reply, EngineSettings]:
+    with FallbackBackend(FILES, profile=FILES.profile, choices=choices, cache=EmbeddingCache()) as backend:
+        conversation = opening(Pair("A red circle moving down.", (3.0, 3.0)), FILES.profile)
+        reply = backend.reply(conversation, Drawn(), sampling=Sampling(8), observe=ignore)
+        return reply, backend.settings
+
+
+def test_a_reply_starts_again_with_the_next_settings() -> None:
+    reply, used = reply_with(LARGE, SMALL)
+    expected, _ = reply_with(SMALL)
+    assert used == SMALL
+    assert (reply.tokens, reply.odds) == (expected.tokens, expected.odds)
+    assert reply.usage.frames_encoded == expected.usage.frames_encoded
+
+
+def test_the_last_failure_is_the_callers() -> None:
+    with pytest.raises(OutOfMemoryError, match="A context of 2147483392 tokens needs"):
+        reply_with(LARGE, replace(LARGE, prefixes=0))
+
+
+def plan_with(free_bytes: int, settings: EngineSettings | None = None) -> EnginePlan:
+    memory = MachineMemory(16 * GB, 16 * GB, (Gpu("GPU", free_bytes),))
+    return choose_plan(SHAPE, FILES.profile, settings or EngineSettings(), memory)
+
+
+def test_a_plan_with_layers_on_a_gpu_has_two_fallbacks() -> None:
+    plan = plan_with(8 * GB)
+    assert [(s.gpu_layers, s.projector_on_gpu) for s in plan.choices] == [(None, True), (3, False), (0, False)]
+    assert plan.fallbacks[0].gpu_bytes < plan.estimate.gpu_bytes
+    assert plan.fallbacks[1].gpu_bytes == (0,)
+
+
+def test_what_the_user_set_has_no_fallback() -> None:
+    assert plan_with(8 * GB, EngineSettings(gpu_layers=4)).fallbacks == ()
+    assert plan_with(0).fallbacks == ()
+    assert choose_plan(SHAPE, FILES.profile, SMALL, MachineMemory(16 * GB, 16 * GB)).fallbacks == ()
+
+
+def test_the_plan_in_force_tells_what_ran() -> None:
+    plan = plan_with(430_000_000)
+    kinds = ["kv_cache_quantized", "projector_on_processor", "layers_on_processor"]
+    assert [warning.kind for warning in plan.warnings] == kinds
+    assert plan.as_run_with(plan.settings) is plan
+    half, none = (plan.as_run_with(settings) for settings in plan.choices[1:])
+    assert [warning.kind for warning in half.warnings] == ["kv_cache_quantized", "gpu_allocation_failed"]
+    assert [ran.warnings[-1].text for ran in (half, none)] == [
+        "The GPU had less memory than it reported, so 1 layers are on it (--gpu-layers N sets how many).",
+        "The GPU had less memory than it reported, so nothing is on it (--gpu-layers N sets how many).",
+    ]
+    assert none.engine_used().gpu_layers == 0
+    assert none.engine_used().gpu_memory_bytes == (0,)
