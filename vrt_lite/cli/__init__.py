@@ -72,6 +72,9 @@ def run(arguments: Sequence[str]) -> int:
     try:
         cli.main(list(arguments), prog_name="vrt-lite", standalone_mode=False)
     except click.ClickException as error:
+        from vrt_lite.show import safe  # noqa: PLC0415
+
+        error.message = safe(error.message)
         error.show()
         return error.exit_code
     except click.exceptions.Exit as leave:
