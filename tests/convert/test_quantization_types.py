@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -92,4 +94,32 @@ def test_a_config_that_cannot_be_described() -> None:
         describe_pair(values | {"model_type": "llava"}, text_type="q4_k_m", projector_type="q8_0")
     values["text_config"]["hidden_size"] = -1
     with pytest.raises(ModelError, match="hidden_size is -1"):
+        describe_pair(values, text_type="q4_k_m", projector_type="q8_0")
+
+
+JUNK = st.sampled_from([0, -1, 1, 3, 1023, 2**31 - 1, 2**62, 1.5, True, None, "x", [], [1, 1, 1], {"a": 1}, math.nan])
+
+
+@given(data=st.data(), layout=st.sampled_from(["new", "old"]), projector=st.sampled_from(["f16", "q8_0"]))
+@settings(max_examples=80, deadline=None)
+def test_a_hostile_config_is_described_or_refused(data: st.DataObject, layout: str, projector: str) -> None:
+    values = config(layout, tied=False)
+    for _ in range(data.draw(st.integers(1, 3))):
+        inner = [value for value in values.values() if isinstance(value, dict) and value]
+        place = data.draw(st.sampled_from([values, *inner]))
+        place[data.draw(st.sampled_from(sorted(place)))] = data.draw(JUNK)
+    with suppress(ModelError):
+        describe_pair(values, text_type="q4_k_m", projector_type=projector)
+
+
+def test_sizes_that_no_model_has() -> None:
+    values = config("new", tied=True)
+    values["text_config"]["vocab_size"] = 2**30
+    with pytest.raises(ModelError, match="vocab_size is 1073741824, needs a whole number from 1 to 4194303"):
+        describe_pair(values, text_type="q4_k_m", projector_type="q8_0")
+    values["text_config"] |= {"vocab_size": 300, "intermediate_size": 2**31 - 1}
+    values["text_config"] |= {"hidden_size": 2**20}
+    values["vision_config"]["out_hidden_size"] = 2**20
+    values["text_config"]["rope_parameters"]["mrope_section"] = [2**18, 0, 0]
+    with pytest.raises(ModelError, match="which no model has"):
         describe_pair(values, text_type="q4_k_m", projector_type="q8_0")
