@@ -143,14 +143,15 @@ def test_one_command_leads_from_a_checkpoint_to_the_references_verdict(
     [model] = library.stored_models()
     assert model.manifest.revision == hub.commit
     assert re.fullmatch(r"llama-cpp-python [\d.]+", model.manifest.converted_with)
-    arguments = ["--prompt", "Any.", "--model", REPO, "--json", "--threads", "1", "--no-cache"]
-    status, out, _ = command(capfd, "compare", *CLIPS, *arguments)
-    assert status == 0
-    assert json.loads(out)["verdict"]["overall"]["winner"] == WINNER
     asked = len(hub.ranges)
     for reference in (REPO, f"{REPO}:{text_type}"):
         assert "is here already, sha256 of every file checked" in pulled(capfd, reference)
     assert len(hub.ranges) == asked
+    if text_type == "q4_k_m":
+        arguments = ["--prompt", "Any.", "--model", REPO, "--json", "--threads", "1", "--no-cache"]
+        status, out, _ = command(capfd, "compare", *CLIPS, *arguments)
+        assert status == 0
+        assert json.loads(out)["verdict"]["overall"]["winner"] == WINNER
 
 
 def test_the_quant_is_the_largest_that_fits() -> None:
