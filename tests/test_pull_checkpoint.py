@@ -276,6 +276,7 @@ def test_a_listing_is_not_trusted(hub: Hub, home: Path, capfd: pytest.CaptureFix
     hub.listed = {"processor_config.json": {"size": 10**9}}
     refused(capfd, "lists processor_config.json with 1.00 GB; at most 67.1 MB are read")
     assert hub.ranges == []
+    assert not list(home.glob("partial/*"))
     hub.listed = {}
     hub.failing = {"config.json": 403}
     refused(capfd, f"{REPO} is gated: accept its licence at ")
