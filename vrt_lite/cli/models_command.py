@@ -102,7 +102,7 @@ def models(*, as_json: bool) -> None:
         print_text(way)
     for entry in found:
         if entry.note:
-            click.echo(f"{entry.name}: {entry.note}", err=True)
+            print_text(f"{entry.name}: {entry.note}", err=True)
 
 
 @click.command(epilog=STATUS)
@@ -125,7 +125,7 @@ def rm(model: str) -> None:
         freed = library.remove_folder(library.partial_folder(name))
         if here:
             freed += library.remove_folder(here.folder)
-    click.echo(f"{name} is deleted, {format_bytes(freed)}")
+    print_text(f"{name} is deleted, {format_bytes(freed)}")
 
 
 def _entries() -> list[Entry]:

@@ -25,7 +25,8 @@ SMALL_FILES: Final = (
 )
 """What the conversion reads beside the shards. Weights in other formats lie in the same repositories."""
 PROJECTOR_TYPE: Final = "f16"
-_CHOICES: Final = ("q8_0", "q6_k", "q5_k_m", "q4_k_m")
+CHOICES: Final = ("q8_0", "q6_k", "q5_k_m", "q4_k_m")
+"""The types among which a pull chooses by itself, the largest first."""
 
 
 def list_small_files(listed: Listing) -> list[HubFile]:
@@ -85,9 +86,9 @@ def check_type(repository: str, quant: str) -> str:
 
 def choose_type(repository: str, config: Mapping[str, Any], memory_bytes: int) -> str:
     """Return the largest type from Q4_K_M to Q8_0 that fits `memory_bytes`. ModelError if none does."""
-    pairs = {kind: describe_pair(config, text_type=kind, projector_type=PROJECTOR_TYPE) for kind in _CHOICES}
+    pairs = {kind: describe_pair(config, text_type=kind, projector_type=PROJECTOR_TYPE) for kind in CHOICES}
     candidates = [TextFile(kind, kind.upper(), _size(text)) for kind, (text, _) in pairs.items()]
-    room = memory_bytes - _size(pairs[_CHOICES[0]][1])
+    room = memory_bytes - _size(pairs[CHOICES[0]][1])
     best = best_quant(candidates, room)
     if best is None:
         raise does_not_fit(repository, candidates[-1], room)
