@@ -22,7 +22,6 @@ from vrt_lite.errors import ModelError, OutOfMemoryError, UsageError, VrtError
 from vrt_lite.models.gguf import Header, list_ggufs, read_header, whole_name
 
 OnProgress = Callable[[int, int], None]
-PROJECTOR_TYPES = ("bf16", "f16", "q8_0")
 UNQUANTIZED = {0: "f32", 1: "f16", 32: "bf16"}  # by general.file_type
 TYPE_IN_NAME = re.compile(r"-(F32|F16|BF16)$", re.IGNORECASE)
 CHECKOUT = Path(__file__).resolve().parents[1]

@@ -83,6 +83,7 @@ COMMANDS = (
     "cache",
     "doctor",
     "estimate",
+    "convert",
     "tune",
     "eval",
     "runs",

@@ -27,7 +27,7 @@ from vrt_lite.cli import run
 from vrt_lite.conversion.export_pair import export_pair
 from vrt_lite.errors import ModelError
 from vrt_lite.models import library
-from vrt_lite.models.gguf import CONTEXT_BYTES
+from vrt_lite.models.quants import CONTEXT_BYTES
 from vrt_lite.pulling.checkpoint_files import choose_type
 
 ROOT = Path(__file__).parent.parent

@@ -19,7 +19,8 @@ from vrt_lite.fitting.memory_estimate import read_shape
 from vrt_lite.judgement import Judgement
 from vrt_lite.machine import Machine
 from vrt_lite.models import find
-from vrt_lite.models.gguf import list_ggufs, quant_of, read_gguf
+from vrt_lite.models.gguf import list_ggufs, read_gguf
+from vrt_lite.models.quants import quant_of
 from vrt_lite.tuning import tuning_path
 
 ROOT = Path(__file__).parent.parent

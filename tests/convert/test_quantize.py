@@ -17,7 +17,7 @@ from convert.quantize import quantize_pair
 from vrt_lite.backends.llamacpp.engine import Model
 from vrt_lite.backends.llamacpp.vision import Vision
 from vrt_lite.conversion.export_pair import export_pair
-from vrt_lite.conversion.quantization_types import TEXT_TYPES
+from vrt_lite.conversion.type_names import TEXT_TYPES
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.machine import EngineSettings
 

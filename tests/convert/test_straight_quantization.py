@@ -9,7 +9,7 @@ from synthetic_checkpoint import TextShape, make
 
 from convert.quantize import quantize_pair
 from vrt_lite.conversion.export_pair import export_pair
-from vrt_lite.conversion.quantization_types import TEXT_TYPES
+from vrt_lite.conversion.type_names import TEXT_TYPES
 
 SHAPES = {
     "whole blocks": TextShape(width=256, feed_forward=512, heads=4, kv_heads=1, layers=8),

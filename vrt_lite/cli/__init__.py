@@ -19,6 +19,7 @@ from vrt_lite.errors import OutOfMemoryError, VrtError
 _COMMANDS: Final = {
     "cache": "models_command:cache",
     "compare": "compare_command:compare",
+    "convert": "convert_command:convert",
     "doctor": "doctor_command:doctor",
     "estimate": "estimate_command:estimate",
     "eval": "eval_command:evaluate",

@@ -204,7 +204,7 @@ def _print_quants(
     offered: PullOptions, found: Sequence[Estimated], memory: MachineMemory, size: int | None, *, as_json: bool
 ) -> None:
     """Print what each quant takes, and which one a pull would take."""
-    from vrt_lite.models.gguf import total_memory  # noqa: PLC0415
+    from vrt_lite.models.quants import total_memory  # noqa: PLC0415
 
     taken = offered.choose(total_memory() if size is None else size)
     if as_json:

@@ -68,7 +68,7 @@ def pull(model: str, *, quiet: bool) -> None:
     vrt-lite compare a.mp4 b.mp4 --model NAME
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     from vrt_lite.models import bundled_names  # noqa: PLC0415
-    from vrt_lite.models.gguf import total_memory  # noqa: PLC0415
+    from vrt_lite.models.quants import total_memory  # noqa: PLC0415
     from vrt_lite.pulling import pull as pull_model  # noqa: PLC0415
     from vrt_lite.show.transfer import open_transfer  # noqa: PLC0415
 
@@ -144,7 +144,7 @@ def _entries() -> list[Entry]:
 def _bundled_entry(name: str, recipe: Recipe | None) -> Entry:
     from vrt_lite.fitting.memory_estimate import estimate_default_bytes, read_shape  # noqa: PLC0415
     from vrt_lite.models import find  # noqa: PLC0415
-    from vrt_lite.models.gguf import quant_of  # noqa: PLC0415
+    from vrt_lite.models.quants import quant_of  # noqa: PLC0415
 
     files = find(name)
     return Entry(
@@ -163,7 +163,7 @@ def _bundled_entry(name: str, recipe: Recipe | None) -> Entry:
 def _stored_entry(model: StoredModel, recipe: Recipe | None) -> Entry:
     from vrt_lite.fitting.memory_estimate import estimate_default_bytes, read_shape  # noqa: PLC0415
     from vrt_lite.models import find  # noqa: PLC0415
-    from vrt_lite.models.gguf import CONTEXT_BYTES  # noqa: PLC0415
+    from vrt_lite.models.quants import CONTEXT_BYTES  # noqa: PLC0415
 
     manifest, damage = model.manifest, model.damage
     memory = model.size_bytes + CONTEXT_BYTES
@@ -192,8 +192,8 @@ def _stored_entry(model: StoredModel, recipe: Recipe | None) -> Entry:
 def _recipe_entry(recipe: Recipe) -> Entry:
     from vrt_lite.fitting.memory_estimate import estimate_default_bytes  # noqa: PLC0415
     from vrt_lite.fitting.pull_options import list_pull_options  # noqa: PLC0415
-    from vrt_lite.models.gguf import normalise_quant, total_memory  # noqa: PLC0415
     from vrt_lite.models.library import partial_bytes  # noqa: PLC0415
+    from vrt_lite.models.quants import normalise_quant, total_memory  # noqa: PLC0415
 
     arrived, offered = partial_bytes(recipe.name), list_pull_options(recipe.name)
     taken = offered.choose(total_memory())

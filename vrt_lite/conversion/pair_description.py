@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from gguf import GGUF_DEFAULT_ALIGNMENT
+from gguf import GGUF_DEFAULT_ALIGNMENT, GGUFValueType
 
 from vrt_lite.conversion import text_tensors, vision_tensors
 from vrt_lite.conversion.checkpoint import Section, check_model_type
@@ -69,7 +69,7 @@ def _file(architecture: str, placements: Iterable[Placement], fields: Iterable[G
 
 def _header(file: GgufFile, lengths: dict[str, int]) -> Gguf:
     values = {field.key: field.value for field in file.fields if isinstance(field.value, str | int | float)}
-    arrays = {field.key: len(field.value) for field in file.fields if isinstance(field.value, list)}
+    arrays = {field.key: len(field.value) for field in file.fields if field.kind is GGUFValueType.ARRAY}
     step = GGUF_DEFAULT_ALIGNMENT
     return Gguf(
         {"general.architecture": file.architecture, **values},

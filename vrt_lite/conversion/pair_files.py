@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from gguf import Metadata, size_label
@@ -103,11 +104,13 @@ def vision_file(checkpoint: Checkpoint, path: Path, file_type: str, given: Mappi
 
 def _metadata(checkpoint: Checkpoint, targets: Sequence[Target], given: Mapping[str, Any]) -> Metadata:
     """Read name, licence, authors and so on from the model card with the package gguf, like llama.cpp."""
+    logging.getLogger("gguf").setLevel(logging.CRITICAL)  # it logs its guesses; what matters here is raised
     count, folder = sum(math.prod(target.shape) for target in targets), checkpoint.folder
     try:
         sampling = {k: v for k, v in vars(Metadata.load(None, folder)).items() if k.startswith("sampling_")}
         card, config = Metadata.load_model_card(folder), Metadata.load_hf_parameters(folder)
-        metadata = Metadata.apply_metadata_heuristic(Metadata(), card, config, Path(checkpoint.name), count)
+        guess = cast("Any", Metadata).apply_metadata_heuristic
+        metadata: Metadata = guess(Metadata(), card, config, Path(checkpoint.name), count)
     except Exception as error:  # third-party heuristics over text that anyone may have typed
         raise ModelError(f"{folder}: README.md's header or generation_config.json: {error}") from error
     metadata.name = metadata.name or checkpoint.name

@@ -17,10 +17,10 @@ from vrt_lite.conversion.importance_matrix import read_importance
 from vrt_lite.conversion.pair_description import expected_tensors
 from vrt_lite.conversion.pair_files import make_source
 from vrt_lite.conversion.projector import pad_to_blocks
-from vrt_lite.conversion.quantization_types import TEXT_TYPES
 from vrt_lite.conversion.shards import StoredTensor, canonical, read_shard
+from vrt_lite.conversion.type_names import CONVERTER_TYPES, TEXT_TYPES
 from vrt_lite.disk import file_sha256
-from vrt_lite.errors import ModelError
+from vrt_lite.errors import ModelError, UsageError
 
 Place = tuple[int, int]
 """A tensor of the pair: the number of its file, and its number in that file."""
@@ -102,6 +102,8 @@ def plan_pair(
     The other options are those of `export_pair`. `origin` tells apart checkpoints that differ in their weights alone:
     a revision, for example. Raises ModelError and UsageError as `export_pair` does.
     """
+    if text_type not in (*TEXT_TYPES, *CONVERTER_TYPES) or projector_type not in CONVERTER_TYPES:
+        raise UsageError(f"types are {text_type!r} and {projector_type!r}, needs to be of {', '.join(TEXT_TYPES)}")
     folder = folder.resolve()
     if has_all_shards(folder):
         checkpoint = read_checkpoint(folder, name=folder_name)

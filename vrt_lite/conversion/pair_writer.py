@@ -55,7 +55,7 @@ class PairWriter:
         self._whole = False
 
     def __enter__(self) -> Self:
-        with ExitStack() as stack, _full_disk(self._folder):
+        with ExitStack() as stack, _disk_errors(self._folder):
             check_profile(self._plan.profile, self._folder)
             key = hashlib.sha256(str(self._journal.resolve()).encode()).hexdigest()
             stack.enter_context(locked(f"convert-{key[:16]}"))
@@ -88,7 +88,7 @@ class PairWriter:
         """
         stored = self._plan.read_shard(path)
         unsynced = 0
-        with _full_disk(self._folder):
+        with _disk_errors(self._folder):
             try:
                 for place in self._plan.places(path.name):
                     if place not in self._done:
@@ -108,7 +108,7 @@ class PairWriter:
         """
         if missing := self.missing_shards():
             raise ModelError(f"{len(missing)} shards are not converted yet, first {missing[0]}")
-        with _full_disk(self._folder):
+        with _disk_errors(self._folder):
             if not self._whole:
                 self._append(_WHOLE)
             self._stack.close()
@@ -193,10 +193,11 @@ def _bytes_on_disk(path: Path) -> int:
 
 
 @contextmanager
-def _full_disk(folder: Path) -> Generator[None]:
+def _disk_errors(folder: Path) -> Generator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise UsageError(f"{folder}: the disk is full. Free some space and run again: it goes on from here") from error
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise UsageError(f"{folder}: the disk is full. Free some space and run again: it goes on") from error
+        where = f"{error.filename or folder}: {error.strerror or error}"
+        raise UsageError(f"{where}. Mend this or give another folder, and run again: it goes on") from error

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType, LlamaFileType
@@ -39,8 +38,6 @@ _MAIN_TYPES = {
     "q3_k_s": Type.Q3_K,
     "q2_k": Type.Q2_K,
 }
-TEXT_TYPES: Final = tuple(_MAIN_TYPES)
-"""The types of a language model. Smaller ones need an importance matrix, and destroy a small judge."""
 _FOR_ODD_ROWS = {
     Type.IQ4_XS: Type.IQ4_NL,
     Type.Q2_K: Type.Q4_0,

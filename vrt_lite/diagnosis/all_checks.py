@@ -20,7 +20,7 @@ from vrt_lite.diagnosis.file_checks import (
 from vrt_lite.diagnosis.finding import Finding
 from vrt_lite.diagnosis.setting_checks import check_environment, check_packages, check_terminal
 from vrt_lite.machine import format_bytes
-from vrt_lite.models.gguf import total_memory
+from vrt_lite.models.quants import total_memory
 
 
 def run_all_checks() -> dict[str, list[Finding]]:

@@ -15,14 +15,14 @@ from typing import Any, Final
 from vrt_lite.conversion.checkpoint import INDEX
 from vrt_lite.conversion.gguf_writer import FILE_TYPES
 from vrt_lite.conversion.pair_description import describe_pair
-from vrt_lite.conversion.quantization_types import TEXT_TYPES
+from vrt_lite.conversion.type_names import TEXT_TYPES
 from vrt_lite.errors import ModelError
 from vrt_lite.fitting.engine_buffers import ModelShape
 from vrt_lite.fitting.memory_estimate import shape_of
 from vrt_lite.machine import format_bytes
-from vrt_lite.models.gguf import SHARE_OF_MEMORY, TextFile, best_quant, normalise_quant, quant_of
 from vrt_lite.models.hub import Listing, fetch, list_repository
 from vrt_lite.models.library import recipes
+from vrt_lite.models.quants import SHARE_OF_MEMORY, TextFile, best_quant, normalise_quant, quant_of
 from vrt_lite.profile import PROFILE_NAME, Profile, default_profile, load_profile, parse_profile
 from vrt_lite.pulling.checkpoint_files import (
     CHOICES,

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from vrt_lite.errors import ModelError
-from vrt_lite.models.gguf import Header, best_text, list_ggufs, parts_of, read_header, whole_name
+from vrt_lite.models.gguf import Header, list_ggufs, parts_of, read_gguf, read_header, whole_name
+from vrt_lite.models.gguf_check import check_projector, check_text
 from vrt_lite.profile import PROFILE_NAME, Profile, default_profile, load_profile, parse_profile
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def find(
     projector = projector or next(iter(projectors))
     if not projector.is_file():
         raise ModelError(f"Projector file {projector} does not exist.")
-    text = texts[0] if len(texts) == 1 else best_text(texts, projector, memory_bytes=memory_bytes)
+    text = texts[0] if len(texts) == 1 else _best_text(texts, projector, memory_bytes)
     header = _check(text, projector)
     own = text.parent / PROFILE_NAME
     profile = load_profile(own) if own.is_file() else _default_for(header)
@@ -120,6 +121,12 @@ def profile_of(model: str | Path | None) -> Profile:
     if name in recipes() and name not in bundled_names() and not _find_pulled(name):
         return parse_profile(recipes()[name].profile, f"recipe {name}")
     return find(model).profile
+
+
+def _best_text(texts: tuple[Path, ...], projector: Path, memory_bytes: int | None) -> Path:
+    from vrt_lite.models.quants import best_text  # noqa: PLC0415 - only where there is a choice
+
+    return best_text(texts, projector, memory_bytes=memory_bytes)
 
 
 def _find_pulled(name: str) -> StoredModel | None:
@@ -169,7 +176,8 @@ def _default_for(header: Header) -> Profile:
 
 def _check(text_file: Path, projector_file: Path) -> Header:
     """Check that both files are a judge's and fit each other; returns the text's header. Raises ModelError."""
-    text, projector = read_header(text_file), read_header(projector_file)
+    text_gguf, projector_gguf = read_gguf(text_file), read_gguf(projector_file)
+    text, projector = text_gguf.values, projector_gguf.values
     architecture = text.get("general.architecture")
     if architecture != "qwen2vl":
         hint = " It looks like a projector." if architecture == "clip" else ""
@@ -186,6 +194,8 @@ def _check(text_file: Path, projector_file: Path) -> Header:
             f"{projector_file.name} gives vectors of {gives} values, but {text_file.name} takes {width}: "
             "they belong to different models."
         )
+    check_text(text_file, text_gguf)
+    check_projector(projector_file, projector_gguf)
     return text
 
 

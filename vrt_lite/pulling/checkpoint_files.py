@@ -9,11 +9,12 @@ from typing import Any, Final
 from vrt_lite.conversion.checkpoint import INDEX, MAX_TEXT_BYTES, ONLY_SHARD, read_json
 from vrt_lite.conversion.gguf_writer import FILE_TYPES
 from vrt_lite.conversion.pair_description import describe_pair
-from vrt_lite.conversion.quantization_types import TEXT_TYPES
+from vrt_lite.conversion.type_names import TEXT_TYPES
 from vrt_lite.errors import ModelError
 from vrt_lite.machine import format_bytes
-from vrt_lite.models.gguf import Gguf, TextFile, best_quant
+from vrt_lite.models.gguf import Gguf
 from vrt_lite.models.hub import HubFile, Listing, Progress, check_free_space, download, is_whole
+from vrt_lite.models.quants import TextFile, best_quant
 from vrt_lite.profile import PROFILE_NAME
 from vrt_lite.pulling.gguf_files import does_not_fit
 from vrt_lite.pulling.pull_source import PullSource, expected_sha256

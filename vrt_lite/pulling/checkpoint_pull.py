@@ -22,7 +22,6 @@ from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.machine import format_bytes
 from vrt_lite.models import library
 from vrt_lite.models.bounded_file import Advance
-from vrt_lite.models.gguf import SHARE_OF_MEMORY, normalise_quant
 from vrt_lite.models.hub import (
     SPARE_BYTES,
     HubFile,
@@ -35,6 +34,7 @@ from vrt_lite.models.hub import (
     part_of,
 )
 from vrt_lite.models.library import StoredFile, StoredModel
+from vrt_lite.models.quants import SHARE_OF_MEMORY, normalise_quant
 from vrt_lite.pulling.checkpoint_files import (
     PROJECTOR_TYPE,
     check_type,

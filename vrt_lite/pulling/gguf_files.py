@@ -13,15 +13,7 @@ from pathlib import Path
 
 from vrt_lite.errors import ModelError
 from vrt_lite.machine import format_bytes
-from vrt_lite.models.gguf import (
-    CONTEXT_BYTES,
-    SHARE_OF_MEMORY,
-    TextFile,
-    best_quant,
-    normalise_quant,
-    part_names,
-    quant_of,
-)
+from vrt_lite.models.gguf import part_names
 from vrt_lite.models.hub import (
     HubFile,
     Listing,
@@ -33,6 +25,7 @@ from vrt_lite.models.hub import (
     part_of,
 )
 from vrt_lite.models.library import Role, StoredFile, StoredModel, partial_folder
+from vrt_lite.models.quants import CONTEXT_BYTES, SHARE_OF_MEMORY, TextFile, best_quant, normalise_quant, quant_of
 from vrt_lite.pulling.pull_source import Pulled, PullSource, expected_sha256, is_intact, join_paths
 
 _ARCHITECTURES = ("", "qwen2vl")

@@ -62,7 +62,7 @@ class EngineLog:
 
     def _write(self, level: int, text: bytes, data: object) -> None:
         line = text.decode(errors="replace")
-        self.lines.append(line.strip())
+        self.lines += map(str.strip, line.splitlines())
         if self.echo:
             sys.stderr.write(line)
 
