@@ -45,8 +45,8 @@ class Hub:
     """By file: the bytes that clients took."""
     base: Hub | None = None
     """The repository of the model that this one was made from, which the same server has."""
-    lost: set[str] = field(default_factory=set)
-    """Files for which the server answers that it is overloaded."""
+    failing: dict[str, int] = field(default_factory=dict)
+    """By file: the status that is answered in its place; 403 says that the repository is gated."""
     small: set[str] = field(default_factory=set)
     """Files that are listed without a digest, as the hub does with small ones."""
     status: int = 200
@@ -123,8 +123,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(404, b"{}", {"X-Error-Code": "RevisionNotFound"})
         elif path.startswith(begin := f"{_page(hub)}/resolve/{hub.commit}/"):
             self._redirect(path.removeprefix(begin))
-        elif path.removeprefix("/cdn/") in hub.lost:
-            self._answer(503, b"{}")
+        elif status := hub.failing.get(path.removeprefix("/cdn/")):
+            self._answer(status, b"{}", {"X-Error-Code": "GatedRepo"} if status == 403 else {})
         elif path.startswith("/cdn/"):
             self._send(path.removeprefix("/cdn/"))
         else:

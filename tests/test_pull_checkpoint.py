@@ -143,14 +143,15 @@ def test_one_command_leads_from_a_checkpoint_to_the_references_verdict(
     [model] = library.stored_models()
     assert model.manifest.revision == hub.commit
     assert re.fullmatch(r"llama-cpp-python [\d.]+", model.manifest.converted_with)
-    arguments = ["--prompt", "Any.", "--model", REPO, "--json", "--threads", "1", "--no-cache"]
-    status, out, _ = command(capfd, "compare", *CLIPS, *arguments)
-    assert status == 0
-    assert json.loads(out)["verdict"]["overall"]["winner"] == WINNER
     asked = len(hub.ranges)
     for reference in (REPO, f"{REPO}:{text_type}"):
         assert "is here already, sha256 of every file checked" in pulled(capfd, reference)
     assert len(hub.ranges) == asked
+    if text_type == "q4_k_m":
+        arguments = ["--prompt", "Any.", "--model", REPO, "--json", "--threads", "1", "--no-cache"]
+        status, out, _ = command(capfd, "compare", *CLIPS, *arguments)
+        assert status == 0
+        assert json.loads(out)["verdict"]["overall"]["winner"] == WINNER
 
 
 def test_the_quant_is_the_largest_that_fits() -> None:
@@ -194,11 +195,11 @@ def test_what_is_converted_stays_when_the_network_is_lost(
     hub: Hub, home: Path, two_steps: dict[str, bytes], capfd: pytest.CaptureFixture[str]
 ) -> None:
     *_, last = shards_of(hub)
-    hub.lost = {last}
+    hub.failing = {last: 503}
     refused(capfd, rf"answered 503 for {REPO}. Pull again later; it goes on where it stopped")
     assert re.search(rf"{REPO} +begun", command(capfd, "models")[1])
     assert not list(home.rglob("model-*.safetensors"))
-    hub.lost = set()
+    hub.failing = {}
     hub.ranges.clear()
     messages = pulled(capfd, REPO)
     assert "quant: Q4_K_M, as begun" in messages
@@ -274,8 +275,12 @@ def test_a_listing_is_not_trusted(hub: Hub, home: Path, capfd: pytest.CaptureFix
     refused(capfd, "lists the unsafe file name")
     hub.listed = {"processor_config.json": {"size": 10**9}}
     refused(capfd, "lists processor_config.json with 1.00 GB; at most 67.1 MB are read")
-    hub.listed = {}
     assert hub.ranges == []
+    assert not list(home.glob("partial/*"))
+    hub.listed = {}
+    hub.failing = {"config.json": 403}
+    refused(capfd, f"{REPO} is gated: accept its licence at ")
+    hub.failing = {}
     hub.longer["config.json"] = 600 * 2**20
     refused(capfd, "config.json of .* arrived damaged twice .it goes on after its")
     assert hub.sent["config.json"] < 32 * 2**20

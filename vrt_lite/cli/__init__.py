@@ -72,6 +72,9 @@ def run(arguments: Sequence[str]) -> int:
     try:
         cli.main(list(arguments), prog_name="vrt-lite", standalone_mode=False)
     except click.ClickException as error:
+        from vrt_lite.show import safe  # noqa: PLC0415
+
+        error.message = safe(error.message)
         error.show()
         return error.exit_code
     except click.exceptions.Exit as leave:
@@ -93,7 +96,9 @@ def run(arguments: Sequence[str]) -> int:
         if verbose:
             raise
         return _print_error(
-            f"Unexpected {type(error).__name__}: {error}. Run with -vv and report what it prints.", UNEXPECTED
+            f"Unexpected {type(error).__name__}: {error}. Check this machine: vrt-lite doctor. If all is well, run "
+            "with -vv and report what it prints.",
+            UNEXPECTED,
         )
     return 0
 

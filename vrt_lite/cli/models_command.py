@@ -102,7 +102,7 @@ def models(*, as_json: bool) -> None:
         print_text(way)
     for entry in found:
         if entry.note:
-            click.echo(f"{entry.name}: {entry.note}", err=True)
+            print_text(f"{entry.name}: {entry.note}", err=True)
 
 
 @click.command(epilog=STATUS)
@@ -119,13 +119,13 @@ def rm(model: str) -> None:
         raise ModelError(f"Model {model!r} is not here. See: vrt-lite models")
     with disk_errors(), locked(name):
         here = library.find_stored(model)
-        unfinished = library.partial_bytes(name)
+        unfinished = library.partial_folder(name).is_dir()
         if not here and not unfinished:
             raise ModelError(f"Model {model!r} is not here. See: vrt-lite models")
         freed = library.remove_folder(library.partial_folder(name))
         if here:
             freed += library.remove_folder(here.folder)
-    click.echo(f"{name} is deleted, {format_bytes(freed)}")
+    print_text(f"{name} is deleted, {format_bytes(freed)}")
 
 
 def _entries() -> list[Entry]:

@@ -26,6 +26,7 @@ from vrt_lite.disk import HOME_VARIABLE, data_home, home
 from vrt_lite.errors import ModelError, StoreError, UsageError
 from vrt_lite.machine import format_bytes
 from vrt_lite.models import bundled_names, find
+from vrt_lite.models.gguf import gguf_bytes
 from vrt_lite.models.library import list_unreadable, partial_bytes, partial_names, stored_models
 from vrt_lite.runs.store import Store, users_store
 from vrt_lite.tuning import StoredTuning, read_tuning, tuning_folder
@@ -139,7 +140,7 @@ def _check_model(name: str, repair: str) -> Finding:
         files = find(name)
     except ModelError as error:
         return Finding("model_damaged", "problem", str(error), repair)
-    size = sum(path.stat().st_size for path in (files.text, files.projector))
+    size = gguf_bytes(files.text) + gguf_bytes(files.projector)
     return Finding("model", "ok", f"{name}: whole, {format_bytes(size)}")
 
 

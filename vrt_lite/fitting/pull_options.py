@@ -13,9 +13,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from vrt_lite.conversion.checkpoint import INDEX
-from vrt_lite.conversion.gguf_writer import FILE_TYPES
 from vrt_lite.conversion.pair_description import describe_pair
-from vrt_lite.conversion.type_names import TEXT_TYPES
+from vrt_lite.conversion.type_names import CONVERTER_TYPES, TEXT_TYPES
 from vrt_lite.errors import ModelError
 from vrt_lite.fitting.engine_buffers import ModelShape
 from vrt_lite.fitting.memory_estimate import shape_of
@@ -37,7 +36,7 @@ from vrt_lite.pulling.pull_source import PullSource, check_paths, is_checkpoint,
 
 QUANTS: Final = (*CHOICES, "q3_k_m")
 """The quants of a checkpoint that are listed; others can be named."""
-_KNOWN = (*TEXT_TYPES, *(kind for kind in FILE_TYPES if kind not in TEXT_TYPES))
+_KNOWN = (*TEXT_TYPES, *(kind for kind in CONVERTER_TYPES if kind not in TEXT_TYPES))
 _SHARD_BYTES = 5_000_000_000
 """The most that a shard has where its publisher has not chosen another size."""
 _MOST_BYTES = 2**24
@@ -157,7 +156,7 @@ def _select(listed: Listing, quant: str) -> list[SelectedFiles]:
 def _describe(config: Mapping[str, Any], files: SelectedFiles) -> PullOption:
     """A GGUF pair by its listed quants and sizes."""
     quant, projector = files.quant.lower(), quant_of(files.projector.name).lower()
-    projector = projector if projector in FILE_TYPES else PROJECTOR_TYPE
+    projector = projector if projector in CONVERTER_TYPES else PROJECTOR_TYPE
     if quant in _KNOWN:
         shape = _shape(config, quant, projector)
     else:

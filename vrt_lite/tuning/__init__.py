@@ -104,7 +104,7 @@ def refuse_impossible(settings: Settings) -> None:
         raise UsageError(
             f"--gpu-layers {settings.gpu_layers} cannot be met: the engine installed here has no GPU to use, only the "
             f"processor ({describe_machine().processor}). Leave it out, or install the engine with a GPU back end: "
-            "CMAKE_ARGS=-DGGML_CUDA=on pip install --force-reinstall --no-cache-dir llama-cpp-python "
+            "pip install --force-reinstall --no-cache-dir -C cmake.args=-DGGML_CUDA=on llama-cpp-python "
             "(for AMD and Intel: -DGGML_VULKAN=on)."
         )
 
