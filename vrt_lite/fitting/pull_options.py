@@ -6,8 +6,9 @@ The shape follows from config.json: the recipe's copy of it, which needs no netw
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -104,7 +105,8 @@ def list_pull_options(reference: str, quant: str = "") -> PullOptions:
     selected = _select(listed, quant)
     config = _config_of(listed)
     with _naming(listed):
-        described = [_describe(config, files) for files in selected]
+        shape_as = cache(partial(_shape, config))
+        described = [_describe(shape_as, files) for files in selected]
     options = tuple(sorted(described, key=lambda option: option.disk.stays, reverse=True))
     return PullOptions(source.name, profile, False, options)
 
@@ -153,16 +155,16 @@ def _select(listed: Listing, quant: str) -> list[SelectedFiles]:
     return found or [select_files(listed, quant=quant, memory_bytes=_ANY_MEMORY)]
 
 
-def _describe(config: Mapping[str, Any], files: SelectedFiles) -> PullOption:
-    """A GGUF pair by its listed quants and sizes."""
+def _describe(shape_as: Callable[[str, str], ModelShape], files: SelectedFiles) -> PullOption:
+    """A GGUF pair by its listed quants and sizes. `shape_as` gives the shape for the types of text and projector."""
     quant, projector = files.quant.lower(), quant_of(files.projector.name).lower()
     projector = projector if projector in CONVERTER_TYPES else PROJECTOR_TYPE
     if quant in _KNOWN:
-        shape = _shape(config, quant, projector)
+        shape = shape_as(quant, projector)
     else:
         # A mix of types that is not known here: of those that are, the nearest in size is scaled.
         text_bytes = files.size_bytes - files.projector.size
-        shapes = [_shape(config, kind, projector) for kind in _KNOWN]
+        shapes = [shape_as(kind, projector) for kind in _KNOWN]
         shape = min(shapes, key=lambda shape: abs(shape.text_bytes - text_bytes)).scaled(text_bytes)
     return PullOption(files.quant, shape, DiskUse(files.size_bytes, files.size_bytes, files.size_bytes))
 
