@@ -31,6 +31,7 @@ from vrt_lite.models import bundled_names, find
 from vrt_lite.models.library import recipes
 from vrt_lite.profile import default_profile
 from vrt_lite.settings import Settings
+from vrt_lite.show.estimates import Estimated, show_quants
 from vrt_lite.tuning import plan_shape
 
 MB, GB = 10**6, 10**9
@@ -166,6 +167,20 @@ def test_what_does_not_fit_is_said_for_each_quant(capfd: pytest.CaptureFixture[s
     assert (status, err.count("\n")) == (5, 1)
     assert [row.split()[-1] for row in out.splitlines()[1:3]] == ["memory", "memory"]
     assert "vrt-lite pull qwen2.5-vl-3b takes none of them" in out
+
+
+def test_a_disk_that_is_too_small_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """At most 19.45 GB at once for Q8_0, 16.03 GB for Q4_K_M, and some must stay free."""
+    memory, offered = MachineMemory(10 * GB, 10 * GB), list_pull_options("vr-thinker-7b")
+    plans = [plan_shape(option.shape, offered.profile, Settings(), memory) for option in offered.options[1:]]
+    found = [
+        Estimated(offered.name, 28, plan, "", quant=option.quant, disk=option.disk)
+        for plan, option in zip(plans, offered.options[1:], strict=True)
+    ]
+    found.append(replace(found[0], refusal="It does not fit."))
+    show_quants(found, memory, free_disk_bytes=16_700_000_000)
+    rows = [line.rpartition("  ")[2] for line in capsys.readouterr().out.splitlines()]
+    assert rows == ["FITS", "no: disk", "no: disk", "yes", "yes", "no: memory, disk"]
 
 
 def test_what_does_not_fit_a_gpu_is_shown_all_the_same(capfd: pytest.CaptureFixture[str]) -> None:

@@ -147,7 +147,7 @@ def _estimate_files(
 
     def plan(memory: MachineMemory) -> EnginePlan:
         if tuned:
-            return plan_engine(files, settings, repack=repack, memory=memory)
+            return plan_engine(files, settings, repack=repack, memory=memory, shape=shape)
         return plan_shape(shape, files.profile, settings, memory, repack=repack)
 
     return Estimated(files.name, len(shape.layers), *_plan_anyway(plan, memory, settings), choice=files.choice)
