@@ -75,10 +75,9 @@ def check_conversion(python: Path, folder: Path) -> None:
     assert found == "[]", f"the environment holds {found}"
     source = folder / "checkpoint"
     synthetic_checkpoint.make(source, shards=3)
-    run(sys.executable, "-m", "convert", "export", source, "--out", folder / "checkout", cwd=REPOSITORY)
-    export = "from vrt_lite.conversion.export_pair import export_pair as export; "
-    export += "import pathlib, sys; export(*map(pathlib.Path, sys.argv[1:]))"
-    run(python, "-c", export, source, folder / "alone", cwd=folder)
+    export = ("-m", "convert", "export", source, "--type", "q4_k_m", "--out", folder / "checkout")
+    run(sys.executable, *export, cwd=REPOSITORY)
+    run(python, "-m", "vrt_lite", "convert", source, "--out", folder / "alone", cwd=folder)
     check_equal(folder / "checkout", folder / "alone")
 
 
