@@ -40,7 +40,7 @@ def measure(folder: Path, name: str, shape: CheckpointShape, *, quant: str, two_
     """
     checkpoint = _checkpoint(folder.resolve(), name, shape)
     shards = [path.stat().st_size for path in sorted(checkpoint.glob("*.safetensors"))]
-    _check_disk(folder, (2 if two_steps else 1) * sum(shards))
+    _check_disk(folder, (1.8 if two_steps else 1) * sum(shards))
     with tempfile.TemporaryDirectory(prefix="results-", dir=checkpoint.parent) as temporary:
         home, made = Path(temporary) / "home", Path(temporary) / "two-steps"
         costs = {"pull": _pull(checkpoint, home, quant)}
