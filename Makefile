@@ -5,6 +5,7 @@
 # make parity sets up .venv/parity, with torch, and holds the golden files to the reference
 # make train  adds what training needs to .venv/parity and runs the tests of train/; CI runs all three (.ci/run)
 # make llama-server  builds llama.cpp's own server once and runs its tests; make vllm runs vLLM's own request path
+# make vocabulary  tokenises texts of many scripts with Qwen's published vocabulary, as tokenizers does
 # make floors sets up .venv/floors with the lowest versions that pyproject.toml allows, and runs all of these tests
 PYTHON ?= python3
 VENV ?= .venv
@@ -30,8 +31,9 @@ VLLM_ENV := $(VENV)/vllm
 VLLM_RUN := $(VLLM_ENV)/$(SCRIPTS)/python -m
 VLLM_FILES := tests/backends/vllm_environment
 LLAMA_SERVER := $(VENV)/llama-server
+VOCABULARY := $(VENV)/vocabulary
 
-.PHONY: demo test nightly lint wheel parity train floors check clean llama-server vllm
+.PHONY: demo test nightly lint wheel parity train floors check clean llama-server vllm vocabulary
 .NOTPARALLEL:
 
 demo: $(VENV)/run.stamp
@@ -75,6 +77,13 @@ llama-server: $(VENV)/test.stamp
 	@$(RUN) pip install --quiet --disable-pip-version-check cmake ninja
 	$(BIN)/python tests/build_llama_server.py $(LLAMA_SERVER)
 	$(RUN) pytest tests/backends/test_http_real.py -k llama-server
+
+# The vocabulary lies in Qwen's own package. Another tokenizers may have the tables of another Unicode version.
+vocabulary: export VRT_LITE_VOCABULARY := $(abspath $(VOCABULARY))/qwen_agent/utils/qwen.tiktoken
+vocabulary: $(VENV)/test.stamp
+	@$(RUN) pip install --quiet --disable-pip-version-check tokenizers==0.23.3
+	@$(RUN) pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VOCABULARY) qwen-agent==0.0.34
+	$(RUN) pytest tests/convert/test_real_vocabulary.py
 
 # vLLM warns of much; those are not ours to fail on.
 vllm: export OMP_NUM_THREADS := 1

@@ -185,6 +185,32 @@ def measure_export(source: Path, out: Path, kind: str, report_file: Path | None)
     measure(source, out, kind).print_and_save(report_file)
 
 
+@cli.command("convert")
+@click.argument("shape", type=SHAPE)
+@click.argument("folder", type=FOLDER)
+@click.option("--type", "quant", default="q4_k_m", show_default=True, help="Of the text model.")
+@click.option("--two-steps", is_flag=True, help="Also export as BF16 and quantise, and compare the bytes.")
+@_cut_options
+@_json_option
+def measure_conversion(
+    shape: str,
+    folder: Path,
+    quant: str,
+    two_steps: bool,
+    layers: int | None,
+    vision_layers: int | None,
+    report_file: Path | None,
+) -> None:
+    """Pull a random checkpoint from a hub on loopback: seconds, disk and memory.
+
+    FOLDER gets the checkpoint, which stays for the next run, and meanwhile the results.
+    """
+    from bench.conversion_cost import measure  # noqa: PLC0415
+
+    cut_shape = _shape(shape, layers, vision_layers)
+    measure(folder, shape, cut_shape, quant=quant, two_steps=two_steps).print_and_save(report_file)
+
+
 @cli.command("plot")
 @click.argument("reports", type=click.Path(path_type=Path, dir_okay=False, exists=True), nargs=-1, required=True)
 @click.option("-o", "--out", type=FILE, required=True)

@@ -8,6 +8,7 @@ tokens; the other rows of the vocabulary have no text.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ import numpy as np
 from bench import reply_texts
 
 _BLOCK = 2**23
-_SHARD_BYTES = 4 * 2**30
+SHARD_BYTES = 4 * 2**30
 _SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
     r"|\s+(?!\S)|\s+"
@@ -72,14 +73,17 @@ def cut(shape: CheckpointShape, *, layers: int | None = None, vision_layers: int
     return replace(shape, layers=layers or shape.layers, tower=tower)
 
 
-def write(folder: Path, shape: CheckpointShape) -> int:
-    """Write a checkpoint of this shape to `folder` (BF16, shards of 4 GB). Returns the bytes of its tensors."""
+def write(folder: Path, shape: CheckpointShape, *, shard_bytes: int = SHARD_BYTES) -> int:
+    """Write a checkpoint of this shape to `folder` (BF16, shards of 4 GB). Returns the bytes of its tensors.
+
+    config.json is written last, so a folder that has it is whole.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     shards: list[list[tuple[str, tuple[int, ...]]]] = [[]]
     held = total = 0
     for tensor in tensors(shape):
-        size = 2 * int(np.prod(tensor[1]))
-        if held and held + size > _SHARD_BYTES:
+        size = 2 * math.prod(tensor[1])
+        if held and held + size > shard_bytes:
             shards.append([])
             held = 0
         shards[-1].append(tensor)
@@ -98,7 +102,6 @@ def write(folder: Path, shape: CheckpointShape) -> int:
 def write_documents(folder: Path, shape: CheckpointShape) -> None:
     """Write all files of a checkpoint except the weights."""
     documents = {
-        "config.json": _config(shape),
         "tokenizer.json": _tokenizer(),
         "tokenizer_config.json": {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "add_bos_token": False},
         "preprocessor_config.json": {
@@ -110,9 +113,15 @@ def write_documents(folder: Path, shape: CheckpointShape) -> None:
             "image_mean": [0.48145466, 0.4578275, 0.40821073],
             "image_std": [0.26862954, 0.26130258, 0.27577711],
         },
+        "config.json": _config(shape),
     }
     for file, document in documents.items():
         (folder / file).write_text(json.dumps(document), encoding="utf-8")
+
+
+def size_bytes(shape: CheckpointShape) -> int:
+    """Return the bytes of the tensors of a checkpoint, in BF16."""
+    return sum(2 * math.prod(dimensions) for _, dimensions in tensors(shape))
 
 
 def tensors(shape: CheckpointShape) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -157,7 +166,7 @@ def _write_shard(path: Path, tensors: list[tuple[str, tuple[int, ...]]]) -> None
     header: dict[str, object] = {}
     at = 0
     for name, shape in tensors:
-        end = at + 2 * int(np.prod(shape))
+        end = at + 2 * math.prod(shape)
         header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [at, end]}
         at = end
     head = json.dumps(header).encode()

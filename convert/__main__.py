@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -11,15 +10,16 @@ from typing import Any
 import click
 
 from convert.clip_pairs import collect_pairs
-from convert.quantize import PROJECTOR_TYPES, TEXT_TYPES, quantize_pair
+from convert.quantize import quantize_pair
 from convert.source import locate
 from vrt_lite.conversion.export_pair import export_pair
-from vrt_lite.conversion.gguf_writer import FILE_TYPES
+from vrt_lite.conversion.type_names import CONVERTER_TYPES, PROJECTOR_TYPES, TEXT_TYPES
 from vrt_lite.conversion.whole_files import FinishedFile
 from vrt_lite.errors import VrtError
 
 FOLDER = click.Path(path_type=Path)
-TYPES = click.Choice(list(FILE_TYPES))
+PLAIN = click.Choice(CONVERTER_TYPES)
+EXPORTED = click.Choice((*CONVERTER_TYPES, *(name for name in TEXT_TYPES if name not in CONVERTER_TYPES)))
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -46,8 +46,8 @@ def convert() -> None:
 @convert.command()
 @click.argument("source", metavar="SRC")
 @click.option("--out", metavar="DIR", required=True, type=FOLDER, help="Folder for the pair, made if missing.")
-@click.option("--type", "text_type", type=TYPES, default="q8_0", show_default=True, help="Of the language model.")
-@click.option("--projector-type", type=TYPES, default="f16", show_default=True, help="Of the vision tower.")
+@click.option("--type", "text_type", metavar="TYPE", type=EXPORTED, default="q8_0", help="See above. [default: q8_0]")
+@click.option("--projector-type", type=PLAIN, default="f16", show_default=True, help="Of the vision tower.")
 @click.option("--revision", metavar="REV", help="Branch, tag or commit of a repository; its main branch if not given.")
 @click.option("--lora", "adapter", metavar="ADAPTER", type=FOLDER, help="PEFT folder to merge into the weights.")
 @click.option("--name", show_default="SRC's", help="Name of the files and in them.")
@@ -58,13 +58,14 @@ def export(source: str, revision: str | None, licence: str | None, source_url: s
 
     Writes DIR/NAME-TYPE.gguf (the language model) and DIR/mmproj-NAME-TYPE.gguf (the vision tower),
     and prints sha256, bytes and path of each. The tensors are byte for byte those of llama.cpp's own
-    converter, and the files the same on every run. Files of these names are replaced, at the very
-    end and only if all went well; a failed run leaves no file behind.
+    converter, and of its quantiser for the smaller types. The files are the same on every run. Files
+    of these names are replaced, at the very end and only if all went well; a failed run leaves no
+    file behind.
 
     SRC is a folder with config.json, tokenizer.json, preprocessor_config.json and safetensors shards
     in F32, F16 or BF16, as a model hub delivers them; or, where there is no such folder, OWNER/NAME
-    on the hub, which is downloaded to the hub's cache first. Memory stays at about the largest
-    tensor: 0.6 GB for a 7B as q8_0.
+    on the hub, which is downloaded to the hub's cache first. Memory holds blocks of rows, never a
+    whole tensor.
 
     With --lora the adapter is merged in float32 while the weights stream, and its folder's name is
     part of NAME unless --name is given. Plain LoRA on linear layers only, with or without rank
@@ -78,6 +79,10 @@ def export(source: str, revision: str | None, licence: str | None, source_url: s
       bf16   exact for a BF16 checkpoint; fast only on CPUs that compute in it
       f32    exact for all, and twice as large
 
+    The language model can have each type of `quantize` as well: q6_k, q5_k_m, q4_k_m and so on, with
+    the bytes that an export in the checkpoint's type and `quantize` after it would give. With an
+    importance matrix: `vrt-lite convert`, which also goes on after a stop.
+
     \b
     Examples:
       python -m convert export ~/models/VR-Thinker --out ~/gguf --projector-type bf16
@@ -87,8 +92,6 @@ def export(source: str, revision: str | None, licence: str | None, source_url: s
     Exit status: 0 done, 2 a wrong argument or too little disk, 4 a checkpoint or adapter that cannot
     be used, 1 any other failure.
     """  # noqa: D301 - as above
-    # gguf logs its guesses about model cards; what matters here is raised.
-    logging.basicConfig(level=logging.CRITICAL)
     found = locate(source, revision=revision, show_progress=sys.stderr.isatty())
     authorship = {k: v for k, v in (("license", licence), ("source_url", source_url)) if v}
     options |= {"folder_name": found.name, "progress": _progress("writing", "MB", 10**6)}

@@ -19,15 +19,9 @@ from vrt_lite.conversion import projector, text_tensors, vision_tensors
 from vrt_lite.conversion.gguf_writer import write_gguf
 from vrt_lite.conversion.whole_files import FinishedFile, check_space, describe, write_whole_files
 from vrt_lite.errors import ModelError, OutOfMemoryError, UsageError, VrtError
-from vrt_lite.models import Header, read_header
+from vrt_lite.models.gguf import Header, list_ggufs, read_header, whole_name
 
 OnProgress = Callable[[int, int], None]
-# Smaller types need an importance matrix for every weight, and destroy a small judge.
-TEXT_TYPES = (
-    *("q8_0", "q6_k", "q5_k_m", "q5_k_s", "q5_0", "q4_k_m", "q4_k_s", "q4_0", "iq4_nl", "iq4_xs"),
-    *("q3_k_l", "q3_k_m", "q3_k_s", "q2_k"),
-)
-PROJECTOR_TYPES = ("bf16", "f16", "q8_0")
 UNQUANTIZED = {0: "f32", 1: "f16", 32: "bf16"}  # by general.file_type
 TYPE_IN_NAME = re.compile(r"-(F32|F16|BF16)$", re.IGNORECASE)
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -71,7 +65,7 @@ def _find(source: Path, architecture: str) -> Path:
         paths = [source]
     elif source.is_dir():
         is_projector = architecture == vision_tensors.ARCHITECTURE
-        paths = [p for p in sorted(source.glob("*.gguf")) if p.name.startswith("mmproj") == is_projector]
+        paths = [p for p in list_ggufs(source) if p.name.startswith("mmproj") == is_projector]
     else:
         raise ModelError(f"{source} is neither a folder nor a file: give the folder that `export` wrote")
     headers = {path: read_header(path) for path in paths}
@@ -101,7 +95,7 @@ def _type_name(header: Header) -> str:
 
 
 def _target(source: Path, file_type: str) -> Path:
-    return source.with_name(f"{TYPE_IN_NAME.sub('', source.stem)}-{file_type.upper()}.gguf")
+    return source.with_name(f"{TYPE_IN_NAME.sub('', whole_name(source.stem))}-{file_type.upper()}.gguf")
 
 
 def _quantize_projector(source: Path, file_type: str, progress: OnProgress) -> FinishedFile:

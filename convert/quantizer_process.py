@@ -17,16 +17,12 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vrt_lite.conversion.whole_files import SPARE_BYTES
 from vrt_lite.errors import ModelError, OutOfMemoryError, UsageError, VrtError
 from vrt_lite.models import read_header
-
-if TYPE_CHECKING:
-    import numpy as np
 
 BUFFER_BYTES = 512 << 20  # rows held at once; the result does not depend on it
 LEVEL_ERROR = 4  # enum ggml_log_level
@@ -96,34 +92,15 @@ def _failure(source: Path, log: list[str]) -> VrtError:
 
 def _entries(engine: Any, path: Path) -> Any:
     """Load the importance matrix in the engine's form: an array that ends with an empty entry."""
-    means = dict(importance(path))
+    from vrt_lite.conversion.importance_matrix import read_importance  # noqa: PLC0415 - slow
+
+    means = read_importance(path)
     entries = (engine.llama_model_imatrix_data * (len(means) + 1))()
     for entry, (name, values) in zip(entries, means.items(), strict=False):
         entry.name, entry.size = name.encode(), values.size
         entry.data = values.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
     entries.kept = means  # the entries point to this memory
     return entries
-
-
-def importance(path: Path) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the mean squared input of each weight's columns, from a GGUF of llama-imatrix."""
-    import gguf  # noqa: PLC0415 - slow
-    import numpy as np  # noqa: PLC0415 - slow
-
-    if read_header(path).get("general.type") != "imatrix":
-        raise ModelError(f"{path} is no importance matrix: give the GGUF that llama-imatrix writes")
-    found = {tensor.name: np.array(tensor.data, np.float32) for tensor in gguf.GGUFReader(path).tensors}
-    for name, sums in found.items():
-        weight, dot, kind = name.rpartition(".")
-        if dot and kind == "in_sum2":
-            counts = found.get(f"{weight}.counts", np.zeros(1, np.float32))
-            if counts.size != 1:
-                raise ModelError(f"{path}: {weight:.80} has {counts.size} counts, needs 1: no expert models here")
-            if not np.isfinite(sums).all():
-                raise ModelError(f"{path}: {name:.80} has values that are no numbers: calibrate again")
-            count = float(counts.ravel()[0])
-            # As in llama-quantize, all columns are equal for a weight that calibration never evaluated.
-            yield weight, np.ascontiguousarray(sums.ravel() / count if count > 0 else np.ones_like(sums).ravel())
 
 
 def main(arguments: list[str]) -> int:

@@ -1,10 +1,13 @@
 """Builds the wheel, looks at what is in it, and uses it alone: a new environment, a folder outside the repository.
 
+Alone it judges and converts a checkpoint. The environment has what the wheel depends on, and no torch.
+
 python -m tests.check_wheel
 """
 
 from __future__ import annotations
 
+import filecmp
 import json
 import subprocess
 import sys
@@ -12,6 +15,8 @@ import tempfile
 import venv
 import zipfile
 from pathlib import Path
+
+from tests.convert import synthetic_checkpoint
 
 REPOSITORY = Path(__file__).parent.parent
 RECIPES = sorted(path.name for path in (REPOSITORY / "models").glob("*.toml"))
@@ -43,10 +48,14 @@ def check_contents(wheel: Path) -> None:
     assert wheel.stat().st_size < MOST_BYTES, f"the wheel has {wheel.stat().st_size} bytes"
 
 
-def check_use(wheel: Path, folder: Path) -> None:
+def install(wheel: Path, folder: Path) -> Path:
     venv.create(folder / "venv", with_pip=True)
     python = folder / "venv" / ("Scripts" if sys.platform == "win32" else "bin") / "python"
     run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel, cwd=folder)
+    return python
+
+
+def check_use(python: Path, folder: Path) -> None:
     clips = [REPOSITORY / "examples" / name for name in ("star.mp4", "circle.mp4")]
     compare = ("-m", "vrt_lite", "compare", *clips, "--prompt", "A blue star moves up.", "--json")
     judgement = json.loads(run(python, *compare, cwd=folder))
@@ -58,14 +67,38 @@ def check_use(wheel: Path, folder: Path) -> None:
     assert str(REPOSITORY) not in where, f"the wheel's own package was not used: {where}"
 
 
+def check_conversion(python: Path, folder: Path) -> None:
+    find = (
+        "from importlib.util import find_spec; print([n for n in ('torch', 'transformers', 'convert') if find_spec(n)])"
+    )
+    found = run(python, "-c", find, cwd=folder).strip()
+    assert found == "[]", f"the environment holds {found}"
+    source = folder / "checkpoint"
+    synthetic_checkpoint.make(source, shards=3)
+    run(sys.executable, "-m", "convert", "export", source, "--out", folder / "checkout", cwd=REPOSITORY)
+    export = "from vrt_lite.conversion.export_pair import export_pair as export; "
+    export += "import pathlib, sys; export(*map(pathlib.Path, sys.argv[1:]))"
+    run(python, "-c", export, source, folder / "alone", cwd=folder)
+    check_equal(folder / "checkout", folder / "alone")
+
+
+def check_equal(right: Path, found: Path) -> None:
+    names = sorted(path.name for path in right.iterdir())
+    assert names == sorted(path.name for path in found.iterdir())
+    _, others, errors = filecmp.cmpfiles(right, found, names, shallow=False)
+    assert not others + errors, f"{found} has other bytes than {right} in {others + errors}"
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         run(sys.executable, "-m", "build", "--wheel", "--outdir", folder, cwd=REPOSITORY)
         [wheel] = folder.glob("*.whl")
         check_contents(wheel)
-        check_use(wheel, folder)
-        print(f"{wheel.name}: {wheel.stat().st_size / 2**20:.1f} MB, holds vrt_lite only, judges alone")
+        python = install(wheel, folder)
+        check_use(python, folder)
+        check_conversion(python, folder)
+        print(f"{wheel.name}: {wheel.stat().st_size / 2**20:.1f} MB, holds vrt_lite only, judges and converts alone")
 
 
 if __name__ == "__main__":

@@ -39,6 +39,16 @@ class Hub:
     """By file: so many times it is sent with one bit flipped."""
     short: dict[str, int] = field(default_factory=dict)
     """By file: it is stored with so many bytes less than is listed."""
+    longer: dict[str, int] = field(default_factory=dict)
+    """By file: so many bytes more are sent than are listed."""
+    sent: dict[str, int] = field(default_factory=dict)
+    """By file: the bytes that clients took."""
+    base: Hub | None = None
+    """The repository of the model that this one was made from, which the same server has."""
+    failing: dict[str, int] = field(default_factory=dict)
+    """By file: the status that is answered in its place; 403 says that the repository is gated."""
+    small: set[str] = field(default_factory=set)
+    """Files that are listed without a digest, as the hub does with small ones."""
     status: int = 200
     seconds_per_chunk: float = 0.0
     ranges: list[tuple[str, int]] = field(default_factory=list)
@@ -46,10 +56,11 @@ class Hub:
     url: str = ""
 
     def siblings(self) -> list[dict[str, Any]]:
-        found = [{"rfilename": "README.md", "size": 3, "blobId": "0" * 40}]
+        found = [{"rfilename": "README.md", "size": 3, "blobId": "0" * 40}] if "README.md" not in self.files else []
         for name, data in self.files.items():
             lfs = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 134}
-            found.append({"rfilename": name, "size": len(data), "blobId": "1" * 40, "lfs": lfs})
+            digest = {} if name in self.small else {"lfs": lfs}
+            found.append({"rfilename": name, "size": len(data), "blobId": "1" * 40, **digest})
         return found + [{"rfilename": name, **rest} for name, rest in self.listed.items()]
 
     def info(self) -> dict[str, Any]:
@@ -59,7 +70,7 @@ class Hub:
             "modelId": self.repository,
             "sha": self.commit,
             "private": False,
-            "tags": ["gguf", f"license:{self.licence}"],
+            "tags": ["gguf", f"license:{self.licence}", *([f"base_model:{self.base.repository}"] if self.base else [])],
             "siblings": self.siblings(),
         }
 
@@ -101,6 +112,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         hub, path = self.state, unquote(urlsplit(self.path).path)
+        if hub.base and (hub.base.repository in path or path.removeprefix("/cdn/") in hub.base.files):
+            self.state = hub = hub.base
+            hub.url = type(self).state.url
         if hub.status != 200:
             self._answer(hub.status, b"{}")
         elif path in (f"/api/{hub.kind}s/{hub.repository}", *(f"{_api(hub)}/{rev}" for rev in ("main", hub.commit))):
@@ -109,6 +123,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(404, b"{}", {"X-Error-Code": "RevisionNotFound"})
         elif path.startswith(begin := f"{_page(hub)}/resolve/{hub.commit}/"):
             self._redirect(path.removeprefix(begin))
+        elif status := hub.failing.get(path.removeprefix("/cdn/")):
+            self._answer(status, b"{}", {"X-Error-Code": "GatedRepo"} if status == 403 else {})
         elif path.startswith("/cdn/"):
             self._send(path.removeprefix("/cdn/"))
         else:
@@ -138,19 +154,22 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "GET":
             hub.ranges.append((name, start))
         self.send_response(206 if begin else 200)
-        self.send_header("Content-Length", str(len(data) - start))
+        whole = len(data) + hub.longer.get(name, 0)
+        self.send_header("Content-Length", str(whole - start))
         if begin:
-            self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
+            self.send_header("Content-Range", f"bytes {start}-{whole - 1}/{whole}")
         self.end_headers()
         cuts = hub.cuts.get(name, [])
-        end = cuts.pop(0) if cuts else len(data)
-        for at in range(start, min(end, len(data)), CHUNK):
+        end = cuts.pop(0) if cuts else whole
+        for at in range(start, min(end, whole), CHUNK):
+            chunk = data[at : min(at + CHUNK, end)] or bytes(min(CHUNK, end - at))
             try:
-                self.wfile.write(data[at : min(at + CHUNK, end)])
+                self.wfile.write(chunk)
             except OSError:  # the client died, which is what some tests are about
                 break
+            hub.sent[name] = hub.sent.get(name, 0) + len(chunk)
             time.sleep(hub.seconds_per_chunk)
-        if end < len(data):
+        if end < whole:
             self.close_connection = True
 
     def _answer(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:

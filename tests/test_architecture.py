@@ -38,7 +38,7 @@ LAYERS: tuple[set[str], ...] = (
     {"recording"},
     {"api"},
     {"runs"},
-    {"ranking", "evaluation"},
+    {"ranking", "evaluation", "diagnosis"},
     {"show"},
     {"cli"},
 )
@@ -81,7 +81,9 @@ COMMANDS = (
     "models",
     "rm",
     "cache",
+    "doctor",
     "estimate",
+    "convert",
     "tune",
     "eval",
     "runs",

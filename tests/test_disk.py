@@ -5,13 +5,11 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
-from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 
 from vrt_lite.disk import draft_of, file_sha256, is_plain_name, locked, write_file
-from vrt_lite.interfaces import wait_until_done
 
 
 def test_a_draft_becomes_the_file_only_when_its_block_ends(tmp_path: Path) -> None:
@@ -60,10 +58,3 @@ def test_a_lock_is_waited_for_and_freed_by_a_death(own_home: Path) -> None:
             with locked("owner/model") as waited:
                 assert waited != kill
     assert (own_home / "locks" / "owner--model").is_file()
-
-
-def test_a_wait_ends_with_the_work_or_with_its_time() -> None:
-    work: Future[int] = Future()
-    assert not wait_until_done(work, seconds=0.0)
-    work.set_result(1)
-    assert wait_until_done(work)

@@ -14,9 +14,9 @@ from vrt_lite.cli import run
 from vrt_lite.embeddings import MEMORY_BYTES
 from vrt_lite.errors import OutOfMemoryError
 from vrt_lite.fitting import EnginePlan, choose_plan, fits
+from vrt_lite.fitting.engine_buffers import ModelShape
 from vrt_lite.fitting.memory_estimate import (
     Estimate,
-    ModelShape,
     context_tokens,
     estimate_default_bytes,
     estimate_memory,
@@ -246,7 +246,9 @@ def test_a_judgement_takes_about_what_was_estimated() -> None:
 def test_models_tells_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["models", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
-    assert next(m for m in listed if m["name"] == JUDGE.name)["memory_bytes"] == estimate_default_bytes(JUDGE)
+    assert next(m for m in listed if m["name"] == JUDGE.name)["memory_bytes"] == estimate_default_bytes(
+        TINY, JUDGE.profile
+    )
 
 
 def test_the_table_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from vrt_lite.cli import run
 from vrt_lite.errors import ModelError
 from vrt_lite.machine import Machine
 from vrt_lite.models import find
-from vrt_lite.models.gguf import CONTEXT_BYTES, SHARE_OF_MEMORY
+from vrt_lite.models.quants import CONTEXT_BYTES, SHARE_OF_MEMORY
 from vrt_lite.tuning import choose_projector
 
 ROOT = Path(__file__).parent.parent

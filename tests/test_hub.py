@@ -15,14 +15,15 @@ from pathlib import Path
 
 import pytest
 from hub_server import Hub, serving
+from split_gguf import split
 
 from vrt_lite.cli import run
 from vrt_lite.errors import ModelError
-from vrt_lite.fitting.memory_estimate import estimate_default_bytes
+from vrt_lite.fitting.memory_estimate import estimate_default_bytes, read_shape
 from vrt_lite.models import BUNDLED, bundled_names, find, library
-from vrt_lite.models.gguf import CONTEXT_BYTES, quant_of
 from vrt_lite.models.hub import HubFile, Listing
 from vrt_lite.models.library import recipes
+from vrt_lite.models.quants import CONTEXT_BYTES, quant_of
 from vrt_lite.pulling import parse_reference, select_files
 
 ROOT = Path(__file__).parent.parent
@@ -119,7 +120,7 @@ def test_models_lists_and_rm_deletes(hub: Hub, home: Path, capfd: pytest.Capture
     assert re.search(r"here +Q8_0 +0\.01 GB +~\S+ GB +no +mit", rows[REPO])
     assert "non-commercial" in rows["qwen2.5-vl-3b"]
     assert "Apache-2.0" in rows["qwen2.5-vl-7b"]
-    assert re.search("convert.*MIT", rows["vr-thinker-7b"])
+    assert re.search("can be pulled.*MIT", rows["vr-thinker-7b"])
     assert not {"\t", "\x1b"} & set(out)
     _, out, _ = command(capfd, "models", "--json")
     entry = next(e for e in json.loads(out) if e["name"] == REPO)
@@ -264,19 +265,63 @@ def test_what_a_repository_lacks_is_named(hub: Hub, capfd: pytest.CaptureFixture
     hub.files.clear()
     refused(capfd, "publishes no GGUF text model .it lists README.md", "pull", REPO)
     hub.files["x-Q8_0-00001-of-00002.gguf"] = hub.files["mmproj-x.gguf"] = projector
-    refused(capfd, "only in 1 split parts", "pull", f"{REPO}:Q8_0")
-    refused(capfd, "has split GGUFs alone", "pull", REPO)
+    refused(capfd, r"lists only some parts of Q8_0 .x-Q8_0-00001-of-00002.gguf", "pull", f"{REPO}:Q8_0")
+    refused(capfd, "lists only some parts of its text models", "pull", REPO)
+    assert hub.ranges == []
 
 
-def test_a_checkpoint_without_gguf_says_how_to_convert(hub: Hub, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_recipe_takes_gguf_files_if_its_repository_has_them(hub: Hub, capfd: pytest.CaptureFixture[str]) -> None:
     hub.repository = "qunwang13/vr-thinker"
-    files = dict(hub.files)
-    hub.files.clear()
-    refused(capfd, r"publishes no GGUF, .*python -m convert export qunwang13/vr-thinker", "pull", "vr-thinker-7b")
-    hub.files.update(files)
+    hub.listed = {"config.json": {"size": 2}, "model.safetensors": {"size": 10**10}}
     messages = pulled(capfd, "vr-thinker-7b")
     assert "licence: MIT (https://huggingface.co/qunwang13/vr-thinker)" in messages
     assert find("vr-thinker-7b").profile.name == "vr-thinker-7b"
+
+
+def test_a_split_model_is_pulled_in_all_its_parts(hub: Hub, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    parts = split(JUDGE.text, tmp_path / "judge-Q8_0.gguf", tensors=25)
+    assert len(parts) == 3
+    whole = hub.files.pop(TEXT)
+    hub.files |= {f"Q8_0/{part.name}": part.read_bytes() for part in reversed(parts)}
+    # A larger quant of which one part is missing cannot be chosen.
+    hub.files["UD-Q8_0/x-00001-of-00002.gguf"] = whole
+    hub.flips[f"Q8_0/{parts[1].name}"] = 1
+    status, out, err = command(capfd, "pull", REPO)
+    assert status == 0, err
+    assert f"{parts[1].name}: " in next(line for line in err.splitlines() if "repaired" in line)
+    [model] = library.stored_models()
+    texts = [file for file in model.manifest.files if file.role == "text"]
+    assert [file.name for file in texts] == [part.name for part in parts]
+    for part, file in zip(parts, texts, strict=True):
+        assert (model.folder / part.name).read_bytes() == part.read_bytes()
+        assert file.size == part.stat().st_size
+    assert find(REPO).text == model.folder / parts[0].name
+    (model.folder / "profile.toml").write_text(PROFILE, encoding="utf-8")
+    arguments = ["--prompt", "A red square moving right.", "-m", REPO, "--json", "--threads", "1"]
+    status, out, _ = command(capfd, "compare", *CLIPS, *arguments)
+    assert status == 0
+    assert json.loads(out)["verdict"]["overall"]["winner"] == 1
+    asked = len(hub.ranges)
+    assert "is here already" in command(capfd, "pull", REPO)[2]
+    assert len(hub.ranges) == asked
+    (model.folder / parts[2].name).unlink()
+    refused_status, _, err = command(capfd, "compare", *CLIPS, "-m", REPO)
+    assert refused_status == 4
+    assert f"{parts[2].name} is missing" in err
+    assert command(capfd, "pull", f"{REPO}:Q8_0")[0] == 0
+    assert {name for name, _ in hub.ranges[asked:]} == {f"Q8_0/{parts[2].name}"}
+
+
+def test_a_server_that_sends_more_than_it_lists_is_stopped(
+    hub: Hub, home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    hub.longer[TEXT] = 600 * 2**20
+    listed = len(hub.files[TEXT])
+    refused(capfd, f"{TEXT} of .* arrived damaged twice .it goes on after its {listed} bytes", "pull", REPO)
+    assert hub.sent[TEXT] < 2 * listed + 32 * 2**20  # what the sockets hold was sent as well
+    assert not list(home.rglob("*.part"))
+    hub.longer.clear()
+    pulled(capfd)
 
 
 def test_a_recipe_whose_sums_the_hub_contradicts_is_refused(hub: Hub, capfd: pytest.CaptureFixture[str]) -> None:
@@ -326,7 +371,7 @@ def test_no_network_is_one_line_with_the_next_step(hub: Hub, capfd: pytest.Captu
     messages = [process.communicate(timeout=60)[1] for process in children]
     assert [process.returncode for process in children] == [4, 4]
     assert all(len(message.splitlines()) == 1 for message in messages), messages
-    assert "http://127.0.0.1:9 cannot be reached" in messages[0]
+    assert f"{REPO} would be fetched from {REPO}, but http://127.0.0.1:9 cannot be reached" in messages[0]
     assert "pull again; it goes on where it stopped" in messages[0]
     assert "HF_HUB_OFFLINE is set" in messages[1]
     assert "vrt-lite models" in messages[1]
@@ -438,4 +483,4 @@ def test_every_recipe_names_its_licence_and_row() -> None:
 
 def test_the_estimate_default_bytes_counts_weights_and_context() -> None:
     weights = JUDGE.text.stat().st_size + JUDGE.projector.stat().st_size
-    assert weights < estimate_default_bytes(JUDGE) < 2**30
+    assert weights < estimate_default_bytes(read_shape(JUDGE), JUDGE.profile) < 2**30

@@ -218,4 +218,5 @@ def test_the_errors_have_the_documented_statuses() -> None:
         "NoVerdictError": 6,
         "StoreError": 7,
         "BackendError": 8,
+        "DiagnosisError": 9,
     }

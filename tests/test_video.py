@@ -137,9 +137,9 @@ def test_what_is_known_and_what_it_costs(plain: Path) -> None:
         assert len(clip.ticks) == 48 and clip.seconds(24) == 1.5
         shown = clip.frames([40], size=SMALL)[40]
         assert shown.shape == (70, 126, 3) and shown.dtype == np.uint8 and not shown.flags.writeable
-        assert clip.decoded_frames <= 8  # one for the opening; not the 40 before, nor the 7 after
-        decoded = clip.decoded_frames
-        assert clip.frames([40], size=SMALL)[40] is shown and clip.decoded_frames == decoded
+        assert clip._reader.decoded <= 8  # one for the opening; not the 40 before, nor the 7 after
+        decoded = clip._reader.decoded
+        assert clip.frames([40], size=SMALL)[40] is shown and clip._reader.decoded == decoded
         assert clip.decode_seconds > 0 and clip.resize_seconds > 0
 
 
@@ -542,7 +542,7 @@ def test_a_long_clip_costs_what_is_shown(folder: Path) -> None:
     with open_clip(path) as clip:
         shown = clip.frames([0, 1333, 2666, 3999], size=(64, 48))
         assert [read_index(rgb) for rgb in shown.values()] == [0, 1333, 2666, 3999]
-        assert clip.decoded_frames < 4 * 32
+        assert clip._reader.decoded < 4 * 32
 
 
 # --- and quiet -------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
@@ -46,20 +47,45 @@ def file_sha256(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def draft_of(path: Path) -> Generator[Path]:
-    """Yield a path to write to: that file becomes `path` when the block ends, and is deleted if the block fails.
+def draft_of(path: Path, *, replace: bool = True) -> Generator[Path]:
+    """Yield a new, empty file to write to: it becomes `path` when the block ends, and is deleted if the block fails.
 
-    `path` is never half written, even if the process is killed. Raises OSError.
+    `path` is never half written, even if the process is killed. What is there is replaced only if it is a regular file,
+    and with `replace` off not at all. Raises OSError.
     """
     draft = path.with_name(f".{secrets.token_hex(8)}{path.suffix}")
+    if replace:
+        _check_regular(path)
     try:
+        draft.touch(exist_ok=False)
         yield draft
         with draft.open("r+b") as file:
             os.fsync(file.fileno())
-        draft.replace(path)
+        if replace:
+            _check_regular(path)
+            draft.replace(path)
+        else:
+            _name_without_replacing(draft, path)
     finally:
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
+
+
+def _check_regular(path: Path) -> None:
+    if path.exists() and not path.is_file():
+        raise FileExistsError(errno.EEXIST, "it is there, and is no regular file", str(path))
+
+
+def _name_without_replacing(draft: Path, path: Path) -> None:
+    """Give the draft its name; FileExistsError if that is taken."""
+    try:
+        os.link(draft, path)  # a rename would replace, except on Windows
+    except FileExistsError:
+        raise
+    except OSError:  # no links on this drive
+        if os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+        draft.rename(path)
 
 
 def write_file(path: Path, data: bytes) -> None:

@@ -10,7 +10,8 @@
     ├── NoVerdictError         6  the model ended without a readable judgement
     │   └── ContextFullError      the conversation became too long for the context
     ├── StoreError             7  a store of runs that is damaged, or cannot be read or written
-    └── BackendError           8  a server that cannot be reached, refuses, or answers with nonsense
+    ├── BackendError           8  a server that cannot be reached, refuses, or answers with nonsense
+    └── DiagnosisError         9  `vrt-lite doctor` found something that does not work
 
 The numbers are exit statuses. An interrupt ends with 130 and is Python's own KeyboardInterrupt. A message is one line:
 what is wrong, the value, what is allowed, the next step. Nothing that a model writes raises an exception.
@@ -107,6 +108,13 @@ class BackendError(VrtError):
 
     status = 8
     kind = "server"
+
+
+class DiagnosisError(VrtError):
+    """`vrt-lite doctor` found something that does not work; the list that it printed says what."""
+
+    status = 9
+    kind = "diagnosis"
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
 @dataclass(frozen=True, slots=True)
 class FileUsed:
-    """A file of the model."""
+    """A file of the model. Of a split text model: its first part, and the sha256 of all parts' sha256 in order."""
 
     file: str
     sha256: Sha256

@@ -17,7 +17,7 @@ from vrt_lite.backends import FallbackBackend, describe_machine, open_remote
 from vrt_lite.errors import UsageError, Warned
 from vrt_lite.interfaces import Backend, FrameStore, Loading, Observe, Stopwatch
 from vrt_lite.judgement import EngineUsed, FileUsed, ModelUsed, ServerUsed
-from vrt_lite.models import ModelFiles, find, profile_of
+from vrt_lite.models import ModelFiles, find, gguf_sha256, profile_of
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import shown_first
 from vrt_lite.settings import Remote, Settings
@@ -133,7 +133,7 @@ class _FileMode:
 
     def _digest_text(self) -> Future[str]:
         if self._text_sha256 is None:
-            self._text_sha256 = self._pool.submit(self._digest, self._files.text)
+            self._text_sha256 = self._pool.submit(gguf_sha256, self._files.text, self._digest)
         return self._text_sha256
 
 

@@ -173,6 +173,11 @@ def test_a_clip_shown_first_again_is_not_read_again(forgetting: Listened) -> Non
         assert sum(reused <= opening_alone for reused in read) == clips
 
 
+def context_size(backend: LlamaCppBackend) -> int:
+    assert backend._cache
+    return backend._cache.context.size
+
+
 def test_a_context_grows_with_what_it_holds(forgetting: Listened) -> None:
     """Replies beyond the usual length: the larger context takes over, and nothing is read twice."""
     profile = replace(FILES.profile, max_new_tokens=64, rounds=2)
@@ -183,7 +188,7 @@ def test_a_context_grows_with_what_it_holds(forgetting: Listened) -> None:
         sizes: list[int] = []
         for seed, most in enumerate((40, 40, 2500)):
             reply, logits = growing.answer(conversation, store, Sampling(most, 3.0, seed))
-            sizes.append(growing.context_size)
+            sizes.append(context_size(growing))
             forgetting.reset()
             fresh, anew = forgetting.answer(conversation, store, Sampling(len(reply.tokens), 3.0, seed))
             assert (reply.tokens, reply.odds) == (fresh.tokens, fresh.odds)

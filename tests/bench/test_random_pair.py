@@ -69,7 +69,7 @@ def test_the_engine_reads_a_pair_of_videos_with_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", [Type.Q4_K, Type.Q6_K, Type.Q8_0, Type.F16, Type.BF16, Type.F32])
 def test_noise_has_the_size_of_trained_weights(kind: Type) -> None:
     stored: Any = None
-    target = Target("blk.0.ffn_up.weight", (300, 1024), kind, stored, ())
+    target = Target("blk.0.ffn_up.weight", (300, 1024), kind, stored, (), "")
     values = dequantize(Noise().tensor(target), kind)
     assert values.shape == target.shape
     assert abs(float(values.mean())) < 0.03 / 32

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,20 @@ SPLIT = (
     r"|\s+(?!\S)|\s+"
 )
 WIDTH, FEED_FORWARD, HEADS, KV_HEADS, LAYERS, ROWS = 64, 96, 2, 1, 2, 320
+
+
+@dataclass(frozen=True)
+class TextShape:
+    """The language model's shape."""
+
+    width: int = WIDTH
+    feed_forward: int = FEED_FORWARD
+    heads: int = HEADS
+    kv_heads: int = KV_HEADS
+    layers: int = LAYERS
+    rows: int = ROWS
+
+
 # 80 is no multiple of 32: rows of that length cannot be q8_0, as 3420 in the 7B's tower cannot.
 VISION_FEED_FORWARD, DEPTH, PATCH = 80, 4, 14
 MERGES = ("h e", "l l", "o w", "he ll", "Ġ w", "t h", "th e", "Ġ the", "i n", "e r", "r e", "Ġ c")
@@ -43,10 +58,12 @@ def make(
     nested_names: bool = False,
     rows: int = ROWS,
     width: int = WIDTH,
+    shape: TextShape | None = None,
 ) -> dict[str, np.ndarray]:
     """Write the folder; returns the float32 weights it holds, by published name."""
     folder.mkdir(parents=True)
-    shapes = dict(_shapes(rows, width, tied=tied))
+    shape = shape or TextShape(rows=rows, width=width)
+    shapes = dict(_shapes(shape, tied=tied))
     weights = {name: stored(random_weights(name, shape), dtype) for name, shape in shapes.items()}
     names = sorted(weights)
     groups = [names[i::shards] for i in range(shards)]
@@ -59,7 +76,7 @@ def make(
         weight_map |= dict.fromkeys(renamed, file)
     if shards > 1:
         write_json(folder / "model.safetensors.index.json", {"metadata": {}, "weight_map": weight_map})
-    write_json(folder / "config.json", config(layout, tied=tied, rows=rows, width=width))
+    write_json(folder / "config.json", config(layout, tied=tied, shape=shape))
     write_json(folder / "tokenizer.json", tokenizer(layout))
     pad = {"__type": "AddedToken", "content": "<|endoftext|>", "special": True}
     settings = {"eos_token": "<|im_end|>", "pad_token": pad, "bos_token": None}
@@ -68,23 +85,24 @@ def make(
     return {name: widen(words, dtype) for name, words in weights.items()}
 
 
-def config(layout: str, *, tied: bool, rows: int = ROWS, width: int = WIDTH) -> dict[str, Any]:
+def config(layout: str, *, tied: bool, shape: TextShape | None = None) -> dict[str, Any]:
     """config.json as transformers 5 ("new") and transformers 4 ("old") write it."""
-    head = width // HEADS
+    shape = shape or TextShape()
+    head = shape.width // shape.heads
     sections = [head // 8, head // 2 - head // 8 - head // 4, head // 4]
     text = {
         "bos_token_id": FIRST_ADDED,
         "eos_token_id": FIRST_ADDED + 3,
         "hidden_act": "silu",
-        "hidden_size": width,
-        "intermediate_size": FEED_FORWARD,
+        "hidden_size": shape.width,
+        "intermediate_size": shape.feed_forward,
         "max_position_embeddings": 4096,
-        "num_attention_heads": HEADS,
-        "num_hidden_layers": LAYERS,
-        "num_key_value_heads": KV_HEADS,
+        "num_attention_heads": shape.heads,
+        "num_hidden_layers": shape.layers,
+        "num_key_value_heads": shape.kv_heads,
         "rms_norm_eps": 1e-6,
         "use_sliding_window": False,
-        "vocab_size": rows,
+        "vocab_size": shape.rows,
     }
     vision = {
         "depth": DEPTH,
@@ -93,7 +111,7 @@ def config(layout: str, *, tied: bool, rows: int = ROWS, width: int = WIDTH) -> 
         "hidden_size": WIDTH,
         "intermediate_size": VISION_FEED_FORWARD,
         "num_heads": HEADS,
-        "out_hidden_size": width,
+        "out_hidden_size": shape.width,
         "patch_size": PATCH,
         "spatial_merge_size": 2,
         "temporal_patch_size": 2,
@@ -205,8 +223,9 @@ def _nested(name: str) -> str:
     return name.replace("model.", "model.language_model.", 1)
 
 
-def _shapes(rows: int, width: int, *, tied: bool) -> list[tuple[str, tuple[int, ...]]]:
-    kv = width // HEADS * KV_HEADS
+def _shapes(shape: TextShape, *, tied: bool) -> list[tuple[str, tuple[int, ...]]]:
+    rows, width, feed_forward = shape.rows, shape.width, shape.feed_forward
+    kv = width // shape.heads * shape.kv_heads
     shapes: list[tuple[str, tuple[int, ...]]] = [
         ("model.embed_tokens.weight", (rows, width)),
         ("model.norm.weight", (width,)),
@@ -218,15 +237,15 @@ def _shapes(rows: int, width: int, *, tied: bool) -> list[tuple[str, tuple[int, 
         ("visual.merger.mlp.2.weight", (width, 4 * WIDTH)),
         ("visual.merger.mlp.2.bias", (width,)),
     ]
-    for i in range(LAYERS):
+    for i in range(shape.layers):
         block = f"model.layers.{i}"
         shapes += [(f"{block}.{norm}_layernorm.weight", (width,)) for norm in ("input", "post_attention")]
         for part, n in (("q", width), ("k", kv), ("v", kv)):
             shapes += [(f"{block}.self_attn.{part}_proj.weight", (n, width))]
             shapes += [(f"{block}.self_attn.{part}_proj.bias", (n,))]
         shapes += [(f"{block}.self_attn.o_proj.weight", (width, width))]
-        shapes += [(f"{block}.mlp.{part}_proj.weight", (FEED_FORWARD, width)) for part in ("gate", "up")]
-        shapes += [(f"{block}.mlp.down_proj.weight", (width, FEED_FORWARD))]
+        shapes += [(f"{block}.mlp.{part}_proj.weight", (feed_forward, width)) for part in ("gate", "up")]
+        shapes += [(f"{block}.mlp.down_proj.weight", (width, feed_forward))]
     for i in range(DEPTH):
         block = f"visual.blocks.{i}"
         shapes += [(f"{block}.norm{n}.weight", (WIDTH,)) for n in (1, 2)]

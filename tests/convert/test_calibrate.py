@@ -24,11 +24,11 @@ from convert.activations import Watch, node_of  # noqa: E402
 from convert.calibrate import CHUNK_TOKENS, CalibrationProgress, calibrate, find_judge_files  # noqa: E402
 from convert.clip_pairs import EXAMPLE, ClipPair  # noqa: E402
 from convert.quantize import quantize_pair  # noqa: E402
-from convert.quantizer_process import importance  # noqa: E402
 from convert.stage_outputs import FRAME, StagedBackend, StageOutputs  # noqa: E402
 from convert.verify import FittedFrames, divergence  # noqa: E402
 from vrt_lite.api import Judge  # noqa: E402
 from vrt_lite.conversion.export_pair import export_pair  # noqa: E402
+from vrt_lite.conversion.importance_matrix import read_importance  # noqa: E402
 from vrt_lite.errors import ModelError, UsageError  # noqa: E402
 from vrt_lite.interfaces import FrameStore  # noqa: E402
 from vrt_lite.judge import Pair, opening  # noqa: E402
@@ -191,7 +191,7 @@ def test_the_file_is_as_llama_imatrix_writes_it(talker: Path, tmp_path: Path) ->
     names = [f"{weight}.{kind}" for weight in sorted(columns) for kind in ("in_sum2", "counts")]
     assert [tensor.name for tensor in reader.tensors] == names == read_by_the_engine(out)
     assert {tensor.tensor_type.name for tensor in reader.tensors} == {"F32"}
-    for weight, mean in importance(out):
+    for weight, mean in read_importance(out).items():
         assert mean.shape == (columns[weight],)
         assert mean.min() > 0
     for name, values in contents(once.path).items():  # a pair given twice counts twice, kept from before or not
@@ -251,7 +251,7 @@ def test_a_matrix_lessens_the_error_where_much_passes(
 ) -> None:
     source = unquantised(BUNDLED.text, tmp_path / "judge-F32.gguf")
     matrix = calibrate(BUNDLED.text, [EXAMPLE], out=tmp_path / "m.imatrix.gguf", datasets=["examples"]).path
-    means, exact = dict(importance(matrix)), weights_of(source)
+    means, exact = read_importance(matrix), weights_of(source)
     settings = EngineSettings(gpu_layers=0, threads=1)
 
     def logits(text: Path) -> np.ndarray:

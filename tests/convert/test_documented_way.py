@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import answering_checkpoint
 import pytest
-from hub_server import Hub, serving
 
 ROOT = Path(__file__).resolve().parents[2]
 CLIPS = ("a.mp4", "b.mp4")
@@ -60,44 +56,6 @@ def printed_in(page: Path) -> list[str]:
     """The commands of a page's examples; `verify` has another extra's dependencies and tests of its own."""
     text = page.read_text("utf-8").replace("\\\n", " ")
     return re.findall(r"^ {4}((?:python -m convert (?!verify)|vrt-lite |cp ).*)$", text, re.MULTILINE)
-
-
-@pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
-    """A hub whose one repository has no GGUF."""
-    for key in [key for key in os.environ if key.startswith("HF_") or key.lower().endswith("_proxy")]:
-        monkeypatch.delenv(key)
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    repository = RECIPES["vr-thinker-7b"]["pull"]["repository"]
-    with serving(Hub({"model.safetensors": b"weights"}, repository=repository)) as running:
-        monkeypatch.setenv("HF_ENDPOINT", running.url)
-        yield running
-
-
-@pytest.mark.usefixtures("hub")
-def test_what_pull_says_instead_leads_to_a_verdict(
-    place: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("HF_HUB_OFFLINE")
-    _, stderr = done("vrt-lite pull vr-thinker-7b", place, status=4)
-    printed = re.search(r"\): (python .*)  Then: (vrt-lite .*)\n", stderr)
-    assert printed, stderr
-    recipe = RECIPES["vr-thinker-7b"]["pull"]
-    assert printed[1] == recipe["convert"]
-    # Here the repository's name is that of a folder.
-    shutil.copytree(checkpoint, place / recipe["repository"])
-    for command in printed[1].split(", then "):
-        done(command, place)
-    out, stderr = done(printed[2], place)
-    assert VERDICT.match(out)
-    taken = Path("vr-thinker-7b", "vr-thinker-Q4_K_M.gguf")
-    assert stderr.startswith(f"Using {taken} (of 2 in the folder; ")
-    out, stderr = done(printed[2], place, "--json")
-    assert (json.loads(out)["model"]["text"]["file"], stderr) == (taken.name, "")
-    whole, stderr = done("vrt-lite compare a.mp4 b.mp4 --model vr-thinker-7b/vr-thinker-BF16.gguf", place)
-    assert VERDICT.match(whole)
-    assert "Using" not in stderr
 
 
 @pytest.mark.parametrize(

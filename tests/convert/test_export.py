@@ -148,17 +148,15 @@ def test_two_runs_write_the_same_bytes(tmp_path: Path) -> None:
     assert len(list((tmp_path / "one").iterdir())) == 2
 
 
-def test_memory_holds_one_tensor_and_a_slice(tmp_path: Path) -> None:
-    rows, width = 1 << 15, 128  # an embedding of 16 MiB in float32, 4.25 MiB in q8_0
-    make(tmp_path / "c", rows=rows, width=width)
+def test_memory_holds_blocks_of_rows_and_no_tensor(tmp_path: Path) -> None:
+    make(tmp_path / "c", rows=1 << 14, width=1024)  # an embedding of 64 MiB in float32
     export(tmp_path / "c", tmp_path / "warm")
-    for kind, limit in (("q8_0", 4.25), ("f32", 16)):
-        tracemalloc.start()
-        export(tmp_path / "c", tmp_path / kind, kind)
-        peak = tracemalloc.get_traced_memory()[1] / 2**20
-        tracemalloc.stop()
-        # Beside it: the slice's temporaries, and the vocabulary as Python strings.
-        assert limit < peak < limit + 14, kind
+    tracemalloc.start()
+    export(tmp_path / "c", tmp_path / "out", "f32")
+    peak = tracemalloc.get_traced_memory()[1] / 2**20
+    tracemalloc.stop()
+    # A few MiB for each of up to 8 threads, and the vocabulary as Python strings.
+    assert peak < 48
 
 
 def test_command_line(tmp_path: Path) -> None:

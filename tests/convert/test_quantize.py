@@ -13,10 +13,11 @@ import pytest
 from gguf_description import describe
 from synthetic_checkpoint import make
 
-from convert.quantize import TEXT_TYPES, quantize_pair
+from convert.quantize import quantize_pair
 from vrt_lite.backends.llamacpp.engine import Model
 from vrt_lite.backends.llamacpp.vision import Vision
 from vrt_lite.conversion.export_pair import export_pair
+from vrt_lite.conversion.type_names import TEXT_TYPES
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.machine import EngineSettings
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from clips import write_clip
+from msgspec.structs import replace
 from PIL import Image
 
 from vrt_lite.api import Judge
@@ -26,6 +27,7 @@ from vrt_lite.runs.store import Store
 from vrt_lite.settings import Settings
 from vrt_lite.show.evaluation_charts import draw_plots, list_charts
 from vrt_lite.show.evaluation_summary import show_figures
+from vrt_lite.show.evaluation_words import describe_shared_prompts
 from vrt_lite.show.pages import write_report
 from vrt_lite.show.progress import EvaluationView, LineScreen
 
@@ -238,6 +240,9 @@ def test_an_interval_is_the_same_everywhere(tmp_path: Path, many_clips: list[Pat
     page = (tmp_path / "r.html").read_text("utf-8")
     assert re.search(r"Alignment<[^|]*?>5<[^|]*?60\.0 \(23\.1-88\.2\)", page)
     assert f"Alignment (TA): {warning}" in page
+    figures = figures_of(asked.run)
+    one = replace(figures, accuracy={"TA": replace(figures.accuracy["TA"], prompts=1)})
+    assert "5 pairs have 1 prompt;" in describe_shared_prompts(one, "TA")
 
 
 def test_always_a_tie_is_the_score_to_beat_of_a_set_of_ties(tmp_path: Path, store: Store) -> None:

@@ -65,7 +65,7 @@ def test_figures_stand_beside_the_published_ones(tmp_path: Path) -> None:
     assert re.search(r"commonest answer, all 3 pairs\|+66\.7 \(20\.8-93\.9\) B\|", text)
     assert re.search(r"B first\|+2\|.*\|0\.0 / 0\.0\|+100\.0 / 100\.0\|", text)
     assert "2 of 3 pairs judged, 1 failed; rows of the table left out: 1 broken." in text
-    assert "1 pair(s) are undecided, as the orders name opposite winners; they never count as right." in text
+    assert "1 pair is undecided, as the orders name opposite winners: never counted as right." in text
     assert re.search(r"pair &lt;2&gt; \(given\)\|+missing clip\|+&#39;&lt;i&gt;.mp4&#39; is not there", text)
     assert re.search(r"Effect of B first on tau: -50\.0 \(.*\) points, over 2 pairs judged in both orders\.", text)
     assert re.findall(r'<table class="chart"><caption>(.*?):', page) == [

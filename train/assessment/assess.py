@@ -81,10 +81,10 @@ def open_gguf(
     `exact` rounds nothing to F16 on the way, which users' runs do. Raises ModelError.
     """
     from vrt_lite.backends.llamacpp import LlamaCppBackend  # noqa: PLC0415  the engine, only where it judges
-    from vrt_lite.models import find  # noqa: PLC0415
+    from vrt_lite.models import find, gguf_sha256  # noqa: PLC0415
 
     files = find(model, projector=projector)
-    digest = f"{file_sha256(files.text)} {file_sha256(files.projector)}{' exact' * exact}"
+    digest = f"{gguf_sha256(files.text, file_sha256)} {file_sha256(files.projector)}{' exact' * exact}"
     settings = EngineSettings(exact=exact)
     with LlamaCppBackend(files.text, files.projector, profile=files.profile, settings=settings) as backend:
         yield wrap_backend(backend, files.profile, name=files.name, digest=digest)

@@ -19,6 +19,8 @@ from vrt_lite.errors import OutOfMemoryError, VrtError
 _COMMANDS: Final = {
     "cache": "models_command:cache",
     "compare": "compare_command:compare",
+    "convert": "convert_command:convert",
+    "doctor": "doctor_command:doctor",
     "estimate": "estimate_command:estimate",
     "eval": "eval_command:evaluate",
     "export": "runs_command:export",
@@ -36,7 +38,8 @@ INTERRUPTED = 130
 UNEXPECTED = 1
 EPILOG = """\b
 Exit status: 0 done, 2 usage, 3 bad video, 4 model missing, corrupt or mismatched, 5 out of memory,
-6 no verdict from the model, 7 unusable store of runs, 8 back end's server failed, 130 interrupted."""
+6 no verdict from the model, 7 unusable store of runs, 8 back end's server failed,
+9 doctor found a problem, 130 interrupted."""
 
 
 class _Commands(click.Group):
@@ -69,6 +72,9 @@ def run(arguments: Sequence[str]) -> int:
     try:
         cli.main(list(arguments), prog_name="vrt-lite", standalone_mode=False)
     except click.ClickException as error:
+        from vrt_lite.show import safe  # noqa: PLC0415
+
+        error.message = safe(error.message)
         error.show()
         return error.exit_code
     except click.exceptions.Exit as leave:
@@ -90,7 +96,9 @@ def run(arguments: Sequence[str]) -> int:
         if verbose:
             raise
         return _print_error(
-            f"Unexpected {type(error).__name__}: {error}. Run with -vv and report what it prints.", UNEXPECTED
+            f"Unexpected {type(error).__name__}: {error}. Check this machine: vrt-lite doctor. If all is well, run "
+            "with -vv and report what it prints.",
+            UNEXPECTED,
         )
     return 0
 

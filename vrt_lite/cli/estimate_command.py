@@ -2,109 +2,249 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from vrt_lite.cli.options import print_chosen_file, print_json, print_text, size_options
-from vrt_lite.errors import OutOfMemoryError
+from vrt_lite.cli.options import print_json, print_text, size_options
+from vrt_lite.disk import home
+from vrt_lite.errors import ModelError, OutOfMemoryError, UsageError
+from vrt_lite.machine import Gpu, MachineMemory, format_bytes
 
 if TYPE_CHECKING:
     from vrt_lite.fitting import EnginePlan
-    from vrt_lite.machine import MachineMemory
-    from vrt_lite.models import ModelFiles
+    from vrt_lite.fitting.pull_options import PullOption, PullOptions
+    from vrt_lite.settings import Settings
+    from vrt_lite.show.estimates import Estimated
 
 STATUS = "Exit status: 0 it fits, 2 usage, 4 model missing, corrupt or mismatched, 5 it does not fit, 130 interrupted."
+_UNBOUNDED = 2**62
 
 
 @click.command(epilog=STATUS)
-@click.argument("model", metavar="[MODEL]", required=False)
+@click.argument("model", metavar="[MODEL|OWNER/REPO]", required=False)
 @click.option("--projector", metavar="FILE", type=click.Path(path_type=Path), help="The projector (mmproj) GGUF.")
+@click.option("--quant", metavar="QUANT", default="", help="Of a model that is not here: this quant alone, by part.")
 @size_options
 @click.option("--repack/--no-repack", default=None, help="A second copy of the weights. [default: as tuned, or none]")
 @click.option(
     "--memory", "memory_gb", metavar="GB", type=click.FloatRange(0), help="Assume a machine with this much memory."
+)
+@click.option(
+    "--vram", "vram_gb", metavar="GB", type=click.FloatRange(0), help="Assume one GPU with this much free memory."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the estimate as JSON.")
 def estimate(
     model: str | None,
     *,
     projector: Path | None,
+    quant: str,
     repack: bool | None,
     memory_gb: float | None,
+    vram_gb: float | None,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Estimate how much memory judging with MODEL takes, before anything is loaded.
+    """Estimate how much memory judging with MODEL takes, before anything is loaded or fetched.
 
     \b
     vrt-lite estimate
-    vrt-lite estimate qwen2.5-vl-7b --max-pixels 100352
     vrt-lite estimate ./vr-thinker-7b --memory 8
+    vrt-lite estimate vr-thinker-7b --memory 16 --vram 8
+    vrt-lite estimate vr-thinker-7b --quant q4_k_m --vram 8
 
-    Reads only the headers of the two files. What is not set is chosen as compare chooses it: first what is best, then
-    what fits. The estimate assumes frames of the largest size, and all rounds.
+    Of a model that is here only the headers of its files are read. Of one that can be pulled, all quants are listed,
+    with what a pull takes of the disk; of owner/repo the listing and config.json are fetched. What is not set is
+    chosen as compare chooses it: first what is best, then what fits. The estimate assumes frames of the largest size,
+    and all rounds.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
-    from vrt_lite.backends import describe_machine, read_memory  # noqa: PLC0415
-    from vrt_lite.machine import MachineMemory  # noqa: PLC0415
-    from vrt_lite.models import find  # noqa: PLC0415
     from vrt_lite.settings import Settings  # noqa: PLC0415
-    from vrt_lite.tuning import choose_projector, plan_engine  # noqa: PLC0415
 
-    size = None if memory_gb is None else int(memory_gb * 1e9)
-    files = choose_projector(find(model, projector=projector, memory_bytes=size), describe_machine)
-    memory = read_memory()
-    if size is not None:
-        memory = MachineMemory(size, size, memory.gpus)
     settings = Settings(**options)
-    try:
-        plan = plan_engine(files, settings, repack=repack, memory=memory)
-        refusal = ""
-    except OutOfMemoryError as error:
-        # The estimate is shown all the same.
-        plan = plan_engine(files, settings, repack=repack, memory=MachineMemory(2**62, 2**62))
-        refusal = str(error)
-    if as_json:
-        print_json(_to_json(files, plan, memory, refusal))
+    memory = _assume_memory(settings, memory_gb, vram_gb)
+    size = None if memory_gb is None else memory.total_bytes
+    if offered := _find_offered(model, quant, projector):
+        found = [_estimate_option(offered, option, settings, memory, repack) for option in offered.options]
     else:
-        print_chosen_file(files)
-        _show(plan, memory)
-    for warning in plan.warnings if not as_json else ():
+        found = [_estimate_files(model, projector, size, settings, memory, repack, tuned=vram_gb is None)]
+    if offered is None or quant or ":" in (model or ""):
+        _print_parts(found[0], memory, as_json=as_json)
+    else:
+        _print_quants(offered, found, memory, size, as_json=as_json)
+    if all(estimated.refusal for estimated in found):
+        raise OutOfMemoryError(found[-1].refusal)
+
+
+def _assume_memory(settings: Settings, memory_gb: float | None, vram_gb: float | None) -> MachineMemory:
+    """This machine's memory, or what the options assume in its place."""
+    from vrt_lite.backends import read_memory  # noqa: PLC0415
+    from vrt_lite.tuning import refuse_impossible  # noqa: PLC0415
+
+    memory = read_memory()
+    if memory_gb is not None:
+        memory = replace(memory, free_bytes=int(memory_gb * 1e9), total_bytes=int(memory_gb * 1e9))
+    if vram_gb is not None:
+        return replace(memory, gpus=(Gpu("GPU", int(vram_gb * 1e9)),))
+    refuse_impossible(settings)
+    return memory
+
+
+def _find_offered(model: str | None, quant: str, projector: Path | None) -> PullOptions | None:
+    """What can be pulled as MODEL; None if it is here, or is no name of a recipe or repository."""
+    from vrt_lite.models import BUNDLED, bundled_names  # noqa: PLC0415
+    from vrt_lite.models.library import find_stored, recipes  # noqa: PLC0415
+
+    name, _, named = (model or "").partition(":")
+    if model is None or name in bundled_names() or Path(model).exists():
+        if quant:
+            raise UsageError(f"--quant is for a model that can be pulled; {model or BUNDLED} is here, so leave it out.")
+        return None
+    if quant and named and quant.lower() != named.lower():
+        raise UsageError(f"{model} names a quant, and --quant {quant} another: leave one out.")
+    wanted, stored = quant or named, find_stored(name)
+    if stored and wanted.upper() in ("", stored.manifest.quant.upper()):
+        return None
+    if name not in recipes() and ("/" not in name or name[0] in "./~" or "\\" in name or name.endswith(".gguf")):
+        return None
+    if projector:
+        raise UsageError(f"--projector is for a model that is here, and {name} is not: leave it out.")
+    return _list_offered(name, wanted)
+
+
+def _list_offered(name: str, quant: str) -> PullOptions:
+    from vrt_lite.fitting.pull_options import list_pull_options  # noqa: PLC0415
+    from vrt_lite.models.hub import UnreachableError  # noqa: PLC0415
+
+    try:
+        return list_pull_options(name, quant)
+    except UnreachableError as error:
+        raise ModelError(f"There is no {name} here, and what could be pulled is not known: {error}") from error
+
+
+def _estimate_files(
+    model: str | None,
+    projector: Path | None,
+    size: int | None,
+    settings: Settings,
+    memory: MachineMemory,
+    repack: bool | None,
+    *,
+    tuned: bool,
+) -> Estimated:
+    """Estimate a model that is here. `tuned` applies what was found for this machine."""
+    from vrt_lite.backends import describe_machine  # noqa: PLC0415
+    from vrt_lite.fitting.memory_estimate import read_shape  # noqa: PLC0415
+    from vrt_lite.models import find  # noqa: PLC0415
+    from vrt_lite.show.estimates import Estimated  # noqa: PLC0415
+    from vrt_lite.tuning import choose_projector, plan_engine, plan_shape  # noqa: PLC0415
+
+    files = choose_projector(find(model, projector=projector, memory_bytes=size), describe_machine)
+    shape = read_shape(files)
+
+    def plan(memory: MachineMemory) -> EnginePlan:
+        if tuned:
+            return plan_engine(files, settings, repack=repack, memory=memory)
+        return plan_shape(shape, files.profile, settings, memory, repack=repack)
+
+    return Estimated(files.name, len(shape.layers), *_plan_anyway(plan, memory, settings), choice=files.choice)
+
+
+def _estimate_option(
+    offered: PullOptions, option: PullOption, settings: Settings, memory: MachineMemory, repack: bool | None
+) -> Estimated:
+    """Estimate a quant that is not here."""
+    from vrt_lite.show.estimates import Estimated  # noqa: PLC0415
+    from vrt_lite.tuning import plan_shape  # noqa: PLC0415
+
+    def plan(memory: MachineMemory) -> EnginePlan:
+        return plan_shape(option.shape, offered.profile, settings, memory, repack=repack)
+
+    planned = _plan_anyway(plan, memory, settings)
+    return Estimated(offered.name, len(option.shape.layers), *planned, quant=option.quant, disk=option.disk)
+
+
+def _plan_anyway(
+    plan: Callable[[MachineMemory], EnginePlan], memory: MachineMemory, settings: Settings
+) -> tuple[EnginePlan, str]:
+    """The plan, and ""; if nothing fits, the plan on a machine where it does, and why it does not fit here."""
+    try:
+        return plan(memory), ""
+    except OutOfMemoryError as error:
+        gpus = memory.gpus if settings.gpu_layers is None else ()
+        return plan(MachineMemory(_UNBOUNDED, _UNBOUNDED, gpus)), str(error)
+
+
+def _print_parts(estimated: Estimated, memory: MachineMemory, *, as_json: bool) -> None:
+    """Print an estimate by part."""
+    if as_json:
+        print_json(_to_json(estimated) | {"machine": asdict(memory)})
+        return
+    from vrt_lite.show.estimates import describe_settings, show_parts  # noqa: PLC0415
+
+    if estimated.choice:
+        print_text(estimated.choice, err=True)
+    show_parts(estimated, memory)
+    print_text(describe_settings(estimated))
+    if disk := estimated.disk:
+        print_text(
+            f"disk: {format_bytes(disk.fetched)} fetched, {format_bytes(disk.stays)} stay, at most "
+            f"{format_bytes(disk.most)} at once, {format_bytes(_free_disk())} free in {home()}"
+        )
+    for warning in estimated.plan.warnings:
         click.echo(warning.text, err=True)
-    if refusal:
-        raise OutOfMemoryError(refusal)
 
 
-def _show(plan: EnginePlan, memory: MachineMemory) -> None:
-    from vrt_lite.machine import format_bytes  # noqa: PLC0415
-    from vrt_lite.show.table import show_table  # noqa: PLC0415
+def _print_quants(
+    offered: PullOptions, found: Sequence[Estimated], memory: MachineMemory, size: int | None, *, as_json: bool
+) -> None:
+    """Print what each quant takes, and which one a pull would take."""
+    from vrt_lite.models.quants import total_memory  # noqa: PLC0415
 
-    estimate = plan.estimate
-    gpus = memory.gpus if estimate.gpu_bytes else ()
-    sizes = [(term.name, term.cpu, *term.gpus) for term in estimate.terms if term.cpu or any(term.gpus)]
-    sizes.append(("in all", estimate.cpu_bytes, *estimate.gpu_bytes))
-    sizes.append(("free here", memory.free_bytes, *(gpu.free_bytes for gpu in gpus)))
-    rows = [(name, *map(format_bytes, counts)) for name, *counts in sizes]
-    show_table(("MEMORY FOR", "PROCESSOR", *(gpu.name for gpu in gpus)), rows)
-    print_text(
-        f"for context {estimate.context} tokens, {estimate.max_pixels} pixels a frame, keys and values "
-        f"{plan.settings.kv_type}, repacked weights {'on' if plan.settings.repack else 'off'}"
-    )
+    taken = offered.choose(total_memory() if size is None else size)
+    if as_json:
+        print_json(
+            {
+                "model": offered.name,
+                "fits": any(not estimated.refusal for estimated in found),
+                "converted": offered.converted,
+                "pull": taken or None,
+                "free_disk_bytes": _free_disk(),
+                "machine": asdict(memory),
+                "quants": [_to_json(estimated) for estimated in found],
+            }
+        )
+        return
+    from vrt_lite.show.estimates import show_quants  # noqa: PLC0415
+
+    show_quants(found, memory, free_disk_bytes=_free_disk())
+    way = "as a checkpoint and converted here" if offered.converted else "as GGUF"
+    print_text(f"fetched {way}; {format_bytes(_free_disk())} are free in {home()}")
+    command = f"vrt-lite pull {offered.name}"
+    print_text(f"{command} takes {taken or 'none of them'}; to choose one: {command}:QUANT")
 
 
-def _to_json(files: ModelFiles, plan: EnginePlan, memory: MachineMemory, refusal: str) -> dict[str, object]:
-    estimate = plan.estimate
+def _free_disk() -> int:
+    """Free bytes where models are kept."""
+    folder = home().absolute()
+    return shutil.disk_usage(next(path for path in (folder, *folder.parents) if path.exists())).free
+
+
+def _to_json(estimated: Estimated) -> dict[str, object]:
+    estimate = estimated.plan.estimate
     return {
-        "model": files.name,
-        "fits": not refusal,
+        "model": estimated.name,
+        "quant": estimated.quant or None,
+        "fits": not estimated.refusal,
         "context": estimate.context,
         "max_pixels": estimate.max_pixels,
         "terms": [{"name": term.name, "bytes": term.cpu, "gpu_bytes": list(term.gpus)} for term in estimate.terms],
         "bytes": estimate.cpu_bytes,
         "gpu_bytes": list(estimate.gpu_bytes),
-        "machine": asdict(memory),
-        "engine": asdict(plan.engine_used()),
-        "notes": [note for note in (files.choice, *(w.text for w in plan.warnings), refusal) if note],
+        "disk": asdict(estimated.disk) if estimated.disk else None,
+        "engine": asdict(estimated.plan.engine_used()),
+        "notes": estimated.notes,
     }

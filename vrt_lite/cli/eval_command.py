@@ -196,7 +196,7 @@ def _print_figures(figures: Figures, *, as_json: bool, plots: Path | None) -> No
         from vrt_lite.show.evaluation_charts import draw_plots  # noqa: PLC0415
 
         for path in draw_plots(figures, plots):
-            click.echo(f"drawn: {path}", err=True)
+            print_text(f"drawn: {path}", err=True)
 
 
 def _check_judged(figures: Figures) -> None:

@@ -173,7 +173,7 @@ def _write_lines(path: Path, lines: Iterable[str], *, overwrite: bool) -> int:
         raise UsageError(f"{path} is there already: {hint}.")
     count = 0
     try:
-        with draft_of(path) as draft, draft.open("x", encoding="utf-8", errors="backslashreplace", newline="") as file:
+        with draft_of(path) as draft, draft.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
             for line in lines:
                 file.write(line)
                 count += 1

@@ -8,21 +8,17 @@ download and is not trusted: sizes are limited before anything is read, and ever
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
-
+from vrt_lite.conversion.shards import StoredTensor, canonical, read_shard
 from vrt_lite.errors import ModelError
 
 MAX_TEXT_BYTES = 64 << 20  # a published tokenizer.json has 11 MB
-MAX_HEADER_BYTES = 16 << 20  # a 7B's largest shard header has under 100 kB
 INDEX = "model.safetensors.index.json"
-# NumPy has no bfloat16: those are read as the 16-bit words they are, see `widen`.
-WORDS = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
+ONLY_SHARD = "model.safetensors"
 
 
 @dataclass(frozen=True)
@@ -37,7 +33,7 @@ class Section:
         value = self.values.get(key)
         if value is not None and not isinstance(value, dict):
             raise self.value_error(key, "an object")
-        return Section(self.where, value or {})
+        return Section(self.where, cast("dict[str, Any]", value or {}))
 
     def over(self, other: Section) -> Section:
         """Merge two objects; if both have a key, this object's value counts."""
@@ -69,24 +65,6 @@ class Section:
 
 
 @dataclass(frozen=True)
-class StoredTensor:
-    """One tensor in a shard; `offset` counts bytes from the file's start."""
-
-    path: Path
-    dtype: str
-    shape: tuple[int, ...]
-    offset: int
-
-    def words(self) -> np.ndarray:
-        """Return the raw words, memory-mapped. Do not keep them: pages that were read count as resident memory."""
-        return np.memmap(self.path, WORDS[self.dtype], "r", self.offset, self.shape)
-
-    def values(self, part: tuple[slice | int, ...], rows: slice) -> np.ndarray:
-        """Return some rows of a part of the tensor, copied as float32."""
-        return np.ascontiguousarray(widen(self.words()[part][rows]))
-
-
-@dataclass(frozen=True)
 class Checkpoint:
     """A folder whose JSON files and shard headers have been read; no weight has been."""
 
@@ -96,12 +74,9 @@ class Checkpoint:
     preprocessor: Section
     tensors: Mapping[str, StoredTensor]
 
-
-def widen(words: np.ndarray) -> np.ndarray:
-    """Convert stored words to float32, exactly: a bfloat16 is the upper half of a float32."""
-    if words.dtype == WORDS["BF16"]:
-        return (words.astype(np.uint32) << 16).view(np.float32)
-    return words.astype(np.float32)
+    def with_tensors(self, tensors: Mapping[str, StoredTensor]) -> Checkpoint:
+        """Return the same checkpoint with these tensors."""
+        return replace(self, tensors=tensors)
 
 
 def read_checkpoint(folder: Path, *, name: str | None = None) -> Checkpoint:
@@ -109,12 +84,22 @@ def read_checkpoint(folder: Path, *, name: str | None = None) -> Checkpoint:
 
     Raises ModelError on what is missing, broken or of another kind.
     """
+    return read_documents(folder, name=name).with_tensors(_read_shards(folder))
+
+
+def read_documents(folder: Path, *, name: str | None = None) -> Checkpoint:
+    """Read the small files: the checkpoint without its tensors. Raises ModelError as `read_checkpoint`."""
     if not folder.is_dir():
         raise ModelError(f"{folder} is not a folder: give the checkpoint's own, with config.json and shards")
     config = read_json(folder / "config.json")
+    check_model_type(config)
+    return Checkpoint(folder, name or folder.name, config, _preprocessor(folder), {})
+
+
+def check_model_type(config: Section) -> None:
+    """Raise ModelError unless a config.json describes a Qwen2.5-VL."""
     if config.values.get("model_type") != "qwen2_5_vl":
         raise config.value_error("model_type", "'qwen2_5_vl'; no other can be exported")
-    return Checkpoint(folder, name or folder.name, config, _preprocessor(folder), _read_shards(folder))
 
 
 def read_json(path: Path) -> Section:
@@ -125,7 +110,7 @@ def read_json(path: Path) -> Section:
         raise ModelError(f"{path} cannot be read as JSON: {error}") from error
     if not isinstance(value, dict):
         raise ModelError(f"{path} holds a JSON {type(value).__name__}, an object is needed")
-    return Section(f"{path}", value)
+    return Section(f"{path}", cast("dict[str, Any]", value))
 
 
 def read_text(path: Path) -> str:
@@ -150,10 +135,8 @@ def _preprocessor(folder: Path) -> Section:
 
 def _read_shards(folder: Path) -> dict[str, StoredTensor]:
     """Read all tensors by canonical name, in the order of llama.cpp's converter: by shard, then by name."""
-    listed, names = None, sorted(path.name for path in folder.glob("model*.safetensors"))
-    if (index := folder / INDEX).is_file():
-        listed = read_json(index).section("weight_map").values
-        names = sorted({_shard_name(index, name) for name in listed.values()})
+    listed = _listed(folder / INDEX)
+    names = sorted(set(listed.values()) if listed else (path.name for path in folder.glob("model*.safetensors")))
     if not names:
         raise ModelError(f"{folder} holds no model*.safetensors: download the whole checkpoint folder")
     raw: dict[str, StoredTensor] = {}
@@ -162,60 +145,46 @@ def _read_shards(folder: Path) -> dict[str, StoredTensor]:
         if twice := sorted(raw.keys() & shard.keys()):
             raise ModelError(f"{folder / name} repeats tensor {twice[0]} of an earlier shard")
         raw |= shard
-    if listed is not None and (odd := sorted(listed.keys() ^ raw.keys())):
-        raise ModelError(f"{index}: {odd[0]} and {len(odd) - 1} more are not in both index and shards")
+    if listed and (odd := sorted(listed.keys() ^ raw.keys())):
+        raise ModelError(f"{folder / INDEX}: {odd[0]} and {len(odd) - 1} more are not in both index and shards")
+    return _by_canonical_name(folder, raw)
+
+
+def planned_shards(folder: Path, expected: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
+    """Return all tensors as `_read_shards` does, with the expected shapes and without a place: no shard is read.
+
+    A checkpoint without an index has one shard, with the expected tensors.
+    """
+    listed = _listed(folder / INDEX) or dict.fromkeys(expected, ONLY_SHARD)
+    raw: dict[str, StoredTensor] = {}
+    for shard, name in sorted((shard, name) for name, shard in listed.items()):
+        known = expected.get(canonical(name))
+        raw[name] = StoredTensor(folder / shard, "", known.shape if known else (), 0)
+    return _by_canonical_name(folder, raw)
+
+
+def has_all_shards(folder: Path) -> bool:
+    """Whether every shard of the index is in the folder, or some shard if there is no index."""
+    if listed := _listed(folder / INDEX):
+        return all((folder / name).is_file() for name in set(listed.values()))
+    return any(folder.glob("model*.safetensors"))
+
+
+def _by_canonical_name(folder: Path, raw: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
     tensors = {canonical(name): stored for name, stored in raw.items()}
     if len(tensors) != len(raw):
         raise ModelError(f"{folder} holds one tensor under two spellings of its name: download again")
     return tensors
 
 
-def _shard_name(index: Path, name: Any) -> str:
-    """Return a shard's name. Raises ModelError for a path out of the checkpoint's folder."""
-    if not isinstance(name, str) or not name.endswith(".safetensors") or set(name) & set("/\\:"):
-        raise ModelError(f"{index}: shard {name!r:.80} is not a .safetensors name in the same folder")
-    return name
-
-
-def canonical(name: str) -> str:
-    """Return the published name: newer training code saves `model.language_model.…` and `model.visual.…`."""
-    return name.replace("language_model.", "").replace("model.visual.", "visual.")
-
-
-def read_shard(path: Path) -> dict[str, StoredTensor]:
-    """Read a shard's table, sorted by name. Its data must be complete: no gap, no overlap, nothing past the end."""
-    try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if size < 8 or length > min(size - 8, MAX_HEADER_BYTES):
-                allowed = max(0, min(size - 8, MAX_HEADER_BYTES))
-                raise ModelError(f"{path}: header claims {length} bytes, {allowed} fit: download again")
-            header = json.loads(file.read(length))
-    except FileNotFoundError:
-        raise ModelError(f"{path} is missing: download the shard, or the whole checkpoint folder") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"{path}: header cannot be read: {error}") from error
-    if not isinstance(header, dict):
-        raise ModelError(f"{path}: header is no JSON object: download again")
-    table = {name: _entry(path, name, header[name]) for name in sorted(header) if name != "__metadata__"}
-    expected = 0
-    for begin, end, name in sorted((begin, end, name) for name, (_, _, begin, end) in table.items()):
-        if begin != expected:
-            raise ModelError(f"{path}: {name} begins at byte {begin}, expected {expected}: download again")
-        expected = end
-    start = 8 + length
-    if start + expected != size:
-        raise ModelError(f"{path} has {size} bytes, its header describes {start + expected}: download again")
-    return {n: StoredTensor(path, dtype, shape, start + begin) for n, (dtype, shape, begin, _) in table.items()}
-
-
-def _entry(path: Path, name: str, entry: Any) -> tuple[str, tuple[int, ...], int, int]:
-    match entry:
-        case {"dtype": str(dtype), "shape": [*shape], "data_offsets": [int(begin), int(end)]}:
-            if dtype not in WORDS:
-                raise ModelError(f"{path}: tensor {name} is {dtype!r:.20}, allowed are {', '.join(WORDS)}")
-            sound = len(shape) <= 5 and all(type(n) is int and 0 < n < 2**40 for n in shape)
-            if sound and begin >= 0 and end - begin == math.prod(shape) * WORDS[dtype].itemsize:
-                return dtype, tuple(shape), begin, end
-    raise ModelError(f"{path}: the header entry of {name:.80} is broken, {entry!r:.120}: download again")
+def _listed(index: Path) -> dict[str, str]:
+    """Return the shard of each tensor; empty if there is no index. Raises ModelError for a path out of the folder."""
+    if not index.is_file():
+        return {}
+    listed = read_json(index).section("weight_map").values
+    for name in listed.values():
+        if not isinstance(name, str) or not name.endswith(".safetensors") or set(name) & set("/\\:"):
+            raise ModelError(f"{index}: shard {name!r:.80} is not a .safetensors name in the same folder")
+    if not listed:
+        raise ModelError(f"{index} lists no tensor: download the whole checkpoint folder")
+    return dict(listed)

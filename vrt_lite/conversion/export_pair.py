@@ -18,22 +18,14 @@ save these, each on purpose:
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from gguf import GGML_QUANT_VERSION, GGUFValueType, Metadata, size_label
-
-from vrt_lite.conversion import lora, text_tensors, tokenizer_fields, vision_tensors
-from vrt_lite.conversion.checkpoint import Checkpoint, read_checkpoint
-from vrt_lite.conversion.gguf_writer import FILE_TYPES, GgufField, GgufFile, Target, resolve, write_gguf
+from vrt_lite.conversion.checkpoint import read_checkpoint
+from vrt_lite.conversion.gguf_writer import FILE_TYPES, write_gguf
+from vrt_lite.conversion.pair_files import check_profile, make_source
 from vrt_lite.conversion.whole_files import FinishedFile, check_space, describe, write_whole_files
-from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.profile import PROFILE_NAME
-
-VERSION = GgufField("general.quantization_version", GGML_QUANT_VERSION, GGUFValueType.UINT32)
 
 
 def export_pair(
@@ -58,19 +50,13 @@ def export_pair(
     model's profile in `out`.
     """
     checkpoint = read_checkpoint(source.resolve(), name=folder_name)
-    stem = name or checkpoint.name
-    if adapter:
-        checkpoint = lora.adapt(checkpoint, adapter)
-        stem = name or f"{stem}-{adapter.resolve().name}"
-    check_name(stem)
-    profile = _profile(checkpoint.folder, out)
-    # A merged model is another model, so its file name must differ from the base model's.
-    given: dict[str, Any] = dict(authorship or {}) | ({"name": stem} if name or adapter else {})
-    files = [
-        text_file(checkpoint, out / f"{stem}-{text_type.upper()}.gguf", text_type, given),
-        vision_file(checkpoint, out / f"mmproj-{stem}-{projector_type.upper()}.gguf", projector_type, given),
-    ]
-    lora.check_used(checkpoint, [target.stored for file in files for target in file.targets])
+    made = make_source(checkpoint, name=name, authorship=authorship, adapter=adapter)
+    profile = made.profile
+    check_profile(profile, out)
+    plain = text_type in FILE_TYPES
+    text = made.text_file(text_type) if plain else made.quantized_text_file(text_type, None)
+    files = [text, made.projector_file(projector_type)]
+    made.check_used(files)
     total, done = sum(target.size for file in files for target in file.targets), 0
     check_space(out, total)
     out.mkdir(parents=True, exist_ok=True)
@@ -80,65 +66,10 @@ def export_pair(
         done += size
         progress(done, total)
 
-    paths = [file.path for file in files] + [out / PROFILE_NAME] * bool(profile)
+    paths = [out / file.path for file in files] + [out / PROFILE_NAME] * bool(profile)
     with write_whole_files(paths) as parts:
         for file, part in zip(files, parts, strict=False):
             write_gguf(part, file, advance)
         if profile:
             parts[-1].write_bytes(profile)
     return [describe(path) for path in paths]
-
-
-def _profile(folder: Path, out: Path) -> bytes:
-    """Return the checkpoint's own profile, if it has one. Raises UsageError if `out` already has another profile."""
-    own, there = folder / PROFILE_NAME, out / PROFILE_NAME
-    profile = own.read_bytes() if own.is_file() else b""
-    if profile and there.is_file() and there.read_bytes() != profile:
-        raise UsageError(f"{there} is another profile than {own}: export to another folder, or remove one of the two.")
-    return profile
-
-
-def check_name(stem: str) -> None:
-    """Raise UsageError for a name that cannot be a file's name."""
-    if not stem or stem.startswith((".", "-")) or set(stem) & set('/\\:*?"<>|\n\r\t\0'):
-        raise UsageError(f"name is {stem!r}, needs to be a plain file name: give another with --name")
-
-
-def text_file(checkpoint: Checkpoint, path: Path, file_type: str, given: dict[str, Any]) -> GgufFile:
-    """Describe the text model's file; its weights are not read yet."""
-    config, folder, tied = text_tensors.config(checkpoint), checkpoint.folder, text_tensors.is_tied(checkpoint)
-    elsewhere = (vision_tensors.PREFIX, "lm_head.") if tied else vision_tensors.PREFIX
-    tensors = {name: stored for name, stored in checkpoint.tensors.items() if not name.startswith(elsewhere)}
-    targets = resolve(text_tensors.placements(config, tied=tied), tensors, folder, file_type)
-    before = [*text_tensors.fields(config), _type_field(file_type)]
-    after = [*tokenizer_fields.fields(folder, config), *text_tensors.vrt_lite_fields(checkpoint)]
-    metadata = _metadata(checkpoint, targets, given)
-    return GgufFile(path, text_tensors.ARCHITECTURE, ("model", metadata), [*before, VERSION, *after], targets)
-
-
-def vision_file(checkpoint: Checkpoint, path: Path, file_type: str, given: dict[str, Any]) -> GgufFile:
-    """Describe the projector's file; its weights are not read yet."""
-    config = vision_tensors.config(checkpoint, text_width=text_tensors.config(checkpoint).integer("hidden_size"))
-    tensors = {n: stored for n, stored in checkpoint.tensors.items() if n.startswith(vision_tensors.PREFIX)}
-    targets = resolve(vision_tensors.placements(config), tensors, checkpoint.folder, file_type)
-    before = [_type_field(file_type), *vision_tensors.fields(config, checkpoint.preprocessor)]
-    metadata = _metadata(checkpoint, targets, given)
-    return GgufFile(path, vision_tensors.ARCHITECTURE, ("mmproj", metadata), [*before, VERSION], targets)
-
-
-def _type_field(file_type: str) -> GgufField:
-    return GgufField("general.file_type", FILE_TYPES[file_type][1], GGUFValueType.UINT32)
-
-
-def _metadata(checkpoint: Checkpoint, targets: Sequence[Target], given: dict[str, Any]) -> Metadata:
-    """Read name, licence, authors and so on from the model card with the package gguf, like llama.cpp."""
-    count, folder = sum(math.prod(target.shape) for target in targets), checkpoint.folder
-    try:
-        sampling = {k: v for k, v in vars(Metadata.load(None, folder)).items() if k.startswith("sampling_")}
-        card, config = Metadata.load_model_card(folder), Metadata.load_hf_parameters(folder)
-        metadata = Metadata.apply_metadata_heuristic(Metadata(), card, config, Path(checkpoint.name), count)
-    except Exception as error:  # third-party heuristics over text that anyone may have typed
-        raise ModelError(f"{folder}: README.md's header or generation_config.json: {error}") from error
-    metadata.name = metadata.name or checkpoint.name
-    metadata.size_label = metadata.size_label or size_label(count, count, 0, 0)
-    return replace(metadata, **sampling, **given)

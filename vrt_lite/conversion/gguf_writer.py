@@ -1,7 +1,6 @@
 """Writes one GGUF file, tensor by tensor.
 
-The caller says where tensors go and which fields to write. At any time memory holds one tensor of the output in its
-storage type, and one slice of its rows in float32.
+The caller says where tensors go and which fields to write. Memory holds some blocks of rows, never a whole tensor.
 """
 
 from __future__ import annotations
@@ -9,28 +8,39 @@ from __future__ import annotations
 import math
 import os
 import struct
-from collections import defaultdict
+import tempfile
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter, LlamaFileType, Metadata
+from gguf import (
+    GGML_QUANT_VERSION,
+    GGUF_DEFAULT_ALIGNMENT,
+    GGMLQuantizationType,
+    GGUFValueType,
+    GGUFWriter,
+    LlamaFileType,
+    Metadata,
+)
 from gguf.quants import quant_shape_to_byte_shape, quantize
 
-from vrt_lite.conversion.checkpoint import StoredTensor
+from vrt_lite.conversion.shards import StoredTensor
 from vrt_lite.errors import ModelError
 
 Type = GGMLQuantizationType
+Encoder = Callable[[np.ndarray, GGMLQuantizationType], np.ndarray]
 FILE_TYPES = {
     "f32": (Type.F32, LlamaFileType.ALL_F32),
     "f16": (Type.F16, LlamaFileType.MOSTLY_F16),
     "bf16": (Type.BF16, LlamaFileType.MOSTLY_BF16),
     "q8_0": (Type.Q8_0, LlamaFileType.MOSTLY_Q8_0),
 }
-# The largest magnitude each type holds: past it, infinity would be written without a word.
+# The largest magnitude each type holds: past it, infinity would be written without a word. The other types are blocks
+# with scales in F16.
 LARGEST = {Type.F32: 3.4028e38, Type.F16: 65504.0, Type.BF16: 3.3895e38, Type.Q8_0: 127 * 65504.0}
 MOST_THREADS = 8
 SLICE_ELEMENTS = 1 << 18  # 1 MiB in float32, so that a slice and its temporaries stay small
@@ -46,6 +56,14 @@ class GgufField:
     item: GGUFValueType | None = None
 
 
+def type_field(file_type: str) -> GgufField:
+    """Return the field with the number of a type in FILE_TYPES."""
+    return GgufField("general.file_type", FILE_TYPES[file_type][1], GGUFValueType.UINT32)
+
+
+VERSION = GgufField("general.quantization_version", GGML_QUANT_VERSION, GGUFValueType.UINT32)
+
+
 @dataclass(frozen=True)
 class Placement:
     """Where a checkpoint tensor goes: `part` is the NumPy index that takes this piece of it."""
@@ -58,13 +76,18 @@ class Placement:
 
 @dataclass(frozen=True)
 class Target:
-    """One tensor of the output file; shape as NumPy orders it, GGUF reverses it."""
+    """One tensor of the output file; shape as NumPy orders it, GGUF reverses it.
+
+    `stored` with the name `source` holds its weights, and `encoder` converts rows from float32 to `type`.
+    """
 
     name: str
     shape: tuple[int, ...]
     type: GGMLQuantizationType
     stored: StoredTensor
     part: tuple[slice | int, ...]
+    source: str
+    encoder: Encoder = quantize
 
     @property
     def byte_shape(self) -> tuple[int, ...]:
@@ -97,7 +120,7 @@ def resolve(
         expected[placement.source].append(placement)
     if missing := [name for name in expected if name not in tensors]:
         raise ModelError(f"{folder}: {len(missing)} tensors are missing, first {missing[0]}: download again")
-    targets = []
+    targets: list[Target] = []
     for name, stored in tensors.items():
         if name not in expected:
             raise ModelError(f"{stored.path}: tensor {name:.80} is none that config.json describes")
@@ -106,7 +129,7 @@ def resolve(
                 raise ModelError(f"{stored.path}: {name} is {stored.shape}, config.json says {place.shape}")
             shape = np.broadcast_to(np.False_, stored.shape)[place.part].shape
             kind = storage_type(place.name, shape, FILE_TYPES[file_type][0])
-            targets.append(Target(place.name, shape, kind, stored, place.part))
+            targets.append(Target(place.name, shape, kind, stored, place.part, source=name))
     return targets
 
 
@@ -128,61 +151,78 @@ def write_gguf(
     *,
     encoded: Callable[[Target], np.ndarray] | None = None,
 ) -> None:
-    """Write `file` at `path`, its temporary name. `advance` is called with the bytes of each tensor.
+    """Write `file` at `path`, its temporary name. `advance` is called with the bytes of each block.
 
     `encoded` gives a tensor's bytes in place of the checkpoint.
     """
-    tensor_bytes = encoded or encode
-    writer = GGUFWriter(path, file.architecture)
-    try:
-        for t in file.targets:
-            writer.add_tensor_info(t.name, t.byte_shape, np.dtype(np.uint8), t.size, raw_dtype=t.type)
-        if file.authored:
-            kind, metadata = file.authored
-            writer.add_type(kind)
-            metadata.set_gguf_meta_model(writer)
-        for field in file.fields:
-            writer.add_key_value(field.key, field.value, field.kind, field.item)
-        writer.write_header_to_file()
+    with path.open("wb") as out:
+        out.write(header_bytes(file))
+        for target in file.targets:
+            for block in [encoded(target)] if encoded else encoded_blocks(target):
+                out.write(block.data)
+                advance(block.nbytes)
+            out.write(bytes(-target.size % GGUF_DEFAULT_ALIGNMENT))
+
+
+def header_bytes(file: GgufFile) -> bytes:
+    """Return all that precedes the weights. Raises ModelError for a value that GGUF cannot hold."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "header.gguf"
+        writer = GGUFWriter(path, file.architecture)
         try:
-            writer.write_kv_data_to_file()
-        except (AttributeError, TypeError, ValueError, struct.error) as error:
-            # The author of a model card may write any type: `version: 1.0` is a number.
-            raise ModelError(f"README.md or a JSON file has a value of the wrong type: {error}") from error
-        writer.write_ti_data_to_file()
-        for t in file.targets:
-            writer.write_tensor_data(tensor_bytes(t))
-            advance(t.size)
-        writer.flush()
-    finally:
-        writer.close()
+            for t in file.targets:
+                writer.add_tensor_info(t.name, t.byte_shape, np.dtype(np.uint8), t.size, raw_dtype=t.type)
+            if file.authored:
+                kind, metadata = file.authored
+                writer.add_type(kind)
+                metadata.set_gguf_meta_model(writer)
+            for field in file.fields:
+                writer.add_key_value(field.key, field.value, field.kind, field.item)
+            writer.write_header_to_file()
+            try:
+                writer.write_kv_data_to_file()
+            except (AttributeError, TypeError, ValueError, struct.error) as error:
+                # The author of a model card may write any type: `version: 1.0` is a number.
+                raise ModelError(f"README.md or a JSON file has a value of the wrong type: {error}") from error
+            writer.write_ti_data_to_file()
+        finally:
+            writer.close()
+        header = path.read_bytes()
+    return header + bytes(-len(header) % GGUF_DEFAULT_ALIGNMENT)
 
 
-def encode(target: Target) -> np.ndarray:
-    """Convert one tensor to its storage type, as bytes. Raises ModelError on a value that the type cannot hold."""
-    out = np.empty(target.byte_shape, np.uint8)
+def encoded_blocks(target: Target) -> Iterator[np.ndarray]:
+    """Yield a tensor's bytes in its storage type, some rows at a time, converted on all cores.
 
-    def convert(rows: slice) -> None:
-        out[rows] = _convert(target, rows)
-
-    # NumPy releases the interpreter's lock, and the slices do not overlap.
-    with ThreadPoolExecutor(min(os.cpu_count() or 1, MOST_THREADS)) as pool:
-        for _ in pool.map(convert, _row_slices(target.shape)):
-            pass
-    return out
+    Raises ModelError on a value that the type cannot hold.
+    """
+    # NumPy and the engine release the interpreter's lock.
+    threads = min(os.cpu_count() or 1, MOST_THREADS)
+    with ThreadPoolExecutor(threads) as pool:
+        waiting: deque[Future[np.ndarray]] = deque()
+        try:
+            for rows in _row_slices(target.shape):
+                waiting.append(pool.submit(_convert, target, rows))
+                if len(waiting) > 2 * threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
 
 
 def _convert(target: Target, rows: slice) -> np.ndarray:
     values = target.stored.values(target.part, rows)
-    largest = float(np.abs(values).max())
-    if not largest <= LARGEST[target.type]:  # written so that NaN fails too
+    largest, most = float(np.abs(values).max()), LARGEST.get(target.type, LARGEST[Type.F16])
+    if not largest <= most:  # written so that NaN fails too
         raise ModelError(
             f"{target.stored.path}: a value of {target.name} is {largest}, {target.type.name} holds"
-            f" up to {LARGEST[target.type]:.6g}: choose another type"
+            f" up to {most:.6g}: choose another type"
         )
     # Blocks of almost nothing (unused embedding rows) overflow in 1/scale; they are stored with scale 0.
     with np.errstate(all="ignore"):
-        return np.ascontiguousarray(quantize(values, target.type)).view(np.uint8)
+        return np.ascontiguousarray(target.encoder(values, target.type)).view(np.uint8)
 
 
 def _row_slices(shape: tuple[int, ...]) -> Iterator[slice]:

@@ -8,13 +8,14 @@ that is written. PEFT's own merge rounds to the checkpoint's type first.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Container
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from vrt_lite.conversion.checkpoint import Checkpoint, Section, StoredTensor, canonical, read_json, read_shard, widen
+from vrt_lite.conversion.checkpoint import Checkpoint, Section, read_json
+from vrt_lite.conversion.shards import StoredTensor, canonical, read_shard
 from vrt_lite.errors import ModelError
 
 CONFIG, WEIGHTS, PREFIX = "adapter_config.json", "adapter_model.safetensors", "base_model.model."
@@ -48,7 +49,7 @@ class AdaptedTensor(StoredTensor):
 
     def values(self, part: tuple[slice | int, ...], rows: slice) -> np.ndarray:
         """Only these rows of B A are computed. A piece of a linear weight is a range of its rows, so of B's."""
-        correction = widen(self.b.words()[part][rows]) @ widen(self.a.words())
+        correction = self.b.values(part, rows) @ self.a.values((), slice(0, None))
         return super().values(part, rows) + np.float32(self.scale) * correction
 
 
@@ -82,11 +83,10 @@ def adapt(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
     return replace(checkpoint, tensors=merged)
 
 
-def check_used(checkpoint: Checkpoint, written: Iterable[StoredTensor]) -> None:
-    """Raise ModelError if an adapted tensor is not written, as the output layer of a tied checkpoint."""
-    places = {(stored.path, stored.offset) for stored in written}
+def check_used(checkpoint: Checkpoint, written: Container[str]) -> None:
+    """Raise ModelError if an adapted tensor is not among those written, as the output layer of a tied checkpoint."""
     for name, stored in checkpoint.tensors.items():
-        if isinstance(stored, AdaptedTensor) and (stored.path, stored.offset) not in places:
+        if isinstance(stored, AdaptedTensor) and name not in written:
             raise ModelError(f"{stored.a.path} adapts {name}, which this checkpoint does not use")
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType
 
-from vrt_lite.conversion.checkpoint import WORDS, StoredTensor
 from vrt_lite.conversion.gguf_writer import FILE_TYPES, GgufField, GgufFile, Target, storage_type
+from vrt_lite.conversion.shards import StoredTensor
 from vrt_lite.conversion.vision_tensors import ARCHITECTURE
 from vrt_lite.errors import ModelError
 
@@ -27,7 +27,7 @@ def convert_projector(source: Path, path: Path, file_type: str) -> GgufFile:
         reader = GGUFReader(source)
     except (ValueError, IndexError, OSError) as error:
         raise ModelError(f"{source} is not a whole GGUF file: {error}. Convert or copy it again") from error
-    targets = []
+    targets: list[Target] = []
     for tensor in reader.tensors:
         if tensor.tensor_type not in (GGMLQuantizationType.F32, GGMLQuantizationType.F16, GGMLQuantizationType.BF16):
             raise ModelError(
@@ -36,22 +36,31 @@ def convert_projector(source: Path, path: Path, file_type: str) -> GgufFile:
         shape = tuple(int(n) for n in reversed(tensor.shape))
         stored = StoredTensor(source, tensor.tensor_type.name, shape, tensor.data_offset)
         kind = storage_type(tensor.name, shape, FILE_TYPES[file_type][0])
-        targets.append(Target(tensor.name, shape, kind, stored, ()))
+        targets.append(Target(tensor.name, shape, kind, stored, (), source=tensor.name))
     file = GgufFile(path, ARCHITECTURE, None, list(_fields(reader, file_type)), targets)
     return pad_to_blocks(file) if file_type == "q8_0" else file
 
 
 @dataclass(frozen=True)
 class PaddedTensor(StoredTensor):
-    """A stored tensor of the shape `inner`, filled up with zeros to `shape`."""
+    """A stored tensor, filled up with zeros to `shape`."""
 
-    inner: tuple[int, ...] = ()
+    inner: StoredTensor
 
-    def words(self) -> np.ndarray:
-        """Return the raw words, in memory."""
-        words = np.zeros(self.shape, WORDS[self.dtype])
-        words[tuple(map(slice, self.inner))] = np.memmap(self.path, words.dtype, "r", self.offset, self.inner)
-        return words
+    def values(self, part: tuple[slice | int, ...], rows: slice) -> np.ndarray:
+        """Return some rows as float32."""
+        assert not part
+        stop = min(self.shape[0] if rows.stop is None else rows.stop, self.shape[0])
+        values = np.zeros((stop - rows.start, *self.shape[1:]), np.float32)
+        there = min(stop, self.inner.shape[0]) - rows.start
+        if there > 0:
+            inside = (slice(there), *map(slice, self.inner.shape[1:]))
+            values[inside] = self.inner.values((), slice(rows.start, rows.start + there))
+        return values
+
+    def moved_to(self, other: StoredTensor) -> StoredTensor:
+        """Return the same tensor with its weights where `other` has them."""
+        return replace(self, inner=self.inner.moved_to(other))
 
 
 def pad_to_blocks(file: GgufFile) -> GgufFile:
@@ -75,11 +84,11 @@ def _pad(target: Target, whole: int) -> Target:
             return target
     s = target.stored
     kind = storage_type(target.name, shape, GGMLQuantizationType.Q8_0)
-    return replace(target, shape=shape, type=kind, stored=PaddedTensor(s.path, s.dtype, shape, s.offset, inner=s.shape))
+    return replace(target, shape=shape, type=kind, stored=PaddedTensor(s.path, s.dtype, shape, s.offset, inner=s))
 
 
 def _fields(reader: GGUFReader, file_type: str) -> list[GgufField]:
-    fields = []
+    fields: list[GgufField] = []
     for key, field in reader.fields.items():
         if key.startswith("GGUF.") or key == "general.architecture":
             continue  # the writer adds its own

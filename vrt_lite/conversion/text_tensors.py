@@ -16,17 +16,16 @@ from vrt_lite.errors import ModelError
 ARCHITECTURE = "qwen2vl"
 
 
-def config(checkpoint: Checkpoint) -> Section:
-    """Return the language model's keys, which are in `text_config` or beside `vision_config`."""
-    found = checkpoint.config.section("text_config").over(checkpoint.config)
+def config(whole: Section) -> Section:
+    """Return the language model's keys of config.json, which are in `text_config` or beside `vision_config`."""
+    found = whole.section("text_config").over(whole)
     found.require(hidden_act="silu", use_sliding_window=False)
     return found
 
 
-def is_tied(checkpoint: Checkpoint) -> bool:
+def is_tied(whole: Section) -> bool:
     """Whether the output shares the embedding's weights. The outer key counts, as in transformers."""
-    outer = checkpoint.config.values
-    return outer.get("tie_word_embeddings", config(checkpoint).values.get("tie_word_embeddings")) is True
+    return whole.values.get("tie_word_embeddings", config(whole).values.get("tie_word_embeddings")) is True
 
 
 def placements(text: Section, *, tied: bool) -> Iterator[Placement]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from gguf import GGUFValueType, TokenType
 
@@ -62,7 +62,8 @@ def _patterns(pre: Any) -> list[str]:
             return [pattern for part in parts for pattern in _patterns(part)]
         case {"type": "Split", "pattern": {"Regex": str(pattern)}}:
             return [pattern]
-    return []
+        case _:
+            return []
 
 
 def _added(tokenizer: Section) -> Iterator[tuple[int, str, TokenType]]:
@@ -93,7 +94,7 @@ def _merges(model: Section) -> Iterator[str]:
     merges = model.values.get("merges")
     if not isinstance(merges, list) or not merges:
         raise model.value_error("merges", "a list of pairs")
-    for merge in merges:
+    for merge in cast("list[Any]", merges):
         match merge:
             case str(pair):
                 yield pair
@@ -106,7 +107,7 @@ def _merges(model: Section) -> Iterator[str]:
 def _special_ids(settings: Mapping[str, Any], by_text: Mapping[str, int], text: Mapping[str, Any]) -> dict[str, int]:
     """Return the ids of special tokens: tokenizer_config.json has priority, as in transformers and llama.cpp."""
     entries = {kind: settings.get(f"{kind}_token") for kind in ID_KEYS}
-    words = {kind: e.get("content") if isinstance(e, dict) else e for kind, e in entries.items()}
+    words = {k: cast("dict[str, Any]", e).get("content") if isinstance(e, dict) else e for k, e in entries.items()}
     found = {kind: by_text[w] for kind, w in words.items() if isinstance(w, str) and w in by_text}
     ids = {kind: text.get(f"{kind}_token_id") for kind in ID_KEYS if kind not in found}
     return found | {kind: i for kind, i in ids.items() if type(i) is int}
@@ -114,9 +115,14 @@ def _special_ids(settings: Mapping[str, Any], by_text: Mapping[str, int], text: 
 
 def _automatic(post: Any, settings: Mapping[str, Any]) -> dict[str, bool]:
     """Return whether bos and eos are always added; a byte-level post-processor adds none."""
-    parts = post.get("processors", [post]) if isinstance(post, dict) else []
-    kinds = [part.get("type") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
-    level, found = "ByteLevel" in kinds, {}
+    match post:
+        case {"processors": [*parts]}:
+            level = any(isinstance(part, dict) and cast("Any", part).get("type") == "ByteLevel" for part in parts)
+        case {"type": "ByteLevel"}:
+            level = True
+        case _:
+            level = False
+    found: dict[str, bool] = {}
     for kind in ("bos", "eos"):
         setting = settings.get(f"add_{kind}_token")
         if level or isinstance(setting, bool):

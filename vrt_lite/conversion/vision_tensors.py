@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 from gguf import GGUFValueType
 
-from vrt_lite.conversion.checkpoint import Checkpoint, Section
+from vrt_lite.conversion import text_tensors
+from vrt_lite.conversion.checkpoint import Section
 from vrt_lite.conversion.gguf_writer import GgufField, Placement
 
 ARCHITECTURE = "clip"
@@ -20,9 +21,12 @@ NORM_EPSILON = 1e-6
 IMAGE_SIZE = 560
 
 
-def config(checkpoint: Checkpoint, *, text_width: int) -> Section:
-    """Return the tower's keys. llama.cpp has some values built in, so other values would silently be wrong."""
-    vision = checkpoint.config.section("vision_config")
+def config(whole: Section) -> Section:
+    """Return the tower's keys of config.json.
+
+    llama.cpp has some values built in. So other values would be wrong without a message, and are refused.
+    """
+    vision, text_width = whole.section("vision_config"), text_tensors.config(whole).integer("hidden_size")
     vision.require(hidden_act="silu", in_channels=3, in_chans=3, spatial_merge_size=2)
     vision.require(temporal_patch_size=2, window_size=112, out_hidden_size=text_width)
     return vision
@@ -58,9 +62,8 @@ def placements(vision: Section) -> Iterator[Placement]:
             yield Placement(f"{source}.{old}.bias", (rows,), f"{target}.{new}.bias")
 
 
-def fields(vision: Section, preprocessor: Section) -> Iterator[GgufField]:
-    """Return the projector's fields."""
-    yield GgufField("clip.has_vision_encoder", True, GGUFValueType.BOOL)
+def sizes(vision: Section) -> Iterator[GgufField]:
+    """Return the fields with the tower's sizes."""
     for key, value in (
         ("projection_dim", vision.integer("out_hidden_size")),
         ("image_size", IMAGE_SIZE),
@@ -71,6 +74,12 @@ def fields(vision: Section, preprocessor: Section) -> Iterator[GgufField]:
         ("attention.head_count", vision.integer("num_heads")),
     ):
         yield GgufField(f"{ARCHITECTURE}.vision.{key}", value, GGUFValueType.UINT32)
+
+
+def fields(vision: Section, preprocessor: Section) -> Iterator[GgufField]:
+    """Return the projector's fields."""
+    yield GgufField("clip.has_vision_encoder", True, GGUFValueType.BOOL)
+    yield from sizes(vision)
     for key in ("image_mean", "image_std"):
         match preprocessor.values.get(key):
             case [float(), float(), float()] as colours if all(0 < value <= 1 for value in colours):
@@ -89,4 +98,6 @@ def _window_pattern(vision: Section) -> int:
     match vision.values.get("fullatt_block_indexes"):
         case [int(first), *_] as full if first >= 1 and full == list(range(first, depth, first + 1)):
             return first + 1
+        case _:
+            pass
     raise vision.value_error("fullatt_block_indexes", f"every n-th of {depth} blocks")

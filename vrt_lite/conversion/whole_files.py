@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +52,7 @@ def check_space(folder: Path, needed: int) -> None:
 
 
 @contextmanager
-def write_whole_files(paths: Sequence[Path]) -> Iterator[list[Path]]:
+def write_whole_files(paths: Sequence[Path]) -> Generator[list[Path]]:
     """Give temporary files to write.
 
     At the end they are synced and renamed to `paths`; on an exception they are removed.
@@ -68,11 +68,11 @@ def write_whole_files(paths: Sequence[Path]) -> Iterator[list[Path]]:
         for part, path in zip(parts, paths, strict=True):
             part.replace(path)
         for folder in {path.parent for path in paths}:
-            _sync_folder(folder)
+            sync_folder(folder)
 
 
 @contextmanager
-def _part(path: Path) -> Iterator[Path]:
+def _part(path: Path) -> Generator[Path]:
     part = path.with_name(f"{path.name}.{os.getpid()}{SUFFIX}")
     lock = _create_locked(part)
     try:
@@ -108,7 +108,7 @@ def _remove_if_abandoned(part: Path) -> None:
             part.unlink()
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Flush a folder, so that new names survive a power cut. Windows cannot open a folder and needs no flush."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)

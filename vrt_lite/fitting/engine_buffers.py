@@ -6,7 +6,7 @@ version supported. On GPUs, the sums are within a few percent of what the engine
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from vrt_lite.machine import MOST_LOGITS, SMALL_MODEL_BYTES, EngineSettings
@@ -41,6 +41,17 @@ class ModelShape:
     def text_bytes(self) -> int:
         """All weights of the text model."""
         return sum(self.layers) + self.embedding + self.output
+
+    def scaled(self, text_bytes: int) -> ModelShape:
+        """This shape with so many bytes of text weights, in the same proportions."""
+        ratio = text_bytes / self.text_bytes
+        return replace(
+            self,
+            layers=tuple(int(size * ratio) for size in self.layers),
+            packed=tuple(int(size * ratio) for size in self.packed),
+            embedding=int(self.embedding * ratio),
+            output=int(self.output * ratio),
+        )
 
 
 def text_buffer(shape: ModelShape, settings: EngineSettings, context: int, *, on_gpu: bool) -> int:

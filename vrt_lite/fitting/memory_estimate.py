@@ -1,4 +1,4 @@
-"""Estimates how much memory judging takes, from the headers of the two model files, before anything is loaded.
+"""Estimates how much memory judging takes, from the headers of a model's two files, before anything is loaded.
 
 The terms follow llama.cpp's own allocation (src/llama-context.cpp, src/llama-kv-cache.cpp of the lowest version
 supported) and the sizes of this package's caches. Processor memory is what becomes resident: the engine reserves logits
@@ -24,7 +24,7 @@ from vrt_lite.fitting.engine_buffers import (
 from vrt_lite.judge import Pair, opening
 from vrt_lite.machine import EngineSettings
 from vrt_lite.models import ModelFiles
-from vrt_lite.models.gguf import read_gguf
+from vrt_lite.models.gguf import Gguf, read_gguf
 from vrt_lite.profile import PIXELS_PER_TOKEN, Profile
 from vrt_lite.protocol.messages import Text
 
@@ -81,8 +81,12 @@ class Estimate:
 
 
 def read_shape(files: ModelFiles) -> ModelShape:
-    """Read both headers; ModelError if one is not a whole GGUF."""
-    text, projector = read_gguf(files.text), read_gguf(files.projector)
+    """The sizes in a model's two files; ModelError if one is not a whole GGUF."""
+    return shape_of(read_gguf(files.text), read_gguf(files.projector))
+
+
+def shape_of(text: Gguf, projector: Gguf) -> ModelShape:
+    """The sizes in two headers, whether they were read or described."""
     count = text.number("qwen2vl.block_count")
     kinds = _PACKED_ARM if platform.machine().lower() in ("arm64", "aarch64") else _PACKED
     layers, packed = [0] * count, [0] * count
@@ -186,9 +190,9 @@ def estimate_memory(
     return Estimate(terms, context, profile.max_pixels, settings)
 
 
-def estimate_default_bytes(files: ModelFiles) -> int:
+def estimate_default_bytes(shape: ModelShape, profile: Profile) -> int:
     """Bytes that judging with default settings takes if all of it is in the processor's memory."""
-    return estimate_memory(read_shape(files), files.profile, EngineSettings(gpu_layers=0)).cpu_bytes
+    return estimate_memory(shape, profile, EngineSettings(gpu_layers=0)).cpu_bytes
 
 
 def _sum_at(place: int | None, sizes: Sequence[float], places: Sequence[int | None]) -> int:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from vrt_lite.errors import ModelError
-from vrt_lite.models.gguf import Header, best_text, read_header
+from vrt_lite.models.gguf import Header, list_ggufs, parts_of, read_gguf, read_header, whole_name
+from vrt_lite.models.gguf_check import check_projector, check_text
 from vrt_lite.profile import PROFILE_NAME, Profile, default_profile, load_profile, parse_profile
 
 if TYPE_CHECKING:
@@ -28,8 +31,8 @@ _NO_TEXT: Final = ("adapter", "imatrix", "mmproj")
 class ModelFiles:
     """A judge's files and its profile.
 
-    `text` was chosen from `texts`, the same model in several types, if a folder was given. `projector` was chosen from
-    `projectors` if none was named.
+    `text` was chosen from `texts`, the same model in several types, if a folder was given; of a split file it is the
+    first part. `projector` was chosen from `projectors` if none was named.
     """
 
     name: str
@@ -74,7 +77,7 @@ def find(
     if path.is_dir():
         texts = _texts_in(path)
     elif path.is_file():
-        texts = (path,)
+        texts = (parts_of(path)[0],)
     elif projector or path.suffix == ".gguf":
         raise ModelError(f"Model file {path} does not exist.")
     else:
@@ -83,12 +86,21 @@ def find(
     projector = projector or next(iter(projectors))
     if not projector.is_file():
         raise ModelError(f"Projector file {projector} does not exist.")
-    text = texts[0] if len(texts) == 1 else best_text(texts, projector, memory_bytes=memory_bytes)
+    text = texts[0] if len(texts) == 1 else _best_text(texts, projector, memory_bytes)
     header = _check(text, projector)
     own = text.parent / PROFILE_NAME
     profile = load_profile(own) if own.is_file() else _default_for(header)
-    name = path.name if path.is_dir() else text.stem
+    name = path.name if path.is_dir() else whole_name(text.stem)
     return ModelFiles(name, text, projector, profile, projectors, texts)
+
+
+def gguf_sha256(path: Path, digest: Callable[[Path], str]) -> str:
+    """The sha256 of a GGUF; of a split one, that of its parts' sha256 in hexadecimal, one after another.
+
+    `digest` gives a file's sha256.
+    """
+    digests = [digest(part) for part in parts_of(path)]
+    return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def profile_of(model: str | Path | None) -> Profile:
@@ -109,6 +121,12 @@ def profile_of(model: str | Path | None) -> Profile:
     if name in recipes() and name not in bundled_names() and not _find_pulled(name):
         return parse_profile(recipes()[name].profile, f"recipe {name}")
     return find(model).profile
+
+
+def _best_text(texts: tuple[Path, ...], projector: Path, memory_bytes: int | None) -> Path:
+    from vrt_lite.models.quants import best_text  # noqa: PLC0415 - only where there is a choice
+
+    return best_text(texts, projector, memory_bytes=memory_bytes)
 
 
 def _find_pulled(name: str) -> StoredModel | None:
@@ -158,7 +176,8 @@ def _default_for(header: Header) -> Profile:
 
 def _check(text_file: Path, projector_file: Path) -> Header:
     """Check that both files are a judge's and fit each other; returns the text's header. Raises ModelError."""
-    text, projector = read_header(text_file), read_header(projector_file)
+    text_gguf, projector_gguf = read_gguf(text_file), read_gguf(projector_file)
+    text, projector = text_gguf.values, projector_gguf.values
     architecture = text.get("general.architecture")
     if architecture != "qwen2vl":
         hint = " It looks like a projector." if architecture == "clip" else ""
@@ -175,6 +194,8 @@ def _check(text_file: Path, projector_file: Path) -> Header:
             f"{projector_file.name} gives vectors of {gives} values, but {text_file.name} takes {width}: "
             "they belong to different models."
         )
+    check_text(text_file, text_gguf)
+    check_projector(projector_file, projector_gguf)
     return text
 
 
@@ -183,7 +204,7 @@ def _texts_in(folder: Path) -> tuple[Path, ...]:
 
     ModelError if there is none, or more than one model.
     """
-    paths = sorted(path for path in folder.glob("*.gguf") if not re.search("mmproj|imatrix", path.name))
+    paths = [path for path in list_ggufs(folder) if not re.search("mmproj|imatrix", path.name)]
     if len(paths) == 1:
         return tuple(paths)
     headers = {path: header for path in paths if _is_text(header := read_header(path))}

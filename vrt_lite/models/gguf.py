@@ -1,6 +1,6 @@
 """Reads a GGUF's header: its metadata and the place of each tensor. No weight is read.
 
-Also finds the quant of a file, and the best of several files of one model.
+A GGUF may be split into parts, each a file: it is read as one.
 
 The gguf package is not used here: it makes Python objects of a whole vocabulary and trusts every count.
 """
@@ -11,8 +11,8 @@ import itertools
 import math
 import re
 import struct
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -22,31 +22,15 @@ _MOST_ENTRIES: Final = 2_000_000
 _LONGEST_STRING: Final = 2**26
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
+_TYPE_NAMES = (
+    *("uint8", "int8", "uint16", "int16", "uint32", "int32", "float32", "bool", "string", "array"),
+    *("uint64", "int64", "float64"),
+)
+_MOST_KEPT = 16
 Value = str | int | float | bool
 Header = dict[str, Value]
-CONTEXT_BYTES: Final = 2**30
-"""Assumed size of context and compute buffers, where the model's own numbers are not known."""
-SHARE_OF_MEMORY: Final = 0.7
-"""The share of a machine's memory that a judge may take."""
-_QUANT = re.compile(
-    r"(?:^|[-._])((?:UD-)?I?Q\d(?:_[0-9A-Z]+)*|BF16|FP?16|FP?32|MXFP4(?:_MOE)?)(?=[-._]|$)", re.IGNORECASE
-)
-_SPLIT = re.compile(r"-\d{5}-of-\d{5}$")
-_GOOD = ("Q8_0", "Q6_K", "Q5_K_M", "Q5_K_S", "Q5_1", "Q5_0", "Q4_K_M")
-_NOT_QUANTISED = ("F16", "BF16", "F32")
-_BY_FILE_TYPE = {
-    0: "F32",
-    1: "F16",
-    7: "Q8_0",
-    8: "Q5_0",
-    9: "Q5_1",
-    15: "Q4_K_M",
-    16: "Q5_K_S",
-    17: "Q5_K_M",
-    18: "Q6_K",
-    32: "BF16",
-}
-"""llama.cpp's numbers (general.file_type) of the quants that `best_quant` names; any other is a small one."""
+_PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})(\.gguf)?", re.ASCII)
+_MOST_PARTS: Final = 999
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +50,51 @@ class Gguf:
     values: Header
     lengths: dict[str, int]
     tensors: tuple[Tensor, ...]
+    types: dict[str, str] = field(default_factory=dict[str, str])
+    """The type of each value as stored, such as "uint32" or "array of string"."""
+    numbers: dict[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
+    """The items of each array of at most 16 numbers."""
+    distinct: dict[str, int] = field(default_factory=dict[str, int])
+    """How many different texts each array of strings has."""
 
     def number(self, key: str) -> int:
         """A whole number of the metadata; 0 if it is not there."""
         value = self.values.get(key)
         return value if isinstance(value, int) else 0
+
+
+def part_names(name: str) -> tuple[str, ...]:
+    """The names of all parts of a split GGUF, in order, from the name of any of them; another name alone.
+
+    They are NAME-00001-of-00003.gguf and so on, as llama.cpp requires (llama_split_path).
+    """
+    found = _PART.fullmatch(name)
+    count = int(found[3]) if found else 0
+    if not found or not 1 <= int(found[2]) <= count <= _MOST_PARTS:
+        return (name,)
+    return tuple(f"{found[1]}-{number:05}-of-{count:05}{found[4] or ''}" for number in range(1, count + 1))
+
+
+def whole_name(name: str) -> str:
+    """The name of a GGUF without what says that the file is a part."""
+    found = _PART.fullmatch(name)
+    return found[1] + (found[4] or "") if found else name
+
+
+def parts_of(path: Path) -> tuple[Path, ...]:
+    """The files of a GGUF in order, whether they exist or not: all parts if this is one of them, else the path."""
+    names = part_names(path.name)
+    return tuple(map(path.with_name, names)) if len(names) > 1 else (path,)
+
+
+def list_ggufs(folder: Path) -> list[Path]:
+    """A folder's GGUF files by name; of a split one only the first part, whether it exists or not."""
+    return sorted({parts_of(path)[0] for path in folder.glob("*.gguf")})
+
+
+def gguf_bytes(path: Path) -> int:
+    """The size of a GGUF, all parts counted. Raises OSError."""
+    return sum(part.stat().st_size for part in parts_of(path))
 
 
 def read_header(path: Path) -> Header:
@@ -79,14 +103,35 @@ def read_header(path: Path) -> Header:
 
 
 def read_gguf(path: Path) -> Gguf:
-    """All of a GGUF's header; ModelError if the file is no whole GGUF."""
+    """All of a GGUF's header, with the tensors of all its parts; ModelError if a part is missing or not whole."""
+    parts = parts_of(path)
+    found = [_read_file(part, parts) for part in parts]
+    first, tensors = found[0], tuple(tensor for part in found for tensor in part.tensors)
+    if len(parts) > 1 and len(tensors) != (expected := first.number("split.tensors.count")):
+        raise ModelError(
+            f"The {len(parts)} parts of {parts[0]} hold {len(tensors)} tensors, not {expected}: they are not of one "
+            "model. Copy or download them again."
+        )
+    return replace(first, tensors=tensors)
+
+
+def _read_file(path: Path, parts: Sequence[Path]) -> Gguf:
+    """The header of one file; ModelError if it is not whole, or not the part that its name says."""
     try:
         with path.open("rb") as file:
-            return _Reader(file, path).read()
+            found = _Reader(file, path).read()
     except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror}.") from error
+        advice = f" The model is split into {len(parts)} files, and all are needed." if len(parts) > 1 else ""
+        raise ModelError(f"{path} cannot be read: {error.strerror}.{advice}") from error
     except ValueError as error:
         raise ModelError(f"{path} is not a whole GGUF file: {error}. Copy, download or convert it again.") from error
+    number, count = found.number("split.no"), max(found.number("split.count"), 1)
+    if (number, count) != (parts.index(path), len(parts)):
+        raise ModelError(
+            f"{path} is part {number + 1} of {count} of a model, so its name must end with "
+            f"-{number + 1:05}-of-{count:05}.gguf. Rename it, or download it again."
+        )
+    return found
 
 
 class _Reader:
@@ -96,6 +141,9 @@ class _Reader:
         self._file = file
         self._size = path.stat().st_size
         self._lengths: dict[str, int] = {}
+        self._types: dict[str, str] = {}
+        self._numbers: dict[str, tuple[float, ...]] = {}
+        self._distinct: dict[str, int] = {}
 
     def read(self) -> Gguf:
         if (magic := self._bytes(4)) != b"GGUF":
@@ -114,13 +162,13 @@ class _Reader:
         step = alignment if isinstance(alignment, int) and alignment > 0 else 32
         start = -(-self._file.tell() // step) * step
         furthest = max((offset for *_, offset in listed), default=0)
-        if start + furthest >= self._size:
+        if listed and start + furthest >= self._size:
             raise ValueError(f"it ends at byte {self._size}, before its last tensor begins at {start + furthest}")
         # A tensor ends where the next begins: no table of types is needed.
         ends = sorted({offset for *_, offset in listed} | {self._size - start})
         after = dict(itertools.pairwise(ends))
         tensors = (Tensor(name, shape, kind, after[offset] - offset) for name, shape, kind, offset in listed)
-        return Gguf(values, self._lengths, tuple(tensors))
+        return Gguf(values, self._lengths, tuple(tensors), self._types, self._numbers, self._distinct)
 
     def _tensor(self) -> tuple[str, tuple[int, ...], int, int]:
         name = self._string()
@@ -133,6 +181,7 @@ class _Reader:
         return name, shape, self._scalar("I"), self._scalar("Q")
 
     def _value(self, kind: int, key: str) -> Value | None:
+        self._types[key] = _TYPE_NAMES[kind] if kind < len(_TYPE_NAMES) else ""
         if kind == _STRING:
             return self._string()
         if kind in _SCALARS:
@@ -141,9 +190,11 @@ class _Reader:
             raise ValueError(f"a metadata value has the unknown type {kind}")
         item, count = self._scalar("I"), self._count(_LONGEST_STRING)
         self._lengths[key] = count
+        self._types[key] = f"array of {_TYPE_NAMES[item]}" if item < len(_TYPE_NAMES) else ""
         if item == _STRING:
-            for _ in range(count):
-                self._bytes(self._scalar("Q"))
+            self._distinct[key] = len({self._bytes(self._scalar("Q")) for _ in range(count)})
+        elif item in _SCALARS and count <= _MOST_KEPT:
+            self._numbers[key] = tuple(self._scalar(_SCALARS[item]) for _ in range(count))
         elif item in _SCALARS:
             self._bytes(count * struct.calcsize(_SCALARS[item]))
         else:
@@ -166,78 +217,3 @@ class _Reader:
         if count > _LONGEST_STRING or count > self._size - self._file.tell():
             raise ValueError(f"it ends at byte {self._size}, inside its header")
         return self._file.read(count)
-
-
-@dataclass(frozen=True, slots=True)
-class TextFile:
-    """A text GGUF to choose from: its path, its quant ("" if that is not known), its bytes."""
-
-    path: str
-    quant: str
-    size: int
-
-
-def normalise_quant(quant: str) -> str:
-    """A quant's name in capitals, F16 for FP16."""
-    return quant.upper().replace("FP", "F")
-
-
-def is_split(name: str) -> bool:
-    """Whether a file name says that it is a part of a model."""
-    return _SPLIT.search(name.removesuffix(".gguf")) is not None
-
-
-def quant_of(name: str) -> str:
-    """The quant at the end of a GGUF's file name, in capitals; "" if there is none."""
-    quants = _QUANT.findall(_SPLIT.sub("", name.removesuffix(".gguf")))
-    return normalise_quant(quants[-1]) if quants else ""
-
-
-def quant_in(header: Header, name: str) -> str:
-    """The quant of a file from its header, else from its name; "" if neither has it."""
-    kind = header.get("general.file_type")
-    return _BY_FILE_TYPE.get(kind, f"file type {kind}") if isinstance(kind, int) else quant_of(name)
-
-
-def total_memory() -> int:
-    """All of this machine's memory, in bytes."""
-    import psutil  # noqa: PLC0415
-
-    return psutil.virtual_memory().total
-
-
-def best_quant(candidates: Iterable[TextFile], memory_bytes: int) -> TextFile | None:
-    """The best of one model's files for `memory_bytes`, context included; None if none fits.
-
-    It is the largest of the quants from Q4_K_M to Q8_0: above Q8_0 a judge gains nothing that can be measured. If none
-    of them fits, the largest smaller quant is taken, else the largest file that is not quantised.
-    """
-    fits = [file for file in candidates if file.size + CONTEXT_BYTES <= memory_bytes]
-    good = [file for file in fits if file.quant in _GOOD]
-    small = [file for file in fits if file.quant not in _NOT_QUANTISED]
-    return max(good or small or fits, key=lambda file: (file.size, file.path), default=None)
-
-
-def best_text(texts: Sequence[Path], projector: Path, *, memory_bytes: int | None) -> Path:
-    """The best of one model's files with its projector, on this machine or one with `memory_bytes`.
-
-    If none fits, the smallest. ModelError if two files are of the chosen type.
-    """
-    quants = {path: quant_in(read_header(path), path.name) for path in texts}
-    candidates = {TextFile(str(path), quant, path.stat().st_size): path for path, quant in quants.items()}
-    memory_bytes = total_memory() if memory_bytes is None else memory_bytes
-    usable_bytes = int(memory_bytes * SHARE_OF_MEMORY) - projector.stat().st_size
-    best = best_quant(candidates, usable_bytes) or min(candidates, key=lambda file: file.size)
-    same = [path for file, path in candidates.items() if file.quant == best.quant and _alike(path, candidates[best])]
-    if len(same) > 1:
-        raise ModelError(
-            f"Folder {same[0].parent} may hold, of each type, one text GGUF; found {', '.join(p.name for p in same)} "
-            f"of {best.quant}. Give one of these files, not the folder."
-        )
-    return candidates[best]
-
-
-def _alike(a: Path, b: Path) -> bool:
-    """Whether two names have the same type. A publisher's mixture has the number of a type, but another name."""
-    one, other = quant_of(a.name), quant_of(b.name)
-    return one == other or not (one and other)

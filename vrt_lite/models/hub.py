@@ -15,11 +15,12 @@ import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal, Protocol, cast
 
 from vrt_lite.disk import HOME_VARIABLE, file_sha256
 from vrt_lite.errors import ModelError
 from vrt_lite.machine import format_bytes
+from vrt_lite.models.bounded_file import Advance, BoundedFile, OversizedError
 
 Kind = Literal["model", "dataset"]
 _SECONDS: Final = 20.0
@@ -29,7 +30,24 @@ _HTTP_LIBRARIES: Final = ("http", "requests", "urllib3")  # httpx, httpx2, httpc
 _OFFLINE = "HF_HUB_OFFLINE is set, so the hub was not asked. Unset it, or use what `vrt-lite models` shows as here."
 Report = Callable[[str], None]
 """Called with a line for the user at each stage."""
-_SPARE_BYTES = 64 * 2**20
+SPARE_BYTES: Final = 64 * 2**20
+"""What must stay free on a disk."""
+
+
+class Progress(Protocol):
+    """Shows a user how a long download goes."""
+
+    def say(self, line: str) -> None:
+        """Show a line."""
+        ...
+
+    def begin(self, words: str, total: int) -> None:
+        """Show from now on how much of the work is done: `total` is its size, in bytes."""
+        ...
+
+    def advance(self, count: int) -> None:
+        """Add to the work that is done. Any thread may call it."""
+        ...
 
 
 class UnreachableError(ModelError):
@@ -52,7 +70,10 @@ class HubFile:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A repository at one commit. `licence` and `architecture` are "" where the hub does not say."""
+    """A repository at one commit. `licence`, `architecture` and `base_model` are "" where the hub does not say.
+
+    `base_model` is the repository of the model that this one was made from.
+    """
 
     repository: str
     revision: str
@@ -60,6 +81,7 @@ class Listing:
     architecture: str
     files: tuple[HubFile, ...]
     kind: Kind = "model"
+    base_model: str = ""
 
 
 def endpoint() -> str:
@@ -80,34 +102,37 @@ def list_repository(repository: str, revision: str = "", *, kind: Kind = "model"
         lfs = cast("Any", sibling.lfs)
         files.append(HubFile(sibling.rfilename, int(sibling.size or 0), str(lfs.sha256) if lfs else ""))
     licences = [tag.removeprefix("license:") for tag in info.tags or () if tag.startswith("license:")]
+    bases = [tag.rpartition(":")[2] for tag in info.tags or () if tag.startswith("base_model:")]
     gguf: dict[str, Any] = getattr(info, "gguf", None) or {}
     if not info.sha:
         raise ModelError(
             f"{endpoint()} gave no commit for {repository}; it does not seem to be a hub. See HF_ENDPOINT."
         )
-    return Listing(repository, info.sha, ", ".join(licences), str(gguf.get("architecture", "")), tuple(files), kind)
+    architecture, base = str(gguf.get("architecture", "")), next(iter(bases), "")
+    return Listing(repository, info.sha, ", ".join(licences), architecture, tuple(files), kind, base)
 
 
-def fetch(listed: Listing, file: HubFile, part: Path) -> None:
+def fetch(listed: Listing, file: HubFile, part: Path, advance: Advance | None = None) -> None:
     """Download the rest of a file to `part`. ModelError if the connection or the disk fails.
 
     It reconnects as long as each connection brings data, and once after one that brought none. The file may still be
-    too short if the source is: the caller checks size and digest.
+    too short, or a byte too long, if the source is: the caller checks size and digest. Without `advance` the client
+    shows a progress bar of its own.
     """
     idle = 0
     while True:
         before = part.stat().st_size if part.is_file() else 0
         try:
-            _fetch(listed, file, part)
+            _fetch(listed, file, part, advance)
             return
         except UnreachableError:
-            idle = idle + 1 if part.stat().st_size == before else 0
+            idle = idle + 1 if held_bytes(part) == before else 0
             if idle == _IDLE_TRIES:
                 raise
             time.sleep(1)
 
 
-def _fetch(listed: Listing, file: HubFile, part: Path) -> None:
+def _fetch(listed: Listing, file: HubFile, part: Path, advance: Advance | None) -> None:
     with _hub_errors(listed.repository):
         from huggingface_hub import constants, file_download, hf_hub_url, utils
 
@@ -115,25 +140,29 @@ def _fetch(listed: Listing, file: HubFile, part: Path) -> None:
         utils.logging.set_verbosity_error()
         # An interruption loses at most one chunk: one mebibyte instead of ten.
         setattr(constants, "DOWNLOAD_CHUNK_SIZE", _CHUNK_BYTES)  # noqa: B010 - a constant to the type checker
-        if not (sys.stderr and sys.stderr.isatty()):
+        if advance or not (sys.stderr and sys.stderr.isatty()):
             utils.disable_progress_bars()
         url = hf_hub_url(
             listed.repository, file.path, repo_type=listed.kind, revision=listed.revision, endpoint=endpoint()
         )
-        with part.open("ab") as to:
+        # A compressed answer could not be resumed, and says nothing about its length.
+        headers = {**cast("Any", utils).build_hf_headers(), "Accept-Encoding": "identity"}
+        with BoundedFile(part, file.size, advance or (lambda _: None)) as to:
             try:
                 client.http_get(
                     url,
                     to,
                     resume_size=to.tell(),
-                    headers=cast("Any", utils).build_hf_headers(),
+                    headers=headers,
                     expected_size=file.size,
                     displayed_filename=file.name,
                 )
+            except OversizedError:
+                pass
             except OSError as error:
                 if type(error) is not OSError or error.errno is not None:
                     raise
-                # The client's own consistency check: the source is shorter or longer than it is listed.
+                # The client's own consistency check: the source is shorter than it is listed.
             to.flush()
             os.fsync(to.fileno())
 
@@ -188,7 +217,9 @@ def _explain(error: Exception, repository: str) -> ModelError:
     return ModelError(text)
 
 
-def download(listed: Listing, file: HubFile, to: Path, *, sha256: str, report: Report) -> bool:
+def download(
+    listed: Listing, file: HubFile, to: Path, *, sha256: str, report: Report, advance: Advance | None = None
+) -> bool:
     """Download a file to `to`, from where an earlier download stopped. `sha256` is "" where it is not known.
 
     Until size and digest are right it is next to `to`, under the digest's name. Returns whether the first download was
@@ -202,13 +233,17 @@ def download(listed: Listing, file: HubFile, to: Path, *, sha256: str, report: R
             part.unlink()
         elif held:
             report(f"{file.name}: going on at {format_bytes(held)} of {format_bytes(file.size)}")
-        fetch(listed, file, part)
+        fetch(listed, file, part, advance)
         if is_whole(part, file.size, sha256):
             part.replace(to)
             return bool(damage)
         held = part.stat().st_size
         damage = f"it has {held} bytes, not {file.size}" if held != file.size else f"its sha256 is not {sha256[:12]}…"
+        if held > file.size:
+            damage = f"it goes on after its {file.size} bytes"
         part.unlink()
+        if advance:
+            advance(-held)
         report(f"{file.name}: arrived damaged ({damage}) and was deleted")
     raise ModelError(
         f"{file.name} of {listed.repository} arrived damaged twice ({damage}); it was deleted. "
@@ -236,7 +271,7 @@ def held_bytes(path: Path) -> int:
 def check_free_space(folder: Path, needed_bytes: int) -> None:
     """Check that a folder's disk has room for `needed_bytes`; ModelError if it has not."""
     free = shutil.disk_usage(folder).free
-    if needed_bytes + _SPARE_BYTES > free:
+    if needed_bytes + SPARE_BYTES > free:
         raise ModelError(
             f"{format_bytes(needed_bytes)} are still to come and {folder} has {format_bytes(free)} free. "
             f"Free some, remove a model (vrt-lite rm), or set {HOME_VARIABLE} to another disk."

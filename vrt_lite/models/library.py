@@ -1,11 +1,13 @@
 """The models that were pulled: where they are, and which of them are complete.
 
     HOME/models/<folder>/    text GGUF, projector GGUF, profile.toml, manifest.json: a model that is here
-    HOME/partial/<folder>/   the same while it arrives; <sha256>.part is a file that is not complete yet
+    HOME/partial/<folder>/   the same while it arrives; <sha256>.part is a file that is not complete yet. While it is
+                             converted: checkpoint/<repository>/, and what the conversion has written so far
     HOME/trash/              what was replaced or removed, until it is deleted
     HOME/locks/              a lock for each model, held while it is changed
 
-A model is here only if its manifest is. The manifest is written last into the partial folder, which is then renamed.
+A model is here only if its manifest is. The manifest is written last into the partial folder, which is then renamed; if
+the process dies between, the next pull renames it.
 If a process dies at any point, the old model is here, or none, or the new one, never a part. Links are not followed.
 """
 
@@ -13,12 +15,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import tomllib
 import uuid
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -43,7 +47,11 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a pulled model is and where it is from. `verified`: its recipe says that its verdicts were checked."""
+    """What a pulled model is and where it is from. `verified`: its recipe says that its verdicts were checked.
+
+    Files of one role are the parts of a split GGUF, in order. `converted_with` is the engine with which the files were
+    made here from the repository's checkpoint, "" if they are the repository's own.
+    """
 
     name: str
     repository: str
@@ -52,6 +60,7 @@ class Manifest:
     licence: str
     verified: bool
     files: tuple[StoredFile, ...]
+    converted_with: str = ""
     format: int = _FORMAT
 
 
@@ -69,7 +78,7 @@ class StoredModel:
         return sum(file.size for file in self.manifest.files)
 
     def path(self, role: Role) -> Path:
-        """The path of its file with that role."""
+        """The path of its file with that role, the first part of a split one."""
         return self.folder / next(file.name for file in self.manifest.files if file.role == role)
 
 
@@ -86,6 +95,11 @@ def partial_folder(name: str) -> Path:
 def stored_models() -> list[StoredModel]:
     """Every model that is here, by name."""
     return [model for model in map(_read, _entries(home() / "models")) if model]
+
+
+def list_unreadable() -> list[str]:
+    """Names of the folders of models whose manifest is missing or cannot be read."""
+    return [_name_of(folder) for folder in _entries(home() / "models") if _read(folder) is None]
 
 
 def find_stored(reference: str) -> StoredModel | None:
@@ -105,13 +119,18 @@ def find_stored(reference: str) -> StoredModel | None:
 
 
 def partial_bytes(name: str) -> int:
-    """Bytes that an unfinished pull of that name has left."""
-    return sum(path.stat().st_size for path in _entries(partial_folder(name)) if path.is_file())
+    """Bytes on the disk that an unfinished pull of that name has left."""
+    # The pull may be at work: os.walk passes over a folder that is gone.
+    return sum(_disk_bytes(Path(at, file)) for at, _, files in os.walk(partial_folder(name)) for file in files)
 
 
 def partial_names() -> list[str]:
     """Names of the models whose pull began and did not end."""
-    return [folder.name.replace("--", "/", 1) for folder in _entries(home() / "partial") if folder.is_dir()]
+    return [_name_of(folder) for folder in _entries(home() / "partial") if folder.is_dir()]
+
+
+def _name_of(folder: Path) -> str:
+    return folder.name.replace("--", "/", 1)
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -146,15 +165,27 @@ def _damage(folder: Path, manifest: Manifest) -> str:
 
 def install_model(manifest: Manifest) -> None:
     """Make the partial folder, with exactly the manifest's files in it, the model of that name."""
-    partial, final = partial_folder(manifest.name), model_folder(manifest.name)
-    names = {file.name for file in manifest.files}
-    for path in partial.iterdir():
-        if path.name not in names:
-            _delete(path)
-    write_file(partial / MANIFEST_NAME, msgspec.json.format(msgspec.json.encode(manifest)))
+    write_file(partial_folder(manifest.name) / MANIFEST_NAME, msgspec.json.format(msgspec.json.encode(manifest)))
+    finish_install(manifest.name)
+
+
+def finish_install(name: str) -> None:
+    """Install what is in the partial folder if it has its manifest; so an install that was stopped goes on."""
+    partial, final = partial_folder(name), model_folder(name)
+    arrived = _read(partial)
+    if arrived is None or arrived.damage or arrived.manifest.name != name:
+        return
+    keep_only(partial, {MANIFEST_NAME, *(file.name for file in arrived.manifest.files)})
     final.parent.mkdir(parents=True, exist_ok=True)
     remove_folder(final)
     partial.replace(final)
+
+
+def keep_only(folder: Path, names: Collection[str]) -> None:
+    """Delete everything in a folder but what has one of these names."""
+    for path in folder.iterdir():
+        if path.name not in names:
+            _delete(path)
 
 
 def remove_folder(folder: Path) -> int:
@@ -169,6 +200,18 @@ def remove_folder(folder: Path) -> int:
     for path in _entries(trash):
         _delete(path)
     return size
+
+
+def _disk_bytes(path: Path) -> int:
+    """The bytes that a file takes on the disk, which may be less than its size; 0 for anything else."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return 0
+    if not stat.S_ISREG(status.st_mode):
+        return 0
+    blocks: int | None = getattr(status, "st_blocks", None)  # Windows has none
+    return status.st_size if blocks is None else min(status.st_size, 512 * blocks)
 
 
 def _delete(path: Path) -> None:
@@ -192,8 +235,10 @@ class RecipeFile:
 class Recipe:
     """A model that is known by name.
 
-    `repository` holds its GGUF files ("" for a bundled one). Where nobody publishes them, it holds the checkpoint, and
-    `convert` are the commands that make them. `size` is about what a pull downloads, where `files` is empty.
+    `repository` holds its GGUF files ("" for a bundled one). Where nobody publishes them, it holds the checkpoint, of
+    about `checkpoint_size` bytes, which a pull converts. `size` is about the model's bytes, where `files` is empty.
+    `config` is what the published config.json says about the model's shape. `quants` are those that are published as
+    GGUF, as far as it is known.
     """
 
     name: str
@@ -204,13 +249,15 @@ class Recipe:
     revision: str = ""
     quant: str = ""
     size: int = 0
-    convert: str = ""
+    checkpoint_size: int = 0
     profile: str = ""
+    config: dict[str, Any] = field(default_factory=dict[str, Any])
+    quants: tuple[str, ...] = ()
     files: tuple[RecipeFile, ...] = ()
 
     @property
     def size_bytes(self) -> int:
-        """About the bytes that a pull downloads."""
+        """About the bytes of the model."""
         return self.size or sum(file.size for file in self.files)
 
     @property

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from vrt_lite.disk import file_sha256
+from vrt_lite.disk import draft_of, file_sha256
 from vrt_lite.errors import UsageError
 from vrt_lite.ranking.clip_groups import RankedClip
 from vrt_lite.ranking.ladder import Ladder
@@ -80,19 +79,10 @@ def _is_copied(target: Path, sha256: str) -> bool:
 
 
 def _copy(clip: RankedClip, target: Path) -> None:
-    """Copy to a temporary file first, so that a copy gets its name only when it is complete."""
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        shutil.copyfile(clip.path, part)
-        if file_sha256(part) != clip.sha256:
-            raise UsageError(f"{str(clip.path)!r} has changed since it was ranked; rank again.")
-        try:
-            os.link(part, target)  # fails if the name is taken; a rename would not, except on Windows
-        except FileExistsError:
-            _is_copied(target, clip.sha256)
-        except OSError:  # no links on this drive
-            if not _is_copied(target, clip.sha256):
-                part.rename(target)
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
+        with draft_of(target, replace=False) as draft:
+            shutil.copyfile(clip.path, draft)
+            if file_sha256(draft) != clip.sha256:
+                raise UsageError(f"{str(clip.path)!r} has changed since it was ranked; rank again.")
+    except FileExistsError:
+        _is_copied(target, clip.sha256)

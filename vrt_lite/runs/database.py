@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import stat
 import time
 import uuid
 from collections.abc import Generator, Sequence
@@ -23,6 +24,7 @@ from vrt_lite.errors import StoreError, UsageError
 
 APPLICATION_ID: Final = 0x56525452  # "VRTR"
 BUSY_SECONDS: Final = 30
+_PRIVATE: Final = 0o600
 STEPS: Final = (
     """
     CREATE TABLE judgements (
@@ -88,7 +90,9 @@ class Database:
         self.path = Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow links
         self._lock = RLock()
         with self._store_errors():
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                self.path.touch(mode=_PRIVATE, exist_ok=False)
             self._connection = sqlite3.connect(
                 self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
@@ -141,11 +145,19 @@ class Database:
 
     def _open(self, steps: Sequence[str]) -> None:
         version = self._check_version(len(steps))
+        self._hide()
         self._set_journal()
         # For macOS, where a flush does not reach the disk by itself.
         self._connection.execute("PRAGMA fullfsync = ON")
         if version < len(steps):
             self._bring_up_to_date(steps)
+
+    def _hide(self) -> None:
+        """Take the rights of other users from a store that everyone can read: it has prompts and names of files."""
+        for path in (self.path, *(self.path.with_name(self.path.name + end) for end in ("-wal", "-shm"))):
+            with contextlib.suppress(OSError):  # it is not there, or another user's
+                if os.name == "posix" and path.stat().st_mode & stat.S_IROTH:
+                    path.chmod(_PRIVATE)
 
     def _check_version(self, newest: int) -> int:
         """Return the file's version, 0 for an empty file. UsageError for another program's file, or a newer one."""

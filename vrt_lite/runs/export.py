@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, Final, Literal, cast
@@ -32,7 +33,7 @@ COLUMNS: Final = (
 undecided and which one it leans to. The last columns are the kind of failure, the warnings, and what was chosen for the
 memory.
 """
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+_FORMULA = frozenset("=+-@")
 
 
 def csv_lines(run: Run, *, shown: Callable[[str], str] = str) -> Iterator[str]:
@@ -122,9 +123,19 @@ def _plain(preference: Preference) -> dict[str, Any]:
 
 def _line(cells: tuple[object, ...]) -> str:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(cells)
-    return text.getvalue()
+    # With this end of a line, the writer of every Python quotes a cell that holds either of the two characters.
+    csv.writer(text, lineterminator="\r\n").writerow(cells)
+    return text.getvalue().removesuffix("\r\n") + "\n"
 
 
 def _harmless(text: str) -> str:
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    """Return the text with an apostrophe before it if a spreadsheet could take it for a formula.
+
+    Spreadsheets skip blanks and invisible characters, and take a full-width character for the usual one.
+    """
+    begins = next((c for c in unicodedata.normalize("NFKC", text) if not _is_skipped(c)), "")
+    return f"'{text}" if begins in _FORMULA or text[:1] in ("\t", "\r", "\n") else text
+
+
+def _is_skipped(character: str) -> bool:
+    return character.isspace() or unicodedata.category(character)[0] in "CZM"

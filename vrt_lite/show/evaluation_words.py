@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from vrt_lite.show.words import DIMENSION_NAMES
+from vrt_lite.show.words import DIMENSION_NAMES, count_of
 
 if TYPE_CHECKING:
     from vrt_lite.evaluation.figures import AnswerShare, Band, Baselines, Cost, Figures, OrderFigures, Part
@@ -55,7 +55,7 @@ def describe_counts(figures: Figures) -> str:
     """Say how many pairs were judged, failed, or are left to judge."""
     pairs = figures.pairs
     left = f", {pairs.left} not judged yet" if pairs.left else ""
-    return f"{pairs.judged} of {pairs.chosen} pairs judged, {pairs.failed} failed{left}"
+    return f"{pairs.judged} of {count_of(pairs.chosen, 'pair')} judged, {pairs.failed} failed{left}"
 
 
 def describe_left_out(figures: Figures) -> str:
@@ -82,8 +82,8 @@ def describe_shared_prompts(figures: Figures, key: str) -> str:
     if of.prompts == of.pairs:
         return ""
     return (
-        f"{name_key(key)}: {of.pairs} pairs have {of.prompts} prompts; pairs of one prompt are not independent, as the "
-        "intervals take them to be, so those are too narrow"
+        f"{name_key(key)}: {of.pairs} pairs have {count_of(of.prompts, 'prompt')}; pairs of one prompt are not "
+        "independent, as the intervals take them to be, so those are too narrow"
     )
 
 
@@ -101,12 +101,12 @@ def describe_orders(orders: OrderFigures) -> list[str]:
     lines: list[str] = []
     if (effect := orders.effect) and effect.tau is not None:
         change = f"{100 * effect.tau:+.1f} ({100 * effect.low:+.1f} to {100 * effect.high:+.1f})"
-        lines.append(f"effect of B first on tau: {change} points, over {effect.pairs} pairs judged in both orders")
+        pairs = count_of(effect.pairs, "pair")
+        lines.append(f"effect of B first on tau: {change} points, over {pairs} judged in both orders")
     if orders.averaged and orders.averaged.undecided:
         count = orders.averaged.undecided
-        lines.append(
-            f"averaged, {count} pair(s) are undecided, as the orders name opposite winners; they never count as right"
-        )
+        are = f"{count_of(count, 'pair')} {'is' if count == 1 else 'are'}"
+        lines.append(f"averaged, {are} undecided, as the orders name opposite winners: never counted as right")
     if orders.disagree:
         shares = ", ".join(f"{key} {format_share(of)}" for key, of in orders.disagree.items())
         lines.append(f"orders disagree, % of pairs: {shares}")
@@ -117,7 +117,8 @@ def describe_cost(cost: Cost) -> list[str]:
     """Say how often the judge asked for frames, or ended on a recommendation; empty without a judgement."""
     if not cost.judgements:
         return []
-    lines = [f"tool rate: {format_share(cost.tool_rate)} % of {cost.judgements} judgements asked for frames"]
+    judgements = count_of(cost.judgements, "judgement")
+    lines = [f"tool rate: {format_share(cost.tool_rate)} % of {judgements} asked for frames"]
     if cost.recommended.right:
         lines.append(f"only recommended, without a final answer: {format_share(cost.recommended)} %")
     return lines
@@ -143,7 +144,9 @@ def list_baselines(figures: Figures, key: str) -> list[list[str]]:
 def list_table_baselines(figures: Figures, key: str) -> list[list[str]]:
     """List a dimension's baselines on all labelled pairs of the table, judged or not; none without its labels."""
     of = figures.baselines.get(key)
-    return [[f"{name}, all {of.pairs} pairs", tau, diff] for name, tau, diff in _name_baselines(of)] if of else []
+    if not of:
+        return []
+    return [[f"{name}, all {count_of(of.pairs, 'pair')}", tau, diff] for name, tau, diff in _name_baselines(of)]
 
 
 def list_published(figures: Figures) -> list[list[str]]:
@@ -153,7 +156,7 @@ def list_published(figures: Figures) -> list[list[str]]:
     models = figures.published.models
     rows = [[name, f"{100 * tau:.1f}", f"{100 * diff:.1f}"] for name, (tau, diff) in models.items()]
     pairs = figures.pairs
-    part = "" if pairs.judged == pairs.chosen else f", {pairs.judged} pairs"
+    part = "" if pairs.judged == pairs.chosen else f", {count_of(pairs.judged, 'pair')}"
     if own := figures.accuracy.get("OA"):
         rows.append([f"this run{part}", format_share(own.tau), format_share(own.diff)])
     return [*rows, *list_table_baselines(figures, "OA")]

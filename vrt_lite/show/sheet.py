@@ -58,14 +58,15 @@ class _Frame:
 def check_place(path: Path) -> None:
     """Raise UsageError for a path that no sheet can be written to, before anything is judged.
 
-    Such a path does not end in .png, is a folder, or is in a folder that does not exist.
+    Such a path does not end in .png, is no regular file, or is in a folder that does not exist.
     """
     if path.suffix.lower() != ".png":
         raise UsageError(f"The sheet {path} cannot be written: a sheet is a PNG. Give a name that ends in .png.")
     if not path.parent.is_dir():
         raise UsageError(f"The sheet {path} cannot be written: there is no folder {path.parent}.")
-    if path.is_dir():
-        raise UsageError(f"The sheet {path} cannot be written: it is a folder. Give a file's name.")
+    if path.exists() and not path.is_file():
+        what = "a folder" if path.is_dir() else "no regular file"
+        raise UsageError(f"The sheet {path} cannot be written: it is {what}. Give a file's name.")
 
 
 def draw_sheet(judgement: Judgement, frames: FrameStore, path: Path) -> None:

@@ -70,6 +70,11 @@ def name_frames(order: int, frames: Sequence[FrameRef], separator: str) -> str:
     return separator.join(videos) or "no new frames"
 
 
+def count_of(number: int, noun: str) -> str:
+    """Return a number with its noun, in the singular or the plural."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 # The verdict
 
 

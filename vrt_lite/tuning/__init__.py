@@ -20,9 +20,12 @@ from vrt_lite.backends import describe_machine, has_gpu, read_memory
 from vrt_lite.disk import home, write_file
 from vrt_lite.errors import UsageError
 from vrt_lite.fitting import EnginePlan, choose_plan
+from vrt_lite.fitting.engine_buffers import ModelShape
 from vrt_lite.fitting.memory_estimate import read_shape
 from vrt_lite.machine import EngineSettings, KvType, Machine, MachineMemory
 from vrt_lite.models import ModelFiles
+from vrt_lite.models.gguf import parts_of
+from vrt_lite.profile import Profile
 from vrt_lite.settings import Settings
 
 PAIRS, PREFILLED, GENERATED = 12, 9_300, 500
@@ -47,27 +50,47 @@ def plan_engine(
     `repack` is None where the user has not set it. Raises ModelError, UsageError, OutOfMemoryError.
     """
     refuse_impossible(settings)
-    engine = EngineSettings(
+    engine, tuned = apply_tuning(files, _engine_settings(settings, verbose=verbose), describe_machine())
+    shape, memory = read_shape(files), memory or read_memory()
+    return replace(plan_shape(shape, files.profile, settings, memory, engine=engine, repack=repack), tuned=tuned)
+
+
+def plan_shape(
+    shape: ModelShape,
+    profile: Profile,
+    settings: Settings,
+    memory: MachineMemory,
+    *,
+    engine: EngineSettings | None = None,
+    repack: bool | None = None,
+) -> EnginePlan:
+    """Plan how the engine would run a model of this shape and profile on a machine with this memory.
+
+    `engine` is what was tuned, where there is a tuning. Raises OutOfMemoryError.
+    """
+    engine = engine or _engine_settings(settings)
+    if settings.kv_type:
+        engine = replace(engine, kv_type=settings.kv_type)
+    if repack is not None:
+        engine = replace(engine, repack=repack)
+    return choose_plan(
+        shape,
+        settings.applied_to(profile),
+        engine,
+        memory,
+        choose_kv_type=settings.kv_type is None,
+        choose_pixels=not settings.limits_pixels,
+    )
+
+
+def _engine_settings(settings: Settings, *, verbose: bool = False) -> EngineSettings:
+    return EngineSettings(
         context=settings.ctx,
         gpu_layers=settings.gpu_layers,
         threads=settings.threads,
         kv_type=settings.kv_type or "f16",
         verbose=verbose,
     )
-    engine, tuned = apply_tuning(files, engine, describe_machine())
-    if settings.kv_type:
-        engine = replace(engine, kv_type=settings.kv_type)
-    if repack is not None:
-        engine = replace(engine, repack=repack)
-    plan = choose_plan(
-        read_shape(files),
-        settings.applied_to(files.profile),
-        engine,
-        memory or read_memory(),
-        choose_kv_type=settings.kv_type is None,
-        choose_pixels=not settings.limits_pixels,
-    )
-    return replace(plan, tuned=tuned)
 
 
 def refuse_impossible(settings: Settings) -> None:
@@ -81,7 +104,7 @@ def refuse_impossible(settings: Settings) -> None:
         raise UsageError(
             f"--gpu-layers {settings.gpu_layers} cannot be met: the engine installed here has no GPU to use, only the "
             f"processor ({describe_machine().processor}). Leave it out, or install the engine with a GPU back end: "
-            "CMAKE_ARGS=-DGGML_CUDA=on pip install --force-reinstall --no-cache-dir llama-cpp-python "
+            "pip install --force-reinstall --no-cache-dir -C cmake.args=-DGGML_CUDA=on llama-cpp-python "
             "(for AMD and Intel: -DGGML_VULKAN=on)."
         )
 
@@ -122,7 +145,9 @@ class Tuning:
 
 
 @dataclass(frozen=True, slots=True)
-class _TuningFile:
+class StoredTuning:
+    """A tuning as it is saved: the model's name, the machine that it was measured on, and what was found."""
+
     format: Literal[1]
     model: str
     machine: Machine
@@ -132,31 +157,42 @@ class _TuningFile:
 def tuning_path(files: ModelFiles, machine: Machine) -> Path:
     """The file for this model on this machine, whether it exists or not."""
     name = hashlib.blake2b(repr((_identify(files.text), machine)).encode(), digest_size=16).hexdigest()
-    return home() / "tuning" / f"{name}.json"
+    return tuning_folder() / f"{name}.json"
+
+
+def tuning_folder() -> Path:
+    """Where all tunings are saved; it may not exist."""
+    return home() / "tuning"
 
 
 def save_tuning(tuning: Tuning, files: ModelFiles, machine: Machine) -> Path:
     """Write a tuning whole or not at all; returns its file. Raises OSError."""
     path = tuning_path(files, machine)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_file(path, json.dumps(asdict(_TuningFile(1, files.name, machine, tuning)), indent=2).encode())
+    write_file(path, json.dumps(asdict(StoredTuning(1, files.name, machine, tuning)), indent=2).encode())
     return path
 
 
 def load_tuning(files: ModelFiles, machine: Machine) -> Tuning | None:
     """The tuning of this model on this machine; None if there is none that can be used. Never fails."""
+    stored = read_tuning(tuning_path(files, machine))
+    return stored.tuning if stored and stored.machine == machine else None
+
+
+def read_tuning(path: Path) -> StoredTuning | None:
+    """The tuning in a file; None if it is not one that its machine can use. Never fails."""
     try:
-        with tuning_path(files, machine).open("rb") as file:
+        with path.open("rb") as file:
             data = file.read(_MAX_FILE_BYTES)
-        stored = msgspec.json.decode(data, type=_TuningFile)
+        stored = msgspec.json.decode(data, type=StoredTuning)
         # A field that is unknown here is lost when it is encoded again.
         complete = msgspec.json.decode(msgspec.json.encode(stored)) == msgspec.json.decode(data)
     except (OSError, ValueError, RecursionError):
         return None
     tuning = stored.tuning
     settings = EngineSettings(kv_type=tuning.kv_type, flash_attention=tuning.flash_attention)
-    usable = complete and settings.is_supported and (tuning.threads or 1) <= machine.cpus
-    return tuning if usable and stored.machine == machine else None
+    usable = complete and settings.is_supported and (tuning.threads or 1) <= stored.machine.cpus
+    return stored if usable else None
 
 
 def delete_tuning(files: ModelFiles, machine: Machine) -> bool:
@@ -196,13 +232,14 @@ def choose_projector(
 
 
 def _identify(text: Path) -> str:
-    """A digest of a text model's size and its first 16 MiB.
+    """A digest of a text model's size and the first 16 MiB of each of its parts.
 
     They hold all of GGUF's header: the shape and type of every tensor. Speed depends on nothing else, so two files with
     the same digest are equally fast. A digest of the whole file would take seconds before each verdict.
     """
     digest = hashlib.blake2b(digest_size=16)
-    with contextlib.suppress(OSError), text.open("rb") as file:
-        digest.update(file.read(_IDENTITY_BYTES))
-        digest.update(str(text.stat().st_size).encode())
+    for part in parts_of(text):
+        with contextlib.suppress(OSError), part.open("rb") as file:
+            digest.update(file.read(_IDENTITY_BYTES))
+            digest.update(str(part.stat().st_size).encode())
     return digest.hexdigest()

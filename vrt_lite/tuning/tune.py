@@ -11,6 +11,7 @@ from vrt_lite.backends import describe_machine, read_memory
 from vrt_lite.errors import ModelError
 from vrt_lite.machine import EngineSettings
 from vrt_lite.models import ModelFiles
+from vrt_lite.models.gguf import gguf_bytes
 from vrt_lite.profile import PIXELS_PER_TOKEN, Profile
 from vrt_lite.tuning import SETTINGS, Tuning
 from vrt_lite.tuning.child import EngineEndedError, run_in_child
@@ -87,7 +88,7 @@ def tune(
         files.projectors,
         physical_cpus=psutil.cpu_count(logical=False) or cpus,
         usable_cpus=cpus,
-        repack_fits=lambda: read_memory().free_bytes > files.text.stat().st_size + _SPARE_BYTES,
+        repack_fits=lambda: read_memory().free_bytes > gguf_bytes(files.text) + _SPARE_BYTES,
         long_prefill=lambda: measurer.baseline.prefill_tokens == MAX_PREFILL,
     )
     try:

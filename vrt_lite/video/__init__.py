@@ -191,11 +191,6 @@ class Clip:
         self._shown.clear()
 
     @property
-    def decoded_frames(self) -> int:
-        """How many frames were decoded so far, requested or on the way to one that was."""
-        return self._reader.decoded
-
-    @property
     def warnings(self) -> tuple[str, ...]:
         """One line each: those from opening, then those from decoding so far."""
         return (*self.info.warnings, *self._reader.warnings)

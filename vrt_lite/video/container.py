@@ -20,6 +20,7 @@ from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from vrt_lite.errors import MissingClipError
+from vrt_lite.video.boxes import check_claims
 
 MAX_PIXELS = 7680 * 4320
 MAX_FRAMES = 2_000_000
@@ -124,9 +125,17 @@ def regular_file(path: Path | str) -> Path:
 
 
 def measure_extent(path: Path) -> Extent:
-    """Read the outermost headers of `path`. An unknown format is an `Extent` without findings."""
+    """Read the outermost headers of `path`. An unknown format is an `Extent` without findings.
+
+    UnusableError for a file whose tables claim so much that to open it would take too much memory or time.
+    """
     size_bytes = path.stat().st_size
     with path.open("rb") as file:
+        try:
+            check_claims(file, size_bytes)
+        except ValueError as error:
+            raise UnusableError(f"{error}: it is damaged, or no clip; {AGAIN}") from error
+        file.seek(0)
         head = file.read(256)
         if head[4:8] in _FIRST_BOXES:
             return _mp4(file, size_bytes)

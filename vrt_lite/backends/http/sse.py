@@ -22,6 +22,10 @@ _DIGITS = ("0", "1", "2")
 _BYTES_PER_TOKEN = 16 * 2**10
 _SPARE_BYTES = 16 * 2**20
 _SPARE_EVENTS = 2_000
+_CHARACTERS_PER_TOKEN = 64
+_SPARE_CHARACTERS = 64 * 2**10
+_FREE_CHECKS = 32
+_GROWTH = 1.25
 _LEAST_LOGPROB = -1_000.0
 
 
@@ -49,6 +53,8 @@ class StreamedReply:
     _bytes: int = 0
     _events: int = 0
     _line: bytes = b""
+    _checks: int = 0
+    _check_at: float = 0.0
 
     @property
     def complete(self) -> bool:
@@ -68,9 +74,17 @@ class StreamedReply:
             self.first_text_at = time.monotonic()
         new = self.text[self.shown :]
         self.shown = max(self.shown, len(self.text))
-        if ">" in new and self.concluded(self.text):
+        if ">" in new and self._is_concluded():
             self.stop, self.needs = "end", "nothing"
         return new
+
+    def _is_concluded(self) -> bool:
+        """Whether the text is concluded. After some checks the text must grow for the next: a check reads all of it."""
+        if len(self.text) < self._check_at:
+            return False
+        self._checks += 1
+        self._check_at = len(self.text) * _GROWTH if self._checks > _FREE_CHECKS else 0.0
+        return self.concluded(self.text)
 
     def _split(self, data: bytes) -> list[bytes]:
         """The lines that are complete now."""
@@ -119,6 +133,8 @@ class StreamedReply:
         content = delta.get("content")
         if content is not None and not isinstance(content, str):
             raise _nonsense("sent content that is no text")
+        if len(self.text) > self.most_tokens * _CHARACTERS_PER_TOKEN + _SPARE_CHARACTERS:
+            raise _nonsense(f"sent {len(self.text)} characters for a reply of at most {self.most_tokens} tokens")
         if content:
             if self._thinking:
                 self.text, self._thinking = self.text + "</think>", False

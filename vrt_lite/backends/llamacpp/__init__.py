@@ -75,11 +75,6 @@ class LlamaCppBackend(contextlib.ExitStack):
         self._lookup = self._new_lookup()
         self.guesses = MOST_GUESSED
 
-    @property
-    def context_size(self) -> int:
-        """Tokens that the context holds at most; 0 before the first reply."""
-        return self._cache.context.size if self._cache else 0
-
     def reset(self) -> None:
         """Forget all that was evaluated and encoded. The next reply computes everything again."""
         self._vision.clear()

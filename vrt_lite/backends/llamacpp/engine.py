@@ -23,6 +23,7 @@ import psutil
 
 from vrt_lite.errors import ModelError, OutOfMemoryError
 from vrt_lite.machine import SMALL_MODEL_BYTES, EngineSettings, Gpu, Machine, MachineMemory
+from vrt_lite.models.gguf import gguf_bytes
 
 # GNU's OpenMP reads this once, when it is loaded with the engine. By default a thread that waits for another spins for
 # milliseconds: next to one busy program, prefill was 10 to 60 times as slow. With short spins it is not. A value that
@@ -61,7 +62,7 @@ class EngineLog:
 
     def _write(self, level: int, text: bytes, data: object) -> None:
         line = text.decode(errors="replace")
-        self.lines.append(line.strip())
+        self.lines += map(str.strip, line.splitlines())
         if self.echo:
             sys.stderr.write(line)
 
@@ -205,7 +206,7 @@ class Model(contextlib.ExitStack):
         gpu_layers = settings.gpu_layers
         self.on_gpu = uses_gpu(gpu_layers)
         if not self.on_gpu:
-            require_memory(path.stat().st_size, f"The text model {path.name}", "Use a smaller quantisation.")
+            require_memory(gguf_bytes(path), f"The text model {path.name}", "Use a smaller quantisation.")
         params = llama.llama_model_default_params()
         params.n_gpu_layers = gpu_layers if gpu_layers is not None else -1 if self.on_gpu else 0
         # Without layers on a GPU the engine still sends large multiplications to it, with buffers of their own. An

@@ -1,0 +1,66 @@
+"""Pulling from the bench's own hub, and what a command costs."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from bench.command_cost import run_measured, used_bytes
+from bench.loopback_hub import REVISION, serve_folder
+from vrt_lite.models import hub
+
+SIZE = 5_000_000
+
+
+@pytest.fixture
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[hub.Listing]:
+    folder = tmp_path / "served"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(bytes(range(250)) * (SIZE // 250))
+    with serve_folder(folder, "bench/model") as address:
+        monkeypatch.setenv("HF_ENDPOINT", address)
+        monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+        yield hub.list_repository("bench/model")
+
+
+def test_the_hub_lists_a_folder_and_sends_the_rest_of_a_file(served: hub.Listing, tmp_path: Path) -> None:
+    content = (tmp_path / "served" / "model.safetensors").read_bytes()
+    assert served.revision == REVISION
+    assert [(file.path, file.size, file.sha256) for file in served.files] == [
+        ("config.json", 2, ""),
+        ("model.safetensors", SIZE, hashlib.sha256(content).hexdigest()),
+    ]
+    part = tmp_path / "part"
+    part.write_bytes(content[: SIZE // 3])
+    hub.fetch(served, served.files[1], part)
+    assert part.read_bytes() == content
+
+
+def test_peaks_are_those_of_the_command_and_its_children(tmp_path: Path) -> None:
+    child = "x = bytearray(60_000_000); import time; time.sleep(1)"
+    command = (
+        "import pathlib, subprocess, sys\n"
+        f"path = pathlib.Path({str(tmp_path)!r}) / 'file'\n"
+        "path.write_bytes(bytes(3_000_000))\n"
+        f"subprocess.run([sys.executable, '-c', {child!r}], check=True)\n"
+        "path.write_bytes(b'')\n"
+    )
+    cost = run_measured([sys.executable, "-c", command], folder=tmp_path)
+    assert cost.seconds > 1
+    assert 60e6 < cost.own_bytes <= cost.resident_bytes < 200e6
+    assert 3e6 <= cost.disk_bytes < 4e6
+    assert used_bytes(tmp_path) < 1e6
+
+
+def test_a_command_that_fails_is_named(tmp_path: Path) -> None:
+    with pytest.raises(click.ClickException, match=r"vrt_lite pull no/such ended with status 4"):
+        run_measured(
+            [sys.executable, "-m", "vrt_lite", "pull", "no/such"],
+            environment={"HF_ENDPOINT": "http://127.0.0.1:9", "VRT_LITE_HOME": str(tmp_path)},
+        )

@@ -1,0 +1,311 @@
+"""What a pull would bring, told before: the same bytes as the real files have, and offline for recipes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.random_checkpoint import SHAPES, write_documents
+from bench.random_pair import write_pair
+from tests import vram_table
+from tests.hub_server import Hub, serving
+from tests.parity import bundled_checkpoint
+from vrt_lite.cli import run
+from vrt_lite.conversion.pair_description import describe_pair
+from vrt_lite.fitting.engine_buffers import ModelShape
+from vrt_lite.fitting.memory_estimate import estimate_memory, read_shape, shape_of
+from vrt_lite.fitting.pull_options import QUANTS, list_pull_options
+from vrt_lite.machine import EngineSettings, Gpu, MachineMemory
+from vrt_lite.models import bundled_names, find
+from vrt_lite.models.library import recipes
+from vrt_lite.profile import default_profile
+from vrt_lite.settings import Settings
+from vrt_lite.tuning import plan_shape
+
+MB, GB = 10**6, 10**9
+TINY = SHAPES["tiny"]
+
+
+@pytest.fixture(autouse=True)
+def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for key in [key for key in os.environ if key.startswith("HF_") or key.lower().endswith("_proxy")]:
+        monkeypatch.delenv(key)
+    for key in ("HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_IMPLICIT_TOKEN", "HF_HUB_DISABLE_XET"):
+        monkeypatch.setenv(key, "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody answers there
+    monkeypatch.setenv("VRT_LITE_HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> bytes:
+    """The config.json of a small random checkpoint."""
+    (tmp_path / "checkpoint").mkdir()
+    write_documents(tmp_path / "checkpoint", TINY)
+    return (tmp_path / "checkpoint" / "config.json").read_bytes()
+
+
+def command(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    status = run(["estimate", *arguments])
+    out, err = capfd.readouterr()
+    assert "Traceback" not in err
+    return status, out, err
+
+
+def check_equal(described: ModelShape, real: ModelShape) -> None:
+    """Of every part as many bytes; config.json says only how many merges there can be at most."""
+    assert described.merges >= real.merges
+    described = replace(described, merges=real.merges)
+    assert described == real
+    for settings in (EngineSettings(gpu_layers=0), EngineSettings(repack=True), EngineSettings(gpu_layers=2)):
+        estimates = [
+            estimate_memory(shape, default_profile(), settings, gpu_shares=[1.0]) for shape in (described, real)
+        ]
+        assert estimates[0].terms == estimates[1].terms
+
+
+@pytest.mark.parametrize(("text", "projector"), [("q4_k_m", "q8_0"), ("q8_0", "f16"), ("bf16", "bf16")])
+def test_a_described_pair_is_estimated_as_the_real_one(
+    tmp_path: Path, config: bytes, text: str, projector: str
+) -> None:
+    write_pair(tmp_path / "pair", "tiny", TINY, text_type=text, projector_type=projector)
+    described = shape_of(*describe_pair(json.loads(config), text_type=text, projector_type=projector))
+    check_equal(described, read_shape(find(tmp_path / "pair")))
+
+
+@pytest.mark.parametrize("name", bundled_names())
+def test_a_bundled_judge_is_estimated_from_its_config_alone(tmp_path: Path, name: str) -> None:
+    files = find(name)
+    bundled_checkpoint.make(tmp_path / name, (files.text, files.projector))
+    values = json.loads((tmp_path / name / "config.json").read_bytes())
+    check_equal(shape_of(*describe_pair(values, text_type="q8_0", projector_type="f16")), read_shape(files))
+
+
+@pytest.mark.parametrize(("name", "shape"), [("vr-thinker-7b", "7b"), ("qwen2.5-vl-7b", "7b"), ("qwen2.5-vl-3b", "3b")])
+def test_a_recipe_has_the_published_shape(tmp_path: Path, name: str, shape: str) -> None:
+    write_documents(tmp_path, SHAPES[shape])
+    published = json.loads((tmp_path / "config.json").read_bytes())
+    config = recipes()[name].config
+    outer = {key: value for key, value in config.items() if key != "vision_config"}
+    assert outer.items() <= published.items()
+    assert config["vision_config"].items() <= published["vision_config"].items()
+    assert describe_pair(config, text_type="q6_k", projector_type="f16") == describe_pair(
+        published, text_type="q6_k", projector_type="f16"
+    )
+
+
+def test_the_sizes_are_those_that_a_publisher_lists() -> None:
+    recipe = recipes()["qwen2.5-vl-3b"]
+    text, projector = describe_pair(recipe.config, text_type="q4_k_m", projector_type="f16")
+    for described, file in zip((text, projector), recipe.files, strict=True):
+        # What is missing is the header, of which the vocabulary is the largest part.
+        assert 0 < file.size - sum(tensor.size for tensor in described.tensors) < 7 * MB
+    for name, recipe in recipes().items():
+        assert bool(recipe.config) == (name not in bundled_names())
+        if recipe.config:
+            options = {option.quant: option for option in list_pull_options(recipe.name).options}
+            assert options["q4_k_m"].disk.stays == pytest.approx(recipe.size_bytes, rel=0.02)
+
+
+def test_the_table_of_a_recipe_needs_no_network(capfd: pytest.CaptureFixture[str]) -> None:
+    status, out, err = command(capfd, "vr-thinker-7b", "--memory", "16", "--vram", "8")
+    assert (status, err) == (0, "")
+    heading, *rows, fetched, pull = out.splitlines()
+    assert heading.split("  ")[0] == "QUANT"
+    assert [row.split()[0] for row in rows] == list(QUANTS)
+    assert all(row.split()[1] == "16.60" and row.endswith("yes") for row in rows)
+    assert max(map(len, (heading, *rows))) < 110
+    assert fetched.startswith("fetched as a checkpoint and converted here; ")
+    assert pull == "vrt-lite pull vr-thinker-7b takes q8_0; to choose one: vrt-lite pull vr-thinker-7b:QUANT"
+
+
+def test_the_table_says_what_the_plan_says(capfd: pytest.CaptureFixture[str]) -> None:
+    arguments = ("vr-thinker-7b", "--memory", "16", "--vram", "8", "--json")
+    status, out, _ = command(capfd, *arguments)
+    table = json.loads(out)
+    assert (status, table["fits"], table["converted"], table["pull"]) == (0, True, True, "q8_0")
+    memory = MachineMemory(16 * GB, 16 * GB, (Gpu("GPU", 8 * GB),))
+    for told, option in zip(table["quants"], list_pull_options("vr-thinker-7b").options, strict=True):
+        plan = plan_shape(option.shape, default_profile(), Settings(), memory)
+        assert told["gpu_bytes"] == list(plan.estimate.gpu_bytes)
+        assert max(told["gpu_bytes"]) <= 8 * GB
+        assert (told["bytes"], told["max_pixels"]) == (plan.estimate.cpu_bytes, plan.profile.max_pixels)
+        assert told["engine"]["gpu_layers"] == plan.settings.gpu_layers
+        alone = json.loads(command(capfd, *arguments, "--quant", option.quant)[1])
+        assert {key: alone[key] for key in told} == told
+
+
+def test_one_quant_is_told_by_part(capfd: pytest.CaptureFixture[str]) -> None:
+    status, out, err = command(capfd, "vr-thinker-7b:Q4_K_M", "--vram", "6", "--memory", "16")
+    lines = out.splitlines()
+    assert status == 0
+    assert lines[0].split() == ["MEMORY", "FOR", "PROCESSOR", "GPU"]
+    assert any(line.startswith("free here") and line.endswith("6.00 GB") for line in lines)
+    assert lines[-2].endswith("keys and values f16, repacked weights off, on the GPU all layers")
+    assert lines[-1].startswith("disk: 16.60 GB fetched, 6.03 GB stay, at most 16.03 GB at once, ")
+    assert err == "To fit the GPU's memory, the projector runs on the processor.\n"
+
+
+def test_what_does_not_fit_is_said_for_each_quant(capfd: pytest.CaptureFixture[str]) -> None:
+    status, out, err = command(capfd, "qwen2.5-vl-3b", "--memory", "5", "--gpu-layers", "0")
+    assert (status, err) == (0, "")
+    assert [row.split()[-1] for row in out.splitlines()[1:3]] == ["memory", "yes"]
+    status, out, err = command(capfd, "qwen2.5-vl-3b", "--memory", "2", "--gpu-layers", "0")
+    assert (status, err.count("\n")) == (5, 1)
+    assert [row.split()[-1] for row in out.splitlines()[1:3]] == ["memory", "memory"]
+    assert "vrt-lite pull qwen2.5-vl-3b takes none of them" in out
+
+
+def test_a_model_that_is_here_is_estimated_on_an_assumed_gpu(capfd: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = command(capfd, "vrt-tiny-0", "--vram", "8", "--json", "--gpu-layers", "3")
+    told = json.loads(out)
+    assert (status, told["machine"]["gpus"]) == (0, [{"name": "GPU", "free_bytes": 8 * GB}])
+    weights = next(term for term in told["terms"] if term["name"] == "weights")
+    assert weights["gpu_bytes"][0] > 0
+    shape = read_shape(find("vrt-tiny-0"))
+    # The output shares the embedding's weights, and is on the GPU: they are in both places.
+    assert sum(weights["gpu_bytes"]) + weights["bytes"] == shape.text_bytes + shape.embedding
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        (("--quant", "q8_0"), 2, "--quant is for a model that can be pulled; vrt-tiny-1 is here, so leave it out."),
+        (("vr-thinker-7b", "--projector", "x.gguf"), 2, "--projector is for a model that is here"),
+        (("vr-thinker-7b:q8_0", "--quant", "q4_k_m"), 2, "names a quant, and --quant q4_k_m another"),
+        (("vr-thinker-7b", "--quant", "q9_9"), 4, "cannot be converted to 'q9_9'; choose "),
+        (("someone/judge-GGUF",), 4, "There is no someone/judge-GGUF here, and what could be pulled is not known: "),
+        (("qwen2.5-vl-3b:q2_k",), 4, "There is no qwen2.5-vl-3b here, and what could be pulled is not known: "),
+        (("./no/folder",), 4, "is not here"),
+        (("no/file.gguf",), 4, "no/file.gguf does not exist"),
+    ],
+)
+def test_what_cannot_be_told_is_one_line(
+    arguments: Sequence[str], status: int, says: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    got, out, err = command(capfd, *arguments)
+    assert (got, out, err.count("\n")) == (status, "", 1)
+    assert says in err
+
+
+def test_the_readmes_table_of_gpus_is_what_the_command_says() -> None:
+    table = vram_table.BLOCK.search(vram_table.README.read_text("utf-8"))
+    assert table
+    assert table[0] == vram_table.make_table()
+
+
+def test_models_says_how_each_model_gets_here(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["models"]) == 0
+    out = capfd.readouterr().out
+    assert run(["models", "--json"]) == 0
+    entries = {entry["name"]: entry for entry in json.loads(capfd.readouterr().out)}
+    assert {name: entry["state"] for name, entry in entries.items()} == {
+        name: "bundled" if name in bundled_names() else "can be pulled" for name in recipes()
+    }
+    for name, entry in entries.items():
+        if entry["state"] == "bundled":
+            assert f"vrt-lite pull {name}" not in out
+            continue
+        told = json.loads(command(capfd, f"{name}:{entry['quant']}", "--json", "--gpu-layers", "0")[1])
+        assert (entry["disk_bytes"], entry["fetched_bytes"]) == (told["disk"]["stays"], told["disk"]["fetched"])
+        size = f"{entry['fetched_bytes'] / 1e9:.2f} GB fetched"
+        stay = f"{entry['disk_bytes'] / 1e9:.2f} GB stay"
+        way = f"{size} as a checkpoint and converted here, {stay}" if entry["converted"] else f"{size} as GGUF"
+        assert f"{name}: vrt-lite pull {name} ({way}" in out
+    assert [name for name, entry in entries.items() if entry["converted"]] == ["vr-thinker-7b"]
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    with serving(Hub({})) as running:
+        monkeypatch.setenv("HF_ENDPOINT", running.url)
+        yield running
+
+
+def list_file(hub: Hub, name: str, size: int) -> None:
+    """List a file that nobody may fetch: the server has no content for it."""
+    hub.listed[name] = {"size": size, "blobId": "2" * 40, "lfs": {"sha256": "3" * 64, "size": size, "pointerSize": 134}}
+
+
+def told_of(capfd: pytest.CaptureFixture[str], hub: Hub, *arguments: str) -> dict[str, Any]:
+    status, out, err = command(capfd, hub.repository, "--json", "--memory", "16", *arguments)
+    assert status == 0, err
+    assert {name for name, _ in hub.ranges} <= {"config.json", "model.safetensors.index.json"}
+    return json.loads(out)
+
+
+def test_a_checkpoint_is_told_from_its_listing_and_config(
+    hub: Hub, config: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    sizes = {f"model-{i:05}-of-00003.safetensors": size * MB for i, size in enumerate((40, 30, 10), start=1)}
+    index = json.dumps({"weight_map": {f"weight {name}": name for name in sizes}}).encode()
+    hub.files |= {"config.json": config, "model.safetensors.index.json": index}
+    for name, size in (*sizes.items(), ("model.fp32-00001-of-00001.safetensors", 300 * MB)):
+        list_file(hub, name, size)
+    told = told_of(capfd, hub)
+    assert (told["converted"], [quant["quant"] for quant in told["quants"]]) == (True, list(QUANTS))
+    fetched = 80 * MB + len(config) + len(index) + len("abc")  # the hub lists a README of three bytes
+    for quant in told["quants"]:
+        text, projector = describe_pair(json.loads(config), text_type=quant["quant"], projector_type="f16")
+        stays = sum(tensor.size for tensor in (*text.tensors, *projector.tensors))
+        assert quant["disk"] == {"fetched": fetched, "stays": stays, "most": stays + 70 * MB}
+    assert told_of(capfd, hub, "--quant", "IQ4_XS")["quant"] == "iq4_xs"
+
+
+@pytest.mark.parametrize("where", ["own", "base"])
+def test_gguf_files_are_told_by_their_sizes_and_the_base_models_config(
+    hub: Hub, config: bytes, where: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    if where == "own":
+        hub.files["config.json"] = config
+    else:
+        hub.base = Hub({"config.json": config}, repository="maker/base")
+    shapes = {
+        kind: shape_of(*describe_pair(json.loads(config), text_type=kind, projector_type="bf16"))
+        for kind in ("q8_0", "q4_k_m")
+    }
+    known, unknown = (shapes[kind].text_bytes for kind in ("q8_0", "q4_k_m"))
+    list_file(hub, "mmproj-x-BF16.gguf", 5 * MB)
+    for part in (1, 2):
+        list_file(hub, f"x-Q8_0-{part:05}-of-00002.gguf", known // 2 + MB)
+    list_file(hub, "x-UD-Q4_K_XL.gguf", unknown + 20_000)
+    list_file(hub, "x.imatrix.gguf", MB)
+    told = told_of(capfd, hub)
+    assert (told["converted"], [quant["quant"] for quant in told["quants"]]) == (False, ["Q8_0", "UD-Q4_K_XL"])
+    weights = [sum(term["bytes"] for term in q["terms"] if term["name"] == "weights") for q in told["quants"]]
+    assert weights[0] == known
+    assert weights[1] == pytest.approx(unknown + 20_000, abs=100)
+    assert [quant["disk"]["stays"] for quant in told["quants"]] == [known + 7 * MB, unknown + 20_000 + 5 * MB]
+
+
+def test_a_repository_that_cannot_be_told_says_why(hub: Hub, config: bytes, capfd: pytest.CaptureFixture[str]) -> None:
+    def says() -> str:
+        status, out, err = command(capfd, hub.repository)
+        assert (status, out, err.count("\n")) == (4, "", 1)
+        return err
+
+    assert "publishes no GGUF text model" in says()
+    list_file(hub, "x-Q8_0.gguf", MB)
+    assert "publishes no projector" in says()
+    list_file(hub, "mmproj-x-F16.gguf", MB)
+    assert "does not say which model its GGUF files were made from" in says()
+    list_file(hub, "config.json", 2**40)
+    assert "lists config.json with 1099.51 GB; at most 16.8 MB are read." in says()
+    del hub.listed["config.json"]
+    for content, reason in (
+        (b"[" * 100_000, "cannot be read as JSON"),
+        (b"[]", "holds a JSON list"),
+        (config.replace(b'"qwen2_5_vl"', b'"llava"'), "is of architecture 'llava'; a judge needs 'qwen2_5_vl'"),
+        (config.replace(b'"num_hidden_layers": 9', b'"num_hidden_layers": 99999999'), "num_hidden_layers"),
+    ):
+        hub.files["config.json"] = content
+        assert reason in says()
+    list_file(hub, "../x.gguf", MB)
+    assert "unsafe file name" in says()

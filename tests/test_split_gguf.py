@@ -1,0 +1,157 @@
+"""A model whose text GGUF is split into parts: found, chosen, estimated and judged with like the whole file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.split_gguf import split
+from vrt_lite.api import Judge
+from vrt_lite.cli import run
+from vrt_lite.disk import file_sha256
+from vrt_lite.errors import ModelError
+from vrt_lite.fitting.memory_estimate import read_shape
+from vrt_lite.judgement import Judgement
+from vrt_lite.machine import Machine
+from vrt_lite.models import find
+from vrt_lite.models.gguf import list_ggufs, read_gguf
+from vrt_lite.models.quants import quant_of
+from vrt_lite.tuning import tuning_path
+
+ROOT = Path(__file__).parent.parent
+CLIPS = [ROOT / "examples" / name for name in ("a.mp4", "b.mp4")]
+PROMPT = "A red square moving right."
+JUDGE = find("vrt-tiny-0")
+NAME = "vrt-tiny-0-Q8_0.gguf"
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["weights in each part", "no weights in the first"])
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bundled judge, its text split into four parts or more."""
+    folder = tmp_path_factory.mktemp("made") / "judge"
+    shutil.copytree(JUDGE.text.parent, folder, ignore=shutil.ignore_patterns(JUDGE.text.name))
+    assert len(split(JUDGE.text, folder / NAME, tensors=20, small_first=request.param)) >= 4
+    return folder
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path) -> Path:
+    """A copy to damage."""
+    return Path(shutil.copytree(made, tmp_path / "judge"))
+
+
+def parts(folder: Path) -> list[Path]:
+    return sorted(folder.glob("vrt-tiny-0-*-of-*.gguf"))
+
+
+def told(judgement: Judgement) -> object:
+    """What was judged and written, with every probability."""
+    rounds = [judged for order in judgement.orders for judged in order.rounds]
+    return judgement.verdict, [(judged.text, judged.tokens_in, judged.tokens_out) for judged in rounds]
+
+
+def test_a_split_model_is_found_by_its_folder_and_by_each_part(made: Path) -> None:
+    first, *_ = parts(made)
+    assert list_ggufs(made) == [made / JUDGE.projector.name, first]
+    for given in (made, *parts(made)):
+        files = find(given)
+        assert (files.text, files.projector.name, files.choice) == (first, JUDGE.projector.name, "")
+    assert (find(made).name, find(parts(made)[-1]).name, quant_of(first.name)) == ("judge", JUDGE.text.stem, "Q8_0")
+
+
+def test_its_header_and_estimate_are_those_of_the_whole_file(made: Path) -> None:
+    whole, joined = read_gguf(JUDGE.text), read_gguf(parts(made)[0])
+    assert joined.tensors == whole.tensors
+    assert joined.lengths == whole.lengths
+    extra = {"split.no": 0, "split.count": len(parts(made)), "split.tensors.count": len(whole.tensors)}
+    assert joined.values == whole.values | extra
+    assert read_shape(find(made)) == read_shape(JUDGE)
+
+
+def test_its_verdict_is_that_of_the_whole_file(made: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with Judge(JUDGE.text.parent) as whole, Judge(made) as judge:
+        reference, judgement = (j.compare(*CLIPS, prompt=PROMPT) for j in (whole, judge))
+    assert told(judgement) == told(reference)
+    assert judgement.model.text
+    digests = "".join(file_sha256(path) for path in parts(made))
+    assert judgement.model.text.file == parts(made)[0].name
+    assert judgement.model.text.sha256 == hashlib.sha256(digests.encode()).hexdigest()
+    for given in (made, parts(made)[0]):
+        assert run(["compare", *map(str, CLIPS), "--prompt", PROMPT, "--model", str(given), "--json"]) == 0
+        assert json.loads(capfd.readouterr().out)["verdict"] == reference.to_json()["verdict"]
+
+
+def test_the_choice_among_types_counts_all_parts(folder: Path) -> None:
+    """The split Q8_0 is the larger file, though each of its parts is smaller than the other one."""
+    shutil.copy(JUDGE.text, other := folder / "vrt-tiny-0-Q6_K.gguf")
+    data = other.read_bytes()
+    kind = b"general.file_type" + (4).to_bytes(4, "little")
+    other.write_bytes(data.replace(kind + (7).to_bytes(4, "little"), kind + (18).to_bytes(4, "little")))
+    with other.open("r+b") as file:
+        file.truncate(JUDGE.text.stat().st_size - 1000)
+    files = find(folder)
+    assert set(files.texts) == {other, parts(folder)[0]}
+    assert files.text.name.startswith("vrt-tiny-0-Q8_0-00001-of-")
+
+
+def test_a_tuning_is_that_of_all_parts(folder: Path) -> None:
+    machine, files = Machine("A processor", 8, (), "an engine", "0123"), find(folder)
+    before = tuning_path(files, machine)
+    assert tuning_path(replace(files, name="another"), machine) == before
+    with parts(folder)[-1].open("ab") as file:
+        file.write(bytes(32))
+    assert tuning_path(files, machine) != before
+
+
+@pytest.mark.parametrize("number", [0, 1, -1])
+def test_a_missing_or_damaged_part_is_named_in_one_line(
+    folder: Path, number: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    files = parts(folder)
+    part, other = files[number], files[number - 1]
+    data = part.read_bytes()
+    part.write_bytes(data[: len(data) // 3])
+    for damage, says in (
+        (lambda: None, "is not a whole GGUF file"),
+        (part.unlink, f"cannot be read: No such file or directory. The model is split into {len(files)} files"),
+    ):
+        damage()
+        for given in (folder, other):
+            assert run(["estimate", str(given)]) == 4
+            out, err = capfd.readouterr()
+            assert (out, err.count("\n")) == ("", 1)
+            assert part.name in err
+            assert says in err
+
+
+def test_a_part_in_the_place_of_another_is_refused(folder: Path) -> None:
+    _, second, third, *_ = parts(folder)
+    shutil.copy(third, second)
+    with pytest.raises(ModelError, match=r"00002-of-\d+\.gguf is part 3 of \d+ .* must end with -00003-of-"):
+        find(folder)
+
+
+def test_parts_of_different_models_are_refused(tmp_path: Path) -> None:
+    halves = []
+    for name in ("vrt-tiny-0", "vrt-tiny-1"):
+        text = find(name).text
+        tensors = -(-len(read_gguf(text).tensors) // 2)
+        halves.append(split(text, tmp_path / f"{name}.gguf", tensors=tensors))
+    halves[1][1].replace(halves[0][1])
+    with pytest.raises(ModelError, match=r"The 2 parts of .* hold \d+ tensors, not \d+: they are not of one model"):
+        read_gguf(halves[0][0])
+
+
+def test_a_part_under_another_name_is_refused(folder: Path) -> None:
+    part = parts(folder)[0]
+    count = len(parts(folder))
+    for path in parts(folder)[1:]:
+        path.unlink()
+    part.rename(folder / "model.gguf")
+    with pytest.raises(ModelError, match=rf"model\.gguf is part 1 of {count} .* must end with -00001-of-"):
+        find(folder)

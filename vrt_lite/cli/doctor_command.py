@@ -1,0 +1,41 @@
+"""The command that checks this machine. Parse, call, print; what is heavy is imported when needed."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from vrt_lite.cli.options import print_json
+from vrt_lite.errors import DiagnosisError
+
+STATUS = "Exit status: 0 nothing is broken, 2 usage, 9 a problem was found, 130 interrupted."
+
+
+@click.command(epilog=STATUS)
+@click.option("--json", "as_json", is_flag=True, help="Print all findings as JSON.")
+def doctor(*, as_json: bool) -> None:
+    """Check this machine: engine, devices, folders, models, settings and packages.
+
+    \b
+    vrt-lite doctor
+    vrt-lite doctor --json
+
+    Each line is ok, a note (it costs speed, or may surprise) or a problem (something does not work), with the next
+    command to give. It uses no network, loads no large model, and takes a few seconds: it runs the bundled judge's
+    model once, in a process of its own.
+    """  # noqa: D301 - \b is click's mark for "do not wrap"
+    from vrt_lite.diagnosis import diagnose  # noqa: PLC0415
+    from vrt_lite.show.findings import describe_findings, show_findings  # noqa: PLC0415
+
+    groups = diagnose()
+    findings = [{"group": group, **asdict(finding)} for group, found in groups.items() for finding in found]
+    broken = any(finding["level"] == "problem" for finding in findings)
+    if as_json:
+        print_json({"broken": broken, "findings": findings})
+    else:
+        show_findings(groups)
+    if broken:
+        raise DiagnosisError(
+            f"{describe_findings(groups)}: give the command after each, and run vrt-lite doctor again."
+        )

@@ -1,0 +1,180 @@
+"""llama.cpp's rule for the type of each tensor of a quantised language model, for the architecture qwen2vl.
+
+A file type such as q4_k_m is a mix: some tensors get more bits (src/llama-quant.cpp, llama_tensor_get_type_impl), and
+a row that is not whole blocks gets a larger type (tensor_type_fallback). The order of tensors and of fields is the
+quantiser's as well, so that the file has the same bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType, LlamaFileType
+
+from vrt_lite.conversion.engine_rows import quantize_rows
+from vrt_lite.conversion.gguf_writer import VERSION, GgufField, GgufFile, Target
+from vrt_lite.conversion.text_tensors import ARCHITECTURE
+from vrt_lite.errors import ModelError
+
+Type = GGMLQuantizationType
+_MAIN_TYPES = {
+    "q8_0": Type.Q8_0,
+    "q6_k": Type.Q6_K,
+    "q5_k_m": Type.Q5_K,
+    "q5_k_s": Type.Q5_K,
+    "q5_0": Type.Q5_0,
+    "q4_k_m": Type.Q4_K,
+    "q4_k_s": Type.Q4_K,
+    "q4_0": Type.Q4_0,
+    "iq4_nl": Type.IQ4_NL,
+    "iq4_xs": Type.IQ4_XS,
+    "q3_k_l": Type.Q3_K,
+    "q3_k_m": Type.Q3_K,
+    "q3_k_s": Type.Q3_K,
+    "q2_k": Type.Q2_K,
+}
+_FOR_ODD_ROWS = {
+    Type.IQ4_XS: Type.IQ4_NL,
+    Type.Q2_K: Type.Q4_0,
+    Type.Q3_K: Type.Q4_0,
+    Type.Q4_K: Type.Q5_0,
+    Type.Q5_K: Type.Q5_1,
+    Type.Q6_K: Type.Q8_0,
+}
+_BLOCK = re.compile(r"blk\.(\d+)\.")
+
+
+@dataclass(frozen=True)
+class TypeMix:
+    """What a tensor's type depends on besides its name and its row. `group` is query heads for each key-value head."""
+
+    file_type: str
+    layers: int
+    group: int
+    tied: bool
+    with_importance: bool
+
+    def type_of(self, name: str, shape: tuple[int, ...]) -> GGMLQuantizationType:
+        """Return the type in which a tensor is stored; `shape` as NumPy orders it."""
+        if len(shape) == 1:
+            return Type.F32  # norms and biases
+        columns, main = shape[-1], _MAIN_TYPES[self.file_type]
+        part = name.split(".")[-2]
+        if part == "output" or (part == "token_embd" and self.tied):
+            wanted = Type.Q8_0 if main is Type.Q8_0 or columns % _block(main) else Type.Q6_K
+        else:
+            wanted = self._of_part(part, _layer(name)) or main
+        if columns % _block(wanted):
+            wanted = _FOR_ODD_ROWS.get(wanted, wanted)
+        return Type.F16 if columns % _block(wanted) else wanted
+
+    def _of_part(self, part: str, layer: int) -> GGMLQuantizationType | None:
+        """Return the type that this part of this layer has in place of the main type, or None."""
+        eighth = self.layers // 8
+        if part in ("attn_v", "ffn_down") and self.file_type in ("q4_k_m", "q5_k_m"):
+            important = layer < eighth or layer >= 7 * self.layers // 8 or (layer - eighth) % 3 == 2
+            return Type.Q6_K if important else None
+        match part:
+            case "attn_v":
+                return self._of_values(layer)
+            case "ffn_down":
+                return self._of_ffn_down(layer, early=layer < eighth)
+            case "attn_output":
+                return {"q2_k": Type.Q3_K, "q3_k_m": Type.Q4_K, "q3_k_l": Type.Q5_K}.get(self.file_type)
+            case _:
+                return None
+
+    def _of_values(self, layer: int) -> GGMLQuantizationType | None:
+        match self.file_type:
+            case "q2_k":
+                return Type.Q4_K if self.group >= 4 else Type.Q3_K
+            case "q3_k_m":
+                return Type.Q5_K if layer < 2 else Type.Q4_K
+            case "q3_k_l":
+                return Type.Q5_K
+            case "iq4_nl" | "iq4_xs" if self.group >= 4:
+                return Type.Q5_K
+            case "q4_k_s" if layer < 4:
+                return Type.Q5_K
+            case _:
+                return None
+
+    def _of_ffn_down(self, layer: int, *, early: bool) -> GGMLQuantizationType | None:
+        match self.file_type:
+            case "q2_k":
+                return Type.Q3_K
+            case "q3_k_m":
+                return Type.Q5_K if layer < self.layers // 16 else Type.Q4_K
+            case "q3_k_l":
+                return Type.Q5_K
+            case "q4_k_s" if early:
+                return Type.Q5_K
+            case "iq4_nl" | "iq4_xs" if early and not self.with_importance:
+                return Type.Q5_K
+            case "q4_0" | "q5_0" if early and self.with_importance:
+                return Type.Q4_1 if self.file_type == "q4_0" else Type.Q5_1
+            case _:
+                return None
+
+
+def quantize_file(
+    file: GgufFile, path: Path, file_type: str, *, importance: Mapping[str, np.ndarray] | None = None
+) -> GgufFile:
+    """Describe what llama.cpp's quantiser makes of a language model's file that is not quantised.
+
+    `importance` weighs the columns of the tensors that it names. Raises ModelError if it is of another model.
+    """
+    numbers = {field.key: field.value for field in file.fields}
+    heads, kv_heads = (numbers[f"{ARCHITECTURE}.attention.head_count{end}"] for end in ("", "_kv"))
+    mix = TypeMix(
+        file_type,
+        layers=numbers[f"{ARCHITECTURE}.block_count"],
+        group=heads // kv_heads,
+        tied=all(target.name != "output.weight" for target in file.targets),
+        with_importance=importance is not None,
+    )
+    targets = [
+        replace(
+            target,
+            type=mix.type_of(target.name, target.shape),
+            encoder=partial(quantize_rows, importance=_weights_of(target, importance or {})),
+        )
+        for target in file.targets
+    ]
+    number = LlamaFileType[f"MOSTLY_{file_type.upper()}"]
+    # The quantiser sets these two anew, so they come last.
+    last = [VERSION, GgufField("general.file_type", number, GGUFValueType.UINT32)]
+    fields = [field for field in file.fields if field.key not in {field.key for field in last}]
+    return replace(file, path=path, fields=[*fields, *last], targets=sorted(targets, key=_place_in_file))
+
+
+def _weights_of(target: Target, importance: Mapping[str, np.ndarray]) -> np.ndarray | None:
+    """Return the weights of a tensor's columns. As in the quantiser, those of an embedding may have another size."""
+    weights = importance.get(target.name)
+    if weights is None or weights.size == target.shape[-1]:
+        return weights
+    if target.name == "token_embd.weight":
+        return None
+    raise ModelError(
+        f"the importance matrix has {weights.size} columns for {target.name}, which has {target.shape[-1]}:"
+        " calibrate with this model"
+    )
+
+
+def _place_in_file(target: Target) -> tuple[int, bytes]:
+    """Return the sort key of llama.cpp's loader: tensors outside the layers, then each layer; by name in each."""
+    return _layer(target.name), target.name.encode()
+
+
+def _layer(name: str) -> int:
+    found = _BLOCK.match(name)
+    return int(found[1]) if found else -1
+
+
+def _block(kind: GGMLQuantizationType) -> int:
+    return GGML_QUANT_SIZES[kind][0]

@@ -1,0 +1,195 @@
+"""Pulls a model that is published as GGUF: selects text and projector, and downloads them, checked.
+
+A text model may be split into parts (NAME-00001-of-00003.gguf). All parts are taken, and stay as they are.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vrt_lite.errors import ModelError
+from vrt_lite.machine import format_bytes
+from vrt_lite.models.gguf import part_names
+from vrt_lite.models.hub import (
+    HubFile,
+    Listing,
+    Progress,
+    check_free_space,
+    download,
+    held_bytes,
+    is_whole,
+    part_of,
+)
+from vrt_lite.models.library import Role, StoredFile, StoredModel, partial_folder
+from vrt_lite.models.quants import CONTEXT_BYTES, SHARE_OF_MEMORY, TextFile, best_quant, normalise_quant, quant_of
+from vrt_lite.pulling.pull_source import Pulled, PullSource, expected_sha256, is_intact, join_paths
+
+_ARCHITECTURES = ("", "qwen2vl")
+_PROJECTORS = ("F16", "BF16", "Q8_0", "F32")
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedFiles:
+    """The files to fetch: the text model's parts in order (one if it is not split), and the projector.
+
+    `quant` is the text's, "" if its name has none.
+    """
+
+    texts: tuple[HubFile, ...]
+    projector: HubFile
+    quant: str
+
+    @property
+    def text(self) -> HubFile:
+        """The text model's file, or its first part."""
+        return self.texts[0]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes to fetch."""
+        return _size(self.texts) + self.projector.size
+
+
+def pull_gguf(
+    source: PullSource, listed: Listing, here: StoredModel | None, memory_bytes: int, progress: Progress
+) -> Pulled | None:
+    """Put both files into the partial folder; returns them, None if they are here already."""
+    selected = _select(source, listed, here, memory_bytes)
+    quant = selected.quant or "an unnamed quant"
+    size = format_bytes(selected.size_bytes)
+    progress.say(f"{source.name}: {listed.repository} at {listed.revision[:12]}, {quant}, {size}")
+    progress.say(source.describe_licence(listed))
+    if here and _is_current(here, listed, selected):
+        return None
+    return Pulled(selected.quant, _fetch_files(source, listed, selected, here, progress))
+
+
+def _select(source: PullSource, listed: Listing, here: StoredModel | None, memory_bytes: int) -> SelectedFiles:
+    if listed.architecture not in _ARCHITECTURES:
+        raise ModelError(f"{listed.repository} is of architecture {listed.architecture!r}; a judge needs 'qwen2vl'.")
+    # A quant that is here stays: the same command must not replace the model when another amount of memory is given.
+    quant = source.quant or (here.manifest.quant if here else "")
+    return select_files(listed, quant=quant, memory_bytes=int(memory_bytes * SHARE_OF_MEMORY))
+
+
+def _is_current(here: StoredModel, listed: Listing, selected: SelectedFiles) -> bool:
+    """Whether all files that would be pulled are here and whole."""
+    names = {file.name for file in here.manifest.files if file.role != "profile"}
+    wanted = {file.name for file in (*selected.texts, selected.projector)}
+    return here.manifest.revision == listed.revision and names == wanted and is_intact(here)
+
+
+def _fetch_files(
+    source: PullSource, listed: Listing, selected: SelectedFiles, here: StoredModel | None, progress: Progress
+) -> tuple[StoredFile, ...]:
+    """Download the files that are not here into the partial folder; returns all of them."""
+    folder = partial_folder(source.name)
+    folder.mkdir(parents=True, exist_ok=True)
+    roles: list[tuple[Role, HubFile]] = [("projector", selected.projector)]
+    roles += [("text", text) for text in selected.texts]
+    if len({file.name for _, file in roles}) < len(roles):
+        raise ModelError(f"{listed.repository} gives two of its files one name, {selected.text.name}.")
+    files = [StoredFile(file.name, role, file.size, expected_sha256(source, file)) for role, file in roles]
+    held = sum(held_bytes(path) for f in files for path in (folder / f.name, part_of(folder / f.name, f.sha256)))
+    check_free_space(folder, selected.size_bytes - held)
+    progress.begin("fetching", selected.size_bytes - held)
+    for stored, (_, file) in zip(files, roles, strict=True):
+        path = folder / stored.name
+        if is_whole(path, stored.size, stored.sha256) or _copy_stored(here, stored, path):
+            progress.say(f"{stored.name}: here, sha256 checked")
+            continue
+        path.unlink(missing_ok=True)
+        repaired = download(listed, file, path, sha256=stored.sha256, report=progress.say, advance=progress.advance)
+        progress.say(f"{stored.name}: {format_bytes(stored.size)}, sha256 checked{', repaired' if repaired else ''}")
+    return tuple(files)
+
+
+def _copy_stored(here: StoredModel | None, file: StoredFile, to: Path) -> bool:
+    """Take a file from the model that is here if it is right; returns whether it was. A repair then downloads less."""
+    if here is None or not is_whole(here.folder / file.name, file.size, file.sha256):
+        return False
+    to.unlink(missing_ok=True)
+    try:
+        os.link(here.folder / file.name, to)
+    except OSError:
+        shutil.copyfile(here.folder / file.name, to)
+        return is_whole(to, file.size, file.sha256)
+    return True
+
+
+def select_files(listed: Listing, *, quant: str, memory_bytes: int) -> SelectedFiles:
+    """The files to fetch; ModelError if there are none, if the quant is not listed, or if none fits into memory."""
+    ggufs = [file for file in listed.files if file.path.lower().endswith(".gguf")]
+    projectors = [file for file in ggufs if "mmproj" in file.name.lower() and "imatrix" not in file.path.lower()]
+    texts = [file for file in ggufs if "mmproj" not in file.name.lower() and "imatrix" not in file.path.lower()]
+    if not texts:
+        raise ModelError(f"{listed.repository} publishes no GGUF text model (it lists {join_paths(listed.files)}).")
+    if not projectors:
+        raise ModelError(
+            f"{listed.repository} publishes no projector (a file named mmproj*.gguf), so its model cannot see. "
+            "Pull a repository that holds both."
+        )
+    projector = min(projectors, key=lambda file: (_projector_rank(file), file.size))
+    if quant:
+        text = _text_of_quant(listed.repository, texts, normalise_quant(quant))
+    else:
+        text = _best_text(listed.repository, texts, memory_bytes - projector.size)
+    return SelectedFiles(text, projector, quant_of(text[0].name))
+
+
+def _projector_rank(file: HubFile) -> int:
+    quant = quant_of(file.name)
+    return _PROJECTORS.index(quant) if quant in _PROJECTORS else len(_PROJECTORS)
+
+
+def _whole_texts(texts: Sequence[HubFile]) -> list[tuple[HubFile, ...]]:
+    """Return the text models of which every part is listed, each as its parts in order."""
+    by_path = {file.path: file for file in texts}
+    groups = sorted({part_names(path) for path in by_path})
+    return [tuple(by_path[part] for part in group) for group in groups if by_path.keys() >= set(group)]
+
+
+def _text_of_quant(repository: str, texts: Sequence[HubFile], quant: str) -> tuple[HubFile, ...]:
+    matching = [file for file in texts if quant_of(file.name) == quant]
+    if not matching:
+        quants = sorted({quant_of(file.name) or file.name for file in texts})
+        raise ModelError(f"{repository} has no quant {quant!r}; it has {', '.join(quants)}.")
+    whole = _whole_texts(matching)
+    # A file that is not split is preferred to the same quant in parts.
+    best = [text for text in whole if len(text) == 1] or whole
+    if len(best) == 1:
+        return best[0]
+    if not whole:
+        raise ModelError(
+            f"{repository} lists only some parts of {quant} ({join_paths(matching)}). Choose another quant."
+        )
+    names = join_paths(text[0] for text in best)
+    raise ModelError(
+        f"{repository} has {len(best)} files of quant {quant} ({names}). Download one and use --model FILE."
+    )
+
+
+def _best_text(repository: str, texts: Sequence[HubFile], memory_bytes: int) -> tuple[HubFile, ...]:
+    whole = {TextFile(text[0].path, quant_of(text[0].name), _size(text)): text for text in _whole_texts(texts)}
+    if not whole:
+        raise ModelError(f"{repository} lists only some parts of its text models ({join_paths(texts)}).")
+    if best := best_quant(whole, memory_bytes):
+        return whole[best]
+    raise does_not_fit(repository, min(whole, key=lambda file: file.size), memory_bytes)
+
+
+def does_not_fit(repository: str, least: TextFile, memory_bytes: int) -> ModelError:
+    """Return the error for a repository whose smallest text model takes more than `memory_bytes`."""
+    return ModelError(
+        f"No quant of {repository} fits: the smallest, {least.quant or least.path}, needs about "
+        f"{format_bytes(least.size + CONTEXT_BYTES)} beside its projector, and this machine can give "
+        f"{format_bytes(max(memory_bytes, 0))}. To pull it all the same, name it: {repository}:{least.quant or 'QUANT'}"
+    )
+
+
+def _size(files: Sequence[HubFile]) -> int:
+    return sum(file.size for file in files)

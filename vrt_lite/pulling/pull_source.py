@@ -1,0 +1,118 @@
+"""Reads what to pull, and checks what the hub lists for it before any of it is fetched."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Final
+
+from vrt_lite.disk import is_plain_name
+from vrt_lite.errors import ModelError, UsageError
+from vrt_lite.models import bundled_names
+from vrt_lite.models.hub import HubFile, Listing, is_whole
+from vrt_lite.models.library import Recipe, StoredFile, StoredModel, partial_folder, recipes, remove_folder
+
+_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
+SHARDS: Final = "model*.safetensors"
+
+
+@dataclass(frozen=True, slots=True)
+class PullSource:
+    """What to pull: the name it will have here, where it is from, and a quant ("" for the best that fits)."""
+
+    name: str
+    repository: str
+    revision: str
+    quant: str
+    recipe: Recipe | None
+
+    def licence(self, listed: Listing) -> str:
+        """The licence that the recipe states, else the hub."""
+        return self.recipe.licence if self.recipe else listed.licence or "not stated; see the model's page"
+
+    def describe_licence(self, listed: Listing) -> str:
+        """Return a line for the user with the licence and its address."""
+        return f"licence: {self.licence(listed)}{f' ({self.recipe.licence_url})' if self.recipe else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """What a pull has put into the partial folder.
+
+    `profile` are the bytes of the repository's own one, if there is one. `converted_with` is as in `Manifest`.
+    """
+
+    quant: str
+    files: tuple[StoredFile, ...]
+    profile: bytes = b""
+    converted_with: str = ""
+
+
+def parse_reference(reference: str) -> PullSource:
+    """Read NAME[:quant] or owner/repo[:quant]. UsageError or ModelError, with the known names, if it is neither."""
+    text = re.sub(r"^(https?://)?(huggingface\.co|hf\.co)/", "", reference.strip())
+    name, colon, quant = text.partition(":")
+    if colon and not re.fullmatch(r"[\w.-]{1,40}", quant, re.ASCII):
+        raise UsageError(f"{reference!r} names no quant after the colon; for example {name}:Q4_K_M.")
+    if recipe := recipes().get(name):
+        return PullSource(name, recipe.repository, recipe.revision, quant or recipe.quant, recipe)
+    if _REPOSITORY.fullmatch(name) and ".." not in name and "--" not in name:
+        return PullSource(name, name, "", quant, None)
+    if "/" in name:
+        raise UsageError(f"{reference!r} is no owner/repo[:quant] of the hub.")
+    known = ", ".join(n for n in recipes() if n not in bundled_names())
+    raise ModelError(f"Model {name!r} is not known. Pull one of {known}, or owner/repo[:quant].")
+
+
+def check_paths(listed: Listing) -> None:
+    """Check that every listed path stays inside a folder; ModelError with the first that does not."""
+    for file in listed.files:
+        if not all(is_plain_name(part) for part in file.path.split("/")):
+            raise ModelError(
+                f"{listed.repository} lists the unsafe file name {file.path!r}; nothing was fetched from it."
+            )
+
+
+def is_checkpoint(listed: Listing) -> bool:
+    """Whether a repository holds a checkpoint as safetensors, and no GGUF."""
+    paths = {file.path for file in listed.files}
+    has_shards = any(fnmatchcase(path, SHARDS) and "/" not in path for path in paths)
+    return "config.json" in paths and has_shards and not any(path.lower().endswith(".gguf") for path in paths)
+
+
+@contextlib.contextmanager
+def keep_nothing_refused(name: str) -> Generator[None]:
+    """Delete what has arrived of a model that turns out to be none, and say so in the error."""
+    try:
+        yield
+    except (ModelError, UsageError) as error:
+        remove_folder(partial_folder(name))
+        raise ModelError(f"{name} is refused and nothing of it was kept: {error}") from error
+
+
+def expected_sha256(source: PullSource, file: HubFile) -> str:
+    """Return the digest that a file must have: the recipe's and the hub's, which must be equal if both have one."""
+    recipe = source.recipe.sums.get(file.name, "") if source.recipe else ""
+    if recipe and file.sha256 and recipe != file.sha256:
+        raise ModelError(
+            f"The hub lists {file.name} with sha256 {file.sha256[:12]}…, but the recipe of {source.name} says "
+            f"{recipe[:12]}…: it is not the file that is known. To take it all the same: "
+            f"vrt-lite pull {source.repository}"
+        )
+    if not re.fullmatch("[0-9a-f]{64}", recipe or file.sha256):
+        raise ModelError(f"The hub gives no sha256 for {file.path}, so it cannot be checked; nothing was fetched.")
+    return recipe or file.sha256
+
+
+def is_intact(here: StoredModel) -> bool:
+    """Whether all files of a model that is here have their digests."""
+    return all(is_whole(here.folder / file.name, file.size, file.sha256) for file in here.manifest.files)
+
+
+def join_paths(files: Iterable[HubFile]) -> str:
+    """Return the first paths, for a message; "nothing" without files."""
+    paths = [file.path for file in files]
+    return (", ".join(paths[:6]) + (", …" if len(paths) > 6 else "")) or "nothing"
