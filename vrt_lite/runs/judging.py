@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event as Flag
@@ -20,6 +20,7 @@ from vrt_lite.errors import NoVerdictError, StoreError, VideoError
 from vrt_lite.interfaces import Event, Observe, ignore
 from vrt_lite.runs.question import Question, Result, failure_of
 from vrt_lite.runs.store import Run, Store
+from vrt_lite.shortage import ThreadPool
 
 if TYPE_CHECKING:
     from vrt_lite.api import Judge
@@ -103,7 +104,7 @@ class _Workers:
         self._judge = judge
         self._jobs = jobs
         self._observe = observe if jobs == 1 else ignore
-        self._pool = ThreadPoolExecutor(jobs)
+        self._pool = ThreadPool(jobs)
         self._in_progress: dict[Future[Result], tuple[Task, Question]] = {}
         self._starting = Lock()
         self._stop = Flag()
