@@ -8,28 +8,25 @@ trained weights have, so that nothing overflows.
 from __future__ import annotations
 
 import math
-import re
 import tempfile
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 from gguf import GGMLQuantizationType as Type
-from gguf import LlamaFileType
 from gguf.quants import quant_shape_to_byte_shape, quantize
 from numpy.typing import NDArray
 
 from bench.random_checkpoint import CheckpointShape, tensors, write_documents
 from vrt_lite.conversion.checkpoint import Checkpoint, read_json
-from vrt_lite.conversion.gguf_writer import FILE_TYPES, GgufField, GgufFile, Target, write_gguf
+from vrt_lite.conversion.gguf_writer import FILE_TYPES, Target, write_gguf
 from vrt_lite.conversion.pair_files import text_file, vision_file
 from vrt_lite.conversion.projector import pad_to_blocks
+from vrt_lite.conversion.quantization_types import quantize_file
 from vrt_lite.conversion.shards import StoredTensor, canonical
 from vrt_lite.conversion.whole_files import check_space, write_whole_files
 
 TEXT_TYPES = ("q4_k_m", *FILE_TYPES)
-_BLOCK_OF = re.compile(r"blk\.(\d+)\.(?:attn_v|ffn_down)\.weight")
 # A prime number of blocks, so that no tensor's rows repeat as the noise does.
 _NOISE_BLOCKS = 29_989
 Bytes = NDArray[np.uint8]
@@ -50,12 +47,13 @@ def write_pair(
     with tempfile.TemporaryDirectory() as temporary:
         checkpoint = _described(Path(temporary), name, shape)
         plain = "f16" if mixed else text_type
-        text = text_file(checkpoint, folder / f"{name}-{text_type.upper()}.gguf", plain, {})
+        text_path = folder / f"{name}-{text_type.upper()}.gguf"
+        text = text_file(checkpoint, text_path, plain, {})
         projector_path = folder / f"mmproj-{name}-{projector_type.upper()}.gguf"
         projector = vision_file(checkpoint, projector_path, projector_type, {})
     if projector_type == "q8_0":
         projector = pad_to_blocks(projector)  # as `convert quantize` writes it
-    files = [_as_q4_k_m(text, shape) if mixed else text, projector]
+    files = [quantize_file(text, text_path, text_type) if mixed else text, projector]
     check_space(folder, sum(target.size for file in files for target in file.targets))
     noise = Noise()
     with write_whole_files([file.path for file in files]) as parts:
@@ -70,35 +68,6 @@ def _described(folder: Path, name: str, shape: CheckpointShape) -> Checkpoint:
     stored = {canonical(n): StoredTensor(folder / "no.safetensors", "BF16", s, 0) for n, s in tensors(shape)}
     config, preprocessor = (read_json(folder / f) for f in ("config.json", "preprocessor_config.json"))
     return Checkpoint(folder, name, config, preprocessor, stored)
-
-
-def q4_k_m(name: str, *, layers: int, tied: bool) -> Type:
-    """Return the type of a matrix in llama.cpp's Q4_K_M (llama-quant.cpp, llama_tensor_get_type_impl).
-
-    For rows of whole blocks of 256, as every published shape has them.
-    """
-    if name == "output.weight" or (tied and name == "token_embd.weight"):
-        return Type.Q6_K
-    if found := _BLOCK_OF.fullmatch(name):
-        layer = int(found[1])
-        first, last = layers // 8, 7 * layers // 8
-        if layer < first or layer >= last or (layer - first) % 3 == 2:
-            return Type.Q6_K
-    return Type.Q4_K
-
-
-def _as_q4_k_m(file: GgufFile, shape: CheckpointShape) -> GgufFile:
-    targets = [
-        t if len(t.shape) == 1 else replace(t, type=q4_k_m(t.name, layers=shape.layers, tied=shape.tied))
-        for t in file.targets
-    ]
-    return replace(file, fields=list(_with_file_type(file.fields)), targets=targets)
-
-
-def _with_file_type(fields: Iterable[GgufField]) -> Iterable[GgufField]:
-    for field in fields:
-        is_type = field.key == "general.file_type"
-        yield replace(field, value=LlamaFileType.MOSTLY_Q4_K_M) if is_type else field
 
 
 class Noise:

@@ -18,7 +18,8 @@ from vrt_lite.conversion.whole_files import FinishedFile
 from vrt_lite.errors import VrtError
 
 FOLDER = click.Path(path_type=Path)
-EXPORTED_TYPES = (*CONVERTER_TYPES, *(name for name in TEXT_TYPES if name not in CONVERTER_TYPES))
+PLAIN = click.Choice(CONVERTER_TYPES)
+EXPORTED = click.Choice((*CONVERTER_TYPES, *(name for name in TEXT_TYPES if name not in CONVERTER_TYPES)))
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -45,22 +46,8 @@ def convert() -> None:
 @convert.command()
 @click.argument("source", metavar="SRC")
 @click.option("--out", metavar="DIR", required=True, type=FOLDER, help="Folder for the pair, made if missing.")
-@click.option(
-    "--type",
-    "text_type",
-    metavar="TYPE",
-    type=click.Choice(EXPORTED_TYPES),
-    default="q8_0",
-    show_default=True,
-    help="Of the language model, see above.",
-)
-@click.option(
-    "--projector-type",
-    type=click.Choice(CONVERTER_TYPES),
-    default="f16",
-    show_default=True,
-    help="Of the vision tower.",
-)
+@click.option("--type", "text_type", metavar="TYPE", type=EXPORTED, default="q8_0", help="See above. [default: q8_0]")
+@click.option("--projector-type", type=PLAIN, default="f16", show_default=True, help="Of the vision tower.")
 @click.option("--revision", metavar="REV", help="Branch, tag or commit of a repository; its main branch if not given.")
 @click.option("--lora", "adapter", metavar="ADAPTER", type=FOLDER, help="PEFT folder to merge into the weights.")
 @click.option("--name", show_default="SRC's", help="Name of the files and in them.")

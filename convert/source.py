@@ -7,23 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vrt_lite.errors import ModelError, UsageError
+from vrt_lite.pulling.checkpoint_files import SMALL_FILES
+from vrt_lite.pulling.pull_source import SHARDS
 
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
-# What export reads. Weights in other formats lie in the same repositories and may be as large again.
-PATTERNS = (
-    "config.json",
-    "generation_config.json",
-    "preprocessor_config.json",
-    "processor_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "chat_template.jinja",
-    "chat_template.json",
-    "README.md",
-    "profile.toml",
-    "model.safetensors.index.json",
-    "model*.safetensors",
-)
+PATTERNS = (*SMALL_FILES, SHARDS)
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,10 @@ class Hub:
     """By file: the bytes that clients took."""
     base: Hub | None = None
     """The repository of the model that this one was made from, which the same server has."""
+    failing: dict[str, int] = field(default_factory=dict)
+    """By file: the status that is answered in its place; 403 says that the repository is gated."""
+    small: set[str] = field(default_factory=set)
+    """Files that are listed without a digest, as the hub does with small ones."""
     status: int = 200
     seconds_per_chunk: float = 0.0
     ranges: list[tuple[str, int]] = field(default_factory=list)
@@ -52,10 +56,11 @@ class Hub:
     url: str = ""
 
     def siblings(self) -> list[dict[str, Any]]:
-        found = [{"rfilename": "README.md", "size": 3, "blobId": "0" * 40}]
+        found = [{"rfilename": "README.md", "size": 3, "blobId": "0" * 40}] if "README.md" not in self.files else []
         for name, data in self.files.items():
             lfs = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 134}
-            found.append({"rfilename": name, "size": len(data), "blobId": "1" * 40, "lfs": lfs})
+            digest = {} if name in self.small else {"lfs": lfs}
+            found.append({"rfilename": name, "size": len(data), "blobId": "1" * 40, **digest})
         return found + [{"rfilename": name, **rest} for name, rest in self.listed.items()]
 
     def info(self) -> dict[str, Any]:
@@ -118,6 +123,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(404, b"{}", {"X-Error-Code": "RevisionNotFound"})
         elif path.startswith(begin := f"{_page(hub)}/resolve/{hub.commit}/"):
             self._redirect(path.removeprefix(begin))
+        elif status := hub.failing.get(path.removeprefix("/cdn/")):
+            self._answer(status, b"{}", {"X-Error-Code": "GatedRepo"} if status == 403 else {})
         elif path.startswith("/cdn/"):
             self._send(path.removeprefix("/cdn/"))
         else:

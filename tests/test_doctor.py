@@ -21,6 +21,7 @@ from hub_server import Hub, serving
 
 from vrt_lite.backends import describe_machine, read_memory
 from vrt_lite.cli import run
+from vrt_lite.diagnosis.all_checks import run_check
 from vrt_lite.diagnosis.engine_checks import (
     EngineBuild,
     EngineReport,
@@ -166,7 +167,10 @@ def engine_copy(folder: Path, *, library: bytes | None = None, code: str = "") -
 
 
 def test_an_engine_that_cannot_be_loaded(tmp_path: Path) -> None:
-    status, found = doctor(PYTHONPATH=engine_copy(tmp_path, library=b"no library"))
+    path = engine_copy(tmp_path, library=b"no library")
+    words = subprocess.list2cmdline([sys.executable, "-m", "vrt_lite", "estimate"])
+    assert "Check this machine: vrt-lite doctor." in shell(words, PYTHONPATH=path).stderr
+    status, found = doctor(PYTHONPATH=path)
     assert status == 9
     broken = found["engine_unusable"]
     assert broken["level"] == "problem"
@@ -215,6 +219,9 @@ def test_amx_kernels_of_an_old_compiler_are_noted(build: EngineBuild, broken: bo
         assert (found[0].kind, found[0].level) == ("amx_broken", "note")
         assert "repacking stays off" in found[0].text
         assert found[0].next_step.startswith("CC=gcc-13 CXX=g++-13 ")
+        assert "cmake.args" not in found[0].next_step
+        for_gpu = replace(build, back_ends=("cpu", "vulkan"))
+        assert "-DGGML_VULKAN=on" in next(check_amx(EngineReport(for_gpu, HERE, MEMORY))).next_step
     assert not list(check_amx(EngineReport(build, replace(HERE, engine="AVX512 = 1"), MEMORY)))
 
 
@@ -374,6 +381,16 @@ def test_a_damaged_bundled_model_is_a_problem(monkeypatch: pytest.MonkeyPatch, t
 
 
 @posix
+def test_a_file_that_cannot_be_read_is_a_finding(own_home: Path, report: EngineReport) -> None:
+    folder = own_home / "tuning" / "a.json"
+    folder.mkdir(parents=True)
+    problem = one(run_check(lambda: check_tunings(report, ())), "file_unreadable")
+    assert (problem.level, problem.text) == ("problem", f"{folder} cannot be read: Is a directory")
+    assert shell(problem.next_step).returncode == 0
+    assert [f.level for f in check_tunings(report, ())] == ["ok"]
+
+
+@posix
 def test_a_home_that_cannot_be_written(own_home: Path) -> None:
     start = ""
     if os.geteuid() == 0:
@@ -495,6 +512,19 @@ def test_a_package_that_everything_needs_is_missing(tmp_path: Path) -> None:
     step = found["package_unusable"]["next_step"]
     assert "-m pip install --force-reinstall " in step
     assert shell(f"{step} --help").returncode == 0
+
+
+def test_an_engine_that_no_installation_knows(tmp_path: Path) -> None:
+    """A package that was copied: it can be imported, but its version is not known."""
+    program = (
+        "import importlib.metadata as m, sys, vrt_lite.diagnosis as d\n"
+        "m.MetadataPathFinder.find_distributions = classmethod(lambda *_: [])\n"
+        "print(d.diagnose())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert "package_unusable" in done.stdout
+    assert "llama-cpp-python" in done.stdout
+    assert "--force-reinstall vrt-lite" in done.stdout
 
 
 def test_the_outputs_encoding() -> None:

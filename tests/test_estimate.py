@@ -14,9 +14,9 @@ from vrt_lite.cli import run
 from vrt_lite.embeddings import MEMORY_BYTES
 from vrt_lite.errors import OutOfMemoryError
 from vrt_lite.fitting import EnginePlan, choose_plan, fits
+from vrt_lite.fitting.engine_buffers import ModelShape
 from vrt_lite.fitting.memory_estimate import (
     Estimate,
-    ModelShape,
     context_tokens,
     estimate_default_bytes,
     estimate_memory,

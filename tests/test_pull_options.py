@@ -13,11 +13,13 @@ import pytest
 
 from bench.random_checkpoint import SHAPES, write_documents
 from bench.random_pair import write_pair
+from tests import vram_table
 from tests.hub_server import Hub, serving
 from tests.parity import bundled_checkpoint
 from vrt_lite.cli import run
 from vrt_lite.conversion.pair_description import describe_pair
-from vrt_lite.fitting.memory_estimate import ModelShape, estimate_memory, read_shape, shape_of
+from vrt_lite.fitting.engine_buffers import ModelShape
+from vrt_lite.fitting.memory_estimate import estimate_memory, read_shape, shape_of
 from vrt_lite.fitting.pull_options import QUANTS, list_pull_options
 from vrt_lite.machine import EngineSettings, Gpu, MachineMemory
 from vrt_lite.models import bundled_names, find
@@ -105,7 +107,8 @@ def test_the_sizes_are_those_that_a_publisher_lists() -> None:
     for described, file in zip((text, projector), recipe.files, strict=True):
         # What is missing is the header, of which the vocabulary is the largest part.
         assert 0 < file.size - sum(tensor.size for tensor in described.tensors) < 7 * MB
-    for recipe in recipes().values():
+    for name, recipe in recipes().items():
+        assert bool(recipe.config) == (name not in bundled_names())
         if recipe.config:
             options = {option.quant: option for option in list_pull_options(recipe.name).options}
             assert options["q4_k_m"].disk.stays == pytest.approx(recipe.size_bytes, rel=0.02)
@@ -177,8 +180,9 @@ def test_a_model_that_is_here_is_estimated_on_an_assumed_gpu(capfd: pytest.Captu
         (("--quant", "q8_0"), 2, "--quant is for a model that can be pulled; vrt-tiny-1 is here, so leave it out."),
         (("vr-thinker-7b", "--projector", "x.gguf"), 2, "--projector is for a model that is here"),
         (("vr-thinker-7b:q8_0", "--quant", "q4_k_m"), 2, "names a quant, and --quant q4_k_m another"),
-        (("vr-thinker-7b", "--quant", "q9_9"), 4, "There is no quant 'q9_9'; choose one of q8_0, "),
+        (("vr-thinker-7b", "--quant", "q9_9"), 4, "cannot be converted to 'q9_9'; choose "),
         (("someone/judge-GGUF",), 4, "There is no someone/judge-GGUF here, and what could be pulled is not known: "),
+        (("qwen2.5-vl-3b:q2_k",), 4, "There is no qwen2.5-vl-3b here, and what could be pulled is not known: "),
         (("./no/folder",), 4, "is not here"),
         (("no/file.gguf",), 4, "no/file.gguf does not exist"),
     ],
@@ -189,6 +193,33 @@ def test_what_cannot_be_told_is_one_line(
     got, out, err = command(capfd, *arguments)
     assert (got, out, err.count("\n")) == (status, "", 1)
     assert says in err
+
+
+def test_the_readmes_table_of_gpus_is_what_the_command_says() -> None:
+    table = vram_table.BLOCK.search(vram_table.README.read_text("utf-8"))
+    assert table
+    assert table[0] == vram_table.make_table()
+
+
+def test_models_says_how_each_model_gets_here(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["models"]) == 0
+    out = capfd.readouterr().out
+    assert run(["models", "--json"]) == 0
+    entries = {entry["name"]: entry for entry in json.loads(capfd.readouterr().out)}
+    assert {name: entry["state"] for name, entry in entries.items()} == {
+        name: "bundled" if name in bundled_names() else "can be pulled" for name in recipes()
+    }
+    for name, entry in entries.items():
+        if entry["state"] == "bundled":
+            assert f"vrt-lite pull {name}" not in out
+            continue
+        told = json.loads(command(capfd, f"{name}:{entry['quant']}", "--json", "--gpu-layers", "0")[1])
+        assert (entry["disk_bytes"], entry["fetched_bytes"]) == (told["disk"]["stays"], told["disk"]["fetched"])
+        size = f"{entry['fetched_bytes'] / 1e9:.2f} GB fetched"
+        stay = f"{entry['disk_bytes'] / 1e9:.2f} GB stay"
+        way = f"{size} as a checkpoint and converted here, {stay}" if entry["converted"] else f"{size} as GGUF"
+        assert f"{name}: vrt-lite pull {name} ({way}" in out
+    assert [name for name, entry in entries.items() if entry["converted"]] == ["vr-thinker-7b"]
 
 
 @pytest.fixture
@@ -206,22 +237,25 @@ def list_file(hub: Hub, name: str, size: int) -> None:
 def told_of(capfd: pytest.CaptureFixture[str], hub: Hub, *arguments: str) -> dict[str, Any]:
     status, out, err = command(capfd, hub.repository, "--json", "--memory", "16", *arguments)
     assert status == 0, err
-    assert {name for name, _ in hub.ranges} <= {"config.json"}
+    assert {name for name, _ in hub.ranges} <= {"config.json", "model.safetensors.index.json"}
     return json.loads(out)
 
 
 def test_a_checkpoint_is_told_from_its_listing_and_config(
     hub: Hub, config: bytes, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    hub.files["config.json"] = config
-    for number, size in enumerate((40 * MB, 30 * MB, 10 * MB), start=1):
-        list_file(hub, f"model-{number:05}-of-00003.safetensors", size)
+    sizes = {f"model-{i:05}-of-00003.safetensors": size * MB for i, size in enumerate((40, 30, 10), start=1)}
+    index = json.dumps({"weight_map": {f"weight {name}": name for name in sizes}}).encode()
+    hub.files |= {"config.json": config, "model.safetensors.index.json": index}
+    for name, size in (*sizes.items(), ("model.fp32-00001-of-00001.safetensors", 300 * MB)):
+        list_file(hub, name, size)
     told = told_of(capfd, hub)
     assert (told["converted"], [quant["quant"] for quant in told["quants"]]) == (True, list(QUANTS))
+    fetched = 80 * MB + len(config) + len(index) + len("abc")  # the hub lists a README of three bytes
     for quant in told["quants"]:
         text, projector = describe_pair(json.loads(config), text_type=quant["quant"], projector_type="f16")
         stays = sum(tensor.size for tensor in (*text.tensors, *projector.tensors))
-        assert quant["disk"] == {"fetched": 80 * MB, "stays": stays, "most": stays + 70 * MB}
+        assert quant["disk"] == {"fetched": fetched, "stays": stays, "most": stays + 70 * MB}
     assert told_of(capfd, hub, "--quant", "IQ4_XS")["quant"] == "iq4_xs"
 
 
@@ -261,14 +295,14 @@ def test_a_repository_that_cannot_be_told_says_why(hub: Hub, config: bytes, capf
     list_file(hub, "x-Q8_0.gguf", MB)
     assert "publishes no projector" in says()
     list_file(hub, "mmproj-x-F16.gguf", MB)
-    assert "does not say which model it was made from" in says()
+    assert "does not say which model its GGUF files were made from" in says()
     list_file(hub, "config.json", 2**40)
-    assert "has no config.json of at most 1048576 bytes" in says()
+    assert "lists config.json with 1099.51 GB; at most 16.8 MB are read." in says()
     del hub.listed["config.json"]
     for content, reason in (
         (b"[" * 100_000, "cannot be read as JSON"),
         (b"[]", "holds a JSON list"),
-        (config.replace(b'"qwen2_5_vl"', b'"llava"'), "model_type is 'llava'"),
+        (config.replace(b'"qwen2_5_vl"', b'"llava"'), "is of architecture 'llava'; a judge needs 'qwen2_5_vl'"),
         (config.replace(b'"num_hidden_layers": 9', b'"num_hidden_layers": 99999999'), "num_hidden_layers"),
     ):
         hub.files["config.json"] = content

@@ -98,28 +98,31 @@ def test_the_page_of_help_names_every_type(capfd: pytest.CaptureFixture[str]) ->
 
 @KILLS
 def test_a_killed_run_goes_on(tmp_path: Path, kills: int) -> None:
-    source, out = tmp_path / "c", tmp_path / "out"
+    source, out, whole = tmp_path / "c", tmp_path / "out", tmp_path / "whole"
     make(source, shards=3, shape=TextShape(width=256, feed_forward=2048, layers=6, rows=4096))
     command = [sys.executable, "-m", "vrt_lite", "convert", str(source), "--type", "q4_k_m", "--out"]
-    subprocess.run([*command, str(tmp_path / "whole")], check=True, capture_output=True)
-    generator, seconds, cut = random.Random(17), 1.0, 0
-    for _ in range(kills):
-        child = subprocess.Popen([*command, str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        begin = time.perf_counter()
-        while child.poll() is None and not list(out.glob("*.vrt-journal")):
+
+    def start(folder: Path) -> subprocess.Popen[bytes]:
+        """Start a run, and return when it writes: starting takes longer, and nothing can break in it."""
+        child = subprocess.Popen([*command, str(folder)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while child.poll() is None and not list(folder.glob("*.vrt-journal")):
             time.sleep(0.002)
-        time.sleep(generator.uniform(0, seconds))
+        return child
+
+    child, begin = start(whole), time.perf_counter()
+    assert child.wait() == 0
+    seconds, cut, generator = time.perf_counter() - begin, 0, random.Random(17)
+    for _ in range(kills):
+        child = start(out)
+        time.sleep(generator.uniform(0, seconds / 2))
         child.kill()
-        child.communicate()
-        cut += child.returncode != 0
-        seconds = max(time.perf_counter() - begin, seconds)
-        if child.returncode == 0 or not list(out.glob("*.vrt-journal")):
-            for path in out.iterdir():
+        cut += child.wait() != 0
+        for path in out.glob("*.gguf"):  # none, or it has all its bytes
+            assert path.read_bytes() == (whole / path.name).read_bytes()
+            if child.returncode == 0:
                 path.unlink()
-            seconds /= 2
-        assert not list(out.glob("*.gguf")) or list(out.glob("*.vrt-journal"))
     assert cut
-    subprocess.run([*command, str(out)], check=True, capture_output=True)
-    assert names(out) == names(tmp_path / "whole")
+    assert start(out).wait() == 0
+    assert names(out) == names(whole)
     for path in out.iterdir():
-        assert path.read_bytes() == (tmp_path / "whole" / path.name).read_bytes()
+        assert path.read_bytes() == (whole / path.name).read_bytes()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from convert.quantize import quantize_pair
 from vrt_lite.conversion.export_pair import export_pair
 from vrt_lite.conversion.pair_plan import PairPlan, plan_pair
 from vrt_lite.conversion.pair_writer import PairWriter
-from vrt_lite.errors import ModelError
+from vrt_lite.errors import ModelError, UsageError
 
 SHAPE = TextShape(width=256, feed_forward=288, heads=4, kv_heads=1, layers=8)
 
@@ -169,3 +171,39 @@ def test_a_shard_that_is_not_as_planned(tmp_path: Path, checkpoint: Path) -> Non
         with pytest.raises(ModelError, match="none of the shards that are needed"):
             writer.write_shard(shard.rename(tmp_path / "model-00009-of-00003.safetensors"))
         assert len(writer.missing_shards()) == 3
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Generator[Path]:
+    """A file system that is smaller than the result."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = shutil.which("mount")
+    command = [mount or "mount", "-t", "tmpfs", "-o", "size=80m", "tmpfs", str(folder)]
+    if not mount or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("a small file system can be mounted by root alone")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_full_disk(tmp_path: Path, small_disk: Path) -> None:
+    make(tmp_path / "c", shape=TextShape(width=256, rows=1 << 14), dtype="F32", shards=2)
+    planned = plan_pair(tmp_path / "c", text_type="q8_0", projector_type="f16")
+    whole = write_all(planned, tmp_path / "c", tmp_path / "whole")
+    other, out = small_disk / "of another program", small_disk / "out"
+    other.write_bytes(bytes(20 << 20))
+    with pytest.raises(UsageError, match=r"has 0\.1 GB free, the result needs 0\.1"), PairWriter(planned, out):
+        pass
+    other.unlink()
+    with PairWriter(planned, out) as writer:
+        for free in (1 << 20, 1 << 20, 2 << 20):
+            other.unlink(missing_ok=True)
+            other.write_bytes(bytes(shutil.disk_usage(small_disk).free - free))
+            before = writer.done_bytes
+            with pytest.raises(UsageError, match="the disk is full"):
+                for shard in writer.missing_shards():
+                    writer.write_shard(tmp_path / "c" / shard)
+            assert writer.done_bytes >= before
+    other.unlink()
+    for mine, theirs in zip(write_all(planned, tmp_path / "c", out), whole, strict=True):
+        assert mine.read_bytes() == theirs.read_bytes()

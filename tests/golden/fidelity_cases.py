@@ -83,7 +83,7 @@ def make_checkpoint(folder: Path) -> None:
 
 
 def _config() -> dict[str, Any]:
-    config = synthetic.config("old", tied=False, rows=ROWS, width=WIDTH)
+    config = synthetic.config("old", tied=False, shape=synthetic.TextShape(rows=ROWS, width=WIDTH))
     config |= {"intermediate_size": FEED_FORWARD, "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS}
     config |= {"num_hidden_layers": LAYERS, "bos_token_id": FIRST_ADDED, "eos_token_id": FIRST_ADDED + 2}
     # Published: 16, 24, 24 of 64. Here of 16, half of a head.

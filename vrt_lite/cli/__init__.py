@@ -93,7 +93,9 @@ def run(arguments: Sequence[str]) -> int:
         if verbose:
             raise
         return _print_error(
-            f"Unexpected {type(error).__name__}: {error}. Run with -vv and report what it prints.", UNEXPECTED
+            f"Unexpected {type(error).__name__}: {error}. Check this machine: vrt-lite doctor. If all is well, run "
+            "with -vv and report what it prints.",
+            UNEXPECTED,
         )
     return 0
 

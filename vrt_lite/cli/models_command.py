@@ -21,13 +21,19 @@ _CACHE_STATUS = "Exit status: 0 done, 2 usage, 4 the folder cannot be changed, 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One line of `models`. `memory_bytes` is an estimate; `disk_bytes` of what is not here is what a pull brings."""
+    """One line of `models`. `memory_bytes` is an estimate.
+
+    Of what is not here, `quant` is the one that a pull takes on this machine, `disk_bytes` is what stays of it, and
+    `fetched_bytes` is what the pull fetches: a checkpoint if the model is `converted` here, else the files that stay.
+    """
 
     name: str
     state: str
     quant: str = ""
     disk_bytes: int
+    fetched_bytes: int = 0
     memory_bytes: int = 0
+    converted: bool = False
     verified: bool = False
     licence: str = ""
     licence_url: str = ""
@@ -35,6 +41,15 @@ class Entry:
     revision: str = ""
     folder: str = ""
     note: str = ""
+
+    @property
+    def way_here(self) -> str:
+        """How the model gets here, in a line; "" if it is here."""
+        if not self.fetched_bytes:
+            return ""
+        fetched, stay = format_bytes(self.fetched_bytes), format_bytes(self.disk_bytes)
+        way = f"as a checkpoint and converted here, {stay} stay" if self.converted else "as GGUF, all of it stays"
+        return f"{self.name}: vrt-lite pull {self.name} ({fetched} fetched {way})"
 
 
 @click.command(epilog=STATUS)
@@ -44,11 +59,13 @@ def pull(model: str, *, quiet: bool) -> None:
     """Fetch a model from the Hugging Face hub, resumed and checked.
 
     \b
-    vrt-lite pull qwen2.5-vl-3b
+    vrt-lite pull vr-thinker-7b
     vrt-lite pull ggml-org/Qwen2.5-VL-7B-Instruct-GGUF:Q4_K_M
 
-    Without a quant, the largest from Q4_K_M to Q8_0 that fits this machine's memory is taken. An interrupted pull goes
-    on where it stopped. The model is then found by its name: vrt-lite compare a.mp4 b.mp4 --model NAME
+    GGUF files are taken as they are. A Qwen2.5-VL checkpoint (safetensors) is converted while it arrives: the disk
+    holds the result and at most two of its files. Without a quant, the largest from Q4_K_M to Q8_0 that fits this
+    machine's memory is taken. An interrupted pull goes on where it stopped. The model is then found by its name:
+    vrt-lite compare a.mp4 b.mp4 --model NAME
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     from vrt_lite.models import bundled_names  # noqa: PLC0415
     from vrt_lite.models.quants import total_memory  # noqa: PLC0415
@@ -68,8 +85,9 @@ def pull(model: str, *, quiet: bool) -> None:
 @click.command(epilog=STATUS)
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
 def models(*, as_json: bool) -> None:
-    """Show what is here and what can be pulled by name.
+    """Show what is here, what can be pulled by name, and how.
 
+    Of what can be pulled, QUANT is the one that a pull takes on this machine.
     MEMORY is about what judging takes: weights, projector, and the context that the model's profile asks for.
     VERIFIED says whether this project has checked the model's verdicts.
     """
@@ -80,6 +98,8 @@ def models(*, as_json: bool) -> None:
     from vrt_lite.show.table import show_table  # noqa: PLC0415
 
     show_table(HEADINGS, [_row(entry) for entry in found])
+    for way in filter(None, (entry.way_here for entry in found)):
+        print_text(way)
     for entry in found:
         if entry.note:
             print_text(f"{entry.name}: {entry.note}", err=True)
@@ -99,7 +119,7 @@ def rm(model: str) -> None:
         raise ModelError(f"Model {model!r} is not here. See: vrt-lite models")
     with disk_errors(), locked(name):
         here = library.find_stored(model)
-        unfinished = library.partial_bytes(name)
+        unfinished = library.partial_folder(name).is_dir()
         if not here and not unfinished:
             raise ModelError(f"Model {model!r} is not here. See: vrt-lite models")
         freed = library.remove_folder(library.partial_folder(name))
@@ -170,16 +190,22 @@ def _stored_entry(model: StoredModel, recipe: Recipe | None) -> Entry:
 
 
 def _recipe_entry(recipe: Recipe) -> Entry:
+    from vrt_lite.fitting.memory_estimate import estimate_default_bytes  # noqa: PLC0415
+    from vrt_lite.fitting.pull_options import list_pull_options  # noqa: PLC0415
     from vrt_lite.models.library import partial_bytes  # noqa: PLC0415
-    from vrt_lite.models.quants import CONTEXT_BYTES  # noqa: PLC0415
+    from vrt_lite.models.quants import normalise_quant, total_memory  # noqa: PLC0415
 
-    arrived = partial_bytes(recipe.name)
+    arrived, offered = partial_bytes(recipe.name), list_pull_options(recipe.name)
+    taken = offered.choose(total_memory())
+    option = next((option for option in offered.options if option.quant == taken), offered.options[-1])
     return Entry(
         name=recipe.name,
         state="begun" if arrived else "can be pulled",
-        quant=recipe.quant,
-        disk_bytes=recipe.size_bytes,
-        memory_bytes=recipe.size_bytes + CONTEXT_BYTES,
+        quant=normalise_quant(option.quant),
+        disk_bytes=option.disk.stays,
+        fetched_bytes=option.disk.fetched,
+        memory_bytes=estimate_default_bytes(option.shape, offered.profile),
+        converted=offered.converted,
         verified=recipe.verified,
         licence=recipe.licence,
         licence_url=recipe.licence_url,

@@ -24,7 +24,7 @@ def quantize_rows(
 ) -> np.ndarray:
     """Return float32 rows as bytes of a type. `importance` has one weight for each column.
 
-    Raises ModelError for a block that the type cannot hold, because a value is too large.
+    Raises ModelError for a block that the type cannot hold.
     """
     values = np.ascontiguousarray(values, np.float32)
     out = np.empty(quant_shape_to_byte_shape(values.shape, kind), np.uint8)
@@ -33,7 +33,7 @@ def quantize_rows(
     library = _library()
     library.ggml_quantize_chunk(kind, values.ctypes.data, out.ctypes.data, 0, values.size // columns, columns, weights)
     if not library.ggml_validate_row_data(kind, out.ctypes.data, out.nbytes):
-        raise ModelError(f"{kind.name} cannot hold values up to {np.abs(values).max():.6g}: choose another type")
+        raise ModelError(f"the engine cannot quantise a block of values to {kind.name}: choose another type")
     return out
 
 

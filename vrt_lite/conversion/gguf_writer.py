@@ -39,7 +39,8 @@ FILE_TYPES = {
     "bf16": (Type.BF16, LlamaFileType.MOSTLY_BF16),
     "q8_0": (Type.Q8_0, LlamaFileType.MOSTLY_Q8_0),
 }
-# The largest magnitude each type holds: past it, infinity would be written without a word.
+# The largest magnitude each type holds: past it, infinity would be written without a word. The other types are blocks
+# with scales in F16.
 LARGEST = {Type.F32: 3.4028e38, Type.F16: 65504.0, Type.BF16: 3.3895e38, Type.Q8_0: 127 * 65504.0}
 MOST_THREADS = 8
 SLICE_ELEMENTS = 1 << 18  # 1 MiB in float32, so that a slice and its temporaries stay small
@@ -213,7 +214,7 @@ def encoded_blocks(target: Target) -> Iterator[np.ndarray]:
 
 def _convert(target: Target, rows: slice) -> np.ndarray:
     values = target.stored.values(target.part, rows)
-    largest, most = float(np.abs(values).max()), LARGEST.get(target.type, LARGEST[Type.F32])
+    largest, most = float(np.abs(values).max()), LARGEST.get(target.type, LARGEST[Type.F16])
     if not largest <= most:  # written so that NaN fails too
         raise ModelError(
             f"{target.stored.path}: a value of {target.name} is {largest}, {target.type.name} holds"

@@ -12,7 +12,8 @@ def diagnose() -> dict[str, list[Finding]]:
     """All findings, by group. If a package that vrt-lite needs cannot be loaded, that is the only one."""
     try:
         from vrt_lite.diagnosis.all_checks import run_all_checks  # noqa: PLC0415
+
+        return run_all_checks()
     except ImportError as error:
         text = f"a package that vrt-lite needs cannot be loaded: {error}"
         return {"packages": [Finding("package_unusable", "problem", text, reinstall())]}
-    return run_all_checks()

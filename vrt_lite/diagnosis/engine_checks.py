@@ -21,7 +21,7 @@ from vrt_lite.errors import VrtError
 from vrt_lite.machine import EngineSettings, Machine, MachineMemory, format_bytes
 from vrt_lite.tuning.child import run_in_child
 
-_LOAD_SECONDS, _RUN_SECONDS = 60.0, 180.0
+_LOAD_SECONDS, _RUN_SECONDS = 60.0, 300.0
 """How long the engine may take to load, and to run a small model; for a GPU, programs may be compiled first."""
 _COMPILER = re.compile(rb"GCC: \([^)\0]*\) ([0-9]+)\.([0-9]+)|clang version ([0-9]+)\.([0-9]+)")
 _FIRST_GCC_WITH_AMX: Final = (13, 3)
@@ -100,6 +100,7 @@ def check_engine() -> tuple[EngineReport | None, list[Finding]]:
     if found is None or found.origin is None:
         return None, [Finding("engine_missing", "problem", "llama-cpp-python is not installed", install_engine())]
     build = read_build(Path(found.origin).parent / "lib")
+    repair = install_engine(build.gpu_back_end)
     name = f"llama-cpp-python {version('llama-cpp-python')}"
     text = f"{name}, built by {build.compiler or 'an unknown compiler'}; back ends: {', '.join(build.back_ends)}"
     findings = [Finding("engine_build", "ok", text)]
@@ -107,13 +108,13 @@ def check_engine() -> tuple[EngineReport | None, list[Finding]]:
         machine, memory = run_in_child(_read_machine, seconds=_LOAD_SECONDS)
     except VrtError as error:
         text = f"the engine cannot be loaded: {error}"
-        return None, [*findings, Finding("engine_unusable", "problem", text, install_engine())]
+        return None, [*findings, Finding("engine_unusable", "problem", text, repair)]
     report = EngineReport(build, machine, memory)
     try:
         speed = run_in_child(_run_judge, seconds=_RUN_SECONDS)
     except VrtError as error:
         text = f"the engine cannot run the bundled judge: {error}"
-        findings.append(Finding("engine_fails", "problem", text, install_engine()))
+        findings.append(Finding("engine_fails", "problem", text, repair))
     else:
         findings.append(Finding("engine_runs", "ok", f"runs the bundled judge: {speed:.0f} tokens read a second"))
     return report, [*findings, *check_features(report, _read_features()), *check_amx(report)]
@@ -143,7 +144,7 @@ def check_amx(report: EngineReport) -> Iterator[Finding]:
             f"{build.compiler} builds AMX kernels that crash with repacked weights: repacking stays off, as by "
             "default; built by GCC 13.3 or newer, the engine may be quicker"
         )
-        yield Finding("amx_broken", "note", text, f"CC=gcc-13 CXX=g++-13 {install_engine()}")
+        yield Finding("amx_broken", "note", text, f"CC=gcc-13 CXX=g++-13 {install_engine(build.gpu_back_end)}")
 
 
 def check_devices(report: EngineReport, makers: Sequence[str], environment: Mapping[str, str]) -> Iterator[Finding]:

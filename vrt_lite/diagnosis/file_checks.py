@@ -26,11 +26,13 @@ from vrt_lite.disk import HOME_VARIABLE, data_home, home
 from vrt_lite.errors import ModelError, StoreError, UsageError
 from vrt_lite.machine import format_bytes
 from vrt_lite.models import bundled_names, find
+from vrt_lite.models.gguf import gguf_bytes
 from vrt_lite.models.library import list_unreadable, partial_bytes, partial_names, stored_models
 from vrt_lite.runs.store import Store, users_store
 from vrt_lite.tuning import StoredTuning, read_tuning, tuning_folder
 
 _LEAST_FREE_BYTES: Final = 2 * 10**9
+_MOST_TUNING_BYTES: Final = 2**16
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -51,20 +53,20 @@ def check_folder(kind: str, folder: Path) -> Finding:
         free = shutil.disk_usage(existing).free
     except OSError as error:
         text = f"{folder} cannot be written: {error.strerror}"
-        return Finding(f"{kind}_unwritable", "problem", text, _make_writable(existing, error))
-    text = f"{folder}: {'writable' if folder.exists() else 'not made yet'}, {format_bytes(free)} free"
+        return Finding(f"{kind}_unwritable", "problem", text, give_access(existing, error))
+    text = f"{folder}: {'writable' if os.path.lexists(folder) else 'not made yet'}, {format_bytes(free)} free"
     if free < _LEAST_FREE_BYTES:
         return Finding("disk_low", "note", f"{text}: too little for a full model", "vrt-lite cache --clear")
     return Finding(kind, "ok", text)
 
 
-def _make_writable(folder: Path, error: OSError) -> str:
-    """The command after which files can be written."""
+def give_access(folder: Path, error: OSError) -> str:
+    """The command after which files can be read and written."""
     if error.errno in _FULL:
         return "vrt-lite cache --clear"
     if sys.platform != "win32" and error.errno == errno.EACCES and folder.stat().st_uid == os.getuid():
         return command("chmod", "-R", "u+rwX", folder)
-    if error.errno == errno.ENOTDIR:
+    if error.errno in (errno.ENOTDIR, errno.EISDIR):
         return move_aside(folder)
     own = Path.home() if os.access(Path.home(), os.W_OK) else Path(tempfile.gettempdir())
     return set_variable(HOME_VARIABLE, own / "vrt-lite-home")
@@ -121,7 +123,7 @@ def check_models() -> Iterator[Finding]:
     for name in bundled_names():
         yield _check_model(name, repair)
     for model in stored_models():
-        yield _check_model(model.manifest.name, f"vrt-lite pull {model.manifest.name}")
+        yield _check_model(model.manifest.name, _pull(model.manifest.name))
     for name in list_unreadable():
         yield Finding("model_damaged", "problem", f"{name} is damaged: its manifest cannot be read", _pull(name))
     for name in partial_names():
@@ -138,7 +140,7 @@ def _check_model(name: str, repair: str) -> Finding:
         files = find(name)
     except ModelError as error:
         return Finding("model_damaged", "problem", str(error), repair)
-    size = sum(path.stat().st_size for path in (files.text, files.projector))
+    size = gguf_bytes(files.text) + gguf_bytes(files.projector)
     return Finding("model", "ok", f"{name}: whole, {format_bytes(size)}")
 
 
@@ -160,10 +162,14 @@ def check_tunings(report: EngineReport, makers: Sequence[str]) -> Iterator[Findi
 
 def _explain_ignored(path: Path, report: EngineReport, makers: Sequence[str]) -> Finding:
     """The finding for a file that counts as absent."""
-    if b'"gpu_layers"' in path.read_bytes() and not report.machine.gpus:
+    with path.open("rb") as file:
+        asks_for_gpu = b'"gpu_layers"' in file.read(_MOST_TUNING_BYTES)
+    if asks_for_gpu and not report.machine.gpus:
         text = f"{path} asks for layers on a GPU, and this engine uses none: the file is not used"
         return Finding("gpu_layers_without_gpu", "note", text, install_for_gpu(makers) if makers else delete_file(path))
-    return Finding("tuning_unusable", "note", f"{path} cannot be read: it is not used", delete_file(path))
+    return Finding(
+        "tuning_unusable", "note", f"{path} is damaged, or of another version: it is not used", delete_file(path)
+    )
 
 
 def _explain_stale(path: Path, stored: StoredTuning, report: EngineReport, makers: Sequence[str]) -> Finding:

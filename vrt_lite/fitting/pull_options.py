@@ -6,33 +6,42 @@ The shape follows from config.json: the recipe's copy of it, which needs no netw
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from vrt_lite.conversion.checkpoint import read_json
+from vrt_lite.conversion.checkpoint import INDEX
 from vrt_lite.conversion.gguf_writer import FILE_TYPES
 from vrt_lite.conversion.pair_description import describe_pair
-from vrt_lite.conversion.quantization_types import TEXT_TYPES
+from vrt_lite.conversion.type_names import TEXT_TYPES
 from vrt_lite.errors import ModelError
-from vrt_lite.fitting.memory_estimate import ModelShape, shape_of
+from vrt_lite.fitting.engine_buffers import ModelShape
+from vrt_lite.fitting.memory_estimate import shape_of
+from vrt_lite.machine import format_bytes
 from vrt_lite.models.hub import Listing, fetch, list_repository
 from vrt_lite.models.library import recipes
 from vrt_lite.models.quants import SHARE_OF_MEMORY, TextFile, best_quant, normalise_quant, quant_of
-from vrt_lite.profile import Profile, default_profile, parse_profile
+from vrt_lite.profile import PROFILE_NAME, Profile, default_profile, load_profile, parse_profile
+from vrt_lite.pulling.checkpoint_files import (
+    CHOICES,
+    PROJECTOR_TYPE,
+    SMALL_FILES,
+    check_type,
+    find_shards,
+    read_config,
+)
 from vrt_lite.pulling.gguf_files import SelectedFiles, select_files
-from vrt_lite.pulling.pull_source import SHARDS, check_paths, is_checkpoint, parse_reference
+from vrt_lite.pulling.pull_source import PullSource, check_paths, is_checkpoint, parse_reference
 
-QUANTS: Final = ("q8_0", "q6_k", "q5_k_m", "q4_k_m", "q3_k_m")
+QUANTS: Final = (*CHOICES, "q3_k_m")
 """The quants of a checkpoint that are listed; others can be named."""
 _KNOWN = (*TEXT_TYPES, *(kind for kind in FILE_TYPES if kind not in TEXT_TYPES))
-_PROJECTOR_TYPE = "f16"
 _SHARD_BYTES = 5_000_000_000
 """The most that a shard has where its publisher has not chosen another size."""
-_MOST_CONFIG_BYTES = 2**20
+_MOST_BYTES = 2**24
+"""The most that is read of a file. A published index has 60 kB."""
 _ANY_MEMORY = 2**62
 
 
@@ -68,7 +77,8 @@ class PullOptions:
 
     def choose(self, memory_bytes: int) -> str:
         """The quant that a pull takes by itself on a machine with this memory; "" if none fits."""
-        files = [TextFile(o.quant, normalise_quant(o.quant), o.shape.text_bytes) for o in self.options]
+        taken = [option for option in self.options if option.quant in CHOICES or not self.converted]
+        files = [TextFile(o.quant, normalise_quant(o.quant), o.shape.text_bytes) for o in taken]
         projector = max(option.shape.projector for option in self.options)
         best = best_quant(files, int(memory_bytes * SHARE_OF_MEMORY) - projector)
         return best.path if best else ""
@@ -77,41 +87,56 @@ class PullOptions:
 def list_pull_options(reference: str, quant: str = "") -> PullOptions:
     """The quants of NAME or owner/repo that can be pulled, or the one that is named. Fetches no weights.
 
-    A recipe needs no network. Raises UsageError or ModelError if there is no such model or quant.
+    A recipe needs no network for the quants that it knows. Raises UsageError or ModelError if there is no such model or
+    quant.
     """
     source = parse_reference(reference)
-    recipe, quants = source.recipe, (quant.lower(),) if quant else QUANTS
-    if recipe and recipe.config:
-        if recipe.quants and not quant:
-            quants = recipe.quants
+    recipe = source.recipe
+    profile = parse_profile(recipe.profile, f"recipe {recipe.name}") if recipe else default_profile()
+    if recipe and (recipe.checkpoint_size or not quant or quant.lower() in recipe.quants):
+        quants = _types(recipe.repository, quant) or recipe.quants or QUANTS
         shards = (_SHARD_BYTES,) * (recipe.checkpoint_size // _SHARD_BYTES)
-        profile = parse_profile(recipe.profile, f"recipe {recipe.name}")
         options = _convert(recipe.config, quants, fetched=recipe.checkpoint_size, shards=shards)
         return PullOptions(source.name, profile, bool(recipe.checkpoint_size), options)
     listed = list_repository(source.repository, source.revision)
     check_paths(listed)
     if is_checkpoint(listed):
-        sizes = [file.size for file in listed.files if fnmatchcase(file.path, SHARDS)]
-        with _naming(listed):
-            options = _convert(_fetch_config(listed), quants, fetched=sum(sizes), shards=sizes)
-        return PullOptions(source.name, default_profile(), True, options)
+        return _read_checkpoint(source, listed, quant)
     selected = _select(listed, quant)
+    config = _config_of(listed)
     with _naming(listed):
-        config = _config_of(listed)
         described = [_describe(config, files) for files in selected]
     options = tuple(sorted(described, key=lambda option: option.disk.stays, reverse=True))
-    return PullOptions(source.name, default_profile(), False, options)
+    return PullOptions(source.name, profile, False, options)
+
+
+def _read_checkpoint(source: PullSource, listed: Listing, quant: str) -> PullOptions:
+    """What can be made of a repository that holds a checkpoint."""
+    quants = _types(listed.repository, quant) or QUANTS
+    with TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        _fetch(listed, ("config.json", INDEX, PROFILE_NAME), folder)
+        config, shards = read_config(listed, folder), find_shards(source, listed, folder)
+        own = folder / PROFILE_NAME
+        profile = load_profile(own) if own.is_file() else default_profile()
+    sizes = [shard.size for shard in shards.values()]
+    fetched = sum(sizes) + sum(file.size for file in listed.files if file.path in SMALL_FILES)
+    with _naming(listed):
+        return PullOptions(source.name, profile, True, _convert(config, quants, fetched=fetched, shards=sizes))
+
+
+def _types(repository: str, quant: str) -> tuple[str, ...]:
+    """The type that a quant names; none for "". Raises ModelError."""
+    return (check_type(repository, quant),) if quant else ()
 
 
 def _convert(
-    config: Mapping[str, Any], quants: Iterable[str], *, fetched: int, shards: Sequence[int]
+    config: Mapping[str, Any], quants: Sequence[str], *, fetched: int, shards: Sequence[int]
 ) -> tuple[PullOption, ...]:
     """What comes of a checkpoint with these sizes of shards; `fetched` is 0 if it is published as GGUF."""
     options: list[PullOption] = []
     for quant in quants:
-        if quant not in _KNOWN:
-            raise ModelError(f"There is no quant {quant!r}; choose one of {', '.join(_KNOWN)}.")
-        shape = _shape(config, quant, _PROJECTOR_TYPE)
+        shape = _shape(config, quant, PROJECTOR_TYPE)
         stays = shape.text_bytes + shape.projector
         # Two shards are on the disk at once: one is converted while the next arrives.
         options.append(PullOption(quant, shape, DiskUse(fetched or stays, stays, stays + sum(sorted(shards)[-2:]))))
@@ -132,7 +157,7 @@ def _select(listed: Listing, quant: str) -> list[SelectedFiles]:
 def _describe(config: Mapping[str, Any], files: SelectedFiles) -> PullOption:
     """A GGUF pair by its listed quants and sizes."""
     quant, projector = files.quant.lower(), quant_of(files.projector.name).lower()
-    projector = projector if projector in FILE_TYPES else _PROJECTOR_TYPE
+    projector = projector if projector in FILE_TYPES else PROJECTOR_TYPE
     if quant in _KNOWN:
         shape = _shape(config, quant, projector)
     else:
@@ -148,7 +173,7 @@ def _shape(config: Mapping[str, Any], text_type: str, projector_type: str) -> Mo
 
 
 def _config_of(listed: Listing) -> Mapping[str, Any]:
-    """The config.json of a GGUF repository: its own, that of the model it was made from, or a recipe's copy."""
+    """The config.json of a GGUF repository: its own, a recipe's copy, or that of the model it was made from."""
     if any(file.path == "config.json" for file in listed.files):
         return _fetch_config(listed)
     for recipe in recipes().values():
@@ -156,18 +181,27 @@ def _config_of(listed: Listing) -> Mapping[str, Any]:
             return recipe.config
     if listed.base_model:
         return _fetch_config(list_repository(listed.base_model))
-    raise ModelError("it does not say which model it was made from, so its memory is known only once it is pulled.")
+    raise ModelError(
+        f"{listed.repository} does not say which model its GGUF files were made from, so their memory is known only "
+        "once they are pulled."
+    )
 
 
 def _fetch_config(listed: Listing) -> Mapping[str, Any]:
-    """Fetch a repository's config.json. Raises ModelError."""
-    file = next((file for file in listed.files if file.path == "config.json"), None)
-    if file is None or not 0 < file.size <= _MOST_CONFIG_BYTES:
-        raise ModelError(f"{listed.repository} has no config.json of at most {_MOST_CONFIG_BYTES} bytes.")
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        path = Path(folder) / file.path
-        fetch(listed, file, path, advance=lambda _: None)
-        return read_json(path).values
+        _fetch(listed, ("config.json",), Path(folder))
+        return read_config(listed, Path(folder))
+
+
+def _fetch(listed: Listing, paths: Sequence[str], folder: Path) -> None:
+    """Fetch small files, as far as they are listed. ModelError for one that is large."""
+    for file in (file for file in listed.files if file.path in paths):
+        if file.size > _MOST_BYTES:
+            raise ModelError(
+                f"{listed.repository} lists {file.path} with {format_bytes(file.size)}; at most "
+                f"{format_bytes(_MOST_BYTES)} are read."
+            )
+        fetch(listed, file, folder / file.path, advance=lambda _: None)
 
 
 @contextlib.contextmanager

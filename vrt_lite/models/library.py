@@ -6,7 +6,8 @@
     HOME/trash/              what was replaced or removed, until it is deleted
     HOME/locks/              a lock for each model, held while it is changed
 
-A model is here only if its manifest is. The manifest is written last into the partial folder, which is then renamed.
+A model is here only if its manifest is. The manifest is written last into the partial folder, which is then renamed; if
+the process dies between, the next pull renames it.
 If a process dies at any point, the old model is here, or none, or the new one, never a part. Links are not followed.
 """
 
@@ -119,7 +120,8 @@ def find_stored(reference: str) -> StoredModel | None:
 
 def partial_bytes(name: str) -> int:
     """Bytes on the disk that an unfinished pull of that name has left."""
-    return sum(map(_disk_bytes, partial_folder(name).rglob("*")))
+    # The pull may be at work: os.walk passes over a folder that is gone.
+    return sum(_disk_bytes(Path(at, file)) for at, _, files in os.walk(partial_folder(name)) for file in files)
 
 
 def partial_names() -> list[str]:
@@ -163,9 +165,17 @@ def _damage(folder: Path, manifest: Manifest) -> str:
 
 def install_model(manifest: Manifest) -> None:
     """Make the partial folder, with exactly the manifest's files in it, the model of that name."""
-    partial, final = partial_folder(manifest.name), model_folder(manifest.name)
-    keep_only(partial, {file.name for file in manifest.files})
-    write_file(partial / MANIFEST_NAME, msgspec.json.format(msgspec.json.encode(manifest)))
+    write_file(partial_folder(manifest.name) / MANIFEST_NAME, msgspec.json.format(msgspec.json.encode(manifest)))
+    finish_install(manifest.name)
+
+
+def finish_install(name: str) -> None:
+    """Install what is in the partial folder if it has its manifest; so an install that was stopped goes on."""
+    partial, final = partial_folder(name), model_folder(name)
+    arrived = _read(partial)
+    if arrived is None or arrived.damage or arrived.manifest.name != name:
+        return
+    keep_only(partial, {MANIFEST_NAME, *(file.name for file in arrived.manifest.files)})
     final.parent.mkdir(parents=True, exist_ok=True)
     remove_folder(final)
     partial.replace(final)

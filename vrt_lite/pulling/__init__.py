@@ -1,7 +1,7 @@
 """Pulls a model from the hub: lists the repository, fetches what is needed, and checks digests and the pair.
 
-A pull may be killed at any time: files arrive in a partial folder, which becomes the model when all is checked (see
-`library`).
+A repository holds GGUF files (`gguf_files`), or a checkpoint that is converted here (`checkpoint_pull`). A pull may be
+killed at any time: files arrive in a partial folder, which becomes the model when all is checked (see `library`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from vrt_lite.pulling.pull_source import (
     Pulled,
     PullSource,
     check_paths,
+    is_checkpoint,
     keep_nothing_refused,
     parse_reference,
 )
@@ -33,6 +34,7 @@ def pull(reference: str, *, memory_bytes: int, progress: Progress) -> StoredMode
     with disk_errors(), contextlib.ExitStack() as stack:
         if stack.enter_context(locked(source.name)):
             progress.say(f"waited for another process that was changing {source.name}")
+        library.finish_install(source.name)
         here = library.find_stored(source.name)
         try:
             listed = hub.list_repository(source.repository, source.revision)
@@ -42,7 +44,12 @@ def pull(reference: str, *, memory_bytes: int, progress: Progress) -> StoredMode
             progress.say(f"{source.name} is here already; the hub was not asked for a newer one: {error}")
             return here
         check_paths(listed)
-        pulled = pull_gguf(source, listed, here, memory_bytes, progress)
+        if is_checkpoint(listed):
+            from vrt_lite.pulling.checkpoint_pull import pull_checkpoint  # noqa: PLC0415 - numpy
+
+            pulled = pull_checkpoint(source, listed, here, memory_bytes, progress)
+        else:
+            pulled = pull_gguf(source, listed, here, memory_bytes, progress)
         if here and not pulled:
             progress.say(f"{source.name} is here already, sha256 of every file checked")
             return here

@@ -24,7 +24,7 @@ from vrt_lite.models.hub import (
     is_whole,
     part_of,
 )
-from vrt_lite.models.library import StoredFile, StoredModel, partial_folder
+from vrt_lite.models.library import Role, StoredFile, StoredModel, partial_folder
 from vrt_lite.models.quants import CONTEXT_BYTES, SHARE_OF_MEMORY, TextFile, best_quant, normalise_quant, quant_of
 from vrt_lite.pulling.pull_source import Pulled, PullSource, expected_sha256, is_intact, join_paths
 
@@ -89,7 +89,8 @@ def _fetch_files(
     """Download the files that are not here into the partial folder; returns all of them."""
     folder = partial_folder(source.name)
     folder.mkdir(parents=True, exist_ok=True)
-    roles = [("projector", selected.projector), *(("text", text) for text in selected.texts)]
+    roles: list[tuple[Role, HubFile]] = [("projector", selected.projector)]
+    roles += [("text", text) for text in selected.texts]
     if len({file.name for _, file in roles}) < len(roles):
         raise ModelError(f"{listed.repository} gives two of its files one name, {selected.text.name}.")
     files = [StoredFile(file.name, role, file.size, expected_sha256(source, file)) for role, file in roles]

@@ -79,7 +79,7 @@ def check_paths(listed: Listing) -> None:
 def is_checkpoint(listed: Listing) -> bool:
     """Whether a repository holds a checkpoint as safetensors, and no GGUF."""
     paths = {file.path for file in listed.files}
-    has_shards = any(fnmatchcase(path, SHARDS) for path in paths)
+    has_shards = any(fnmatchcase(path, SHARDS) and "/" not in path for path in paths)
     return "config.json" in paths and has_shards and not any(path.lower().endswith(".gguf") for path in paths)
 
 

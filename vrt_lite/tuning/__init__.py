@@ -20,7 +20,8 @@ from vrt_lite.backends import describe_machine, has_gpu, read_memory
 from vrt_lite.disk import home, write_file
 from vrt_lite.errors import UsageError
 from vrt_lite.fitting import EnginePlan, choose_plan
-from vrt_lite.fitting.memory_estimate import ModelShape, read_shape
+from vrt_lite.fitting.engine_buffers import ModelShape
+from vrt_lite.fitting.memory_estimate import read_shape
 from vrt_lite.machine import EngineSettings, KvType, Machine, MachineMemory
 from vrt_lite.models import ModelFiles
 from vrt_lite.models.gguf import parts_of
@@ -103,7 +104,7 @@ def refuse_impossible(settings: Settings) -> None:
         raise UsageError(
             f"--gpu-layers {settings.gpu_layers} cannot be met: the engine installed here has no GPU to use, only the "
             f"processor ({describe_machine().processor}). Leave it out, or install the engine with a GPU back end: "
-            "CMAKE_ARGS=-DGGML_CUDA=on pip install --force-reinstall --no-cache-dir llama-cpp-python "
+            "pip install --force-reinstall --no-cache-dir -C cmake.args=-DGGML_CUDA=on llama-cpp-python "
             "(for AMD and Intel: -DGGML_VULKAN=on)."
         )
 
