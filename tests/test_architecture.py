@@ -24,7 +24,7 @@ TREES: dict[str, set[str]] = {
 """The four trees, and the other trees that each may import."""
 LAYERS: tuple[set[str], ...] = (
     {"errors"},
-    {"disk", "tables"},
+    {"disk", "tables", "shortage"},
     {"protocol", "machine"},
     {"profile", "interfaces"},
     {"judge", "video", "models"},

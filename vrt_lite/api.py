@@ -12,7 +12,7 @@ import contextlib
 import functools
 import json
 from collections.abc import Callable, Generator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import wait
 from dataclasses import asdict
 from pathlib import Path
 from threading import Event
@@ -31,6 +31,7 @@ from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import LONGEST_PROMPT
 from vrt_lite.recording import ShownPair, make_judgement, record_round
 from vrt_lite.settings import MOST_JOBS, Remote, Settings, key_of
+from vrt_lite.shortage import ThreadPool
 
 if TYPE_CHECKING:
     from vrt_lite.video import Clip
@@ -62,7 +63,7 @@ class Judge:
         self.settings = settings or Settings()
         digest = functools.cache(digest)
         self.mode: Mode = choose_mode(model, projector, self.settings, backend, digest=digest, verbose=verbose)
-        self._pool = ThreadPoolExecutor(max_workers=MOST_JOBS)
+        self._pool = ThreadPool(max_workers=MOST_JOBS)
 
     def __enter__(self) -> Judge:
         return self
@@ -221,7 +222,7 @@ def open_clips(a: Path, b: Path) -> Generator[tuple[Clip, Clip]]:
     from vrt_lite.video import open_clip  # noqa: PLC0415 - the decoder only when there is something to decode
 
     with contextlib.ExitStack() as stack:
-        with ThreadPoolExecutor(2) as pool:
+        with ThreadPool(2) as pool:
             opening = [pool.submit(open_clip, path) for path in (a, b)]
         for future in opening:
             if not future.exception():

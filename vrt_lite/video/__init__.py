@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -27,6 +26,7 @@ from numpy.typing import NDArray
 
 from vrt_lite.disk import file_sha256
 from vrt_lite.errors import VideoError
+from vrt_lite.shortage import ThreadPool, shortage_of
 from vrt_lite.video.container import AGAIN, Extent, Timeline, UnusableError, measure_extent, regular_file
 from vrt_lite.video.frame_conversion import Conversion, Orientation
 from vrt_lite.video.reader import Reader
@@ -74,6 +74,8 @@ def open_clip(path: Path | str) -> Clip:
     except BaseException as error:
         if reader:
             reader.close()
+        if short := shortage_of(error):
+            raise short from error
         if isinstance(error, UnusableError):
             raise VideoError(path, str(error)) from None
         if isinstance(error, FFmpegError | OSError):
@@ -83,7 +85,7 @@ def open_clip(path: Path | str) -> Clip:
 
 def _examine(path: Path, reader: Reader, extent: Extent) -> Clip:
     """The checks between an open container and a usable clip, cheapest first."""
-    with ThreadPoolExecutor(1) as pool:  # hashing and demuxing keep one core busy each
+    with ThreadPool(1) as pool:  # hashing and demuxing keep one core busy each
         digest = pool.submit(file_sha256, reader.file)
         timeline = reader.scan()
         sha256 = digest.result()
@@ -217,6 +219,8 @@ class Clip:
             for index, frame in self._reader.read(missing):
                 self._show(index, frame, size)
         except (UnusableError, FFmpegError) as error:
+            if short := shortage_of(error):
+                raise short from error
             raise VideoError(self.info.path, str(error)) from None
         resized_seconds = self.resize_seconds - resized_before
         self.decode_seconds += time.perf_counter() - started - resized_seconds
@@ -232,7 +236,9 @@ class Clip:
         layout = "rgb48le" if self._conversion.wide_gamut else "rgb24"
         try:
             stored = self._converter.reformat(frame, format=layout, interpolation=EXACT).to_ndarray()
-        except FFmpegError:
+        except FFmpegError as error:
+            if shortage_of(error):
+                raise
             raise UnusableError(
                 f"has a pixel format or colour matrix that cannot be converted ({frame.format.name}, "
                 f"matrix {frame.colorspace}); convert it first, e.g. ffmpeg -i IN -pix_fmt yuv420p OUT.mp4"

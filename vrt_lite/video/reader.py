@@ -17,6 +17,7 @@ from av.stream import Discard
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
+from vrt_lite.shortage import shortage_of
 from vrt_lite.video.container import (
     AGAIN,
     MAX_FRAMES,
@@ -112,6 +113,8 @@ class Reader:
                 if position >= MAX_FRAMES:
                     raise UnusableError(TOO_LONG)
         except FFmpegError as error:
+            if shortage_of(error):
+                raise
             stopped = f"the rest cannot be read ({error.strerror})"
         self.timeline = build_timeline(
             stamps,
@@ -185,7 +188,9 @@ class Reader:
             frames = self._stream.decode(packet)  # pyright: ignore[reportUnknownMemberType]
         except DecoderDrained:
             return []
-        except FFmpegError:
+        except FFmpegError as error:
+            if shortage_of(error):
+                raise
             self.decoded += 1
             self.damaged += 1
             return []
@@ -226,7 +231,9 @@ class Reader:
                 slots = np.flatnonzero(key_stamps == _stamp(packet))
                 if packet.is_keyframe and len(slots) == 1:
                     return int(self.timeline.keys[slots[0]]), chain((packet,), packets)
-        except FFmpegError:
+        except FFmpegError as error:
+            if shortage_of(error):
+                raise
             return None
         return None
 
