@@ -128,7 +128,7 @@ def _judge_pairs(files: ModelFiles, pairs: Sequence[ClipPair], progress: Calibra
             backend.reset()  # a pair must not reuse tokens of the previous one
             reason = "both are the same file, of which nothing is judged"
             try:
-                judge.compare(pair.a, pair.b, prompt=pair.caption)
+                judge.compare(pair.a, pair.b, prompt=pair.caption, measures=False)
             except NoVerdictError as error:
                 reason = str(error)
             except VideoError as error:

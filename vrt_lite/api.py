@@ -107,8 +107,9 @@ class Judge:
         trace: Path | None = None,
         observe: Observe = ignore,
         finish: Finish | None = None,
+        measures: bool = True,
     ) -> Judgement:
-        """Judge two clips made from one prompt.
+        """Judge two clips made from one prompt, and measure them unless `measures` is false.
 
         `trace` gets a JSON line after each round. `finish` is called with the judgement and the frames while the
         clips are still open, to draw what the judge saw.
@@ -127,7 +128,7 @@ class Judge:
 
         # An interrupt arrives in the main thread. The engine runs in another, or an interrupt could arrive in the
         # middle of its log callback and be lost.
-        work = self._pool.submit(self._compare, Path(a), Path(b), prompt, trace, watch, finish)
+        work = self._pool.submit(self._compare, Path(a), Path(b), prompt, trace, watch, finish, measures)
         try:
             wait_until_done(work)
         except KeyboardInterrupt:
@@ -140,7 +141,14 @@ class Judge:
         return key_of(self.settings, profile, judge=self.mode.key())
 
     def _compare(
-        self, a: Path, b: Path, prompt: str, trace: Path | None, observe: Observe, finish: Finish | None
+        self,
+        a: Path,
+        b: Path,
+        prompt: str,
+        trace: Path | None,
+        observe: Observe,
+        finish: Finish | None,
+        measures: bool,
     ) -> Judgement:
         stopwatch, mode = Stopwatch(), self.mode
         with contextlib.ExitStack() as stack:
@@ -155,11 +163,19 @@ class Judge:
             frames = PairFrames(clips, spaces)
             pair = ShownPair(prompt, (clips[0].info, clips[1].info), spaces)
             trials: dict[int, Trial] = {}
+            measuring = None
+            if measures and not same:
+                from vrt_lite.measures.collecting import Measuring  # noqa: PLC0415 - numpy
+
+                measuring = Measuring(clips, spaces, mode.profile)
             if not same:
                 with stopwatch.measure("wait"):
                     backend = mode.open(frames, observe, stopwatch)
                 trials = self._judge_orders(pair, frames, backend, lines, observe)
-            judgement = make_judgement(pair, clips, trials, mode=mode, settings=self.settings, stopwatch=stopwatch)
+            measured = measuring.finish() if measuring else None
+            judgement = make_judgement(
+                pair, clips, trials, mode=mode, settings=self.settings, stopwatch=stopwatch, measures=measured
+            )
             if finish:
                 finish(judgement, frames)
             return judgement
@@ -199,8 +215,11 @@ def compare(
     projector: Path | None = None,
     settings: Settings | None = None,
     backend: Backend | Remote | None = None,
+    measures: bool = True,
 ) -> Judgement:
     """Judge two clips made from one prompt, with the bundled judge if neither a model nor a back end is named.
+
+    Both are measured too, unless `measures` is false.
 
     >>> from vrt_lite import compare
     >>> judgement = compare("examples/star.mp4", "examples/circle.mp4", prompt="A blue star moves up.")
@@ -212,7 +231,7 @@ def compare(
     Raises UsageError, VideoError, ModelError, OutOfMemoryError, NoVerdictError or BackendError: all are VrtError.
     """
     with Judge(model, projector=projector, settings=settings, backend=backend) as judge_:
-        return judge_.compare(a, b, prompt=prompt)
+        return judge_.compare(a, b, prompt=prompt, measures=measures)
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from msgspec import Meta
 from vrt_lite.errors import UsageError
 from vrt_lite.judge import Outcome
 from vrt_lite.machine import KvType
+from vrt_lite.measures import MeasuredPair
 from vrt_lite.protocol.messages import Choice, Key
 from vrt_lite.protocol.verdict import Confidence, Verdict, average
 from vrt_lite.settings import FormName, ServerKind
@@ -245,7 +246,8 @@ class Judgement:
 
     `orders` is empty if the two clips are one file: no model ran. `disagreements` are the keys on which the two orders
     choose differently; only opposite winners make a preference undecided. `warning_kinds` has the kind of each warning
-    ("" in a file of an earlier version). `backend` is null, and absent from the JSON, if the judge ran on this machine.
+    ("" in a file of an earlier version). What is null is absent from the JSON: `backend` if the judge ran on this
+    machine, `measures` if nothing was measured.
     """
 
     prompt: str | None
@@ -261,6 +263,7 @@ class Judgement:
     counters: Counters
     warning_kinds: tuple[str, ...] = ()
     backend: ServerUsed | None = None
+    measures: tuple[MeasuredPair, ...] | None = None
     schema_version: Annotated[int, Meta(ge=1, le=SCHEMA_VERSION)] = SCHEMA_VERSION
 
     @property
@@ -271,8 +274,7 @@ class Judgement:
     def to_json(self) -> dict[str, Any]:
         """Plain data that follows the schema; probabilities have nine digits."""
         plain = json.loads(msgspec.json.encode(self))
-        if self.backend is None:
-            del plain["backend"]
+        plain = {name: value for name, value in plain.items() if value is not None or name == "prompt"}
         for verdict in (plain["verdict"], *(order["verdict"] for order in plain["orders"])):
             for preference in (verdict["overall"], *verdict["dimensions"].values()):
                 shares = preference["probabilities"]

@@ -29,6 +29,7 @@ Exit status: 0 a verdict, 2 usage, 3 bad video, 4 model missing, corrupt or mism
 @click.option("--json", "as_json", is_flag=True, help="Print the judgement as JSON.")
 @click.option("--trace", metavar="FILE", type=click.Path(path_type=Path), help="Write each round as a JSON line.")
 @click.option("--sheet", metavar="FILE.png", type=click.Path(path_type=Path), help="Draw the frames the judge saw.")
+@click.option("--measures/--no-measures", default=True, help="Measure both clips beside the judge. [default: measures]")
 @click.option("-q", "--quiet", is_flag=True, help="Only the verdict.")
 @click.option("-v", "--verbose", count=True, help="-v shows the reasoning, -vv the engine's log.")
 def compare(
@@ -43,6 +44,7 @@ def compare(
     as_json: bool,
     trace: Path | None,
     sheet: Path | None,
+    measures: bool,
     quiet: bool,
     verbose: int,
     **options: Any,
@@ -69,7 +71,9 @@ def compare(
         open_judge(model, projector, backend, settings, verbose=verbose > 1, quiet=quiet or as_json) as judge,
         view(quiet=quiet or as_json, verbose=verbose > 0, live=verbose < 2) as shown,
     ):
-        judgement = judge.compare(a, b, prompt=caption, trace=trace, observe=shown.observe, finish=finish)
+        judgement = judge.compare(
+            a, b, prompt=caption, trace=trace, observe=shown.observe, finish=finish, measures=measures
+        )
     if as_json:
         print_json(judgement.to_json())
     else:

@@ -124,6 +124,11 @@ def verdict_lines(judgement: Judgement, *, encoding: str = "utf-8") -> list[str]
         lines.append(f"{key}: {describe(verdict.preferences[key])}{chosen_share(verdict.preferences[key])}")
     if judgement.disagreements:
         lines.append(f"orders disagree: {', '.join(judgement.disagreements)}")
+    if judgement.measures:
+        from vrt_lite.show.measure_rows import list_measure_rows  # noqa: PLC0415 - only where something was measured
+
+        rows = list_measure_rows(judgement.measures)
+        lines += [f"measured {row.name}: {' and '.join(row.values)} {row.unit}, {row.words}" for row in rows]
     lines.append(f"rounds: {' + '.join(str(len(order.rounds)) for order in judgement.orders) or 0}")
     lines.append(f"frames: {count_frames(judgement)}")
     lines.append(f"seconds: {judgement.timings.total:.2f}")

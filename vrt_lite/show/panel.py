@@ -14,6 +14,7 @@ from rich.text import Text
 
 from vrt_lite.protocol.messages import DIMENSIONS, OVERALL
 from vrt_lite.protocol.verdict import describe
+from vrt_lite.show.measure_rows import list_measure_rows
 from vrt_lite.show.words import (
     STYLES,
     Glyphs,
@@ -64,6 +65,7 @@ class VerdictPanel:
             *(Text(doubt, "yellow") for doubt in doubts if doubt),
         ]
         yield [_preferences(judgement, width, encoding, glyphs)]
+        yield _measures(judgement, width, glyphs)
         files = Table.grid(padding=(0, 2))
         for choice, name in enumerate(names, start=1):
             files.add_row(Text(f"video {choice}", STYLES[choice]), Text(name, overflow="fold"))
@@ -104,6 +106,21 @@ def _stacked(rows: list[tuple[Text, Text, Odds | None]], width: int, glyphs: Gly
             shares = f" {glyphs.dot} ".join(f"{head} {percent(odds[choice], digits=0)}" for choice, head in _ORDER)
             lines.append(_bar(odds, max(min(width - 28, _BAR), 4), glyphs).append(f"  {shares}"))
     return Group(*lines)
+
+
+def _measures(judgement: Judgement, width: int, glyphs: Glyphs) -> list[RenderableType]:
+    """Draw a row for each measure: both videos' values and the better one; a narrow terminal leaves out the unit."""
+    rows = list_measure_rows(judgement.measures)
+    if not rows:
+        return []
+    table = Table.grid(padding=(0, 2))
+    heads = (Text(f"video {choice}", STYLES[choice], justify="right") for choice in (1, 2))
+    table.add_row(Text("Measured", "dim"), *heads, Text("better", "dim"))
+    for row in rows:
+        name = Text(row.name).append(f" ({row.unit})" if width >= _STACKED_BELOW else "", "dim")
+        values = (Text(value.replace("–", glyphs.rule), justify="right") for value in row.values)
+        table.add_row(name, *values, Text(row.words, STYLES[row.better or 0]))
+    return [table]
 
 
 def _bar(odds: Odds, width: int, glyphs: Glyphs) -> Text:
