@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from gguf import GGUFReader, GGUFWriter
+from gguf import GGUFWriter
 
 from convert.activations import Inputs, Watch
 from convert.clip_pairs import ClipPair
@@ -23,7 +23,8 @@ from vrt_lite.conversion import text_tensors
 from vrt_lite.conversion.whole_files import FinishedFile, check_space, describe, write_whole_files
 from vrt_lite.errors import ModelError, NoVerdictError, UsageError, VideoError
 from vrt_lite.machine import EngineSettings
-from vrt_lite.models import ModelFiles, find, read_header
+from vrt_lite.models import ModelFiles, find
+from vrt_lite.models.gguf import list_ggufs, read_gguf, read_header
 from vrt_lite.protocol.messages import LONGEST_PROMPT
 
 CHUNK_TOKENS = 512
@@ -85,7 +86,7 @@ def find_judge_files(source: Path, projector: Path | None) -> ModelFiles:
 
 
 def _text_in(folder: Path) -> Path:
-    headers = {path: read_header(path) for path in sorted(folder.glob("*.gguf")) if "mmproj" not in path.name}
+    headers = {path: read_header(path) for path in list_ggufs(folder) if "mmproj" not in path.name}
     texts = {path: h for path, h in headers.items() if h.get("general.architecture") == text_tensors.ARCHITECTURE}
     if not texts:
         raise ModelError(f"{folder} holds no language model ({text_tensors.ARCHITECTURE}) as GGUF: `export` makes one")
@@ -128,7 +129,7 @@ def _judge_pairs(files: ModelFiles, pairs: Sequence[ClipPair], progress: Calibra
             backend.reset()  # a pair must not reuse tokens of the previous one
             reason = "both are the same file, of which nothing is judged"
             try:
-                judge.compare(pair.a, pair.b, prompt=pair.caption, measures=False)
+                judge.compare(pair.a, pair.b, prompt=pair.caption)
             except NoVerdictError as error:
                 reason = str(error)
             except VideoError as error:
@@ -146,7 +147,7 @@ def _judge_pairs(files: ModelFiles, pairs: Sequence[ClipPair], progress: Calibra
 
 def _columns(path: Path) -> dict[str, int]:
     """Return the columns of every weight in a matrix product: a quantiser stores these in fewer bits."""
-    found = {tensor.name: int(tensor.shape[0]) for tensor in GGUFReader(path).tensors if len(tensor.shape) > 1}
+    found = {tensor.name: tensor.dimensions[0] for tensor in read_gguf(path).tensors if len(tensor.dimensions) > 1}
     if "output.weight" in found:  # then the embedding is only looked up
         found.pop("token_embd.weight", None)
     return found

@@ -52,14 +52,18 @@ class Judge:
         settings: Settings | None = None,
         backend: Backend | Remote | None = None,
         digest: Callable[[Path], str] = file_sha256,
+        measures: bool = True,
         verbose: bool = False,
     ) -> None:
         """Find the model's files, and check them. A `backend`, if given, is used in place of the model's own.
+
+        With `measures` the clips are measured too, beside the judge.
 
         For a `Remote` no file is needed: `model` names only its profile, VR-Thinker's if left out. `digest` gives a
         file's sha256, and is called once for each file. It may remember digests, as `Store.digest` does.
         """
         self.settings = settings or Settings()
+        self._measures = measures
         digest = functools.cache(digest)
         self.mode: Mode = choose_mode(model, projector, self.settings, backend, digest=digest, verbose=verbose)
         self._pool = ThreadPoolExecutor(max_workers=MOST_JOBS)
@@ -107,9 +111,8 @@ class Judge:
         trace: Path | None = None,
         observe: Observe = ignore,
         finish: Finish | None = None,
-        measures: bool = True,
     ) -> Judgement:
-        """Judge two clips made from one prompt, and measure them unless `measures` is false.
+        """Judge two clips made from one prompt.
 
         `trace` gets a JSON line after each round. `finish` is called with the judgement and the frames while the
         clips are still open, to draw what the judge saw.
@@ -128,7 +131,7 @@ class Judge:
 
         # An interrupt arrives in the main thread. The engine runs in another, or an interrupt could arrive in the
         # middle of its log callback and be lost.
-        work = self._pool.submit(self._compare, Path(a), Path(b), prompt, trace, watch, finish, measures)
+        work = self._pool.submit(self._compare, Path(a), Path(b), prompt, trace, watch, finish)
         try:
             wait_until_done(work)
         except KeyboardInterrupt:
@@ -141,14 +144,7 @@ class Judge:
         return key_of(self.settings, profile, judge=self.mode.key())
 
     def _compare(
-        self,
-        a: Path,
-        b: Path,
-        prompt: str,
-        trace: Path | None,
-        observe: Observe,
-        finish: Finish | None,
-        measures: bool,
+        self, a: Path, b: Path, prompt: str, trace: Path | None, observe: Observe, finish: Finish | None
     ) -> Judgement:
         stopwatch, mode = Stopwatch(), self.mode
         with contextlib.ExitStack() as stack:
@@ -164,7 +160,7 @@ class Judge:
             pair = ShownPair(prompt, (clips[0].info, clips[1].info), spaces)
             trials: dict[int, Trial] = {}
             measuring = None
-            if measures and not same:
+            if self._measures and not same:
                 from vrt_lite.measures.collecting import Measuring  # noqa: PLC0415 - numpy
 
                 measuring = Measuring(clips, spaces, mode.profile)
@@ -230,8 +226,8 @@ def compare(
 
     Raises UsageError, VideoError, ModelError, OutOfMemoryError, NoVerdictError or BackendError: all are VrtError.
     """
-    with Judge(model, projector=projector, settings=settings, backend=backend) as judge_:
-        return judge_.compare(a, b, prompt=prompt, measures=measures)
+    with Judge(model, projector=projector, settings=settings, backend=backend, measures=measures) as judge_:
+        return judge_.compare(a, b, prompt=prompt)
 
 
 @contextlib.contextmanager

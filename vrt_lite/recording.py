@@ -99,6 +99,8 @@ def make_judgement(
         counters=Counters(**{f.name: sum(getattr(usage, f.name) for usage in usages) for f in fields(Counters)}),
         backend=used.backend,
         measures=measures,
+        scope=mode.profile.scope if orders else "",
+        not_judged=("TA",) if orders and not mode.profile.understands(pair.prompt) else (),
     )
 
 
@@ -221,7 +223,10 @@ def _find_warnings(
     if profile.first_frames != own.first_frames:
         text = "The model's prompt names another number of first frames than were shown (--first-frames)."
         yield Warned("other_first_frames", text)
-    if not prompt:
+    if not profile.understands(prompt):
+        why = "The judge does not understand this prompt" if prompt else "No prompt was given"
+        yield Warned("alignment_not_judged" if prompt else "no_prompt", f"{why}: alignment (TA) is not judged.")
+    elif not prompt:
         yield Warned("no_prompt", "No prompt was given: alignment was judged without one.")
     a, b = clips
     if a.sha256 == b.sha256:

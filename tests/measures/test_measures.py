@@ -116,8 +116,9 @@ def test_compare_measures_both_clips_without_decoding_a_frame_twice(tmp_path: Pa
     clean, worse = scenes()["sky"], FAULTS["sharpness"][0](scenes()["sky"], 3.0)
     a, b = made(tmp_path, "a.mp4", clean), made(tmp_path, "b.mp4", worse, gop=12)
     decoded: list[int] = []
+    with Judge(settings=Settings(cache=False), measures=False) as judge:
+        plain = judge.compare(a, b)
     with Judge(settings=Settings(cache=False)) as judge:
-        plain = judge.compare(a, b, measures=False)
         given = judge.compare(a, b)
         turned = judge.compare(b, a)
     assert plain.measures is None

@@ -67,13 +67,13 @@ def compare(
     finish = _sheet_drawer(sheet) if sheet else None
     from vrt_lite.show import show_verdict, view  # noqa: PLC0415
 
+    silent = quiet or as_json
+    opened = open_judge(model, projector, backend, settings, verbose=verbose > 1, quiet=silent, measures=measures)
     with (
-        open_judge(model, projector, backend, settings, verbose=verbose > 1, quiet=quiet or as_json) as judge,
-        view(quiet=quiet or as_json, verbose=verbose > 0, live=verbose < 2) as shown,
+        opened as judge,
+        view(quiet=silent, verbose=verbose > 0, live=verbose < 2) as shown,
     ):
-        judgement = judge.compare(
-            a, b, prompt=caption, trace=trace, observe=shown.observe, finish=finish, measures=measures
-        )
+        judgement = judge.compare(a, b, prompt=caption, trace=trace, observe=shown.observe, finish=finish)
     if as_json:
         print_json(judgement.to_json())
     else:

@@ -164,9 +164,7 @@ class _Workers:
     def _judge_question(self, task: Task, question: Question) -> Result:
         """Judge and keep. A clip that was replaced meanwhile is kept as what it was when it was judged."""
         try:
-            judgement = self._judge.compare(
-                task.first, task.second, prompt=task.prompt, observe=self._pass_on, measures=False
-            )
+            judgement = self._judge.compare(task.first, task.second, prompt=task.prompt, observe=self._pass_on)
         except (NoVerdictError, VideoError) as error:
             if self._is_unchanged(task, question):
                 return self._run.add_failure(question, error)

@@ -16,8 +16,10 @@ from vrt_lite.protocol.messages import DIMENSIONS, OVERALL
 from vrt_lite.protocol.verdict import describe
 from vrt_lite.show.measure_rows import list_measure_rows
 from vrt_lite.show.words import (
+    NOT_JUDGED,
     STYLES,
     Glyphs,
+    capitalize_first,
     count_frames,
     describe_disagreements,
     describe_recommendation,
@@ -70,6 +72,8 @@ class VerdictPanel:
         for choice, name in enumerate(names, start=1):
             files.add_row(Text(f"video {choice}", STYLES[choice]), Text(name, overflow="fold"))
         yield [files, Text(_summary(judgement, encoding, glyphs), "dim")]
+        if judgement.scope:
+            yield [Text(safe(f"{capitalize_first(judgement.scope)}.", encoding=encoding), "dim", overflow="fold")]
         warnings = [f"Warning: {safe(warning, encoding=encoding)}" for warning in judgement.warnings]
         yield [Text(warning, "yellow", overflow="fold") for warning in warnings]
 
@@ -78,11 +82,11 @@ def _preferences(judgement: Judgement, width: int, encoding: str, glyphs: Glyphs
     """Draw a row for the overall preference and one for each dimension; on a narrow terminal bars are below names."""
     rows: list[tuple[Text, Text, Odds | None]] = []
     for key in (OVERALL, *DIMENSIONS):
-        preference = judgement.verdict.preferences[key]
+        preference, judged = judgement.verdict.preferences[key], key not in judgement.not_judged
         style = "bold" if key == OVERALL else ""
         name = Text(safe(name_dimension(judgement, key), encoding=encoding), style, overflow="fold")
         # "Undecided, leans to" takes two lines, so that the bar keeps its width; the bar shows the probability.
-        words = describe(replace(preference, probabilities=None)).replace(", ", ",\n")
+        words = describe(replace(preference, probabilities=None)).replace(", ", ",\n") if judged else NOT_JUDGED
         winner = Text(words, f"{STYLES[preference.winner]} {style}", no_wrap=True)
         rows.append((name, winner, shown_odds(judgement.verdict, key)))
     return _stacked(rows, width, glyphs) if width < _STACKED_BELOW else _side_by_side(rows, glyphs)

@@ -19,6 +19,7 @@ from vrt_lite.show.measure_rows import list_measure_rows
 from vrt_lite.show.pages.frame_album import EmbeddedFrame, FrameAlbum
 from vrt_lite.show.words import (
     describe_disagreements,
+    describe_preference,
     describe_recommendation,
     format_moment,
     headline,
@@ -93,6 +94,7 @@ def prepare_pair(
         "judgement": judgement,
         "headline": write_headline(judgement),
         "names": names,
+        "choices": {key: describe_preference(judgement, key) for key in names},
         "odds": {key: shown_odds(judgement.verdict, key) for key in names},
         "warnings": [line for line in lines if line],
         "measures": list_measure_rows(judgement.measures),
