@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from vrt_lite.protocol.messages import Odds
 
 _WIDEST = 88
-_STACKED_BELOW = 64
+_STACKED_BELOW, _NARROW = 64, 48
 _BAR = 20
 _ORDER = ((1, "1"), (0, "tie"), (2, "2"))
 """The choices as bars and shares show them, from left to right."""
@@ -117,8 +117,9 @@ def _measures(judgement: Judgement, width: int, glyphs: Glyphs) -> list[Renderab
     rows = list_measure_rows(judgement.measures)
     if not rows:
         return []
-    table = Table.grid(padding=(0, 2))
-    heads = (Text(f"video {choice}", STYLES[choice], justify="right") for choice in (1, 2))
+    table = Table.grid(padding=(0, 1 if width < _NARROW else 2))
+    head = "{}" if width < _NARROW else "video {}"
+    heads = (Text(head.format(choice), STYLES[choice], justify="right") for choice in (1, 2))
     table.add_row(Text("Measured", "dim"), *heads, Text("better", "dim"))
     for row in rows:
         name = Text(row.name).append(f" ({row.unit})" if width >= _STACKED_BELOW else "", "dim")
