@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 import random
@@ -29,6 +30,7 @@ from vrt_lite.errors import ModelError
 from vrt_lite.models import library
 from vrt_lite.models.quants import CONTEXT_BYTES
 from vrt_lite.pulling.checkpoint_files import choose_type
+from vrt_lite.show import transfer
 
 ROOT = Path(__file__).parent.parent
 CLIPS = [str(ROOT / "examples" / name) for name in ("a.mp4", "b.mp4")]
@@ -481,3 +483,14 @@ def test_one_bar_shows_the_whole_and_the_disk_holds_at_most_two_shards(
     result = sum(len(two_steps[name]) for name in ("judge-Q4_K_M.gguf", "mmproj-judge-F16.gguf"))
     assert sizes[-1] < max(taken) <= result + sizes[-1] + sizes[-2] + SMALL_BYTES
     assert sum(sizes) > sizes[-1] + sizes[-2] + SMALL_BYTES
+
+
+def test_a_pipe_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "_LINE_EVERY_SECONDS", 0.0)
+    stream = io.StringIO()
+    with transfer.open_transfer(stream=stream) as view:
+        view.say("a line")
+        view.begin("fetching", 200)
+        view.advance(50)
+        view.advance(-60)
+    assert re.fullmatch(r"a line\nfetching 25%, \d+ s left\nfetching 0%\n", stream.getvalue())

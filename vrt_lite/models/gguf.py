@@ -27,6 +27,7 @@ _TYPE_NAMES = (
     *("uint64", "int64", "float64"),
 )
 _MOST_KEPT = 16
+_ALIGNMENT: Final = 32
 Value = str | int | float | bool
 Header = dict[str, Value]
 _PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})(\.gguf)?", re.ASCII)
@@ -158,9 +159,10 @@ class _Reader:
             if value is not None:
                 values[key] = value
         listed = [self._tensor() for _ in range(count)]
-        alignment = values.get("general.alignment", 32)
-        step = alignment if isinstance(alignment, int) and alignment > 0 else 32
-        start = -(-self._file.tell() // step) * step
+        alignment = values.get("general.alignment", _ALIGNMENT)
+        if not isinstance(alignment, int) or alignment <= 0 or alignment % _ALIGNMENT:
+            raise ValueError(f"general.alignment is {alignment!r}; it must be a multiple of {_ALIGNMENT}")
+        start = -(-self._file.tell() // alignment) * alignment
         furthest = max((offset for *_, offset in listed), default=0)
         if listed and start + furthest >= self._size:
             raise ValueError(f"it ends at byte {self._size}, before its last tensor begins at {start + furthest}")
