@@ -11,7 +11,7 @@ shown, not on the clip's length.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 MAX_PIXEL_ASPECT = 16  # beyond 16:1 the header is broken
 # swscale's default for 4:2:0 is a table-driven path that is off by up to two levels; this is exact.
 EXACT = Interpolation.BILINEAR | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT
+See = Callable[[int, NDArray[np.uint8]], None]
+"""Gets a frame's index and its luma."""
 _HDR: dict[int, Transfer] = {ColorTrc.SMPTE2084.value: "pq", ColorTrc.ARIB_STD_B67.value: "hlg"}
 
 
@@ -177,6 +179,9 @@ class Clip:
         self._decoded = {0: first}  # until it is shown
         self._shown: dict[tuple[int, tuple[int, int]], NDArray[np.uint8]] = {}
         self._converter = VideoReformatter()
+        self._watched: set[int] = set()
+        self._see: See | None = None
+        self._stored_size = first.width, first.height
 
     def __enter__(self) -> Self:
         return self
@@ -215,9 +220,13 @@ class Clip:
         try:
             for index in missing & self._decoded.keys():
                 missing.remove(index)
-                self._show(index, self._decoded.pop(index), size)
-            for index, frame in self._reader.read(missing):
+                frame = self._decoded.pop(index)
                 self._show(index, frame, size)
+                self._show_luma(index, frame)
+            for index, frame in self._reader.read(missing, passing=self._watched):
+                if index in missing:
+                    self._show(index, frame, size)
+                self._show_luma(index, frame)
         except (UnusableError, FFmpegError) as error:
             if short := shortage_of(error):
                 raise short from error
@@ -225,6 +234,37 @@ class Clip:
         resized_seconds = self.resize_seconds - resized_before
         self.decode_seconds += time.perf_counter() - started - resized_seconds
         return {index: self._shown[index, size] for index in ordered}
+
+    def watch(self, indices: Iterable[int], see: See) -> None:
+        """Give `see` the luma of these frames once, as (rows, columns) from 0 to 255, when they are decoded.
+
+        They are decoded on the way to other frames, and the rest by `see_rest`. Luma is as stored: it is neither turned
+        nor scaled.
+        """
+        self._watched, self._see = set(indices), see
+
+    def see_rest(self) -> None:
+        """Decode the watched frames that no other frame led to. One that does not decode is left out."""
+        try:
+            for index in self._watched & self._decoded.keys():
+                self._show_luma(index, self._decoded[index])
+            for index, frame in self._reader.glance(self._watched):
+                self._show_luma(index, frame)
+        except FFmpegError:
+            self._watched.clear()
+
+    def count_pixels(self, indices: Iterable[int], *, beside: Iterable[int] = ()) -> int:
+        """Return how many pixels are decoded at most to read these frames, beyond those that others take."""
+        others = set(beside)
+        frames = self._reader.count_decoded({*indices} | others) - self._reader.count_decoded(others)
+        return frames * self.info.width * self.info.height
+
+    def _show_luma(self, index: int, frame: VideoFrame) -> None:
+        if self._see and index in self._watched:
+            self._watched.remove(index)
+            width, height = self._stored_size  # a frame of another size is scaled
+            luma = self._converter.reformat(frame, width, height, format="gray").to_ndarray()
+            self._see(index, cast("NDArray[np.uint8]", luma))
 
     def _show(self, index: int, frame: VideoFrame, size: tuple[int, int]) -> None:
         """Convert and keep one frame. Matrix and range are as tagged.
