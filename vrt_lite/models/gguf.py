@@ -18,7 +18,8 @@ from typing import BinaryIO, Final
 
 from vrt_lite.errors import ModelError
 
-_MOST_ENTRIES: Final = 2_000_000
+_MOST_ENTRIES: Final = 2**16
+_MOST_TEXTS: Final = 2**20
 _LONGEST_STRING: Final = 2**26
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
@@ -190,7 +191,8 @@ class _Reader:
             return self._scalar(_SCALARS[kind])
         if kind != _ARRAY:
             raise ValueError(f"a metadata value has the unknown type {kind}")
-        item, count = self._scalar("I"), self._count(_LONGEST_STRING)
+        item = self._scalar("I")
+        count = self._count(_MOST_TEXTS if item == _STRING else _LONGEST_STRING)
         self._lengths[key] = count
         self._types[key] = f"array of {_TYPE_NAMES[item]}" if item < len(_TYPE_NAMES) else ""
         if item == _STRING:
