@@ -94,17 +94,6 @@ def describe_preference(judgement: Judgement, key: str) -> str:
     return NOT_JUDGED if key in judgement.not_judged else describe(judgement.verdict.preferences[key])
 
 
-def describe_verdict(judgement: Judgement) -> str:
-    """Describe a whole verdict in one line: "Overall: video 2 (0.93); Video Quality (VQ): tie (0.81); …"."""
-    parts: list[str] = []
-    for key in (OVERALL, *DIMENSIONS):
-        given = shown_odds(judgement.verdict, key) is not None
-        share = chosen_share(judgement.verdict.preferences[key]).strip() if given else ""
-        words = describe_preference(judgement, key) + (f" ({share})" if share else "")
-        parts.append(f"{name_dimension(judgement, key)}: {words}")
-    return "; ".join(parts)
-
-
 def headline(verdict: Verdict, names: tuple[str, str] = ("Video 1", "Video 2")) -> str:
     """Say who wins overall, as a sentence without its full stop."""
     if verdict.overall.undecided:
