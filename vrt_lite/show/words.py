@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TextIO, assert_never, cast
 
 from vrt_lite.interfaces import Encoding, Event, Loading, Prefill, RoundBegan, RoundEnded, Waiting, Wrote
-from vrt_lite.protocol.messages import DIMENSIONS, OVERALL, FrameRef
+from vrt_lite.protocol.messages import OVERALL, FrameRef
 from vrt_lite.protocol.verdict import Preference, Verdict, describe
 
 if TYPE_CHECKING:
