@@ -6,6 +6,7 @@
 # make train  adds what training needs to .venv/parity and runs the tests of train/; CI runs all three (.ci/run)
 # make llama-server  builds llama.cpp's own server once and runs its tests; make vllm runs vLLM's own request path
 # make vocabulary  tokenises texts of many scripts with Qwen's published vocabulary, as tokenizers does
+# make gpu    builds the engine for Vulkan in .venv/gpu and runs the tests marked gpu; without a GPU on Mesa's software device
 # make floors sets up .venv/floors with the lowest versions that pyproject.toml allows, and runs all of these tests
 PYTHON ?= python3
 VENV ?= .venv
@@ -33,7 +34,7 @@ VLLM_FILES := tests/backends/vllm_environment
 LLAMA_SERVER := $(VENV)/llama-server
 VOCABULARY := $(VENV)/vocabulary
 
-.PHONY: demo test nightly lint wheel parity train floors check clean llama-server vllm vocabulary
+.PHONY: demo test nightly lint wheel parity train floors check clean llama-server vllm vocabulary gpu
 .NOTPARALLEL:
 
 demo: $(VENV)/run.stamp
@@ -84,6 +85,11 @@ vocabulary: $(VENV)/test.stamp
 	@$(RUN) pip install --quiet --disable-pip-version-check tokenizers==0.23.3
 	@$(RUN) pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VOCABULARY) qwen-agent==0.0.34
 	$(RUN) pytest tests/convert/test_real_vocabulary.py
+
+# The engine takes 8 to 15 minutes on two cores, once. A software device takes as long again for the tests.
+gpu: export OMP_NUM_THREADS := 1
+gpu:
+	$(PYTHON) tests/run_on_gpu.py $(VENV)/gpu
 
 # vLLM warns of much; those are not ours to fail on.
 vllm: export OMP_NUM_THREADS := 1

@@ -142,11 +142,12 @@ def measure_rank(
 @cli.command("gpu")
 @_model_options
 @click.option("--cpu/--no-cpu", default=True, help="Also the same verdicts on the CPU.")
-def measure_gpu(report_file: Path | None, cpu: bool, **common: Any) -> None:
-    """The same verdicts on a GPU as on the CPU; needs llama-cpp-python built with a GPU back end."""
+@click.option("--rounds", "rounds", type=click.IntRange(1, 3), multiple=True, default=(2, 3), show_default=True)
+def measure_gpu(report_file: Path | None, cpu: bool, rounds: tuple[int, ...], **common: Any) -> None:
+    """Verdicts with all, half and none of the layers on a GPU; needs llama-cpp-python built with a GPU back end."""
     from bench.gpu import measure  # noqa: PLC0415
 
-    measure(_job(**common), cpu=cpu).print_and_save(report_file)
+    measure(_job(**common), cpu=cpu, rounds=rounds).print_and_save(report_file)
 
 
 @cli.command("video")

@@ -1,8 +1,8 @@
 """Measures verdicts on a GPU: whether they equal those of the CPU, their time, and the memory they take on the card.
 
-All layers and the projector are on the GPU. The bundled judge must write the same on both. The large model writes given
-replies, and must give its digits the same probabilities up to rounding. GPU memory is read with `nvidia-smi`; where
-that is missing, a note says so.
+All layers and the projector are on the GPU, or half of the layers. The bundled judge must write the same as on the CPU.
+The large model writes given replies, and must give its digits the same probabilities up to rounding. GPU memory is read
+with `nvidia-smi`; where that is missing, a note says so.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import contextlib
 import shutil
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,13 @@ import click
 from bench.judging_cost import read_ahead
 from bench.measurements import Figure, Report
 from bench.side import STAGES, Job, frame_size, run
+from vrt_lite.models.gguf import read_gguf
 
 NO_GPU = (
     "llama-cpp-python here has no GPU back end, so nothing was measured. Build it with one, e.g. "
     'CMAKE_ARGS="-DGGML_CUDA=on" pip install --force-reinstall --no-binary :all: llama-cpp-python'
 )
 ALL_LAYERS = 999
-HIDDEN = {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "", "GGML_VK_VISIBLE_DEVICES": ""}
-_ROUNDS = (2, 3)
 _EVERY_SECONDS = 0.1
 
 
@@ -62,30 +61,32 @@ class CardMemory:
             self._stop.wait(_EVERY_SECONDS)
 
 
-def measure(job: Job, *, cpu: bool) -> Report:
-    """Measure verdicts of two and three rounds on the GPU and, with `cpu`, on the CPU in the same run."""
+def measure(job: Job, *, cpu: bool, rounds: Sequence[int]) -> Report:
+    """Measure verdicts with all layers on the GPU, with half of them and, with `cpu`, with none, in the same run."""
     if not has_gpu():
         raise click.ClickException(NO_GPU)
     read_ahead([job.text, job.projector])
     figures: list[Figure] = []
     notes = [f"card: {_card_name()}", *(_bundled_agrees() if cpu else ())]
     detail: dict[str, Any] = {}
-    for rounds in _ROUNDS:
-        on_gpu = replace(job, plan=((0, 1, rounds), (2, 3, rounds)), gpu_layers=ALL_LAYERS)
+    half = read_gguf(Path(job.text)).number("qwen2vl.block_count") // 2
+    for count in rounds:
+        on_gpu = replace(job, plan=((0, 1, count), (2, 3, count)), gpu_layers=ALL_LAYERS)
         with CardMemory() as memory:
             found = {"gpu": run(on_gpu)}
+        found["half"] = run(replace(on_gpu, gpu_layers=half))
         if cpu:
-            found["cpu"] = run(replace(on_gpu, gpu_layers=0), environment=HIDDEN)
+            found["cpu"] = run(replace(on_gpu, gpu_layers=0))
         # The second verdict of two: the first also pays for loading kernels.
         last = {side: result["judgements"][1] for side, result in found.items()}
         figures += [
-            Figure(f"{rounds} rounds, {stage}", "s", {side: one[stage] for side, one in last.items()})
+            Figure(f"{count} rounds, {stage}", "s", {side: one[stage] for side, one in last.items()})
             for stage in (*STAGES, "whole")
         ]
         if memory.peak_bytes is not None:
-            figures.append(Figure(f"{rounds} rounds, peak GPU memory", "GB", {"gpu": memory.peak_bytes / 1e9}))
-        notes += [f"{rounds} rounds: {line}" for line in _describe_costs(found, memory)]
-        detail[f"{rounds} rounds"] = found
+            figures.append(Figure(f"{count} rounds, peak GPU memory", "GB", {"gpu": memory.peak_bytes / 1e9}))
+        notes += [f"{count} rounds: {line}" for line in _describe_costs(found, memory)]
+        detail[f"{count} rounds"] = found
     width, height = frame_size(job.max_pixels)
     title = f"On a GPU: {Path(job.text).stem}, frames of {width}x{height}"
     return Report("gpu", title, {"text": Path(job.text).name, "max_pixels": job.max_pixels}, figures, notes, detail)

@@ -6,7 +6,6 @@ Each side has its own process. So the peak memory is of one side alone, and a si
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -72,14 +71,12 @@ def frame_size(max_pixels: int) -> tuple[int, int]:
     return profile_for(max_pixels).frame_size(*SOURCE_SIZE, called=False)
 
 
-def run(job: Job, *, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
+def run(job: Job) -> dict[str, Any]:
     """Run a job in its own process. Returns its cost. If the side fails, the whole run ends with the reason."""
-    return run_module("bench.side", asdict(job), name=f"The side {job.side!r}", environment=environment)
+    return run_module("bench.side", asdict(job), name=f"The side {job.side!r}")
 
 
-def run_module(
-    module: str, job: dict[str, Any], *, name: str, environment: Mapping[str, str] | None = None
-) -> dict[str, Any]:
+def run_module(module: str, job: dict[str, Any], *, name: str) -> dict[str, Any]:
     """Run a module in its own process: the job is JSON on its standard input, the result the last line of its output.
 
     ClickException, with this name of the job and the reason, if the process fails.
@@ -88,7 +85,6 @@ def run_module(
         [sys.executable, "-m", module],
         input=json.dumps(job),
         cwd=_ROOT,
-        env=os.environ | (environment or {}),
         capture_output=True,
         text=True,
         encoding="utf-8",

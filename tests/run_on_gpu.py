@@ -1,0 +1,118 @@
+"""Runs the tests marked gpu in an environment of its own: python tests/run_on_gpu.py FOLDER [pytest options].
+
+The engine is built there for Vulkan, once. Without a GPU the tests run on Mesa's software device (lavapipe). Missing
+system packages are installed with apt-get. Where Vulkan cannot be had, one line says why, and the exit status is 0.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import venv
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[1]
+PACKAGES = ("mesa-vulkan-drivers", "libvulkan-dev", "glslc", "spirv-headers", "vulkan-tools", "g++")
+PROGRAMS = ("glslc", "vulkaninfo")
+HEADER = Path("/usr/include/vulkan/vulkan_core.h")
+LAYER_SETTINGS = re.compile(r" *std::vector<vk::LayerSettingEXT>.*?vk::LayerSettingsCreateInfoEXT [^\n]*\n", re.DOTALL)
+"""What ggml-vulkan.cpp sets for a validation layer, with an extension that Vulkan headers before 1.3.272 lack."""
+
+
+def install_packages() -> str:
+    """Install what Vulkan needs if it is missing; returns the reason if that cannot be done, else nothing."""
+    if all(map(shutil.which, PROGRAMS)):
+        return ""
+    if not shutil.which("apt-get"):
+        return f"{' or '.join(PROGRAMS)} is missing, and there is no apt-get to install it with"
+    administrator = os.geteuid() == 0
+    if not administrator and not shutil.which("sudo"):
+        return f"installing packages takes an administrator: apt-get install {' '.join(PACKAGES)}"
+    for command in (["update", "-qq"], ["install", "-qq", "--yes", "--no-install-recommends", *PACKAGES]):
+        if subprocess.run([*([] if administrator else ["sudo", "-n"]), "apt-get", *command], check=False).returncode:
+            return f"apt-get {' '.join(command)} failed"
+    return ""
+
+
+def list_devices() -> list[str]:
+    """The types of the Vulkan devices: CPU, INTEGRATED_GPU, DISCRETE_GPU and others."""
+    found = subprocess.run(["vulkaninfo", "--summary"], capture_output=True, text=True, check=False)
+    return re.findall(r"deviceType\s*=\s*PHYSICAL_DEVICE_TYPE_(\w+)", found.stdout)
+
+
+def fetch_source(folder: Path, python: str) -> Path:
+    """Fetch the source distribution of the engine into the folder, and unpack it; returns its folder."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = next(name for name in project["dependencies"] if name.startswith("llama-cpp-python"))
+    if not list(folder.glob("llama_cpp_python-*.tar.gz")):
+        fetch = ["download", "--no-deps", "--no-binary", "llama-cpp-python", "--dest", str(folder), wanted]
+        subprocess.run([python, "-m", "pip", "--quiet", *fetch], check=True)
+    [archive] = folder.glob("llama_cpp_python-*.tar.gz")
+    source = folder / archive.name.removesuffix(".tar.gz")
+    if not source.exists():
+        with tarfile.open(archive) as packed:
+            packed.extractall(folder, filter="data")
+        remove_layer_settings(source)
+    return source
+
+
+def remove_layer_settings(source: Path) -> None:
+    """Remove the validation layer's settings from the source, if the Vulkan headers here do not know them."""
+    if not HEADER.exists() or "VK_EXT_layer_settings" in HEADER.read_text(encoding="utf-8"):
+        return
+    file = source / "vendor" / "llama.cpp" / "ggml" / "src" / "ggml-vulkan" / "ggml-vulkan.cpp"
+    text, removed = LAYER_SETTINGS.subn("", file.read_text(encoding="utf-8"))
+    if removed:
+        file.write_text(text.replace(", extensions, &layer_setting_info)", ", extensions)"), encoding="utf-8")
+
+
+def build(folder: Path) -> str:
+    """Build the engine for Vulkan and install it with the package and its tests; returns the environment's Python."""
+    environment = folder / "environment"
+    python = str(environment / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
+    done = folder / "engine.stamp"
+    if not done.exists():
+        venv.create(environment, with_pip=True, clear=True)
+        source = fetch_source(folder, python)
+        # Never through pip's cache: it does not know CMAKE_ARGS, and would hand this engine to every environment.
+        subprocess.run(
+            [
+                python,
+                "-m",
+                "pip",
+                "install",
+                "--no-cache-dir",
+                f"--config-settings=build-dir={folder / 'build'}",
+                source,
+            ],
+            env={"CMAKE_BUILD_PARALLEL_LEVEL": str(os.cpu_count()), **os.environ, "CMAKE_ARGS": "-DGGML_VULKAN=on"},
+            check=True,
+        )
+        done.touch()
+    subprocess.run([python, "-m", "pip", "install", "--quiet", "--editable", f"{REPOSITORY}[test]"], check=True)
+    return python
+
+
+def run(folder: Path, options: list[str]) -> int:
+    """Run the tests; returns the exit status."""
+    reason = install_packages()
+    devices = [] if reason else list_devices()
+    if not devices:
+        print(f"make gpu: skipped, {reason or 'vulkaninfo --summary lists no device'}.")
+        return 0
+    folder.mkdir(parents=True, exist_ok=True)
+    environment = dict(os.environ)
+    if set(devices) == {"CPU"}:
+        # The engine passes a device of this type over, unless it is named.
+        environment["GGML_VK_VISIBLE_DEVICES"] = "0"
+    command = [build(folder), "-m", "pytest", "-m", "gpu", "tests/gpu", *options]
+    return subprocess.run(command, env=environment, cwd=REPOSITORY, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(run(Path(sys.argv[1]).resolve(), sys.argv[2:]))
