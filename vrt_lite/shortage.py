@@ -12,41 +12,32 @@ from vrt_lite.errors import ShortageError
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-_PLENTY_BYTES: Final = 512 * 2**20
+_OPEN_FILES: Final = (errno.EMFILE, errno.ENFILE)
+_PLENTY_BYTES: Final = 2**30
 
 
 def shortage_of(error: BaseException) -> ShortageError | None:
     """The shortage behind an error of Python, the system or FFmpeg; None if it has another cause.
 
-    A damaged file may ask for more memory or threads than any machine has: what is there now is tried.
+    A damaged file may ask for more memory than any machine has: what is there now is tried.
     """
     if isinstance(error, ShortageError):
         return error
     number = getattr(error, "errno", None)
-    if number in (errno.EMFILE, errno.ENFILE):
+    if number in _OPEN_FILES:
         return ShortageError("open files")
     if (isinstance(error, MemoryError) or number == errno.ENOMEM) and not _has_memory():
         return ShortageError("memory")
-    if number == errno.EAGAIN and not _has_threads():  # what a decoder reports that can start none
+    if number == errno.EAGAIN:  # what a decoder reports that can start none
         return ShortageError("threads")
     return None
 
 
 def _has_memory() -> bool:
-    """Whether this process can reserve some memory now; it is not used."""
+    """Whether this process can reserve plenty of memory now; it is not used."""
     try:
         mmap.mmap(-1, _PLENTY_BYTES).close()
     except (OSError, MemoryError, ValueError):
-        return False
-    return True
-
-
-def _has_threads() -> bool:
-    """Whether this process can start some threads now."""
-    try:
-        with ThreadPool(4) as pool:
-            list(pool.map(lambda _: None, range(4)))
-    except ShortageError:
         return False
     return True
 

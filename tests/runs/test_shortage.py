@@ -9,8 +9,8 @@ import random
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -92,19 +92,25 @@ def no_more_threads() -> Generator[None]:
         threading.stack_size(before)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="macOS has no such limit of memory")
-@pytest.mark.parametrize(
-    ("number", "shortage", "what"),
-    [(errno.ENOMEM, no_more_memory, "memory"), (errno.EAGAIN, no_more_threads, "threads")],
-)
-def test_what_ffmpeg_reports_is_a_shortage_only_if_there_is_one(
-    number: int, shortage: Callable[[], AbstractContextManager[None]], what: str
-) -> None:
+def error_of(number: int) -> FFmpegError:
     with pytest.raises(FFmpegError) as caught:
         err_check(-number)
-    assert shortage_of(caught.value) is None  # a damaged file asks for too much
-    with shortage():
-        found = shortage_of(caught.value)
+    return caught.value
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="macOS has no such limit of memory")
+def test_a_lack_of_memory_is_a_shortage_only_if_there_is_one() -> None:
+    error = error_of(errno.ENOMEM)
+    assert shortage_of(error) is None  # a damaged file asks for too much
+    with no_more_memory():
+        found = shortage_of(error)
+    assert found
+    assert (found.what, found.status) == ("memory", 5)
+
+
+@pytest.mark.parametrize(("number", "what"), [(errno.EMFILE, "open files"), (errno.EAGAIN, "threads")])
+def test_what_ffmpeg_reports_is_recognised_by_its_number(number: int, what: str) -> None:
+    found = shortage_of(error_of(number))
     assert found
     assert (found.what, found.status) == (what, 5)
 
