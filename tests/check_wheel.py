@@ -1,6 +1,6 @@
 """Builds the wheel, looks at what is in it, and uses it alone: a new environment, a folder outside the repository.
 
-Alone it judges and converts a checkpoint. The environment has what the wheel depends on, and no torch.
+Alone it judges, converts a checkpoint and pulls one. The environment has what the wheel depends on, and no torch.
 
 python -m tests.check_wheel
 """
@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import filecmp
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import venv
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
+from bench.loopback_hub import serve_folder
 from tests.convert import synthetic_checkpoint
 
 REPOSITORY = Path(__file__).parent.parent
@@ -33,8 +37,9 @@ MUST_HOLD = (
 MOST_BYTES = 16 * 2**20
 
 
-def run(*command: str | Path, cwd: Path) -> str:
-    return subprocess.run(command, cwd=cwd, check=True, stdout=subprocess.PIPE, text=True).stdout
+def run(*command: str | Path, cwd: Path, environment: Mapping[str, str] = MappingProxyType({})) -> str:
+    env = os.environ | environment
+    return subprocess.run(command, cwd=cwd, env=env, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def check_contents(wheel: Path) -> None:
@@ -75,16 +80,19 @@ def check_conversion(python: Path, folder: Path) -> None:
     assert found == "[]", f"the environment holds {found}"
     source = folder / "checkpoint"
     synthetic_checkpoint.make(source, shards=3)
-    run(sys.executable, "-m", "convert", "export", source, "--out", folder / "checkout", cwd=REPOSITORY)
-    export = "from vrt_lite.conversion.export_pair import export_pair as export; "
-    export += "import pathlib, sys; export(*map(pathlib.Path, sys.argv[1:]))"
-    run(python, "-c", export, source, folder / "alone", cwd=folder)
+    export = ("-m", "convert", "export", source, "--type", "q4_k_m", "--out", folder / "checkout")
+    run(sys.executable, *export, cwd=REPOSITORY)
+    run(python, "-m", "vrt_lite", "convert", source, "--out", folder / "alone", cwd=folder)
     check_equal(folder / "checkout", folder / "alone")
+    with serve_folder(source, "bench/checkpoint") as address:
+        hub = {"HF_ENDPOINT": address, "HF_HUB_OFFLINE": "0", "VRT_LITE_HOME": str(folder / "home")}
+        run(python, "-m", "vrt_lite", "pull", "bench/checkpoint:q4_k_m", cwd=folder, environment=hub)
+    check_equal(folder / "checkout", folder / "home" / "models" / "bench--checkpoint")
 
 
 def check_equal(right: Path, found: Path) -> None:
     names = sorted(path.name for path in right.iterdir())
-    assert names == sorted(path.name for path in found.iterdir())
+    assert names == sorted(path.name for path in found.glob("*.gguf")), f"{found} has other files than {right}"
     _, others, errors = filecmp.cmpfiles(right, found, names, shallow=False)
     assert not others + errors, f"{found} has other bytes than {right} in {others + errors}"
 
@@ -98,7 +106,7 @@ def main() -> None:
         python = install(wheel, folder)
         check_use(python, folder)
         check_conversion(python, folder)
-        print(f"{wheel.name}: {wheel.stat().st_size / 2**20:.1f} MB, holds vrt_lite only, judges and converts alone")
+        print(f"{wheel.name}: {wheel.stat().st_size / 2**20:.1f} MB, only vrt_lite, judges, converts and pulls alone")
 
 
 if __name__ == "__main__":

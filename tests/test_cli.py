@@ -188,9 +188,10 @@ def test_the_same_file_twice_is_a_tie_without_the_model(tmp_path: Path, capfd: p
 
 
 def test_without_a_prompt_it_says_so(capfd: pytest.CaptureFixture[str]) -> None:
-    status, out, _ = compare(capfd, A, B)
-    assert status == 0
-    assert "judged without one" in out
+    for model, words in (("vrt-tiny-0", "judged without one"), ("vrt-tiny-1", "alignment (TA) is not judged")):
+        status, out, _ = compare(capfd, A, B, "--model", model)
+        assert status == 0
+        assert words in out
 
 
 def test_trace_and_sheet(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -307,7 +308,8 @@ def test_a_hostile_caption_is_plain_text(caption: str, tmp_path: Path, capfd: py
 
     def rounds(text: str) -> list[dict[str, Any]]:
         file.write_text(text, encoding="utf-8")
-        status, _, _ = compare(capfd, A, B, "--prompt-file", str(file), "--trace", str(trace))
+        options = ("--prompt-file", str(file), "--model", "vrt-tiny-0")  # vrt-tiny-1 is not shown what it cannot read
+        status, _, _ = compare(capfd, A, B, *options, "--trace", str(trace))
         assert status in (0, 6)
         return [json.loads(line) for line in trace.read_text(encoding="utf-8").splitlines()]
 
@@ -363,7 +365,7 @@ def test_one_order_without_a_verdict_leaves_the_other(a: str, b: str, first: int
     final = "<final answer>TA=1, VQ=2, MQ=0, OA=1</final answer>"
     replies = [final, "", ""] if first == 1 else ["", "", final]
     with Judge(settings=Settings(both_orders=True), backend=ScriptedBackend(replies)) as judge:
-        judgement = judge.compare(a, b, prompt="a fox")
+        judgement = judge.compare(a, b, prompt="A red star moves up.")
     jsonschema.validate(judgement.to_json(), SCHEMA)
     assert [order.first for order in judgement.orders] == [first]
     assert judgement.winner == first

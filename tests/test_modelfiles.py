@@ -215,6 +215,7 @@ def test_the_errors_have_the_documented_statuses() -> None:
         "ClipsError": 3,
         "ModelError": 4,
         "OutOfMemoryError": 5,
+        "ShortageError": 5,
         "NoVerdictError": 6,
         "StoreError": 7,
         "BackendError": 8,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 import random
@@ -29,6 +30,7 @@ from vrt_lite.errors import ModelError
 from vrt_lite.models import library
 from vrt_lite.models.quants import CONTEXT_BYTES
 from vrt_lite.pulling.checkpoint_files import choose_type
+from vrt_lite.show import transfer
 
 ROOT = Path(__file__).parent.parent
 CLIPS = [str(ROOT / "examples" / name) for name in ("a.mp4", "b.mp4")]
@@ -143,14 +145,15 @@ def test_one_command_leads_from_a_checkpoint_to_the_references_verdict(
     [model] = library.stored_models()
     assert model.manifest.revision == hub.commit
     assert re.fullmatch(r"llama-cpp-python [\d.]+", model.manifest.converted_with)
-    arguments = ["--prompt", "Any.", "--model", REPO, "--json", "--threads", "1", "--no-cache"]
-    status, out, _ = command(capfd, "compare", *CLIPS, *arguments)
-    assert status == 0
-    assert json.loads(out)["verdict"]["overall"]["winner"] == WINNER
     asked = len(hub.ranges)
     for reference in (REPO, f"{REPO}:{text_type}"):
         assert "is here already, sha256 of every file checked" in pulled(capfd, reference)
     assert len(hub.ranges) == asked
+    if text_type == "q4_k_m":
+        arguments = ["--prompt", "Any.", "--model", REPO, "--json", "--threads", "1", "--no-cache"]
+        status, out, _ = command(capfd, "compare", *CLIPS, *arguments)
+        assert status == 0
+        assert json.loads(out)["verdict"]["overall"]["winner"] == WINNER
 
 
 def test_the_quant_is_the_largest_that_fits() -> None:
@@ -275,6 +278,7 @@ def test_a_listing_is_not_trusted(hub: Hub, home: Path, capfd: pytest.CaptureFix
     hub.listed = {"processor_config.json": {"size": 10**9}}
     refused(capfd, "lists processor_config.json with 1.00 GB; at most 67.1 MB are read")
     assert hub.ranges == []
+    assert not list(home.glob("partial/*"))
     hub.listed = {}
     hub.failing = {"config.json": 403}
     refused(capfd, f"{REPO} is gated: accept its licence at ")
@@ -479,3 +483,14 @@ def test_one_bar_shows_the_whole_and_the_disk_holds_at_most_two_shards(
     result = sum(len(two_steps[name]) for name in ("judge-Q4_K_M.gguf", "mmproj-judge-F16.gguf"))
     assert sizes[-1] < max(taken) <= result + sizes[-1] + sizes[-2] + SMALL_BYTES
     assert sum(sizes) > sizes[-1] + sizes[-2] + SMALL_BYTES
+
+
+def test_a_pipe_gets_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "_LINE_EVERY_SECONDS", 0.0)
+    stream = io.StringIO()
+    with transfer.open_transfer(stream=stream) as view:
+        view.say("a line")
+        view.begin("fetching", 200)
+        view.advance(50)
+        view.advance(-60)
+    assert re.fullmatch(r"a line\nfetching 25%, \d+ s left\nfetching 0%\n", stream.getvalue())

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sharded_checkpoint
+import vram_table
+from hub_server import Hub, serving
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "parity"))
+
+import bundled_checkpoint
 
 from bench.random_checkpoint import SHAPES, write_documents
 from bench.random_pair import write_pair
-from tests import vram_table
-from tests.hub_server import Hub, serving
-from tests.parity import bundled_checkpoint
 from vrt_lite.cli import run
 from vrt_lite.conversion.pair_description import describe_pair
 from vrt_lite.fitting.engine_buffers import ModelShape
@@ -26,6 +31,7 @@ from vrt_lite.models import bundled_names, find
 from vrt_lite.models.library import recipes
 from vrt_lite.profile import default_profile
 from vrt_lite.settings import Settings
+from vrt_lite.show.estimates import Estimated, show_quants
 from vrt_lite.tuning import plan_shape
 
 MB, GB = 10**6, 10**9
@@ -138,8 +144,8 @@ def test_the_table_says_what_the_plan_says(capfd: pytest.CaptureFixture[str]) ->
         assert max(told["gpu_bytes"]) <= 8 * GB
         assert (told["bytes"], told["max_pixels"]) == (plan.estimate.cpu_bytes, plan.profile.max_pixels)
         assert told["engine"]["gpu_layers"] == plan.settings.gpu_layers
-        alone = json.loads(command(capfd, *arguments, "--quant", option.quant)[1])
-        assert {key: alone[key] for key in told} == told
+    alone = json.loads(command(capfd, *arguments, "--quant", "q6_k")[1])
+    assert {**table["quants"][1], "machine": table["machine"]} == alone
 
 
 def test_one_quant_is_told_by_part(capfd: pytest.CaptureFixture[str]) -> None:
@@ -161,6 +167,29 @@ def test_what_does_not_fit_is_said_for_each_quant(capfd: pytest.CaptureFixture[s
     assert (status, err.count("\n")) == (5, 1)
     assert [row.split()[-1] for row in out.splitlines()[1:3]] == ["memory", "memory"]
     assert "vrt-lite pull qwen2.5-vl-3b takes none of them" in out
+
+
+def test_a_disk_that_is_too_small_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """At most 19.45 GB at once for Q8_0, 16.03 GB for Q4_K_M, and some must stay free."""
+    memory, offered = MachineMemory(10 * GB, 10 * GB), list_pull_options("vr-thinker-7b")
+    plans = [plan_shape(option.shape, offered.profile, Settings(), memory) for option in offered.options[1:]]
+    found = [
+        Estimated(offered.name, 28, plan, "", quant=option.quant, disk=option.disk)
+        for plan, option in zip(plans, offered.options[1:], strict=True)
+    ]
+    found.append(replace(found[0], refusal="It does not fit."))
+    show_quants(found, memory, free_disk_bytes=16_700_000_000)
+    rows = [line.rpartition("  ")[2] for line in capsys.readouterr().out.splitlines()]
+    assert rows == ["FITS", "no: disk", "no: disk", "yes", "yes", "no: memory, disk"]
+
+
+def test_what_does_not_fit_a_gpu_is_shown_all_the_same(capfd: pytest.CaptureFixture[str]) -> None:
+    status, out, err = command(capfd, "vr-thinker-7b:q4_k_m", "--memory", "16", "--vram", "3", "--gpu-layers", "20")
+    rows = {line.split("  ")[0]: line.split() for line in out.splitlines()}
+    assert (status, err.count("\n")) == (5, 1)
+    assert "3.00 GB free on GPU. Leave out --gpu-layers" in err
+    assert float(rows["in all"][-2]) > 3
+    assert rows["free here"][-2:] == ["3.00", "GB"]
 
 
 def test_a_model_that_is_here_is_estimated_on_an_assumed_gpu(capfd: pytest.CaptureFixture[str]) -> None:
@@ -257,6 +286,25 @@ def test_a_checkpoint_is_told_from_its_listing_and_config(
         stays = sum(tensor.size for tensor in (*text.tensors, *projector.tensors))
         assert quant["disk"] == {"fetched": fetched, "stays": stays, "most": stays + 70 * MB}
     assert told_of(capfd, hub, "--quant", "IQ4_XS")["quant"] == "iq4_xs"
+
+
+def test_what_is_told_before_a_pull_is_so_after_it(hub: Hub, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    folder = sharded_checkpoint.make(tmp_path / "judge", shards=3)
+    hub.files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    before = json.loads(command(capfd, f"{hub.repository}:q4_k_m", "--json", "--gpu-layers", "0")[1])
+    assert run(["pull", f"{hub.repository}:q4_k_m"]) == 0
+    pulled = Path(capfd.readouterr().out.strip())
+    after = json.loads(command(capfd, hub.repository, "--json", "--gpu-layers", "0")[1])
+    assert (before["quant"], after["quant"], after["disk"]) == ("q4_k_m", None, None)
+    other = json.loads(command(capfd, f"{hub.repository}", "--quant", "q8_0", "--json")[1])
+    assert other["disk"]["stays"] > before["disk"]["stays"]
+    for one, other in zip(before["terms"], after["terms"], strict=True):
+        # Of the vocabulary's merges config.json says only how many there can be.
+        assert one["bytes"] >= other["bytes"] if one["name"] == "program" else one == other
+    told_by = sum(len(hub.files[name]) for name in ("config.json", sharded_checkpoint.INDEX))
+    assert sum(hub.sent.values()) == before["disk"]["fetched"] + 2 * told_by
+    headers = sum(path.stat().st_size for path in pulled.glob("*.gguf")) - before["disk"]["stays"]
+    assert 0 < headers < 100_000
 
 
 @pytest.mark.parametrize("where", ["own", "base"])

@@ -9,10 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import sharded_checkpoint
+from split_gguf import split
 
-from tests.split_gguf import split
+from convert.quantize import quantize_pair
 from vrt_lite.api import Judge
 from vrt_lite.cli import run
+from vrt_lite.conversion.export_pair import export_pair
 from vrt_lite.disk import file_sha256
 from vrt_lite.errors import ModelError
 from vrt_lite.fitting.memory_estimate import read_shape
@@ -81,9 +84,8 @@ def test_its_verdict_is_that_of_the_whole_file(made: Path, capfd: pytest.Capture
     digests = "".join(file_sha256(path) for path in parts(made))
     assert judgement.model.text.file == parts(made)[0].name
     assert judgement.model.text.sha256 == hashlib.sha256(digests.encode()).hexdigest()
-    for given in (made, parts(made)[0]):
-        assert run(["compare", *map(str, CLIPS), "--prompt", PROMPT, "--model", str(given), "--json"]) == 0
-        assert json.loads(capfd.readouterr().out)["verdict"] == reference.to_json()["verdict"]
+    assert run(["compare", *map(str, CLIPS), "--prompt", PROMPT, "--model", str(parts(made)[0]), "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["verdict"] == reference.to_json()["verdict"]
 
 
 def test_the_choice_among_types_counts_all_parts(folder: Path) -> None:
@@ -145,6 +147,20 @@ def test_parts_of_different_models_are_refused(tmp_path: Path) -> None:
     halves[1][1].replace(halves[0][1])
     with pytest.raises(ModelError, match=r"The 2 parts of .* hold \d+ tensors, not \d+: they are not of one model"):
         read_gguf(halves[0][0])
+
+
+def test_a_split_file_is_quantised_like_the_whole_one(tmp_path: Path) -> None:
+    made = export_pair(
+        sharded_checkpoint.make(tmp_path / "judge", shards=1),
+        tmp_path / "whole",
+        text_type="bf16",
+        projector_type="f16",
+    )
+    (tmp_path / "split").mkdir()
+    assert len(split(made[0].path, tmp_path / "split" / made[0].path.name, tensors=20)) > 2
+    done = [quantize_pair(tmp_path / name, text_type="q8_0", projector_type=None)[0] for name in ("whole", "split")]
+    assert done[0].sha256 == done[1].sha256
+    assert done[0].path.name == done[1].path.name == "judge-Q8_0.gguf"
 
 
 def test_a_part_under_another_name_is_refused(folder: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from train.command_options import FOLDER, print_progress, print_status
-from train.evaluation_commands import agree, evaluate, figures
+from train.evaluation_commands import agree, calibrate, evaluate, figures
 from train.stage_commands import all_stages, cold_start, grpo, pretrain, refine, sample
 from vrt_lite.errors import UsageError, VrtError
 
@@ -57,7 +57,7 @@ def footage(folder: Path) -> None:
     click.echo(f"{len(clips)} clips in {folder}")
 
 
-for _command in (pretrain, cold_start, sample, refine, grpo, all_stages, evaluate, agree, figures):
+for _command in (pretrain, cold_start, sample, refine, grpo, all_stages, calibrate, evaluate, agree, figures):
     train.add_command(_command)
 
 

@@ -1,4 +1,4 @@
-"""The commands that measure a judge on test pairs: `evaluate`, `agree` and `figures`."""
+"""The commands that judge test pairs: `evaluate`, `agree`, `calibrate`; `figures` shows the results."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import math
 import time
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +25,15 @@ from train.command_options import (
 )
 from train.recipe import TrainingRecipe, load_recipe
 from train.stages import STAGES, model_of
+from train.train_all import CALIBRATED, CALIBRATION
 from train.views import VIEWS, View
+from vrt_lite.disk import write_file
 from vrt_lite.errors import UsageError
+from vrt_lite.profile import PROFILE_NAME
 
 if TYPE_CHECKING:
     from train.assessment.outcomes import Judged
-    from train.training_cases import Cases
+    from train.training_cases import Cases, TrainingCase
 
 
 @click.command()
@@ -124,6 +128,52 @@ def agree(recipe: Path, checkpoint: Path, gguf: Path, out: Path, minutes: float 
         end_unfinished("agree")
     (out / "agreement.json").write_text(json.dumps(agreement, indent=1) + "\n", encoding="utf-8")
     click.echo(agreements(agreement))
+
+
+@click.command()
+@click.argument("judge", type=FOLDER)
+@click.option("--out", type=FOLDER, help="Folder for the outcomes. [default: RUN/calibrate, or PAIR-calibrate]")
+@click.option("--pairs", type=click.IntRange(min=4), default=400, show_default=True, help="Pairs of each source.")
+@click.option("--footage", type=FOLDER, help="Pairs from this folder of real footage as well.")
+@click.option("--hidden", type=click.FloatRange(0, 1), default=0.35, help="Share of hidden evidence. [default: 0.35]")
+@minutes_option
+def calibrate(
+    judge: Path, out: Path | None, pairs: int, footage: Path | None, hidden: float, minutes: float | None
+) -> None:
+    """Fit the temperatures of JUDGE to pairs that it never saw, and write them to its profile.
+
+    JUDGE is a RUN, whose last model is calibrated, a checkpoint, or the folder of a GGUF pair. Every second pair is for
+    fitting. The others give the expected calibration error (ECE) before and after.
+    """
+    from train.assessment import assess  # noqa: PLC0415
+    from train.calibration import FIRST_SEED, describe_fits, fit_temperatures, write_temperatures  # noqa: PLC0415
+    from train.world import TEST, World  # noqa: PLC0415
+
+    of_run = (judge / STAGES[-1] / "model").is_dir()
+    folder = judge / STAGES[-1] / "model" if of_run else judge
+    out = out or (judge / CALIBRATION if of_run else judge.with_name(f"{judge.name}-{CALIBRATION}"))
+    if not (folder / PROFILE_NAME).is_file():
+        raise UsageError(
+            f"{folder} has no {PROFILE_NAME} to write temperatures to: name a run, a checkpoint or a pair."
+        )
+    device = choose_device()
+    cases: list[TrainingCase] = [*World(TEST + FIRST_SEED, pairs, hidden=hidden, device=device)]
+    if footage:
+        from train.footage.footage_pairs import FootagePairs  # noqa: PLC0415  the decoder
+
+        cases += FootagePairs(footage, "test", first=FIRST_SEED, count=pairs)
+    with assess.open_judge(folder, device=device, precision="float32" if device == "cpu" else "bfloat16") as loaded:
+        outcomes = assess.evaluate(
+            loaded, cases, folder=out, minutes=minutes, progress=lambda done, of: print_progress("calibrate", done, of)
+        )
+        current = loaded.profile.temperatures
+    if outcomes is None:
+        end_unfinished("calibrate")
+    fits = fit_temperatures(list(outcomes.values()), current)
+    if fits:
+        write_temperatures(folder, {key: of.temperature for key, of in fits.items()})
+    write_file(out / CALIBRATED, (json.dumps({key: asdict(of) for key, of in fits.items()}, indent=1) + "\n").encode())
+    click.echo(describe_fits(fits) if fits else "calibrate: the judge gave no probabilities, so nothing was fitted.")
 
 
 @click.command()

@@ -127,15 +127,25 @@ def grpo(recipe: TrainingRecipe, run: Path, minutes: float | None) -> bool:
 @pairs_option
 @minutes_option
 def all_stages(recipe: Path, run: Path, pairs: int, minutes: float | None) -> None:
-    """Run all stages one after the other, export the last model to RUN/pair, and evaluate.
+    """Run all stages one after the other, calibrate and export the last model to RUN/pair, and evaluate.
 
     With footage in the recipe its held-back clips are judged as well. A stage that is done is not done again.
     """
     loaded, footage = load_recipe(recipe), []
+    calibration = ["--pairs", str(max(min(pairs, 400), 4)), "--hidden", str(loaded.data.hidden)]
     if loaded.data.footage:
+        calibration += ["--footage", loaded.data.footage]
         footage = [["--footage", loaded.data.footage, "--pairs", str(min(pairs, 400)), "--view", "asked"]]
     evaluations = [["--pairs", str(pairs)], *footage]
-    status = train_all(loaded, recipe, run, minutes=minutes, evaluations=evaluations, report=print_status)
+    status = train_all(
+        loaded,
+        recipe,
+        run,
+        minutes=minutes,
+        calibration=calibration,
+        evaluations=evaluations,
+        report=print_status,
+    )
     if status:
         sys.exit(status)
     click.echo(f"all: done, {run}")

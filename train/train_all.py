@@ -18,6 +18,10 @@ from train.stages import STAGES, model_of
 
 PAIR = "pair"
 """The folder of a run's GGUF pair."""
+CALIBRATION = "calibrate"
+"""The verb, and the folder of its outcomes in a run."""
+CALIBRATED = "temperatures.json"
+"""What was fitted, in that folder. It is there when the calibration is done."""
 UNFINISHED = 3
 """Exit status of a leg whose minutes ended first: the same command continues."""
 _TRACES = "sample"
@@ -35,11 +39,13 @@ def train_all(
     run: Path,
     *,
     minutes: float | None,
+    calibration: list[str],
     evaluations: list[list[str]],
     report: Callable[[str], None],
 ) -> int:
-    """Run everything that a run lacks: its stages, the export of the last stage's model, the evaluations.
+    """Run everything that a run lacks: stages, calibration and export of the last stage's model, evaluations.
 
+    `calibration` and each of `evaluations` are the options of their verb.
     Returns the exit status: 0 when all is done, 3 if the minutes ended first, or the status of the failed verb.
     """
     ends = math.inf if minutes is None else time.monotonic() + 60 * minutes
@@ -54,6 +60,8 @@ def train_all(
         report(f"{verb}: started")
         if status := call(verb, str(path), str(run)):
             return status
+    if not (run / CALIBRATION / CALIBRATED).is_file() and (status := call(CALIBRATION, str(run), *calibration)):
+        return status
     if not (run / PAIR).is_dir():
         _export(recipe, run)
         report(f"export: {run / PAIR}")

@@ -12,7 +12,7 @@ import contextlib
 import functools
 import json
 from collections.abc import Callable, Generator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import wait
 from dataclasses import asdict
 from pathlib import Path
 from threading import Event
@@ -31,6 +31,7 @@ from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import LONGEST_PROMPT
 from vrt_lite.recording import ShownPair, make_judgement, record_round
 from vrt_lite.settings import MOST_JOBS, Remote, Settings, key_of
+from vrt_lite.shortage import ThreadPool
 
 if TYPE_CHECKING:
     from vrt_lite.video import Clip
@@ -52,17 +53,21 @@ class Judge:
         settings: Settings | None = None,
         backend: Backend | Remote | None = None,
         digest: Callable[[Path], str] = file_sha256,
+        measures: bool = True,
         verbose: bool = False,
     ) -> None:
         """Find the model's files, and check them. A `backend`, if given, is used in place of the model's own.
+
+        With `measures` the clips are measured too, beside the judge.
 
         For a `Remote` no file is needed: `model` names only its profile, VR-Thinker's if left out. `digest` gives a
         file's sha256, and is called once for each file. It may remember digests, as `Store.digest` does.
         """
         self.settings = settings or Settings()
+        self._measures = measures
         digest = functools.cache(digest)
         self.mode: Mode = choose_mode(model, projector, self.settings, backend, digest=digest, verbose=verbose)
-        self._pool = ThreadPoolExecutor(max_workers=MOST_JOBS)
+        self._pool = ThreadPool(max_workers=MOST_JOBS)
 
     def __enter__(self) -> Judge:
         return self
@@ -155,11 +160,19 @@ class Judge:
             frames = PairFrames(clips, spaces)
             pair = ShownPair(prompt, (clips[0].info, clips[1].info), spaces)
             trials: dict[int, Trial] = {}
+            measuring = None
+            if self._measures and not same:
+                from vrt_lite.measures.collecting import Measuring  # noqa: PLC0415 - numpy
+
+                measuring = Measuring(clips, spaces, mode.profile)
             if not same:
                 with stopwatch.measure("wait"):
                     backend = mode.open(frames, observe, stopwatch)
                 trials = self._judge_orders(pair, frames, backend, lines, observe)
-            judgement = make_judgement(pair, clips, trials, mode=mode, settings=self.settings, stopwatch=stopwatch)
+            measured = measuring.finish() if measuring else None
+            judgement = make_judgement(
+                pair, clips, trials, mode=mode, settings=self.settings, stopwatch=stopwatch, measures=measured
+            )
             if finish:
                 finish(judgement, frames)
             return judgement
@@ -199,8 +212,11 @@ def compare(
     projector: Path | None = None,
     settings: Settings | None = None,
     backend: Backend | Remote | None = None,
+    measures: bool = True,
 ) -> Judgement:
     """Judge two clips made from one prompt, with the bundled judge if neither a model nor a back end is named.
+
+    Both are measured too, unless `measures` is false.
 
     >>> from vrt_lite import compare
     >>> judgement = compare("examples/star.mp4", "examples/circle.mp4", prompt="A blue star moves up.")
@@ -211,7 +227,7 @@ def compare(
 
     Raises UsageError, VideoError, ModelError, OutOfMemoryError, NoVerdictError or BackendError: all are VrtError.
     """
-    with Judge(model, projector=projector, settings=settings, backend=backend) as judge_:
+    with Judge(model, projector=projector, settings=settings, backend=backend, measures=measures) as judge_:
         return judge_.compare(a, b, prompt=prompt)
 
 
@@ -221,7 +237,7 @@ def open_clips(a: Path, b: Path) -> Generator[tuple[Clip, Clip]]:
     from vrt_lite.video import open_clip  # noqa: PLC0415 - the decoder only when there is something to decode
 
     with contextlib.ExitStack() as stack:
-        with ThreadPoolExecutor(2) as pool:
+        with ThreadPool(2) as pool:
             opening = [pool.submit(open_clip, path) for path in (a, b)]
         for future in opening:
             if not future.exception():

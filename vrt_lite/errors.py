@@ -7,6 +7,7 @@
     ├── ClipsError             3  several clips that cannot be used, each reported before
     ├── ModelError             4  a model that is missing, broken or mismatched
     ├── OutOfMemoryError       5  the machine cannot hold the model or its context
+    ├── ShortageError          5  the machine has run out of memory, open files or threads
     ├── NoVerdictError         6  the model ended without a readable judgement
     │   └── ContextFullError      the conversation became too long for the context
     ├── StoreError             7  a store of runs that is damaged, or cannot be read or written
@@ -81,6 +82,26 @@ class OutOfMemoryError(VrtError):
 
     status = 5
     kind = "out_of_memory"
+
+
+class ShortageError(VrtError):
+    """The machine has, or grants, no more memory, open files or threads now. No clip and no model is at fault.
+
+    `what` is what is short.
+    """
+
+    status = 5
+    kind = "shortage"
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+
+    def __str__(self) -> str:
+        return (
+            f"This machine has no more {self.what} for this program. Close other programs, use fewer --jobs, or raise "
+            "the limit; then run the same command again."
+        )
 
 
 class NoVerdictError(VrtError):

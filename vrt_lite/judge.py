@@ -29,7 +29,7 @@ from vrt_lite.protocol.messages import (
     render_user,
     shown_first,
 )
-from vrt_lite.protocol.verdict import Verdict, from_marks
+from vrt_lite.protocol.verdict import Verdict, from_marks, without_alignment
 
 Outcome = Literal["final", "tool", "correction"]
 
@@ -105,7 +105,12 @@ def judge(
     observe: Observe = ignore,
     on_round: Callable[[Round], None] = lambda _: None,
 ) -> Trial:
-    """Judge a pair; NoVerdictError if no round gave a final or recommended answer."""
+    """Judge a pair; NoVerdictError if no round gave a final or recommended answer.
+
+    A caption that the profile does not understand is not shown, and alignment is not judged.
+    """
+    understood = profile.understands(pair.caption)
+    pair = pair if understood else replace(pair, caption="")
     sampling = replace(sampling or Sampling(profile.max_new_tokens), concluded=tags.concluded)
     transcript: Conversation = opening(pair, profile)
     rounds: list[Round] = []
@@ -131,7 +136,8 @@ def judge(
         if strikes > profile.retries:
             break
         transcript = (*transcript, Message("assistant", (Generated(reply.text, reply.tokens),)), following)
-    return Trial(tuple(rounds), _verdict(rounds))
+    verdict = _verdict(rounds, profile)
+    return Trial(tuple(rounds), verdict if understood else without_alignment(verdict))
 
 
 def opening(pair: Pair, profile: Profile) -> Conversation:
@@ -201,7 +207,7 @@ def _standing(rounds: list[Round]) -> tuple[Round, tags.Marks] | None:
     return None
 
 
-def _verdict(rounds: list[Round]) -> Verdict:
+def _verdict(rounds: list[Round], profile: Profile) -> Verdict:
     standing = _standing(rounds)
     if standing is None:
         last = rounds[-1].parsed
@@ -212,4 +218,4 @@ def _verdict(rounds: list[Round]) -> Verdict:
         )
     past, marks = standing
     source = "final" if isinstance(past.parsed, tags.Answer) else "recommended"
-    return from_marks(marks, past.reply.odds, source)
+    return from_marks(marks, past.reply.odds, source, temperatures=profile.temperatures)

@@ -1,7 +1,7 @@
-"""The record of a comparison. Its fields are the keys of its JSON, and the JSON Schema is generated from these types.
+"""The record of a comparison. Its fields are the keys of its JSON; the JSON Schema is generated from these types.
 
-In every field video 1 is the first clip given and video 2 the second, in both orders. 0 is a tie. What a judge wrote
-(text, snapshot, answer, recommendation) speaks of the order in which the clips were shown.
+Video 1 is always the first clip given, video 2 the second, in both orders. 0 is a tie. What a judge wrote (text,
+snapshot, answer, recommendation) speaks of the order in which the clips were shown.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from msgspec import Meta
 from vrt_lite.errors import UsageError
 from vrt_lite.judge import Outcome
 from vrt_lite.machine import KvType
+from vrt_lite.measures import MeasuredPair
 from vrt_lite.protocol.messages import Choice, Key
 from vrt_lite.protocol.verdict import Confidence, Verdict, average
 from vrt_lite.settings import FormName, ServerKind
@@ -24,6 +25,7 @@ SCHEMA_VERSION: Final = 3
 
 Video = Literal[1, 2]
 _LARGEST = 2**53  # larger numbers are not exact in JSON
+_ABSENT_IF_EMPTY = ("backend", "measures", "scope", "not_judged")
 Count = Annotated[int, Meta(ge=0, le=_LARGEST)]
 Amount = Annotated[float, Meta(ge=0, le=_LARGEST)]
 Size = tuple[Count, Count]
@@ -115,7 +117,7 @@ class Wordings(TypedDict):
 class EngineUsed:
     """How the engine ran, and whether `vrt-lite tune` chose it. Null: the engine chose.
 
-    `memory_bytes` is the estimate of what judging takes at most, `gpu_memory_bytes` the same on each GPU.
+    The bytes are the estimate of what judging takes at most, of memory and on each GPU.
     """
 
     threads: Annotated[int, Meta(ge=1)] | None
@@ -245,7 +247,8 @@ class Judgement:
 
     `orders` is empty if the two clips are one file: no model ran. `disagreements` are the keys on which the two orders
     choose differently; only opposite winners make a preference undecided. `warning_kinds` has the kind of each warning
-    ("" in a file of an earlier version). `backend` is null, and absent from the JSON, if the judge ran on this machine.
+    ("" in a file of an earlier version). `backend` is null if the judge ran here. `scope` says what the judge sees; the
+    keys `not_judged` are ties for want of a caption that it understands. These and `measures` are absent if empty.
     """
 
     prompt: str | None
@@ -261,6 +264,9 @@ class Judgement:
     counters: Counters
     warning_kinds: tuple[str, ...] = ()
     backend: ServerUsed | None = None
+    measures: tuple[MeasuredPair, ...] | None = None
+    scope: str = ""
+    not_judged: tuple[Key, ...] = ()
     schema_version: Annotated[int, Meta(ge=1, le=SCHEMA_VERSION)] = SCHEMA_VERSION
 
     @property
@@ -271,8 +277,7 @@ class Judgement:
     def to_json(self) -> dict[str, Any]:
         """Plain data that follows the schema; probabilities have nine digits."""
         plain = json.loads(msgspec.json.encode(self))
-        if self.backend is None:
-            del plain["backend"]
+        plain = {name: value for name, value in plain.items() if value or name not in _ABSENT_IF_EMPTY}
         for verdict in (plain["verdict"], *(order["verdict"] for order in plain["orders"])):
             for preference in (verdict["overall"], *verdict["dimensions"].values()):
                 shares = preference["probabilities"]
@@ -282,14 +287,12 @@ class Judgement:
     @staticmethod
     def from_json(data: object) -> Judgement:
         """The judgement that `to_json` wrote, now or in an earlier version. UsageError for anything else."""
+        hint = "Give what `compare --json` printed, or a run's name."
         try:
             read = msgspec.convert(data, Judgement)
         except (msgspec.ValidationError, RecursionError, OverflowError) as error:
-            raise UsageError(
-                f"This is no judgement of vrt-lite ({error}). Give what `compare --json` printed, or a run's name."
-            ) from error
-        if len(read.orders) == 2:
-            # Both orders are joined again, so that a file of an earlier version follows the same rule.
+            raise UsageError(f"This is no judgement of vrt-lite ({error}). {hint}") from error
+        if len(read.orders) == 2:  # joined again, so that a file of an earlier version follows the same rule
             first, second = read.orders
             read = replace(read, verdict=average(first.verdict, second.verdict))
         if len(read.warning_kinds) != len(read.warnings):

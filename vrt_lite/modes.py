@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -21,6 +21,7 @@ from vrt_lite.models import ModelFiles, find, gguf_sha256, profile_of
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import shown_first
 from vrt_lite.settings import Remote, Settings
+from vrt_lite.shortage import ThreadPool
 from vrt_lite.tuning import choose_projector, plan_engine, refuse_impossible
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class _FileMode:
         self.profile = settings.applied_to(self.own)
         self._files = files
         self._digest = digest
-        self._pool = ThreadPoolExecutor(3)
+        self._pool = ThreadPool(3)
         # The projector's digest is needed first: it finds what earlier runs have encoded.
         self._projector_sha256 = self._pool.submit(digest, files.projector)
         self._text_sha256: Future[str] | None = None

@@ -6,12 +6,12 @@ Joins protocol and video: this is the frame store of a pair.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vrt_lite.errors import VideoError
 from vrt_lite.protocol.messages import FrameRef, sample_workspace
+from vrt_lite.shortage import ThreadPool
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,7 +60,7 @@ class PairFrames:
         """RGB arrays in the order given. A clip keeps what it has decoded; two clips are decoded at once."""
         by_clip = [[frame for frame in frames if frame.clip == clip] for clip in (0, 1)]
         if all(by_clip):
-            with ThreadPoolExecutor(2) as pool:
+            with ThreadPool(2) as pool:
                 decoded = list(pool.map(self._decode, by_clip))
         else:
             decoded = [self._decode(of_clip) for of_clip in by_clip]

@@ -8,24 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, cast, get_args
 
 from vrt_lite.errors import ModelError, UsageError
-from vrt_lite.protocol.messages import DIMENSIONS, Dimension, placeholders
+from vrt_lite.protocol.messages import CELL, DIMENSIONS, KEYS, Dimension, placeholders, smart_resize
 
 ClockRule = Literal["truncate", "exact", "fixed"]
 ToolForm = Literal["image", "video"]
 
-CELL = 28
-"""Pixels a side of one visual token: a 2x2 block of 14-pixel patches."""
 PIXELS_PER_TOKEN = CELL * CELL
-_MAX_RATIO = 200
 PROFILE_NAME = "profile.toml"
 DEFAULT_PRESET = "model-card"
 CONTEXT_STEP = 256
@@ -33,6 +30,7 @@ CONTEXT_STEP = 256
 _TURN_OVERHEAD = 64
 _USUAL_REPLY = 512
 
+_FITTED = ("temperatures", "scope", "caption_words")
 _HERE = Path(__file__).parent
 
 
@@ -93,11 +91,22 @@ class Profile:
     retries: int = 1
     max_new_tokens: int = 2048
     dimensions: Mapping[str, Dimension] = field(default_factory=lambda: preset(DEFAULT_PRESET))
+    # What a judge is fit for. Its probabilities are softened by temperatures (by key; 1 where none is given). `scope`
+    # says in one line what it sees. `caption_words` are all words that it understands in a caption; () is any.
+    temperatures: Mapping[str, float] = field(default_factory=dict[str, float])
+    scope: str = ""
+    caption_words: tuple[str, ...] = ()
 
     @property
     def sha256(self) -> str:
-        """Digest of every value."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+        """Digest of every value; what is not stated of `_FITTED` has no part in it."""
+        stated = {name: value for name, value in asdict(self).items() if value or name not in _FITTED}
+        return hashlib.sha256(json.dumps(stated, sort_keys=True).encode()).hexdigest()
+
+    def understands(self, caption: str) -> bool:
+        """Whether alignment with a caption can be judged: always, unless the profile limits the words."""
+        words = re.findall(r"\w+", caption.lower())
+        return not self.caption_words or (bool(words) and set(words) <= set(self.caption_words))
 
     def frame_size(self, width: int, height: int, *, called: bool) -> tuple[int, int]:
         """The (width, height) that a clip's frame is shown at, `called` by the tool or shown first; ValueError."""
@@ -200,6 +209,8 @@ def _from_table(table: dict[str, Any], folder: Path) -> Profile:
     for bound in ("min_pixels", "max_pixels"):
         if bound in values:  # one range for all frames, unless a tool's frames have their own
             values.setdefault(f"tool_{bound}", values[bound])
+    if isinstance(words := values.get("caption_words"), list):
+        values["caption_words"] = tuple(str(word).lower() for word in cast("list[object]", words))
     if "clock" in values:
         values["clock"] = _merge(profile.clock, values["clock"], "clock.")
     if "preset" in values:
@@ -257,7 +268,16 @@ def check(profile: Profile) -> Profile:
         raise ValueError(f"dimensions are {sorted(p.dimensions)}, not TA, VQ, MQ.")
     if "caption" not in placeholders(p.user_prompt):
         raise ValueError("user_prompt has no {caption}.")
+    _check_fitted(p)
     return profile
+
+
+def _check_fitted(profile: Profile) -> None:
+    for key, value in cast("Mapping[str, object]", profile.temperatures).items():
+        if key not in KEYS or isinstance(value, bool) or not isinstance(value, int | float) or not 0.05 <= value <= 100:
+            raise ValueError(f"temperatures.{key} = {value!r} is not TA, VQ, MQ or OA with 0.05 to 100.")
+    if any(not re.fullmatch(r"\w+", word) for word in profile.caption_words) or "\n" in profile.scope:
+        raise ValueError("caption_words are not single words, or scope is not one line.")
 
 
 def _read(path: Path) -> str:
@@ -271,24 +291,3 @@ def _plain_name(name: object) -> str:
     if not text or Path(text).name != text:
         raise ValueError(f"prompt file {name!r} is not a plain file name next to the profile")
     return text
-
-
-def smart_resize(width: int, height: int, *, min_pixels: int, max_pixels: int) -> tuple[int, int]:
-    """(width, height) for the model: multiples of 28 within the pixel range, aspect ratio kept as far as possible.
-
-    The reference's rule exactly (transformers, `smart_resize` of Qwen2-VL's image processor); ValueError for
-    an aspect ratio beyond 200, as in the reference.
-    """
-    if max(width, height) > _MAX_RATIO * min(width, height):
-        raise ValueError(f"is {width}x{height}, which is too narrow: at most {_MAX_RATIO}:1 is allowed")
-    w = max(CELL, round(width / CELL) * CELL)
-    h = max(CELL, round(height / CELL) * CELL)
-    if w * h > max_pixels:
-        shrink = math.sqrt(width * height / max_pixels)
-        w = max(CELL, math.floor(width / shrink / CELL) * CELL)
-        h = max(CELL, math.floor(height / shrink / CELL) * CELL)
-    elif w * h < min_pixels:
-        grow = math.sqrt(min_pixels / (width * height))
-        w = math.ceil(width * grow / CELL) * CELL
-        h = math.ceil(height * grow / CELL) * CELL
-    return w, h

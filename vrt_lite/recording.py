@@ -27,6 +27,7 @@ from vrt_lite.judgement import (
     Wording,
     Wordings,
 )
+from vrt_lite.measures import MeasuredPair, find_contradictions
 from vrt_lite.modes import Mode
 from vrt_lite.pair_frames import Workspace
 from vrt_lite.profile import Profile
@@ -63,6 +64,7 @@ def make_judgement(
     mode: Mode,
     settings: Settings,
     stopwatch: Stopwatch,
+    measures: tuple[MeasuredPair, ...] | None = None,
 ) -> Judgement:
     """The record of a comparison. `trials` are keyed by the clip (0 or 1) shown as video 1; empty for one file twice.
 
@@ -80,13 +82,15 @@ def make_judgement(
         warnings.append(Warned("one_order", text))
     limited = bool(orders) and settings.limits_pixels
     warnings += _find_warnings(pair.prompt, inputs, mode.profile, mode.own, limited=limited)
+    verdict = average(*verdicts) if len(verdicts) == 2 else verdicts[0] if verdicts else TIE
+    warnings += [Warned("measured_otherwise", line) for line in find_contradictions(verdict, measures or ())]
     return Judgement(
         prompt=pair.prompt or None,
         model=used.model,
         profile=ProfileUsed(mode.profile.name, mode.profile.sha256),
         inputs=inputs,
         settings=record_settings(settings, mode.profile, used.engine),
-        verdict=average(*verdicts) if len(verdicts) == 2 else verdicts[0] if verdicts else TIE,
+        verdict=verdict,
         orders=orders,
         disagreements=disagreements(*verdicts) if len(verdicts) == 2 else (),
         warnings=tuple(warning.text for warning in warnings),
@@ -94,6 +98,9 @@ def make_judgement(
         timings=_read_timings(stopwatch, usages, clips),
         counters=Counters(**{f.name: sum(getattr(usage, f.name) for usage in usages) for f in fields(Counters)}),
         backend=used.backend,
+        measures=measures,
+        scope=mode.profile.scope if orders else "",
+        not_judged=("TA",) if orders and not mode.profile.understands(pair.prompt) else (),
     )
 
 
@@ -104,6 +111,7 @@ def exchange_clips(judgement: Judgement) -> Judgement:
         inputs=(judgement.inputs[1], judgement.inputs[0]),
         verdict=judgement.verdict.mirrored(),
         orders=tuple(_exchange(order) for order in judgement.orders),
+        measures=judgement.measures and tuple(pair.mirrored() for pair in judgement.measures),
     )
 
 
@@ -215,7 +223,10 @@ def _find_warnings(
     if profile.first_frames != own.first_frames:
         text = "The model's prompt names another number of first frames than were shown (--first-frames)."
         yield Warned("other_first_frames", text)
-    if not prompt:
+    if not profile.understands(prompt):
+        why = "The judge does not understand this prompt" if prompt else "No prompt was given"
+        yield Warned("alignment_not_judged" if prompt else "no_prompt", f"{why}: alignment (TA) is not judged.")
+    elif not prompt:
         yield Warned("no_prompt", "No prompt was given: alignment was judged without one.")
     a, b = clips
     if a.sha256 == b.sha256:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from vrt_lite.backends.llamacpp.lower import FrameBlock, patch_positions
-from vrt_lite.profile import Clock, smart_resize
+from vrt_lite.profile import Clock
+from vrt_lite.protocol.messages import smart_resize
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 CASES: list[dict[str, Any]] = json.loads((GOLDEN / "positions.json").read_text("utf-8"))["cases"]

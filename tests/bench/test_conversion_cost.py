@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
+from bench.__main__ import cli
 from bench.command_cost import run_measured, used_bytes
 from bench.loopback_hub import REVISION, serve_folder
 from vrt_lite.models import hub
@@ -40,6 +43,23 @@ def test_the_hub_lists_a_folder_and_sends_the_rest_of_a_file(served: hub.Listing
     part.write_bytes(content[: SIZE // 3])
     hub.fetch(served, served.files[1], part)
     assert part.read_bytes() == content
+
+
+def test_a_pull_has_the_bytes_of_the_two_steps(tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    command = ["convert", "tiny", str(tmp_path), "--type", "q5_k_m", "--two-steps", "--json", str(file)]
+    done = CliRunner().invoke(cli, [*command, "--layers", "2"], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    report = json.loads(file.read_text(encoding="utf-8"))
+    names = ["mmproj-random-tiny-2-2-F16.gguf", "random-tiny-2-2-Q5_K_M.gguf"]
+    assert report["detail"]["bytes_equal"] == names
+    assert "the bytes of 2 of 2 files are equal" in done.output
+    disk, resident = (report["figures"][i]["values"] for i in (1, 2))
+    assert report["detail"]["result"] <= 1e9 * disk["pull"] <= report["detail"]["allowed_disk"]
+    assert set(disk) == set(resident) == {"pull", "two steps"}
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["random-tiny-2-2"], (
+        "only the checkpoint stays"
+    )
 
 
 def test_peaks_are_those_of_the_command_and_its_children(tmp_path: Path) -> None:

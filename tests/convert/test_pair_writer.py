@@ -136,6 +136,7 @@ def test_a_run_that_was_stopped_between_two_names(tmp_path: Path, checkpoint: Pa
         kept = journal.read_bytes()
         writer.finish()
     journal.write_bytes(kept + b"\nwhole.")
+    shutil.copytree(out, tmp_path / "lost")
     first, second = (planned_file.file.path.name for planned_file in planned.files)
     (out / second).rename(out / f"{first}.1.vrt-unfinished")
     with PairWriter(planned, out) as writer:
@@ -145,6 +146,9 @@ def test_a_run_that_was_stopped_between_two_names(tmp_path: Path, checkpoint: Pa
         ]
     assert sorted(path.name for path in out.iterdir()) == [first, second]
     assert (out / second).read_bytes() == (two_steps / second).read_bytes()
+    (tmp_path / "lost" / second).unlink()  # by another hand
+    with PairWriter(planned, tmp_path / "lost") as writer:
+        assert len(writer.missing_shards()) == 3
 
 
 def edit(path: Path, old: bytes, new: bytes) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +24,16 @@ from vrt_lite.errors import ModelError
 from vrt_lite.models.gguf import read_gguf
 
 
-def compare_with_the_quantizer(folder: Path, values: Any, file_type: str, *, with_importance: bool) -> None:
-    source = folder / "hole.gguf"
-    write_hole(source, describe_pair(values, text_type="bf16", projector_type="f16")[0])
+def compare_with_the_quantizer(hole: Path, values: Any, file_type: str, *, with_importance: bool) -> None:
     text, _ = describe_pair(values, text_type=file_type, projector_type="f16", with_importance=with_importance)
     mine = [(tensor.name, GGMLQuantizationType(tensor.kind).name.upper()) for tensor in text.tensors]
-    assert mine == chosen_types(source, file_type, with_importance=with_importance)
+    assert mine == chosen_types(hole, file_type, with_importance=with_importance)
+
+
+def hole_for(folder: Path, values: Any) -> Path:
+    path = folder / "hole.gguf"
+    write_hole(path, describe_pair(values, text_type="bf16", projector_type="f16")[0])
+    return path
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a hole of 15 GB would take space")
@@ -35,9 +41,10 @@ def compare_with_the_quantizer(folder: Path, values: Any, file_type: str, *, wit
 def test_published_shapes(tmp_path: Path, name: str) -> None:
     write_documents(tmp_path, SHAPES[name])
     values = read_json(tmp_path / "config.json").values
+    hole = hole_for(tmp_path, values)
     for file_type in TEXT_TYPES:
         for with_importance in (False, True):
-            compare_with_the_quantizer(tmp_path, values, file_type, with_importance=with_importance)
+            compare_with_the_quantizer(hole, values, file_type, with_importance=with_importance)
 
 
 @given(
@@ -49,7 +56,7 @@ def test_published_shapes(tmp_path: Path, name: str) -> None:
     tied=st.booleans(),
     with_importance=st.booleans(),
 )
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_shape(
     tmp_path: Path,
     heads: tuple[int, int],
@@ -62,7 +69,7 @@ def test_any_shape(
 ) -> None:
     shape = TextShape(heads[0] * head, feed_forward, *heads, layers)
     values = config("new", tied=tied, shape=shape)
-    compare_with_the_quantizer(tmp_path, values, file_type, with_importance=with_importance)
+    compare_with_the_quantizer(hole_for(tmp_path, values), values, file_type, with_importance=with_importance)
 
 
 @pytest.mark.parametrize(("layout", "kind"), [("new", "bf16"), ("old", "f16")])
@@ -87,4 +94,32 @@ def test_a_config_that_cannot_be_described() -> None:
         describe_pair(values | {"model_type": "llava"}, text_type="q4_k_m", projector_type="q8_0")
     values["text_config"]["hidden_size"] = -1
     with pytest.raises(ModelError, match="hidden_size is -1"):
+        describe_pair(values, text_type="q4_k_m", projector_type="q8_0")
+
+
+JUNK = st.sampled_from([0, -1, 1, 3, 1023, 2**31 - 1, 2**62, 1.5, True, None, "x", [], [1, 1, 1], {"a": 1}, math.nan])
+
+
+@given(data=st.data(), layout=st.sampled_from(["new", "old"]), projector=st.sampled_from(["f16", "q8_0"]))
+@settings(max_examples=80, deadline=None)
+def test_a_hostile_config_is_described_or_refused(data: st.DataObject, layout: str, projector: str) -> None:
+    values = config(layout, tied=False)
+    for _ in range(data.draw(st.integers(1, 3))):
+        inner = [value for value in values.values() if isinstance(value, dict) and value]
+        place = data.draw(st.sampled_from([values, *inner]))
+        place[data.draw(st.sampled_from(sorted(place)))] = data.draw(JUNK)
+    with suppress(ModelError):
+        describe_pair(values, text_type="q4_k_m", projector_type=projector)
+
+
+def test_sizes_that_no_model_has() -> None:
+    values = config("new", tied=True)
+    values["text_config"]["vocab_size"] = 2**30
+    with pytest.raises(ModelError, match="vocab_size is 1073741824, needs a whole number from 1 to 4194303"):
+        describe_pair(values, text_type="q4_k_m", projector_type="q8_0")
+    values["text_config"] |= {"vocab_size": 300, "intermediate_size": 2**31 - 1}
+    values["text_config"] |= {"hidden_size": 2**20}
+    values["vision_config"]["out_hidden_size"] = 2**20
+    values["text_config"]["rope_parameters"]["mrope_section"] = [2**18, 0, 0]
+    with pytest.raises(ModelError, match="which no model has"):
         describe_pair(values, text_type="q4_k_m", projector_type="q8_0")

@@ -26,7 +26,7 @@ from train.assessment.assess import (
     wrap_backend,
     write_report,
 )
-from train.assessment.measures import agreement, calibration, difference, figures
+from train.assessment.compute_figures import agreement, calibration, difference, figures
 from train.assessment.outcomes import CaseOutcome, append_outcomes, read_outcomes
 from train.training_cases import TrainingCase
 from vrt_lite.backends.scripted import ScriptedBackend

@@ -15,7 +15,7 @@ pytest.importorskip("matplotlib")
 
 from train.assessment import charts
 from train.assessment.assess import report
-from train.assessment.measures import figures
+from train.assessment.compute_figures import figures
 from train.assessment.outcomes import CaseOutcome
 from vrt_lite.errors import UsageError
 from vrt_lite.protocol.messages import KEYS

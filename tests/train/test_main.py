@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from vrt_lite.profile import load_profile
+
 pytest.importorskip("torch")
 pytest.importorskip("trl")
 pytestmark = pytest.mark.filterwarnings("default")
@@ -139,6 +141,8 @@ def test_every_stage_after_the_other(recipe: Path) -> None:
     assert not (recipe.parent / "fresh" / "cold-start").exists()
     done = train("all", recipe, run, "--pairs", "2")
     assert done.returncode == 0, done.stderr[-2000:]
+    fitted = json.loads((run / "calibrate/temperatures.json").read_text("utf-8"))
+    assert load_profile(run / "pair" / "profile.toml").temperatures.keys() == fitted.keys()
     assert sorted(path.name for path in (run / "pair").iterdir()) == [
         "mmproj-smallest-F16.gguf",
         "profile.toml",

@@ -1,7 +1,8 @@
 """Judges cases with a checkpoint, a GGUF pair or any back end, and stores each outcome: the verb `evaluate`.
 
 The loop is always `vrt_lite.judge`, and the frames are those of the case. So two judges can be compared case by case.
-An evaluation runs in legs of some minutes, and goes on where the last leg ended. `measures` computes the figures.
+An evaluation runs in legs of some minutes, and goes on where the last leg ended. `compute_figures` computes the
+figures.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from train.assessment.measures import agreement, difference, figures
+from train.assessment.compute_figures import agreement, difference, figures
 from train.assessment.outcomes import CaseOutcome, Judged, append_outcomes, outcome, read_outcomes
 from train.recipe import Precision
 from train.training_cases import Cases, TrainingCase
@@ -183,7 +184,7 @@ def report(by_view: Mapping[View, Judged], *, about: Mapping[str, Any]) -> dict[
     """Compute one judge's figures as plain JSON: {about, views: {view: figures}, differences}.
 
     `differences` are paired ones, on cases with hidden evidence: {"asked - random": …, "asked - none": …}; see
-    `measures`.
+    `compute_figures`.
     """
     asked = by_view.get("asked", {})
     judged = {view: by_view[view] for view in VIEWS if by_view.get(view)}
@@ -222,7 +223,7 @@ def gains(folders: Mapping[str, Path]) -> dict[str, dict[str, dict[str, Any]]]:
     """Compute how much more often each evaluation is right than the previous one, on the cases that both judged.
 
     `folders` are evaluations by name, first to last. The last outcomes in the view "asked" of each count.
-    Returns paired differences under "LATER - EARLIER", as in `measures.difference`.
+    Returns paired differences under "LATER - EARLIER", as in `compute_figures.difference`.
     """
     judged: dict[str, Judged] = {}
     for name, folder in folders.items():
@@ -236,7 +237,7 @@ def gains(folders: Mapping[str, Path]) -> dict[str, dict[str, dict[str, Any]]]:
 def agree(
     one: LoadedJudge, other: LoadedJudge, cases: Cases, *, folder: Path, minutes: float | None = None
 ) -> dict[str, Any] | None:
-    """Compare two judges' winners (see `measures.agreement`). Returns None if the minutes ended first.
+    """Compare two judges' winners (see `compute_figures.agreement`). Returns None if the minutes ended first.
 
     The outcomes of both are stored as in any evaluation, so that no case is judged again. Raises UsageError if the
     judges have different profiles.

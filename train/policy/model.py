@@ -133,9 +133,11 @@ def corpus(profile: Profile, cases: Cases) -> Iterator[str]:
 def profile_text(profile: Profile) -> str:
     """Write all values of a profile as the TOML that `vrt_lite.profile.load_profile` reads."""
     plain = {name: getattr(profile, name) for name in profile.__dataclass_fields__}
-    clock, dimensions = plain.pop("clock"), plain.pop("dimensions")
+    clock, dimensions, temperatures = plain.pop("clock"), plain.pop("dimensions"), plain.pop("temperatures")
     lines = list(_toml_lines(plain.items()))
     lines += ["", "[clock]", *_toml_lines((name, getattr(clock, name)) for name in clock.__dataclass_fields__)]
+    if temperatures:
+        lines += ["", "[temperatures]", *_toml_lines(temperatures.items())]
     for key, words in dimensions.items():
         lines += ["", f"[dimensions.{key}]", *_toml_lines((("name", words.name), ("explain", words.explain)))]
     return "\n".join(lines) + "\n"

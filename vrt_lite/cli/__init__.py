@@ -5,6 +5,7 @@ A command's module is imported when the command runs, and heavy modules by the c
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -72,11 +73,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         cli.main(list(arguments), prog_name="vrt-lite", standalone_mode=False)
     except click.ClickException as error:
-        from vrt_lite.show import safe  # noqa: PLC0415
-
-        error.message = safe(error.message)
-        error.show()
-        return error.exit_code
+        return _print_usage_error(error)
     except click.exceptions.Exit as leave:
         return leave.exit_code
     except (KeyboardInterrupt, click.Abort):
@@ -101,6 +98,16 @@ def run(arguments: Sequence[str]) -> int:
             UNEXPECTED,
         )
     return 0
+
+
+def _print_usage_error(error: click.ClickException) -> int:
+    """Print what click says, with the names in it made harmless."""
+    from vrt_lite.show import safe  # noqa: PLC0415
+
+    shown, message = io.StringIO(), error.format_message()
+    error.show(shown)
+    click.echo(safe(shown.getvalue().replace(message, safe(message)), lines=True), err=True, nl=False)
+    return error.exit_code
 
 
 def _print_error(message: str, status: int) -> int:

@@ -29,6 +29,7 @@ Exit status: 0 a verdict, 2 usage, 3 bad video, 4 model missing, corrupt or mism
 @click.option("--json", "as_json", is_flag=True, help="Print the judgement as JSON.")
 @click.option("--trace", metavar="FILE", type=click.Path(path_type=Path), help="Write each round as a JSON line.")
 @click.option("--sheet", metavar="FILE.png", type=click.Path(path_type=Path), help="Draw the frames the judge saw.")
+@click.option("--measures/--no-measures", default=True, help="Measure both clips beside the judge. [default: measures]")
 @click.option("-q", "--quiet", is_flag=True, help="Only the verdict.")
 @click.option("-v", "--verbose", count=True, help="-v shows the reasoning, -vv the engine's log.")
 def compare(
@@ -43,6 +44,7 @@ def compare(
     as_json: bool,
     trace: Path | None,
     sheet: Path | None,
+    measures: bool,
     quiet: bool,
     verbose: int,
     **options: Any,
@@ -65,9 +67,11 @@ def compare(
     finish = _sheet_drawer(sheet) if sheet else None
     from vrt_lite.show import show_verdict, view  # noqa: PLC0415
 
+    silent = quiet or as_json
+    opened = open_judge(model, projector, backend, settings, verbose=verbose > 1, quiet=silent, measures=measures)
     with (
-        open_judge(model, projector, backend, settings, verbose=verbose > 1, quiet=quiet or as_json) as judge,
-        view(quiet=quiet or as_json, verbose=verbose > 0, live=verbose < 2) as shown,
+        opened as judge,
+        view(quiet=silent, verbose=verbose > 0, live=verbose < 2) as shown,
     ):
         judgement = judge.compare(a, b, prompt=caption, trace=trace, observe=shown.observe, finish=finish)
     if as_json:

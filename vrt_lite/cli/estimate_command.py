@@ -147,7 +147,7 @@ def _estimate_files(
 
     def plan(memory: MachineMemory) -> EnginePlan:
         if tuned:
-            return plan_engine(files, settings, repack=repack, memory=memory)
+            return plan_engine(files, settings, repack=repack, memory=memory, shape=shape)
         return plan_shape(shape, files.profile, settings, memory, repack=repack)
 
     return Estimated(files.name, len(shape.layers), *_plan_anyway(plan, memory, settings), choice=files.choice)
@@ -174,7 +174,9 @@ def _plan_anyway(
     try:
         return plan(memory), ""
     except OutOfMemoryError as error:
-        gpus = memory.gpus if settings.gpu_layers is None else ()
+        # Layers that the user has set stay on the GPU.
+        fixed = settings.gpu_layers is not None
+        gpus = tuple(replace(gpu, free_bytes=_UNBOUNDED) if fixed else gpu for gpu in memory.gpus)
         return plan(MachineMemory(_UNBOUNDED, _UNBOUNDED, gpus)), str(error)
 
 

@@ -140,16 +140,18 @@ def open_judge(
     verbose: bool,
     store: Store | None = None,
     quiet: bool = False,
+    measures: bool = False,
 ) -> Judge:
     """Open the judge that the options name, on this machine or on a server. A store remembers the files' digests.
 
-    Unless `quiet`, prints which file was taken where there was a choice.
+    With `measures` clips are measured too. Unless `quiet`, prints which file was taken where there was a choice.
     """
     from vrt_lite.api import Judge  # noqa: PLC0415
     from vrt_lite.disk import file_sha256  # noqa: PLC0415
 
     digest = store.digest if store else file_sha256
-    judge = Judge(model, projector=projector, settings=settings, backend=backend, digest=digest, verbose=verbose)
+    options: dict[str, Any] = {"backend": backend, "digest": digest, "measures": measures, "verbose": verbose}
+    judge = Judge(model, projector=projector, settings=settings, **options)
     if judge.files and not quiet:
         print_chosen_file(judge.files)
     return judge

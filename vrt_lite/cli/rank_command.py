@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from vrt_lite.settings import Remote
 
 STATUS = """\b
-Exit status: 0 all clips are ranked, 2 usage, 3 some clip was left out as it cannot be used (the rest is ranked, if
+Exit status: 0 all clips are ranked, 2 usage, 3 some clip cannot be used or read (the rest is ranked, if
 two are left), 4 model missing, corrupt or mismatched, 5 out of memory, 6 no pair got a verdict, 7 the store of runs
 cannot be used, 130 interrupted."""
 
@@ -149,3 +150,8 @@ def _finish(ranking: Ranking, *, top: int | None, copy_to: Path | None, as_json:
         raise NoVerdictError(f"No pair got a verdict, so nothing is ranked: {why}")
     if broken := sum(out.broken for out in ranking.left_out):
         raise ClipsError(f"{broken} clip(s) cannot be used and are left out, as listed; all others are ranked.")
+    if ranking.unread:
+        raise ClipsError(
+            f"{ranking.unread} judgement(s) are missing, as a clip could not be read; the rest is ranked. To try "
+            f"again: vrt-lite runs --retry {shlex.quote(ranking.run)}, and then the same command."
+        )

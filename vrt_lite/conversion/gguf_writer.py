@@ -42,6 +42,7 @@ FILE_TYPES = {
 # The largest magnitude each type holds: past it, infinity would be written without a word. The other types are blocks
 # with scales in F16.
 LARGEST = {Type.F32: 3.4028e38, Type.F16: 65504.0, Type.BF16: 3.3895e38, Type.Q8_0: 127 * 65504.0}
+MOST_ELEMENTS = 2**40  # of a tensor
 MOST_THREADS = 8
 SLICE_ELEMENTS = 1 << 18  # 1 MiB in float32, so that a slice and its temporaries stay small
 
@@ -125,6 +126,8 @@ def resolve(
         if name not in expected:
             raise ModelError(f"{stored.path}: tensor {name:.80} is none that config.json describes")
         for place in expected[name]:
+            if math.prod(place.shape) > MOST_ELEMENTS:
+                raise ModelError(f"{folder}: {name} is to have the shape {place.shape}, which no model has")
             if stored.shape != place.shape:
                 raise ModelError(f"{stored.path}: {name} is {stored.shape}, config.json says {place.shape}")
             shape = np.broadcast_to(np.False_, stored.shape)[place.part].shape

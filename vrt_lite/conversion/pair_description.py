@@ -41,7 +41,7 @@ def describe_pair(
     projector = _file(vision_tensors.ARCHITECTURE, placements, vision_tensors.sizes(vision), projector_type)
     if projector_type == "q8_0":
         projector = pad_to_blocks(projector)
-    rows = text.integer("vocab_size")
+    rows = text_tensors.vocabulary_size(text)
     vocabulary = {
         "tokenizer.ggml.tokens": rows,
         "tokenizer.ggml.token_type": rows,

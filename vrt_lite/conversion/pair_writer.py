@@ -111,14 +111,15 @@ class PairWriter:
         with _disk_errors(self._folder):
             if not self._whole:
                 self._append(_WHOLE)
-            self._stack.close()
-            for part, path in zip(self._parts, self._paths, strict=True):
-                with suppress(FileNotFoundError):  # an earlier run was stopped between two of these
-                    part.replace(path)
+            for file in self._files:
+                file.close()
             paths = list(self._paths)
             if self._plan.profile:
                 paths.append(self._folder / PROFILE_NAME)
                 write_file(paths[-1], self._plan.profile)
+            for part, path in zip(self._parts, self._paths, strict=True):
+                with suppress(FileNotFoundError):  # an earlier run was stopped between two of these
+                    part.replace(path)
             sync_folder(self._folder)
             self._journal.unlink()
         return [describe(path) for path in paths]
@@ -132,8 +133,10 @@ class PairWriter:
         if digest != f"{self._plan.digest}.":
             return False
         self._whole = _WHOLE in lines
-        sizes = [part.stat().st_size if part.is_file() else -1 for part in self._parts]
-        if not self._whole and sizes != [planned.size for planned in self._plan.files]:
+        # A whole file may have its final name already.
+        found = zip(self._parts, self._paths, strict=True)
+        there = [path if self._whole and not part.exists() else part for part, path in found]
+        if [path.stat().st_size if path.is_file() else -1 for path in there] != [f.size for f in self._plan.files]:
             return False
         every = [(i, j) for i, planned in enumerate(self._plan.files) for j in range(len(planned.offsets))]
         self._done = {(i, j) for i, j in every if self._whole or f"{i} {j}." in lines}

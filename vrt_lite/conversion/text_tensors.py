@@ -14,6 +14,7 @@ from vrt_lite.conversion.gguf_writer import GgufField, Placement
 from vrt_lite.errors import ModelError
 
 ARCHITECTURE = "qwen2vl"
+MOST_TOKENS = 2**22
 
 
 def config(whole: Section) -> Section:
@@ -28,12 +29,17 @@ def is_tied(whole: Section) -> bool:
     return whole.values.get("tie_word_embeddings", config(whole).values.get("tie_word_embeddings")) is True
 
 
+def vocabulary_size(text: Section) -> int:
+    """Return the number of tokens: rows of the embedding. It is limited, because each gets a text."""
+    return text.integer("vocab_size", below=MOST_TOKENS)
+
+
 def placements(text: Section, *, tied: bool) -> Iterator[Placement]:
     """Return every tensor that the language model must have; a tied output is not stored twice."""
     width, ff, rows = (
         text.integer("hidden_size"),
         text.integer("intermediate_size"),
-        text.integer("vocab_size"),
+        vocabulary_size(text),
     )
     kv = width // text.integer("num_attention_heads") * text.integer("num_key_value_heads")
     yield Placement("model.embed_tokens.weight", (rows, width), "token_embd.weight")

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from gguf import GGUFValueType, TokenType
 
+from vrt_lite.conversion import text_tensors
 from vrt_lite.conversion.checkpoint import Section, read_json, read_text
 from vrt_lite.conversion.gguf_writer import GgufField
 from vrt_lite.errors import ModelError
@@ -28,7 +29,7 @@ ID_KEYS = {"bos": "bos_token_id", "eos": "eos_token_id", "pad": "padding_token_i
 
 def fields(folder: Path, text: Section) -> Iterator[GgufField]:
     """Return the tokenizer's fields. Raises ModelError for another kind of tokenizer or a broken one."""
-    tokenizer, rows = read_json(folder / "tokenizer.json"), text.integer("vocab_size")
+    tokenizer, rows = read_json(folder / "tokenizer.json"), text_tensors.vocabulary_size(text)
     model = tokenizer.section("model")
     model.require(type="BPE")
     if QWEN2_SPLIT not in _patterns(tokenizer.values.get("pre_tokenizer")):

@@ -6,16 +6,16 @@ The shape follows from config.json: the recipe's copy of it, which needs no netw
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from vrt_lite.conversion.checkpoint import INDEX
-from vrt_lite.conversion.gguf_writer import FILE_TYPES
 from vrt_lite.conversion.pair_description import describe_pair
-from vrt_lite.conversion.type_names import TEXT_TYPES
+from vrt_lite.conversion.type_names import CONVERTER_TYPES, TEXT_TYPES
 from vrt_lite.errors import ModelError
 from vrt_lite.fitting.engine_buffers import ModelShape
 from vrt_lite.fitting.memory_estimate import shape_of
@@ -37,7 +37,7 @@ from vrt_lite.pulling.pull_source import PullSource, check_paths, is_checkpoint,
 
 QUANTS: Final = (*CHOICES, "q3_k_m")
 """The quants of a checkpoint that are listed; others can be named."""
-_KNOWN = (*TEXT_TYPES, *(kind for kind in FILE_TYPES if kind not in TEXT_TYPES))
+_KNOWN = (*TEXT_TYPES, *(kind for kind in CONVERTER_TYPES if kind not in TEXT_TYPES))
 _SHARD_BYTES = 5_000_000_000
 """The most that a shard has where its publisher has not chosen another size."""
 _MOST_BYTES = 2**24
@@ -105,7 +105,8 @@ def list_pull_options(reference: str, quant: str = "") -> PullOptions:
     selected = _select(listed, quant)
     config = _config_of(listed)
     with _naming(listed):
-        described = [_describe(config, files) for files in selected]
+        shape_as = cache(partial(_shape, config))
+        described = [_describe(shape_as, files) for files in selected]
     options = tuple(sorted(described, key=lambda option: option.disk.stays, reverse=True))
     return PullOptions(source.name, profile, False, options)
 
@@ -154,16 +155,16 @@ def _select(listed: Listing, quant: str) -> list[SelectedFiles]:
     return found or [select_files(listed, quant=quant, memory_bytes=_ANY_MEMORY)]
 
 
-def _describe(config: Mapping[str, Any], files: SelectedFiles) -> PullOption:
-    """A GGUF pair by its listed quants and sizes."""
+def _describe(shape_as: Callable[[str, str], ModelShape], files: SelectedFiles) -> PullOption:
+    """A GGUF pair by its listed quants and sizes. `shape_as` gives the shape for the types of text and projector."""
     quant, projector = files.quant.lower(), quant_of(files.projector.name).lower()
-    projector = projector if projector in FILE_TYPES else PROJECTOR_TYPE
+    projector = projector if projector in CONVERTER_TYPES else PROJECTOR_TYPE
     if quant in _KNOWN:
-        shape = _shape(config, quant, projector)
+        shape = shape_as(quant, projector)
     else:
         # A mix of types that is not known here: of those that are, the nearest in size is scaled.
         text_bytes = files.size_bytes - files.projector.size
-        shapes = [_shape(config, kind, projector) for kind in _KNOWN]
+        shapes = [shape_as(kind, projector) for kind in _KNOWN]
         shape = min(shapes, key=lambda shape: abs(shape.text_bytes - text_bytes)).scaled(text_bytes)
     return PullOption(files.quant, shape, DiskUse(files.size_bytes, files.size_bytes, files.size_bytes))
 

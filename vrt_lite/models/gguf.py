@@ -18,7 +18,8 @@ from typing import BinaryIO, Final
 
 from vrt_lite.errors import ModelError
 
-_MOST_ENTRIES: Final = 2_000_000
+_MOST_ENTRIES: Final = 2**16
+_MOST_TEXTS: Final = 2**20
 _LONGEST_STRING: Final = 2**26
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
@@ -27,6 +28,7 @@ _TYPE_NAMES = (
     *("uint64", "int64", "float64"),
 )
 _MOST_KEPT = 16
+_ALIGNMENT: Final = 32
 Value = str | int | float | bool
 Header = dict[str, Value]
 _PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})(\.gguf)?", re.ASCII)
@@ -158,9 +160,10 @@ class _Reader:
             if value is not None:
                 values[key] = value
         listed = [self._tensor() for _ in range(count)]
-        alignment = values.get("general.alignment", 32)
-        step = alignment if isinstance(alignment, int) and alignment > 0 else 32
-        start = -(-self._file.tell() // step) * step
+        alignment = values.get("general.alignment", _ALIGNMENT)
+        if not isinstance(alignment, int) or alignment <= 0 or alignment % _ALIGNMENT:
+            raise ValueError(f"general.alignment is {alignment!r}; it must be a multiple of {_ALIGNMENT}")
+        start = -(-self._file.tell() // alignment) * alignment
         furthest = max((offset for *_, offset in listed), default=0)
         if listed and start + furthest >= self._size:
             raise ValueError(f"it ends at byte {self._size}, before its last tensor begins at {start + furthest}")
@@ -188,7 +191,8 @@ class _Reader:
             return self._scalar(_SCALARS[kind])
         if kind != _ARRAY:
             raise ValueError(f"a metadata value has the unknown type {kind}")
-        item, count = self._scalar("I"), self._count(_LONGEST_STRING)
+        item = self._scalar("I")
+        count = self._count(_MOST_TEXTS if item == _STRING else _LONGEST_STRING)
         self._lengths[key] = count
         self._types[key] = f"array of {_TYPE_NAMES[item]}" if item < len(_TYPE_NAMES) else ""
         if item == _STRING:

@@ -26,7 +26,6 @@ _MOST: Final = 2**20
 """The largest width, and the most heads, that are believed."""
 _MOST_LAYERS: Final = 512
 _PATCH: Final = 14
-_ALIGNMENT: Final = 32
 _UNUSED = ("expert_count", "expert_used_count", "expert_group_count", "nextn_predict_layers", "embedding_length_out")
 _UNUSED_ATTENTION = ("causal", "sliding_window", "key_length_swa", "value_length_swa", "max_alibi_bias")
 _UNUSED_CLIP = (
@@ -49,8 +48,6 @@ def check_projector(path: Path, gguf: Gguf) -> None:
 
 def _check(path: Path, gguf: Gguf, check: Callable[[_Numbers, Mapping[str, Tensor]], None], prefix: str) -> None:
     try:
-        if (alignment := _Numbers(gguf, "general.").whole("alignment", default=_ALIGNMENT)) % _ALIGNMENT:
-            raise ValueError(f"general.alignment is {alignment}; it must be a multiple of {_ALIGNMENT}")
         check(_Numbers(gguf, prefix), {tensor.name: tensor for tensor in gguf.tensors})
     except ValueError as error:
         raise ModelError(f"{path} cannot be a judge: {error}. Copy, download or convert it again.") from error

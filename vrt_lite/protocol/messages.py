@@ -6,6 +6,7 @@ same for every model.
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,9 @@ Role = Literal["system", "user", "assistant"]
 StopReason = Literal["end", "limit", "loop"]
 Odds = tuple[float, float, float]
 """Probabilities of (tie, video 1, video 2) at one answer digit; their sum is 1."""
+CELL = 28
+"""Pixels a side of one visual token: a 2x2 block of 14-pixel patches."""
+_MAX_RATIO = 200
 LONGEST_PROMPT = 8_000
 """The most characters of a prompt."""
 _PLACEHOLDER = re.compile(r"\{(caption|dim_name_[123]|dim_explain_[123]|n|n_half)\}")
@@ -266,3 +270,24 @@ def _forget(message: Message, stand_in: str) -> Message:
             if stand_in:
                 parts.append(Text(stand_in))
     return replace(message, parts=tuple(parts))
+
+
+def smart_resize(width: int, height: int, *, min_pixels: int, max_pixels: int) -> tuple[int, int]:
+    """(width, height) for the model: multiples of 28 within the pixel range, aspect ratio kept as far as possible.
+
+    The reference's rule exactly (transformers, `smart_resize` of Qwen2-VL's image processor); ValueError for
+    an aspect ratio beyond 200, as in the reference.
+    """
+    if max(width, height) > _MAX_RATIO * min(width, height):
+        raise ValueError(f"is {width}x{height}, which is too narrow: at most {_MAX_RATIO}:1 is allowed")
+    w = max(CELL, round(width / CELL) * CELL)
+    h = max(CELL, round(height / CELL) * CELL)
+    if w * h > max_pixels:
+        shrink = math.sqrt(width * height / max_pixels)
+        w = max(CELL, math.floor(width / shrink / CELL) * CELL)
+        h = max(CELL, math.floor(height / shrink / CELL) * CELL)
+    elif w * h < min_pixels:
+        grow = math.sqrt(min_pixels / (width * height))
+        w = math.ceil(width * grow / CELL) * CELL
+        h = math.ceil(height * grow / CELL) * CELL
+    return w, h

@@ -104,10 +104,42 @@ def make_verdict(
     return Verdict(source, confidence, p[OVERALL], {"TA": p["TA"], "VQ": p["VQ"], "MQ": p["MQ"]})
 
 
-def from_marks(marks: Marks, odds: Mapping[int, Odds], source: Source) -> Verdict:
-    """A verdict from an answer and the probabilities that the model gave at its digits."""
+def from_marks(
+    marks: Marks, odds: Mapping[int, Odds], source: Source, *, temperatures: Mapping[str, float] | None = None
+) -> Verdict:
+    """A verdict from an answer and the probabilities that the model gave at its digits, softened by `temperatures`."""
     preferences = {key: prefer(marks.choices[key], odds.get(marks.offsets[key])) for key in KEYS}
+    for key, temperature in (temperatures or {}).items():
+        if given := preferences[key].odds:
+            preferences[key] = prefer(preferences[key].winner, soften(given, temperature))
     return make_verdict(preferences, source, cast("Confidence | None", marks.confidence))
+
+
+def soften(odds: Odds, temperature: float) -> Odds:
+    """The probabilities as logits divided by a temperature would give them; above 1 they become less certain.
+
+    Guo et al., "On calibration of modern neural networks", 2017 (arXiv 1706.04599). The likeliest choice stays.
+    """
+    most = max(odds)
+    if temperature == 1 or most <= 0:
+        return odds
+    tie, one, two = ((share / most) ** (1 / temperature) for share in odds)
+    total = tie + one + two
+    return (tie / total, one / total, two / total)
+
+
+def without_alignment(verdict: Verdict) -> Verdict:
+    """The verdict of a judge that could not judge alignment: a tie there, without probabilities.
+
+    If neither visual nor motion quality supports the overall choice, alignment made it. Then the overall choice comes
+    from the mean of the probabilities of these two, and without probabilities it is a tie.
+    """
+    p = verdict.preferences
+    overall, quality = verdict.overall, (p["VQ"], p["MQ"])
+    if overall.winner not in {preference.winner for preference in quality}:
+        mean = _mean(quality[0].odds, quality[1].odds)
+        overall = prefer(_likeliest(mean) if mean else 0, mean)
+    return make_verdict({**p, "TA": prefer(0), OVERALL: overall}, verdict.source, verdict.confidence)
 
 
 def disagreements(first: Verdict, second: Verdict) -> tuple[Key, ...]:

@@ -29,8 +29,8 @@ CHOICES: Final = ("q8_0", "q6_k", "q5_k_m", "q4_k_m")
 """The types among which a pull chooses by itself, the largest first."""
 
 
-def fetch_small_files(listed: Listing, folder: Path, progress: Progress) -> None:
-    """Fetch all of a checkpoint but its shards. ModelError for one that is larger than any that is read."""
+def list_small_files(listed: Listing) -> list[HubFile]:
+    """Return all files that are taken but the shards. ModelError for one that is larger than any that is read."""
     files = [file for file in listed.files if file.path in SMALL_FILES]
     for file in files:
         if file.size > MAX_TEXT_BYTES:
@@ -38,6 +38,11 @@ def fetch_small_files(listed: Listing, folder: Path, progress: Progress) -> None
                 f"{listed.repository} lists {file.path} with {format_bytes(file.size)}; at most "
                 f"{format_bytes(MAX_TEXT_BYTES)} are read, so nothing of it was fetched."
             )
+    return files
+
+
+def fetch_small_files(listed: Listing, files: list[HubFile], folder: Path, progress: Progress) -> None:
+    """Fetch those of the files that are not in the folder."""
     missing = [file for file in files if not is_whole(folder / file.path, file.size, file.sha256)]
     check_free_space(folder, sum(file.size for file in missing))
     for file in missing:

@@ -41,6 +41,7 @@ from vrt_lite.pulling.checkpoint_files import (
     choose_type,
     fetch_small_files,
     find_shards,
+    list_small_files,
     read_config,
 )
 from vrt_lite.pulling.pull_source import Pulled, PullSource, is_intact, keep_nothing_refused
@@ -69,16 +70,18 @@ def pull_checkpoint(
         check_type(listed.repository, asked)
     progress.say(f"{source.name}: {listed.repository} at {listed.revision[:12]}, a checkpoint that is converted here")
     progress.say(source.describe_licence(listed))
-    wanted = here and here.manifest.revision == listed.revision and asked in ("", here.manifest.quant)
-    if here and wanted and is_intact(here):
+    same = here and here.manifest.revision == listed.revision and asked in ("", here.manifest.quant)
+    if here and same and is_intact(here):
         return None
+    small_files = list_small_files(listed)
     folder = library.partial_folder(source.name)
     begun = _read_begun(folder)
     if begun.revision != listed.revision:
         library.remove_folder(folder)
-        begun = _Begun()
+        begun = _Begun(listed.revision)
     checkpoint = _make_folders(folder, listed)
-    fetch_small_files(listed, checkpoint, progress)
+    _write_begun(folder, begun)
+    fetch_small_files(listed, small_files, checkpoint, progress)
     with keep_nothing_refused(source.name):
         config = read_config(listed, checkpoint)
         shards = find_shards(source, listed, checkpoint)
@@ -87,7 +90,7 @@ def pull_checkpoint(
     progress.say(f"quant: {quant}, {why}")
     if begun != (wanted := _Begun(listed.revision, quant, plan.digest)):
         library.keep_only(folder, {_CHECKPOINT})
-        write_file(folder / _BEGUN, json.dumps(asdict(wanted)).encode())
+        _write_begun(folder, wanted)
     try:
         text, projector = _find_finished(plan, folder) or _convert(source, listed, shards, plan, checkpoint, progress)
     except UsageError as error:  # the disk is full: for a command that converts a folder, that is a wrong argument
@@ -105,6 +108,10 @@ def _read_begun(folder: Path) -> _Begun:
         return _Begun(**{key: str(value) for key, value in values.items()})
     except (OSError, ValueError, TypeError, AttributeError):
         return _Begun()
+
+
+def _write_begun(folder: Path, begun: _Begun) -> None:
+    write_file(folder / _BEGUN, json.dumps(asdict(begun)).encode())
 
 
 def _make_folders(folder: Path, listed: Listing) -> Path:
@@ -125,7 +132,7 @@ def _choose_quant(
         return asked, "as asked for"
     if begun.quant:
         return check_type(listed.repository, begun.quant).upper(), "as begun"
-    if here:
+    if here and here.manifest.quant:
         return check_type(listed.repository, here.manifest.quant).upper(), "as the model that is here"
     usable = int(memory_bytes * SHARE_OF_MEMORY)
     quant = choose_type(listed.repository, config, usable).upper()
@@ -160,8 +167,9 @@ def _convert(
         return path
 
     sizes = [shards[name].size for name in plan.shards]
+    count = f"{len(sizes)} shards" if len(sizes) > 1 else "one file"
     progress.say(
-        f"fetched: {format_bytes(sum(sizes))} in {len(sizes)} shards, each deleted once it is converted; "
+        f"fetched: {format_bytes(sum(sizes))} in {count}, deleted as soon as it is converted; "
         f"{format_bytes(plan.size)} stay"
     )
     with PairWriter(plan, library.partial_folder(source.name)) as writer:

@@ -89,8 +89,8 @@ def _fetch_files(
     """Download the files that are not here into the partial folder; returns all of them."""
     folder = partial_folder(source.name)
     folder.mkdir(parents=True, exist_ok=True)
-    roles: list[tuple[Role, HubFile]] = [("projector", selected.projector)]
-    roles += [("text", text) for text in selected.texts]
+    texts: list[tuple[Role, HubFile]] = [("text", text) for text in selected.texts]
+    roles: list[tuple[Role, HubFile]] = [("projector", selected.projector), *texts]
     if len({file.name for _, file in roles}) < len(roles):
         raise ModelError(f"{listed.repository} gives two of its files one name, {selected.text.name}.")
     files = [StoredFile(file.name, role, file.size, expected_sha256(source, file)) for role, file in roles]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vrt_lite.errors import UsageError, VideoError
 from vrt_lite.ranking.clip_groups import ClipGroup, RankedClip
 from vrt_lite.ranking.entries import Group
+from vrt_lite.shortage import ThreadPool
 
 MOST_CLIPS = 2_000
 """The limit for one group: the table of all pairs, two million, is held in memory."""
@@ -78,7 +78,7 @@ def drop_broken(
             return error.reason
         return ""
 
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPool(2) as pool:
         faults = dict(zip(unknown, pool.map(find_fault, unknown.values()), strict=True))
     groups: list[ClipGroup] = []
     left_out = list(participants.left_out)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from vrt_lite.errors import MissingClipError, VideoError
 from vrt_lite.interfaces import Event
 from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.ranking.clip_groups import ClipGroup, collect_votes
@@ -32,6 +33,9 @@ from vrt_lite.runs.store import Run, Store
 
 if TYPE_CHECKING:
     from vrt_lite.api import Judge
+
+
+_UNREAD = (VideoError.kind, MissingClipError.kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +72,15 @@ class RankWatcher(Protocol):
 class Ranking:
     """The result: a ladder for each group, in the order given, the clips left out, and the run that keeps it.
 
-    `found` is the number of judgements that existed before.
+    `found` is the number of judgements that existed before, `unread` of those without a verdict as a clip could not be
+    read.
     """
 
     run: str
     ladders: tuple[Ladder, ...]
     left_out: tuple[ExcludedClip, ...]
     found: int
+    unread: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -83,6 +89,7 @@ class Ranking:
             "ladders": [ladder.to_json() for ladder in self.ladders],
             "left_out": [msgspec.to_builtins(clip, enc_hook=str) for clip in self.left_out],
             "found": self.found,
+            "unread": self.unread,
         }
 
 
@@ -136,7 +143,9 @@ def rank_clips(
     )
     ladders = tuple(rate_group(group) for group in participants.groups)
     _update_about(run, describe_run(participants, judge_key, effort, ladders))
-    return Ranking(run.name, ladders, participants.left_out, found)
+    failures = [result.failure for group in participants.groups for result in group.results.values()]
+    unread = sum(failure in _UNREAD for failure in failures)
+    return Ranking(run.name, ladders, participants.left_out, found, unread)
 
 
 def _choose_tasks(groups: Sequence[ClipGroup], effort: Effort) -> Iterator[Task]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event as Flag
@@ -20,6 +20,7 @@ from vrt_lite.errors import NoVerdictError, StoreError, VideoError
 from vrt_lite.interfaces import Event, Observe, ignore
 from vrt_lite.runs.question import Question, Result, failure_of
 from vrt_lite.runs.store import Run, Store
+from vrt_lite.shortage import ThreadPool
 
 if TYPE_CHECKING:
     from vrt_lite.api import Judge
@@ -52,7 +53,8 @@ def judge_all(
 
     A task is taken from `tasks` when it can be judged at once, so that a generator can use the earlier results.
     `done` is called in this thread with each result, and whether it was judged now (True) or found (False). A question
-    that another process has claimed is waited for: its result is found once that process has it.
+    that another process has claimed is waited for: its result is found once that process has it. A question that a
+    process had claimed when it died comes last: if a pair ends the process, all others are judged before.
 
     The judge compares `jobs` pairs at once, each in its own thread. Without a task the judge is not used, not even its
     key. `observe` gets the events of one pair's work; with several jobs it gets none.
@@ -65,17 +67,19 @@ def judge_all(
         claimed_elsewhere: list[tuple[Task, Question]] = []
         judge_key = functools.cache(judge.key_here)
 
-        def start_or_find(task: Task, question: Question) -> bool:
+        def start_or_find(task: Task, question: Question, *, take_over: bool) -> bool:
             """Return whether the task is done or is being judged; otherwise it must wait."""
             if result := run.result(question):
                 done(task, result, False)
                 return True
-            return workers.start(task, question)
+            return workers.start(task, question, take_over=take_over)
 
-        def wait_a_little() -> None:
+        def wait_a_little(*, take_over: bool) -> None:
             for task, result in workers.wait():
                 done(task, result, True)
-            claimed_elsewhere[:] = [waiting for waiting in claimed_elsewhere if not start_or_find(*waiting)]
+            claimed_elsewhere[:] = [
+                waiting for waiting in claimed_elsewhere if not start_or_find(*waiting, take_over=take_over)
+            ]
 
         for task in tasks:
             try:
@@ -83,12 +87,12 @@ def judge_all(
             except VideoError as error:
                 done(task, failure_of(Question("", "", task.prompt, ""), error), True)
                 continue
-            if not start_or_find(task, question):
+            if not start_or_find(task, question, take_over=False):
                 claimed_elsewhere.append((task, question))
             while workers.all_busy or len(claimed_elsewhere) >= _MOST_CLAIMED_ELSEWHERE:
-                wait_a_little()
+                wait_a_little(take_over=len(claimed_elsewhere) >= _MOST_CLAIMED_ELSEWHERE)
         while workers.any_busy or claimed_elsewhere:
-            wait_a_little()
+            wait_a_little(take_over=True)
 
 
 class _Workers:
@@ -103,7 +107,7 @@ class _Workers:
         self._judge = judge
         self._jobs = jobs
         self._observe = observe if jobs == 1 else ignore
-        self._pool = ThreadPoolExecutor(jobs)
+        self._pool = ThreadPool(jobs)
         self._in_progress: dict[Future[Result], tuple[Task, Question]] = {}
         self._starting = Lock()
         self._stop = Flag()
@@ -131,10 +135,10 @@ class _Workers:
         """Whether no more pairs can be judged at the same time."""
         return len(self._in_progress) >= self._jobs
 
-    def start(self, task: Task, question: Question) -> bool:
+    def start(self, task: Task, question: Question, *, take_over: bool) -> bool:
         """Claim and judge a question; False if all are busy, or someone else is judging it, here or elsewhere."""
         in_progress = any(question == other for _, other in self._in_progress.values())
-        if self.all_busy or in_progress or not self._run.claim(question):
+        if self.all_busy or in_progress or not self._run.claim(question, take_over=take_over):
             return False
         with self._starting:
             self._in_progress[self._pool.submit(self._judge_and_keep, task, question)] = (task, question)

@@ -84,10 +84,10 @@ class Run:
             connection.execute("DELETE FROM claims WHERE key = ? AND owner = ?", (result.key, self._owner.token))
         return result if inserted.rowcount else self.result(question) or result
 
-    def claim(self, question: Question) -> bool:
+    def claim(self, question: Question, *, take_over: bool = True) -> bool:
         """Claim a question for this open store; False while another living process has it, or if it is judged.
 
-        A dead process's claim is taken over.
+        A dead process's claim is taken over, unless `take_over` is off.
         """
         me = self._owner
         with self._database.write(lasting=False) as connection:
@@ -95,7 +95,7 @@ class Run:
                 return False
             columns = "owner, pid, born"
             held = connection.execute(f"SELECT {columns} FROM claims WHERE key = ?", (question.key,)).fetchone()
-            if held and held[0] != me.token and is_alive(Owner(*held)):
+            if held and held[0] != me.token and (not take_over or is_alive(Owner(*held))):
                 return False
             values = (question.key, me.token, me.pid, me.born)
             connection.execute("INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?)", values)

@@ -23,6 +23,7 @@ from vrt_lite.errors import MissingClipError, UsageError, VideoError
 from vrt_lite.runs.database import Database, new_owner
 from vrt_lite.runs.question import escape_surrogates
 from vrt_lite.runs.run import Run
+from vrt_lite.shortage import shortage_of
 
 __all__ = ["Kind", "Run", "RunInfo", "Store", "users_store"]
 
@@ -183,5 +184,7 @@ def _video_errors(path: Path) -> Generator[None]:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise MissingClipError(path, f"cannot be read: {error.strerror}") from error
     except (OSError, ValueError) as error:
+        if short := shortage_of(error):
+            raise short from error
         reason = getattr(error, "strerror", None) or error
         raise VideoError(path, f"cannot be read: {reason}") from error

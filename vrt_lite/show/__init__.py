@@ -18,6 +18,7 @@ from vrt_lite.show.words import (
     console_on,
     count_frames,
     describe_event,
+    describe_preference,
     describe_recommendation,
     interactive_console,
     name_clips,
@@ -121,12 +122,18 @@ def verdict_lines(judgement: Judgement, *, encoding: str = "utf-8") -> list[str]
     name = f" ({name_clips(judgement)[judgement.winner - 1]})" if judgement.winner else ""
     lines = [f"overall: {describe(verdict.overall)}{name}{chosen_share(verdict.overall)} [{verdict.source}]"]
     for key in DIMENSIONS:
-        lines.append(f"{key}: {describe(verdict.preferences[key])}{chosen_share(verdict.preferences[key])}")
+        lines.append(f"{key}: {describe_preference(judgement, key)}{chosen_share(verdict.preferences[key])}")
     if judgement.disagreements:
         lines.append(f"orders disagree: {', '.join(judgement.disagreements)}")
+    if judgement.measures:
+        from vrt_lite.show.measure_rows import list_measure_rows  # noqa: PLC0415 - only where something was measured
+
+        rows = list_measure_rows(judgement.measures)
+        lines += [f"measured {row.name}: {' and '.join(row.values)} {row.unit}, {row.words}" for row in rows]
     lines.append(f"rounds: {' + '.join(str(len(order.rounds)) for order in judgement.orders) or 0}")
     lines.append(f"frames: {count_frames(judgement)}")
     lines.append(f"seconds: {judgement.timings.total:.2f}")
+    lines += [f"judge: {judgement.model.name}, {judgement.scope}"] if judgement.scope else []
     warnings = [describe_recommendation(verdict), *judgement.warnings]
     lines += [f"warning: {warning}" for warning in warnings if warning]
     return [safe(line, encoding=encoding) for line in lines]

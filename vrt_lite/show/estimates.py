@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vrt_lite.machine import MachineMemory, format_bytes
+from vrt_lite.models.hub import SPARE_BYTES
 from vrt_lite.show.table import show_table
 
 if TYPE_CHECKING:
@@ -64,7 +65,9 @@ def show_quants(found: Sequence[Estimated], memory: MachineMemory, *, free_disk_
     rows: list[tuple[str, ...]] = []
     for estimated in found:
         plan, disk = estimated.plan, estimated.disk
-        fits = {"memory": not estimated.refusal, "disk": not disk or disk.most < free_disk_bytes}
+        short = ["memory"] if estimated.refusal else []
+        if disk and disk.most + SPARE_BYTES > free_disk_bytes:
+            short.append("disk")
         rows.append(
             (
                 estimated.quant,
@@ -73,9 +76,7 @@ def show_quants(found: Sequence[Estimated], memory: MachineMemory, *, free_disk_
                 *((format_bytes(sum(plan.estimate.gpu_bytes)), describe_offload(estimated)) if gpu else ()),
                 str(plan.estimate.max_pixels),
                 plan.settings.kv_type,
-                "yes"
-                if all(fits.values())
-                else f"no: {', '.join(what for what, enough in fits.items() if not enough)}",
+                f"no: {', '.join(short)}" if short else "yes",
             )
         )
     show_table(headings, rows)

@@ -14,9 +14,12 @@ from rich.text import Text
 
 from vrt_lite.protocol.messages import DIMENSIONS, OVERALL
 from vrt_lite.protocol.verdict import describe
+from vrt_lite.show.measure_rows import list_measure_rows
 from vrt_lite.show.words import (
+    NOT_JUDGED,
     STYLES,
     Glyphs,
+    capitalize_first,
     count_frames,
     describe_disagreements,
     describe_recommendation,
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
     from vrt_lite.protocol.messages import Odds
 
 _WIDEST = 88
-_STACKED_BELOW = 64
+_STACKED_BELOW, _NARROW = 64, 48
 _BAR = 20
 _ORDER = ((1, "1"), (0, "tie"), (2, "2"))
 """The choices as bars and shares show them, from left to right."""
@@ -64,10 +67,13 @@ class VerdictPanel:
             *(Text(doubt, "yellow") for doubt in doubts if doubt),
         ]
         yield [_preferences(judgement, width, encoding, glyphs)]
+        yield _measures(judgement, width, glyphs)
         files = Table.grid(padding=(0, 2))
         for choice, name in enumerate(names, start=1):
             files.add_row(Text(f"video {choice}", STYLES[choice]), Text(name, overflow="fold"))
         yield [files, Text(_summary(judgement, encoding, glyphs), "dim")]
+        if judgement.scope:
+            yield [Text(safe(f"{capitalize_first(judgement.scope)}.", encoding=encoding), "dim", overflow="fold")]
         warnings = [f"Warning: {safe(warning, encoding=encoding)}" for warning in judgement.warnings]
         yield [Text(warning, "yellow", overflow="fold") for warning in warnings]
 
@@ -76,11 +82,11 @@ def _preferences(judgement: Judgement, width: int, encoding: str, glyphs: Glyphs
     """Draw a row for the overall preference and one for each dimension; on a narrow terminal bars are below names."""
     rows: list[tuple[Text, Text, Odds | None]] = []
     for key in (OVERALL, *DIMENSIONS):
-        preference = judgement.verdict.preferences[key]
+        preference, judged = judgement.verdict.preferences[key], key not in judgement.not_judged
         style = "bold" if key == OVERALL else ""
         name = Text(safe(name_dimension(judgement, key), encoding=encoding), style, overflow="fold")
         # "Undecided, leans to" takes two lines, so that the bar keeps its width; the bar shows the probability.
-        words = describe(replace(preference, probabilities=None)).replace(", ", ",\n")
+        words = describe(replace(preference, probabilities=None)).replace(", ", ",\n") if judged else NOT_JUDGED
         winner = Text(words, f"{STYLES[preference.winner]} {style}", no_wrap=True)
         rows.append((name, winner, shown_odds(judgement.verdict, key)))
     return _stacked(rows, width, glyphs) if width < _STACKED_BELOW else _side_by_side(rows, glyphs)
@@ -104,6 +110,22 @@ def _stacked(rows: list[tuple[Text, Text, Odds | None]], width: int, glyphs: Gly
             shares = f" {glyphs.dot} ".join(f"{head} {percent(odds[choice], digits=0)}" for choice, head in _ORDER)
             lines.append(_bar(odds, max(min(width - 28, _BAR), 4), glyphs).append(f"  {shares}"))
     return Group(*lines)
+
+
+def _measures(judgement: Judgement, width: int, glyphs: Glyphs) -> list[RenderableType]:
+    """Draw a row for each measure: both videos' values and the better one; a narrow terminal leaves out the unit."""
+    rows = list_measure_rows(judgement.measures)
+    if not rows:
+        return []
+    table = Table.grid(padding=(0, 1 if width < _NARROW else 2))
+    head = "{}" if width < _NARROW else "video {}"
+    heads = (Text(head.format(choice), STYLES[choice], justify="right") for choice in (1, 2))
+    table.add_row(Text("Measured", "dim"), *heads, Text("better", "dim"))
+    for row in rows:
+        name = Text(row.name).append(f" ({row.unit})" if width >= _STACKED_BELOW else "", "dim")
+        values = (Text(value.replace("–", glyphs.rule), justify="right") for value in row.values)
+        table.add_row(name, *values, Text(row.words, STYLES[row.better or 0]))
+    return [table]
 
 
 def _bar(odds: Odds, width: int, glyphs: Glyphs) -> Text:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TextIO, assert_never, cast
 
 from vrt_lite.interfaces import Encoding, Event, Loading, Prefill, RoundBegan, RoundEnded, Waiting, Wrote
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 DIMENSION_NAMES: Final = {OVERALL: "overall", "TA": "alignment", "VQ": "visual quality", "MQ": "motion quality"}
 """By key: the plain name of a dimension, for results of many judgements."""
+NOT_JUDGED: Final = "not judged"
 OUTCOMES: Final = {
     "final": "final answer",
     "tool": "asked for frames",
@@ -88,15 +89,18 @@ def chosen_share(preference: Preference) -> str:
     return f" {preference.odds[preference.winner]:.2f}" if preference.odds and not preference.undecided else ""
 
 
+def describe_preference(judgement: Judgement, key: str) -> str:
+    """Describe the choice in a dimension: as `describe` does, or "not judged"."""
+    return NOT_JUDGED if key in judgement.not_judged else describe(judgement.verdict.preferences[key])
+
+
 def describe_verdict(judgement: Judgement) -> str:
     """Describe a whole verdict in one line: "Overall: video 2 (0.93); Video Quality (VQ): tie (0.81); …"."""
     parts: list[str] = []
     for key in (OVERALL, *DIMENSIONS):
-        preference = judgement.verdict.preferences[key]
-        if shown_odds(judgement.verdict, key) is None:
-            preference = replace(preference, probabilities=None)
-        share = chosen_share(preference).strip()
-        words = f"{describe(preference)} ({share})" if share else describe(preference)
+        given = shown_odds(judgement.verdict, key) is not None
+        share = chosen_share(judgement.verdict.preferences[key]).strip() if given else ""
+        words = describe_preference(judgement, key) + (f" ({share})" if share else "")
         parts.append(f"{name_dimension(judgement, key)}: {words}")
     return "; ".join(parts)
 

@@ -44,14 +44,16 @@ def plan_engine(
     verbose: bool = False,
     repack: bool | None = None,
     memory: MachineMemory | None = None,
+    shape: ModelShape | None = None,
 ) -> EnginePlan:
     """Plan how the engine runs on this machine, or with the `memory` given.
 
-    `repack` is None where the user has not set it. Raises ModelError, UsageError, OutOfMemoryError.
+    `repack` is None where the user has not set it, `shape` where the files' headers were not read yet. Raises
+    ModelError, UsageError, OutOfMemoryError.
     """
     refuse_impossible(settings)
     engine, tuned = apply_tuning(files, _engine_settings(settings, verbose=verbose), describe_machine())
-    shape, memory = read_shape(files), memory or read_memory()
+    shape, memory = shape or read_shape(files), memory or read_memory()
     return replace(plan_shape(shape, files.profile, settings, memory, engine=engine, repack=repack), tuned=tuned)
 
 

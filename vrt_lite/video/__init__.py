@@ -11,8 +11,7 @@ shown, not on the clip's length.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -27,6 +26,7 @@ from numpy.typing import NDArray
 
 from vrt_lite.disk import file_sha256
 from vrt_lite.errors import VideoError
+from vrt_lite.shortage import ThreadPool, shortage_of
 from vrt_lite.video.container import AGAIN, Extent, Timeline, UnusableError, measure_extent, regular_file
 from vrt_lite.video.frame_conversion import Conversion, Orientation
 from vrt_lite.video.reader import Reader
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 MAX_PIXEL_ASPECT = 16  # beyond 16:1 the header is broken
 # swscale's default for 4:2:0 is a table-driven path that is off by up to two levels; this is exact.
 EXACT = Interpolation.BILINEAR | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT
+See = Callable[[int, NDArray[np.uint8]], None]
+"""Gets a frame's index and its luma."""
 _HDR: dict[int, Transfer] = {ColorTrc.SMPTE2084.value: "pq", ColorTrc.ARIB_STD_B67.value: "hlg"}
 
 
@@ -74,6 +76,8 @@ def open_clip(path: Path | str) -> Clip:
     except BaseException as error:
         if reader:
             reader.close()
+        if short := shortage_of(error):
+            raise short from error
         if isinstance(error, UnusableError):
             raise VideoError(path, str(error)) from None
         if isinstance(error, FFmpegError | OSError):
@@ -83,7 +87,7 @@ def open_clip(path: Path | str) -> Clip:
 
 def _examine(path: Path, reader: Reader, extent: Extent) -> Clip:
     """The checks between an open container and a usable clip, cheapest first."""
-    with ThreadPoolExecutor(1) as pool:  # hashing and demuxing keep one core busy each
+    with ThreadPool(1) as pool:  # hashing and demuxing keep one core busy each
         digest = pool.submit(file_sha256, reader.file)
         timeline = reader.scan()
         sha256 = digest.result()
@@ -175,6 +179,9 @@ class Clip:
         self._decoded = {0: first}  # until it is shown
         self._shown: dict[tuple[int, tuple[int, int]], NDArray[np.uint8]] = {}
         self._converter = VideoReformatter()
+        self._watched: set[int] = set()
+        self._see: See | None = None
+        self._stored_size = first.width, first.height
 
     def __enter__(self) -> Self:
         return self
@@ -213,14 +220,51 @@ class Clip:
         try:
             for index in missing & self._decoded.keys():
                 missing.remove(index)
-                self._show(index, self._decoded.pop(index), size)
-            for index, frame in self._reader.read(missing):
+                frame = self._decoded.pop(index)
                 self._show(index, frame, size)
+                self._show_luma(index, frame)
+            for index, frame in self._reader.read(missing, passing=self._watched):
+                if index in missing:
+                    self._show(index, frame, size)
+                self._show_luma(index, frame)
         except (UnusableError, FFmpegError) as error:
+            if short := shortage_of(error):
+                raise short from error
             raise VideoError(self.info.path, str(error)) from None
         resized_seconds = self.resize_seconds - resized_before
         self.decode_seconds += time.perf_counter() - started - resized_seconds
         return {index: self._shown[index, size] for index in ordered}
+
+    def watch(self, indices: Iterable[int], see: See) -> None:
+        """Give `see` the luma of these frames once, as (rows, columns) from 0 to 255, when they are decoded.
+
+        They are decoded on the way to other frames, and the rest by `see_rest`. Luma is as stored: it is neither turned
+        nor scaled.
+        """
+        self._watched, self._see = set(indices), see
+
+    def see_rest(self) -> None:
+        """Decode the watched frames that no other frame led to. One that does not decode is left out."""
+        try:
+            for index in self._watched & self._decoded.keys():
+                self._show_luma(index, self._decoded[index])
+            for index, frame in self._reader.glance(self._watched):
+                self._show_luma(index, frame)
+        except FFmpegError:
+            self._watched.clear()
+
+    def count_pixels(self, indices: Iterable[int], *, beside: Iterable[int] = ()) -> int:
+        """Return how many pixels are decoded at most to read these frames, beyond those that others take."""
+        others = set(beside)
+        frames = self._reader.count_decoded({*indices} | others) - self._reader.count_decoded(others)
+        return frames * self.info.width * self.info.height
+
+    def _show_luma(self, index: int, frame: VideoFrame) -> None:
+        if self._see and index in self._watched:
+            self._watched.remove(index)
+            width, height = self._stored_size  # a frame of another size is scaled
+            luma = self._converter.reformat(frame, width, height, format="gray").to_ndarray()
+            self._see(index, cast("NDArray[np.uint8]", luma))
 
     def _show(self, index: int, frame: VideoFrame, size: tuple[int, int]) -> None:
         """Convert and keep one frame. Matrix and range are as tagged.
@@ -232,7 +276,9 @@ class Clip:
         layout = "rgb48le" if self._conversion.wide_gamut else "rgb24"
         try:
             stored = self._converter.reformat(frame, format=layout, interpolation=EXACT).to_ndarray()
-        except FFmpegError:
+        except FFmpegError as error:
+            if shortage_of(error):
+                raise
             raise UnusableError(
                 f"has a pixel format or colour matrix that cannot be converted ({frame.format.name}, "
                 f"matrix {frame.colorspace}); convert it first, e.g. ffmpeg -i IN -pix_fmt yuv420p OUT.mp4"

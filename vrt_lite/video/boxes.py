@@ -57,6 +57,8 @@ class _Track:
 
 
 class _Walk:
+    """A walk over all boxes, which adds up their claims. Its methods `read_…` read one box each."""
+
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._boxes = 0
@@ -113,31 +115,31 @@ class _Walk:
         elif start[4:8] in (b"mvhd", b"cmov"):  # an index that a program has marked as free space
             self._enter(b"moov", at, end, depth)
 
-    def _read_handler(self, at: int, end: int) -> None:
+    def read_handler(self, at: int, end: int) -> None:
         kind = self._bytes(at, end, 12)[8:]
         self._track.is_sound |= kind == b"soun"
         self._track.is_other |= kind in (b"vide", b"subp", b"clcp")  # these change a track's kind, others do not
 
-    def _read_sizes(self, at: int, end: int) -> None:
+    def read_sizes(self, at: int, end: int) -> None:
         self._track.samples = max(self._track.samples, int.from_bytes(self._bytes(at, end, 12)[8:]))
 
-    def _read_times(self, at: int, end: int) -> None:
+    def read_times(self, at: int, end: int) -> None:
         table = self._bytes(at, end, 16)
         self._track.is_counted_in_ticks = table[4:8] + table[12:] == b"\0\0\0\1" * 2
         self._track.is_other |= not self._track.is_counted_in_ticks
 
-    def _read_chunks(self, at: int, end: int) -> None:
+    def read_chunks(self, at: int, end: int) -> None:
         self._track.chunks = max(self._track.chunks, self._count(at, end))
 
-    def _read_chunk_sizes(self, at: int, end: int) -> None:
+    def read_chunk_sizes(self, at: int, end: int) -> None:
         table = self._bytes(at + 8, end, _TABLE_BYTES)
         most = max((count for _, count, _ in struct.iter_unpack(">3I", table[: len(table) // 12 * 12])), default=0)
         self._track.most_in_chunk = max(self._track.most_in_chunk, most)
 
-    def _read_edits(self, at: int, end: int) -> None:
+    def read_edits(self, at: int, end: int) -> None:
         self._track.edits += self._count(at, end)
 
-    def _read_run(self, at: int, end: int) -> None:
+    def read_run(self, at: int, end: int) -> None:
         self._add(self._count(at, end))
 
     def _add(self, samples: int) -> None:
@@ -155,13 +157,13 @@ class _Walk:
 
 
 _READERS: Final = {
-    b"hdlr": _Walk._read_handler,
-    b"stsz": _Walk._read_sizes,
-    b"stz2": _Walk._read_sizes,
-    b"stts": _Walk._read_times,
-    b"stco": _Walk._read_chunks,
-    b"co64": _Walk._read_chunks,
-    b"stsc": _Walk._read_chunk_sizes,
-    b"elst": _Walk._read_edits,
-    b"trun": _Walk._read_run,
+    b"hdlr": _Walk.read_handler,
+    b"stsz": _Walk.read_sizes,
+    b"stz2": _Walk.read_sizes,
+    b"stts": _Walk.read_times,
+    b"stco": _Walk.read_chunks,
+    b"co64": _Walk.read_chunks,
+    b"stsc": _Walk.read_chunk_sizes,
+    b"elst": _Walk.read_edits,
+    b"trun": _Walk.read_run,
 }

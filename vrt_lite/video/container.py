@@ -20,6 +20,7 @@ from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from vrt_lite.errors import MissingClipError
+from vrt_lite.shortage import shortage_of
 from vrt_lite.video.boxes import check_claims
 
 MAX_PIXELS = 7680 * 4320
@@ -44,6 +45,8 @@ def open_container(file: Path, extent: Extent) -> InputContainer:
         options = {"protocol_whitelist": "file", "format_whitelist": _CONTAINERS}
         return av.open(f"file:{file}", "r", options=options, **_TOLERANT)
     except FFmpegError as error:
+        if shortage_of(error):
+            raise
         raise UnusableError(_why_unreadable(extent, error)) from None
 
 
@@ -125,10 +128,7 @@ def regular_file(path: Path | str) -> Path:
 
 
 def measure_extent(path: Path) -> Extent:
-    """Read the outermost headers of `path`. An unknown format is an `Extent` without findings.
-
-    UnusableError for a file whose tables claim so much that to open it would take too much memory or time.
-    """
+    """Read the outermost headers of `path`. Raises UnusableError. An unknown format is an `Extent` without findings."""
     size_bytes = path.stat().st_size
     with path.open("rb") as file:
         try:

@@ -17,6 +17,7 @@ from av.stream import Discard
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
+from vrt_lite.shortage import shortage_of
 from vrt_lite.video.container import (
     AGAIN,
     MAX_FRAMES,
@@ -112,6 +113,8 @@ class Reader:
                 if position >= MAX_FRAMES:
                     raise UnusableError(TOO_LONG)
         except FFmpegError as error:
+            if shortage_of(error):
+                raise
             stopped = f"the rest cannot be read ({error.strerror})"
         self.timeline = build_timeline(
             stamps,
@@ -128,32 +131,62 @@ class Reader:
         """The first frame shown, or the nearest that decodes."""
         return next(frame for _, frame in self.read({0}))
 
-    def read(self, indices: Iterable[int]) -> Iterator[tuple[int, VideoFrame]]:
+    def read(self, indices: Iterable[int], *, passing: Iterable[int] = ()) -> Iterator[tuple[int, VideoFrame]]:
         """Yield (index, frame) for each of `indices`; each group of pictures is decoded once.
 
         A frame that does not decode is replaced by the nearest one that does, with a warning. Raises
-        UnusableError when there is none near it or when too much of what was decoded is damaged.
+        UnusableError when there is none near it or when too much of what was decoded is damaged. Frames of `passing`
+        are yielded too if they lie in a group that is decoded anyway.
         """
         index_at = {int(self.timeline.order[index]): index for index in indices}
-        groups: dict[int, set[int]] = {}
-        for position in index_at:
-            groups.setdefault(self.timeline.key_slot(position), set()).add(position)
+        groups = self._group(index_at)
+        index_passing = {int(self.timeline.order[index]): index for index in passing}
+        by_the_way = self._group(index_passing)
         for slot, left in sorted(groups.items()):
+            met = by_the_way.get(slot, set()) - left
             for start in (slot, max(slot - _REFRESH_GROUPS, 0)):
                 if not left:
                     break
                 key_stamp, whole = self.timeline.stamps[self.timeline.keys[start]], start < slot or slot == 0
-                for position, frame in self._decode(start, max(left), frozenset(left)):
+                for position, frame in self._decode(start, max(left | met), frozenset(left | met)):
                     whole = whole or self.timeline.stamps[position] <= key_stamp
                     if not whole:
                         break  # the keyframe itself was not decoded: it only begins a gradual refresh
                     if position in left:
                         left.remove(position)
                         yield index_at[position], frame
+                    elif position in met:
+                        met.remove(position)
+                        yield index_passing[position], frame
             for position in sorted(left):
                 yield index_at[position], self._nearest(position, slot)
         if self.damaged > MAX_DAMAGED_SHARE * self.decoded:
             raise UnusableError(f"is too damaged: {self.damaged} of {self.decoded} decoded frames; {AGAIN}")
+
+    def glance(self, indices: Iterable[int]) -> Iterator[tuple[int, VideoFrame]]:
+        """Yield (index, frame) for those of `indices` that decode. What does not is neither counted nor replaced."""
+        counted = self.decoded, self.damaged
+        index_at = {int(self.timeline.order[index]): index for index in indices}
+        try:
+            for slot, left in sorted(self._group(index_at).items()):
+                for position, frame in self._decode(slot, max(left), frozenset(left)):
+                    if position in left:
+                        left.remove(position)
+                        yield index_at[position], frame
+        finally:
+            self.decoded, self.damaged = counted
+
+    def count_decoded(self, indices: Iterable[int]) -> int:
+        """Return how many frames are decoded at most to read these: each group from its keyframe on."""
+        groups = self._group(int(self.timeline.order[index]) for index in indices)
+        return sum(max(positions) - int(self.timeline.keys[slot]) + 1 for slot, positions in groups.items())
+
+    def _group(self, positions: Iterable[int]) -> dict[int, set[int]]:
+        """Return packets by the group of pictures that they lie in."""
+        groups: dict[int, set[int]] = {}
+        for position in positions:
+            groups.setdefault(self.timeline.key_slot(position), set()).add(position)
+        return groups
 
     def _decode(self, slot: int, last: int, needed: frozenset[int] | None = None) -> Iterator[tuple[int, VideoFrame]]:
         """Decode from keyframe `slot` to the packet at `last`, yielding (position, frame).
@@ -185,7 +218,9 @@ class Reader:
             frames = self._stream.decode(packet)  # pyright: ignore[reportUnknownMemberType]
         except DecoderDrained:
             return []
-        except FFmpegError:
+        except FFmpegError as error:
+            if shortage_of(error):
+                raise
             self.decoded += 1
             self.damaged += 1
             return []
@@ -226,7 +261,9 @@ class Reader:
                 slots = np.flatnonzero(key_stamps == _stamp(packet))
                 if packet.is_keyframe and len(slots) == 1:
                     return int(self.timeline.keys[slots[0]]), chain((packet,), packets)
-        except FFmpegError:
+        except FFmpegError as error:
+            if shortage_of(error):
+                raise
             return None
         return None
 

@@ -147,7 +147,7 @@ class HttpBackend:
             prefill_seconds=first - began,
             generate_seconds=ended - first,
         )
-        return Reply(reply.text, (), reply.stop or "end", reply.odds, usage)
+        return Reply(self._service.hide_key(reply.text), (), reply.stop or "end", reply.odds, usage)
 
     def _remember(self, server: ServerInfo, tries: _Tries, shown: int) -> None:
         """Remember what the server took, and what a reader must know about it."""

@@ -21,6 +21,7 @@ import httpx
 
 from vrt_lite.backends.http.faults import ExchangeError, explain_status
 from vrt_lite.backends.http.sse import StreamedReply
+from vrt_lite.errors import ShortageError
 from vrt_lite.interfaces import Event, Observe, Wrote
 from vrt_lite.settings import Remote
 
@@ -52,7 +53,10 @@ class Client:
         self._loop = asyncio.new_event_loop()
         # A daemon, so that the process can end while a server does not answer.
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="vrt-lite http")
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise ShortageError("threads") from error
 
     def close(self) -> None:
         """Cancel all requests, and close the connections."""

@@ -137,6 +137,14 @@ class Service:
         """A server's text as users may see it: one line, printable, short, and without the key."""
         return shorten(text.replace(self._key, "(the key)") if self._key else text)
 
+    def hide_key(self, text: str) -> str:
+        """What the model wrote, without the key, which it may have been told; the text keeps its length."""
+        return text.replace(self._key, "*" * len(self._key)) if self._key else text
+
+    def holds_key(self, text: str) -> bool:
+        """Whether the key is in a text."""
+        return bool(self._key) and self._key in text
+
     def _get(self, url: str, until: float, observe: Observe) -> object:
         body = self._client.send(url, until=until, observe=observe)
         try:
@@ -188,6 +196,8 @@ def find_server(service: Service, *, observe: Observe) -> ServerInfo:
     if chosen is None and len(owners) != 1:
         raise UsageError(f"The server serves {_join(list(owners))}: choose with --served-model NAME.")
     model = next(iter(owners)) if chosen is None else chosen
+    if service.holds_key(model):
+        raise BackendError(f"{service.name} lists a model whose name holds the key. Do not trust it; change the key.")
     if model not in owners:
         raise UsageError(f"The server has no model {model!r}; it serves {_join(list(owners))}.")
     kind = _find_kind(service, owners[model], observe)

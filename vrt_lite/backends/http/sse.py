@@ -127,6 +127,7 @@ class StreamedReply:
             raise _nonsense("reads the judge's tool calls itself: start it without a tool-call parser")
         thought = delta.get("reasoning_content") or delta.get("reasoning")
         if isinstance(thought, str):
+            _check_unicode(thought)
             # A server with a reasoning parser removes the tags; the protocol needs them.
             self.text += thought if self._thinking else f"<think>{thought}"
             self._thinking = True
@@ -136,6 +137,7 @@ class StreamedReply:
         if len(self.text) > self.most_tokens * _CHARACTERS_PER_TOKEN + _SPARE_CHARACTERS:
             raise _nonsense(f"sent {len(self.text)} characters for a reply of at most {self.most_tokens} tokens")
         if content:
+            _check_unicode(content)
             if self._thinking:
                 self.text, self._thinking = self.text + "</think>", False
             start = len(self.text)
@@ -183,6 +185,14 @@ def read_odds(entry: Mapping[str, Any]) -> Odds | None:
         return None
     tie, one, two = (weights[digit] / total for digit in _DIGITS)
     return (tie, one, two)
+
+
+def _check_unicode(text: str) -> None:
+    """Raise ExchangeError for a half of a surrogate pair: JSON can hold one, and no file can."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise _nonsense("sent text that is not Unicode") from None
 
 
 def _nonsense(reason: str) -> ExchangeError:

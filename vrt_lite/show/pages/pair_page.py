@@ -15,9 +15,11 @@ from urllib.parse import quote
 from vrt_lite.judgement import JudgedClip, JudgedOrder, JudgedRound, Judgement
 from vrt_lite.protocol.messages import DIMENSIONS, OVERALL, Choice
 from vrt_lite.protocol.verdict import MIRROR
+from vrt_lite.show.measure_rows import list_measure_rows
 from vrt_lite.show.pages.frame_album import EmbeddedFrame, FrameAlbum
 from vrt_lite.show.words import (
     describe_disagreements,
+    describe_preference,
     describe_recommendation,
     format_moment,
     headline,
@@ -92,8 +94,10 @@ def prepare_pair(
         "judgement": judgement,
         "headline": write_headline(judgement),
         "names": names,
+        "choices": {key: describe_preference(judgement, key) for key in names},
         "odds": {key: shown_odds(judgement.verdict, key) for key in names},
         "warnings": [line for line in lines if line],
+        "measures": list_measure_rows(judgement.measures),
         "label": label and {"name": label.name, "words": _describe_label(label, names)},
         "addresses": addresses,
         "posters": [_find_poster(judgement, video, album) for video in (1, 2)],

@@ -1,0 +1,68 @@
+"""How measures are shown: a row for each, with both values, the unit and the better video."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from clips import write_clip
+from judgements import judgement, sure
+from rich.cells import cell_len
+from test_show import panel
+
+from vrt_lite.cli import run
+from vrt_lite.measures import MEASURES, MeasureName, compare_values
+from vrt_lite.show import verdict_lines
+from vrt_lite.show.pages import write_report
+
+VALUES: dict[MeasureName, tuple[float | None, float | None]] = {
+    "sharpness": (0.61, 0.2),
+    "noise": (2.0, 9.04),
+    "frozen": (0.0, 0.0),
+    "shake": (None, 0.4),
+}
+SHOWN = replace(judgement([sure()]), measures=tuple(compare_values(name, values) for name, values in VALUES.items()))
+
+
+def test_lines_have_both_values_and_the_better_video() -> None:
+    assert [line for line in verdict_lines(SHOWN) if line.startswith("measured")] == [
+        "measured sharpness: 0.61 and 0.20 of 1, video 1",
+        "measured noise: 2.0 and 9.0 levels, video 1",
+        "measured frozen: 0.00 and 0.00 s, alike",
+        "measured shake: – and 0.40 % of the side, not measured",
+    ]
+    assert not [line for line in verdict_lines(judgement([sure()])) if line.startswith("measured")]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_the_panel_has_a_row_for_each_measure(width: int) -> None:
+    rows = panel(SHOWN, width).splitlines()
+    assert all(cell_len(row) <= width for row in rows)
+    words = [row.strip("│ ").split() for row in rows]
+    for name in VALUES:
+        assert [row for row in words if row and row[0] == name], name
+    assert any(re.match(r"│ sharpness.* 0\.61 +0\.20 +video 1", row) for row in rows)
+    assert panel(SHOWN, width, encoding="ascii").isascii()
+    assert "Measured" not in panel(judgement([sure()]), width)
+
+
+def test_the_report_has_a_table_of_them(tmp_path: Path) -> None:
+    write_report(SHOWN.to_json(), tmp_path / "with.html")
+    page = (tmp_path / "with.html").read_text(encoding="utf-8")
+    table = page[page.index('<table class="measures">') :].partition("</table>")[0]
+    assert table.count("<tr>") == 1 + len(VALUES)
+    assert re.search(r'Sharpness <span class="quiet">of 1</span></th>\s*<td class="number">0\.61</td>', table)
+    assert table.count('class="choice one">Video 1<') == 2
+    write_report(judgement([sure()]).to_json(), tmp_path / "without.html")
+    assert '<table class="measures">' not in (tmp_path / "without.html").read_text(encoding="utf-8")
+
+
+def test_compare_measures_unless_it_is_told_not_to(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    clips = [str(write_clip(tmp_path / f"{name}.mp4", size=(112, 84))) for name in "ab"]
+    Path(clips[1]).write_bytes(Path(clips[1]).read_bytes() + b"\0\0\0\x08free")
+    assert run(["compare", *clips, "--no-cache", "-q"]) == 0
+    assert capfd.readouterr().out.count("\nmeasured ") == len(MEASURES)
+    assert run(["compare", *clips, "--no-cache", "-q", "--no-measures"]) == 0
+    assert "measured" not in capfd.readouterr().out

@@ -1,0 +1,162 @@
+"""What a profile says of its judge: how far its probabilities go, what it sees, and which captions it understands."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_judge import PAIR, NoFrames
+from test_show import flat, panel
+
+from vrt_lite.api import Judge
+from vrt_lite.backends.scripted import ScriptedBackend
+from vrt_lite.errors import ModelError
+from vrt_lite.judge import Trial, judge
+from vrt_lite.judgement import Judgement
+from vrt_lite.models import find
+from vrt_lite.profile import Profile, default_profile, parse_profile
+from vrt_lite.protocol.messages import Odds, Reply
+from vrt_lite.protocol.verdict import soften
+from vrt_lite.settings import Settings, key_of
+from vrt_lite.show import verdict_lines
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+TEXT = "<final answer>TA=1, VQ=2, MQ=0, OA=1</final answer>"
+ONE, TWO, TIED = (0.05, 0.9, 0.05), (0.02, 0.08, 0.9), (0.7, 0.2, 0.1)
+SIMPLE = replace(default_profile(), caption_words=("a", "red", "circle", "moves"), scope="a judge of circles")
+
+
+def answer(*odds: Odds, text: str = TEXT) -> Reply:
+    return Reply(
+        text, odds={text.index(f"{key}=") + 3: share for key, share in zip(("TA", "VQ", "MQ", "OA"), odds, strict=True)}
+    )
+
+
+def trial(caption: str, profile: Profile, reply: Reply) -> tuple[Trial, str]:
+    """What comes of a reply, and all words that the judge was shown."""
+    backend = ScriptedBackend([reply])
+    done = judge(replace(PAIR, caption=caption), profile, backend, NoFrames())
+    return done, repr(backend.conversations)
+
+
+@given(st.tuples(*[st.floats(1e-9, 1.0)] * 3), st.floats(0.05, 100))
+def test_a_temperature_divides_log_odds_and_keeps_the_order(weights: tuple[float, float, float], value: float) -> None:
+    odds = (weights[0] / sum(weights), weights[1] / sum(weights), weights[2] / sum(weights))
+    softened = soften(odds, value)
+    assert math.isclose(sum(softened), 1)
+    assert softened.index(max(softened)) == odds.index(max(odds)) or math.isclose(max(odds), sorted(odds)[1])
+    for one, other in ((0, 1), (1, 2)):
+        if min(softened) > 1e-12:
+            before, after = math.log(odds[one] / odds[other]), math.log(softened[one] / softened[other])
+            assert after == pytest.approx(before / value, abs=1e-6)
+    assert soften(odds, 1) == odds
+
+
+def test_a_probability_of_zero_stays_zero() -> None:
+    assert soften((0.0, 1.0, 0.0), 3.0) == (0.0, 1.0, 0.0)
+    assert soften((0.0, 0.0, 0.0), 3.0) == (0.0, 0.0, 0.0)
+
+
+def test_temperatures_soften_their_dimension_before_orders_are_averaged() -> None:
+    warm = replace(default_profile(), temperatures={"VQ": 2.0, "OA": 0.5})
+    plain, _ = trial("a fox", default_profile(), answer(ONE, TWO, TIED, ONE))
+    softened, _ = trial("a fox", warm, answer(ONE, TWO, TIED, ONE))
+    before, after = plain.verdict.preferences, softened.verdict.preferences
+    assert {key: p.winner for key, p in before.items()} == {key: p.winner for key, p in after.items()}
+    assert (after["TA"], after["MQ"]) == (before["TA"], before["MQ"])
+    assert after["VQ"].odds == soften(TWO, 2.0)
+    assert after["OA"].odds == soften(ONE, 0.5)
+    replies = [answer(ONE, TWO, TIED, ONE)] * 2
+    star, circle = EXAMPLES / "star.mp4", EXAMPLES / "circle.mp4"
+    backend = ScriptedBackend(replies)
+    with Judge(settings=Settings(both_orders=True), backend=backend, measures=False) as both:
+        both.mode.profile = replace(both.mode.profile, temperatures={"TA": 2.0})
+        odds = both.compare(star, circle, prompt="A red circle moves up.").verdict.preferences["TA"].odds
+    first, second = soften(ONE, 2.0), soften((ONE[0], ONE[2], ONE[1]), 2.0)
+    assert odds == pytest.approx([(a + b) / 2 for a, b in zip(first, second, strict=True)])
+
+
+def test_what_a_profile_does_not_state_changes_no_digest() -> None:
+    plain, warm = default_profile(), replace(default_profile(), temperatures={"TA": 2.0})
+    assert plain.sha256 == "611c700f2c9b18b833c136086de89d0eae450d080f26e457aa4715ec627f7db0"
+    keys = {key_of(Settings(), profile, judge={}) for profile in (plain, warm, SIMPLE)}
+    assert len(keys) == 3
+
+
+def test_a_caption_is_understood_by_its_words() -> None:
+    assert SIMPLE.understands("A red circle moves.")
+    assert not SIMPLE.understands("A red circle moves in Rome.")
+    assert not SIMPLE.understands("")
+    assert not SIMPLE.understands("…")
+    assert default_profile().understands("")
+    bundled = find("vrt-tiny-1").profile
+    assert bundled.understands("A blue star moves up.")
+    assert not bundled.understands("A fox runs through snow.")
+    assert "small judge" in bundled.scope
+    assert dict(bundled.temperatures) == {}
+
+
+def test_a_caption_that_is_not_understood_changes_nothing() -> None:
+    told, shown = trial("a fox", SIMPLE, answer(ONE, TWO, TIED, TWO))
+    untold, shown_without = trial("", SIMPLE, answer(ONE, TWO, TIED, TWO))
+    assert (told.verdict, shown) == (untold.verdict, shown_without)
+    assert "fox" not in shown
+    alignment = told.verdict.preferences["TA"]
+    assert (alignment.winner, alignment.odds) == (0, None)
+    understood, shown = trial("a red circle", SIMPLE, answer(ONE, TWO, TIED, TWO))
+    assert understood.verdict.preferences["TA"].winner == 1
+    assert "a red circle" in shown
+
+
+def test_alignment_that_was_not_judged_never_decides() -> None:
+    only_alignment = answer((0.0, 1.0, 0.0), TWO, TIED, ONE)  # video 1 overall, and neither quality says so
+    assert trial("a red circle", SIMPLE, only_alignment)[0].verdict.overall.winner == 1
+    overall = trial("", SIMPLE, only_alignment)[0].verdict.overall
+    assert overall.winner == 2
+    assert overall.odds == pytest.approx([(a + b) / 2 for a, b in zip(TWO, TIED, strict=True)])
+    assert trial("", SIMPLE, Reply(TEXT))[0].verdict.overall.winner == 0
+    supported = answer(ONE, ONE, TIED, ONE, text=TEXT.replace("VQ=2", "VQ=1"))
+    assert trial("", SIMPLE, supported)[0].verdict.overall.odds == ONE
+
+
+def test_the_verdict_says_what_was_not_judged_and_what_the_judge_sees() -> None:
+    star, circle = EXAMPLES / "star.mp4", EXAMPLES / "circle.mp4"
+    with Judge(backend=ScriptedBackend([answer(ONE, TWO, TIED, TWO)])) as small:
+        judgement = small.compare(star, circle, prompt="A fox runs.")
+    scope = find("vrt-tiny-1").profile.scope
+    plain = judgement.to_json()
+    assert (plain["not_judged"], plain["scope"]) == (["TA"], scope)
+    assert Judgement.from_json(plain).not_judged == ("TA",)
+    assert "alignment_not_judged" in judgement.warning_kinds
+    lines = verdict_lines(judgement)
+    assert "TA: not judged" in lines
+    assert f"judge: vrt-tiny-1, {scope}" in lines
+    for width in (40, 60, 80, 120):
+        out = flat(panel(judgement, width))
+        assert "not judged" in out
+        assert "mall judge of 2.8M parameters" in out
+    with Judge("vrt-tiny-0", backend=ScriptedBackend([answer(ONE, TWO, TIED, TWO)])) as other:
+        plain = other.compare(star, circle, prompt="A fox runs.").to_json()
+    assert not {"scope", "not_judged"} & plain.keys()
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("temperatures = { XX = 2.0 }", "temperatures.XX = 2.0"),
+        ("temperatures = { TA = 0.0 }", "temperatures.TA = 0.0"),
+        ("temperatures = { TA = nan }", "temperatures.TA = nan"),
+        ("temperatures = { TA = 'hot' }", "temperatures.TA = 'hot'"),
+        ("temperatures = 2.0", "temperatures = 2.0 is not a dict"),
+        ("caption_words = 'a b'", "caption_words = 'a b' is not a tuple"),
+        ("caption_words = ['a b']", "caption_words are not single words"),
+        ("scope = '''two\nlines'''", "scope is not one line"),
+    ],
+)
+def test_a_bad_value_is_named(text: str, says: str) -> None:
+    with pytest.raises(ModelError, match=says.replace(".", r"\.")):
+        parse_profile(text, "here")
