@@ -31,6 +31,7 @@ DEVICE: Mapping[str, dict[str, Any]] = {
 # A software device takes half a minute for a verdict: not every check with all of the settings.
 BOTH_ORDERS = (*PROCESSOR, "all")
 KEPT = ("all", "all layers alone, q8_0")
+MOST_CRASHES = 3
 Found = dict[str, dict[str, Any]]
 
 
@@ -41,6 +42,7 @@ def run_tasks(model: str, folder: Path) -> Found:
         for name, settings in {**PROCESSOR, **DEVICE}.items()
     ]
     found: Found = {}
+    crashes = 0
     while waiting := [task for task in tasks if task["name"] not in found]:
         child = subprocess.run(
             [sys.executable, str(Path(__file__).with_name("device_worker.py")), str(folder)],
@@ -50,9 +52,9 @@ def run_tasks(model: str, folder: Path) -> Found:
             text=True,
             check=False,
         )
-        lines = [json.loads(line) for line in child.stdout.splitlines()]
-        found |= {line["name"]: line for line in lines}
-        assert child.returncode == 0 or (child.returncode < 0 and lines), child.stderr[-2000:]
+        found |= {line["name"]: line for line in map(json.loads, child.stdout.splitlines())}
+        crashes += child.returncode < 0
+        assert child.returncode <= 0 and crashes <= MOST_CRASHES, child.stderr[-2000:]
     return found
 
 
