@@ -1,7 +1,7 @@
-"""A process that judges with several engine settings: python tests/gpu/device_worker.py FOLDER.
+"""A process that judges with given engine settings: python tests/gpu/device_worker.py TASK-AS-JSON FOLDER.
 
-It reads a JSON list of tasks, prints what it found as one line for each, and writes FOLDER/NAME.npz. A device compiles
-its shaders once in a process, and a driver that crashes ends this process alone.
+It prints what it found as JSON, and writes FOLDER/NAME.npz. Each task has a process of its own: Mesa 22.3's software
+device crashes after some thousand evaluations in one process.
 """
 
 from __future__ import annotations
@@ -66,9 +66,11 @@ class DeviceBackend(StagedBackend):
         reply = self.reply(conversation, frames, sampling=Sampling(WRITTEN), observe=ignore)
         return reply, np.stack(self.heard.logits)
 
-    def grow(self) -> None:
-        """Open a larger context with the content of this one, as a longer conversation does."""
-        self._open_cache(self.context_size + 1024)
+    def grow(self) -> tuple[int, int]:
+        """Open a larger context with the content of this one, as a longer conversation does; both sizes."""
+        assert self._cache
+        before = self._cache.context.size
+        return before, self._open_cache(before + 1024).context.size
 
 
 def judge(model: str, backend: DeviceBackend, *, both_orders: bool) -> list[dict[str, Any]]:
@@ -93,8 +95,7 @@ def keep(backend: DeviceBackend, conversation: Conversation) -> dict[str, Any]:
     fresh, anew = backend.answer(conversation, Noise(1, 3))
     said = Message("assistant", (Generated(fresh.text, fresh.tokens),))
     longer = (*conversation, said, Message("user", tuple(Image(FrameRef(0, i)) for i in (4, 5, 6))))
-    size = backend.context_size
-    backend.grow()
+    sizes = backend.grow()
     after, grown = backend.answer(longer, Noise(1, 3))
     backend.reset()
     again, whole = backend.answer(longer, Noise(1, 3))
@@ -103,7 +104,7 @@ def keep(backend: DeviceBackend, conversation: Conversation) -> dict[str, Any]:
         "reused": [reply.usage.tokens_reused for reply in (first, second, fresh, after, again)],
         "same tokens": [second.tokens == fresh.tokens, after.tokens == again.tokens],
         "apart": [float(np.abs(a - b).max() / np.abs(b).max()) for a, b in ((kept, anew), (grown, whole))],
-        "sizes": [size, backend.context_size],
+        "sizes": sizes,
     }
 
 
@@ -118,9 +119,8 @@ def work(task: dict[str, Any], folder: Path) -> dict[str, Any]:
             found["kept"] = keep(backend, conversation)
         stages = backend.evaluate_stages(conversation, Noise(1, 2))
     np.savez(folder / f"{task['name']}.npz", embeddings=stages.embeddings, logits=stages.logits)
-    return {"name": task["name"], **found, "seconds": time.perf_counter() - began}
+    return {**found, "seconds": time.perf_counter() - began}
 
 
 if __name__ == "__main__":
-    for described in json.load(sys.stdin):
-        print(json.dumps(work(described, Path(sys.argv[1]))), flush=True)
+    print(json.dumps(work(json.loads(sys.argv[1]), Path(sys.argv[2]))))
