@@ -17,6 +17,8 @@ import shutil
 import signal
 import sys
 import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +47,6 @@ def quantize(source: Path, part: Path, file_type: int, imatrix: Path | None) -> 
         elif level >= LEVEL_ERROR or SIZE.search(line):
             log.append(line)
 
-    engine.llama_log_set(listen, ctypes.c_void_p(0))
     parameters = engine.llama_model_quantize_default_params()
     parameters.ftype, parameters.max_buf_size = file_type, BUFFER_BYTES
     parameters.nthread = os.cpu_count() or 1
@@ -53,12 +54,27 @@ def quantize(source: Path, part: Path, file_type: int, imatrix: Path | None) -> 
         entries = _entries(engine, imatrix)
         parameters.imatrix = entries  # ctypes keeps it alive as long as the parameters
     for parameters.dry_run in (True, False):
-        status = engine.llama_model_quantize(os.fsencode(source), os.fsencode(part), ctypes.pointer(parameters))
+        with logging_to(listen):
+            status = engine.llama_model_quantize(os.fsencode(source), os.fsencode(part), ctypes.pointer(parameters))
         if status:
             raise _failure(source, log)
         if parameters.dry_run:
             _check_space(part.parent, log)
     _check_result(part, file_type)
+
+
+@contextmanager
+def logging_to(listen: Any) -> Generator[None]:
+    """Send the engine's log to a callback, and to where it went before when the block ends."""
+    import llama_cpp.llama_cpp as engine  # noqa: PLC0415 - slow
+
+    before, data = engine.llama_log_callback(), ctypes.c_void_p()
+    engine.llama_log_get(ctypes.pointer(before), ctypes.pointer(data))
+    engine.llama_log_set(listen, ctypes.c_void_p(0))
+    try:
+        yield
+    finally:
+        engine.llama_log_set(before, data)
 
 
 def _check_space(folder: Path, log: list[str]) -> None:

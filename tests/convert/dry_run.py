@@ -12,6 +12,7 @@ import llama_cpp.llama_cpp as engine
 from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter, LlamaFileType
 from numpy import dtype, uint8
 
+from convert.quantizer_process import logging_to
 from vrt_lite.models.gguf import Gguf
 
 STEP = re.compile(r"\[ *\d+/ *\d+\] (\S+) .* type = *(\w+), size = .*?(?:\((\w+)\))?$")
@@ -52,17 +53,13 @@ def chosen_types(source: Path, file_type: str, *, with_importance: bool) -> list
                 found.append((step[1], (step[3] or step[2]).upper()))
             pending.clear()
 
-    engine.llama_log_set(listen, ctypes.c_void_p(0))
-    try:
-        parameters = engine.llama_model_quantize_default_params()
-        parameters.ftype, parameters.dry_run = int(LlamaFileType[f"MOSTLY_{file_type.upper()}"]), True
-        if with_importance:
-            entries = (engine.llama_model_imatrix_data * 2)()
-            values = (ctypes.c_float * 1)(1.0)
-            entries[0].name, entries[0].size, entries[0].data = b"a tensor", 1, values
-            parameters.imatrix = entries
-        status = engine.llama_model_quantize(os.fsencode(source), b"never written", ctypes.pointer(parameters))
-    finally:
-        engine.llama_log_set(ctypes.cast(None, engine.llama_log_callback), ctypes.c_void_p(0))
-    assert not status
+    parameters = engine.llama_model_quantize_default_params()
+    parameters.ftype, parameters.dry_run = int(LlamaFileType[f"MOSTLY_{file_type.upper()}"]), True
+    if with_importance:
+        entries: Any = (engine.llama_model_imatrix_data * 2)()
+        values = (ctypes.c_float * 1)(1.0)
+        entries[0].name, entries[0].size, entries[0].data = b"a tensor", 1, values
+        parameters.imatrix = entries
+    with logging_to(listen):
+        assert not engine.llama_model_quantize(os.fsencode(source), b"never written", ctypes.pointer(parameters))
     return found
