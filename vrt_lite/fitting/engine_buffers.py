@@ -89,7 +89,7 @@ def gpu_text_buffer(shape: ModelShape, settings: EngineSettings, context: int, *
     if not whole:
         # The largest matrix is one of three as wide as the feed-forward part, beside those of the attention.
         sides = 3 * shape.feed_forward + 2 * shape.width + 2 * shape.kv_width
-        attention += 4 * entering
+        attention += 6 * entering
         forward += max(max(shape.layers) * shape.feed_forward // sides, 4 * entering)
     return max(entering + mask + max(attention, forward), 2 * entering + MOST_LOGITS * shape.vocabulary * F32)
 
