@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from vrt_lite.measures import MEASURES, MeasuredPair, MeasureName, compare_value
 from vrt_lite.measures.motion import make_small, measure_motion
 from vrt_lite.measures.picture import Luma, measure_pictures, prepare_picture
 from vrt_lite.protocol.messages import shown_first
+from vrt_lite.shortage import ThreadPool
 
 if TYPE_CHECKING:
     from vrt_lite.pair_frames import Workspace
@@ -66,6 +66,6 @@ class Measuring:
 
     def finish(self) -> tuple[MeasuredPair, ...]:
         """Decode what the judge did not need, and measure. The clips must still be open."""
-        with ThreadPoolExecutor(2) as pool:
+        with ThreadPool(2) as pool:
             one, two = pool.map(_Collected.measure, self._collected)
         return tuple(compare_values(name, (one.get(name), two.get(name))) for name in MEASURES)
