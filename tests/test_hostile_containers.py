@@ -98,6 +98,16 @@ def claim_by_edits(boxes: Boxes) -> None:
     put(inside(boxes, b"moov", b"trak", b"edts"), b"elst", 0, 500_000, *(3000, 0, 0x10000) * 500_000)
 
 
+def repeat_samples_by_edits(boxes: Boxes) -> None:
+    put(tables(boxes), b"stsz", 0, 1, 10_000)
+    put(inside(boxes, b"moov", b"trak", b"edts"), b"elst", 0, 1000, *(3000, 0, 0x10000) * 1000)
+
+
+def add_tracks(boxes: Boxes) -> None:
+    index = inside(boxes, b"moov")
+    index.extend([box for box in index if box[0] == b"trak"][:1] * 2000)
+
+
 def claim_by_a_run(boxes: Boxes) -> None:
     put(inside(boxes, b"moof", b"traf"), b"trun", 0, MANY)
 
@@ -139,7 +149,9 @@ SAMPLES = "claims to hold more than 6000000 samples"
         (claim_after_another_first_box, SAMPLES),
         (claim_outside_the_tables, SAMPLES),
         (claim_in_many_tracks, SAMPLES),
-        (claim_by_edits, SAMPLES),
+        (claim_by_edits, "has more than 5000 edits"),
+        (repeat_samples_by_edits, SAMPLES),
+        (add_tracks, "cannot be opened"),  # FFmpeg calls more than a thousand a lack of memory
         (hide_the_index, SAMPLES),
         (compress_the_index, "has a compressed index"),
         (add_empty_boxes, "has more than 1000000 boxes"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, ParamSpec, TypeVar
@@ -11,20 +12,34 @@ from vrt_lite.errors import ShortageError
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-_BY_NUMBER: Final = {
-    errno.ENOMEM: "memory",
-    errno.EMFILE: "open files",
-    errno.ENFILE: "open files",
-    errno.EAGAIN: "threads",  # what a decoder reports that can start none
-}
+_OPEN_FILES: Final = (errno.EMFILE, errno.ENFILE)
+_PLENTY_BYTES: Final = 2**30
 
 
 def shortage_of(error: BaseException) -> ShortageError | None:
-    """The shortage behind an error of Python, the system or FFmpeg; None if it has another cause."""
+    """The shortage behind an error of Python, the system or FFmpeg; None if it has another cause.
+
+    A damaged file may ask for more memory than any machine has: what is there now is tried.
+    """
     if isinstance(error, ShortageError):
         return error
-    what = "memory" if isinstance(error, MemoryError) else _BY_NUMBER.get(getattr(error, "errno", None) or 0)
-    return ShortageError(what) if what else None
+    number = getattr(error, "errno", None)
+    if number in _OPEN_FILES:
+        return ShortageError("open files")
+    if (isinstance(error, MemoryError) or number == errno.ENOMEM) and not _has_memory():
+        return ShortageError("memory")
+    if number == errno.EAGAIN:  # what a decoder reports that can start none
+        return ShortageError("threads")
+    return None
+
+
+def _has_memory() -> bool:
+    """Whether this process can reserve plenty of memory now; it is not used."""
+    try:
+        mmap.mmap(-1, _PLENTY_BYTES).close()
+    except (OSError, MemoryError, ValueError):
+        return False
+    return True
 
 
 class ThreadPool(ThreadPoolExecutor):

@@ -97,7 +97,7 @@ class Asked:
         found = read_set(locate_set(folder, split=split))
         pairs = choose_pairs(found.pairs, limit=selection.limit, sample=selection.sample, seed=selection.seed)
         with (
-            Judge(backend=self.backend, settings=settings) as judge,
+            Judge("vrt-tiny-0", backend=self.backend, settings=settings, measures=False) as judge,
             EvaluationView(LineScreen(self.stream), total=len(pairs)) as progress,
         ):
             who = EvalJudge(judge, "a scripted judge", "scripted")

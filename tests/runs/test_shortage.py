@@ -13,6 +13,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 from av.error import FFmpegError, InvalidDataError, err_check
 from chat_server import says, serving
@@ -69,15 +70,52 @@ def test_a_clip_is_not_blamed_for_too_many_open_files(folder: Path) -> None:
             assert clip.info.sha256 == store.digest(path)
 
 
-@pytest.mark.parametrize(
-    ("number", "what"), [(errno.ENOMEM, "memory"), (errno.EMFILE, "open files"), (errno.EAGAIN, "threads")]
-)
-def test_what_ffmpeg_reports_is_recognised_by_its_number(number: int, what: str) -> None:
+@contextmanager
+def no_more_memory() -> Generator[None]:
+    """Let this process reserve little more memory while the block runs."""
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    used = psutil.Process().memory_info().vms
+    resource.setrlimit(resource.RLIMIT_AS, (used + 64 * 2**20, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+@contextmanager
+def no_more_threads() -> Generator[None]:
+    """Ask for a stack that the system refuses, as it refuses a thread when there are too many."""
+    before = threading.stack_size(2**46)
+    try:
+        yield
+    finally:
+        threading.stack_size(before)
+
+
+def error_of(number: int) -> FFmpegError:
     with pytest.raises(FFmpegError) as caught:
         err_check(-number)
-    found = shortage_of(caught.value)
+    return caught.value
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="macOS has no such limit of memory")
+def test_a_lack_of_memory_is_a_shortage_only_if_there_is_one() -> None:
+    error = error_of(errno.ENOMEM)
+    assert shortage_of(error) is None  # a damaged file asks for too much
+    with no_more_memory():
+        found = shortage_of(error)
+    assert found
+    assert (found.what, found.status) == ("memory", 5)
+
+
+@pytest.mark.parametrize(("number", "what"), [(errno.EMFILE, "open files"), (errno.EAGAIN, "threads")])
+def test_what_ffmpeg_reports_is_recognised_by_its_number(number: int, what: str) -> None:
+    found = shortage_of(error_of(number))
     assert found
     assert (found.what, found.status) == (what, 5)
+
+
+def test_other_errors_are_no_shortage() -> None:
     assert shortage_of(InvalidDataError(1, "")) is None
     assert shortage_of(FileNotFoundError(errno.ENOENT, "")) is None
 
@@ -148,13 +186,8 @@ def test_no_verdict_is_lost_by_a_random_limit(
 
 
 def test_a_pool_that_can_start_no_thread_says_so() -> None:
-    """The system refuses a stack of this size, as it refuses a thread when there are too many."""
-    before = threading.stack_size(2**46)
-    try:
-        with pytest.raises(ShortageError, match="no more threads"), ThreadPool(1) as pool:
-            pool.submit(threading.Event().wait)
-    finally:
-        threading.stack_size(before)
+    with no_more_threads(), pytest.raises(ShortageError, match="no more threads"), ThreadPool(1) as pool:
+        pool.submit(threading.Event().wait)
 
 
 def test_a_ranking_that_lost_a_judgement_to_a_clip_says_so(

@@ -17,14 +17,17 @@ from PIL import Image, ImageDraw, ImageFont
 
 from vrt_lite.disk import draft_of
 from vrt_lite.errors import UsageError
-from vrt_lite.protocol.messages import FrameRef
+from vrt_lite.protocol.messages import DIMENSIONS, OVERALL, FrameRef
 from vrt_lite.show.words import (
     capitalize_first,
+    chosen_share,
+    describe_preference,
     describe_recommendation,
-    describe_verdict,
     format_moment,
     name_clips,
+    name_dimension,
     name_round,
+    shown_odds,
 )
 
 if TYPE_CHECKING:
@@ -83,7 +86,7 @@ def draw_sheet(judgement: Judgement, frames: FrameStore, path: Path) -> None:
     fitting = min(most, _COLUMNS, max(_ROW // cell, 1))
     columns = math.ceil(most / math.ceil(most / fitting))
     width = max(columns * (cell + _GAP) - _GAP, _NARROWEST)
-    verdict = f"{describe_verdict(judgement)}. {describe_recommendation(judgement.verdict)}"
+    verdict = f"{_describe_verdict(judgement)}. {describe_recommendation(judgement.verdict)}"
     clips = zip((1, 2), name_clips(judgement), _COLOURS, strict=True)
     names = [(f"Video {number}: {name}", colour) for number, name, colour in clips]
     strips = [
@@ -212,3 +215,14 @@ def _wrap(text: str, size: int, width: int) -> list[str]:
                 lines.append("")
             lines[-1] += character
     return lines if len(lines) <= _LINES else [*lines[: _LINES - 1], f"{lines[_LINES - 1]} ..."]
+
+
+def _describe_verdict(judgement: Judgement) -> str:
+    """Describe a whole verdict in one line: "Overall: video 2 (0.93); Video Quality (VQ): tie (0.81); …"."""
+    parts: list[str] = []
+    for key in (OVERALL, *DIMENSIONS):
+        given = shown_odds(judgement.verdict, key) is not None
+        share = chosen_share(judgement.verdict.preferences[key]).strip() if given else ""
+        words = describe_preference(judgement, key) + (f" ({share})" if share else "")
+        parts.append(f"{name_dimension(judgement, key)}: {words}")
+    return "; ".join(parts)

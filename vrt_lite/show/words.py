@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TextIO, assert_never, cast
 
 from vrt_lite.interfaces import Encoding, Event, Loading, Prefill, RoundBegan, RoundEnded, Waiting, Wrote
-from vrt_lite.protocol.messages import DIMENSIONS, OVERALL, FrameRef
+from vrt_lite.protocol.messages import OVERALL, FrameRef
 from vrt_lite.protocol.verdict import Preference, Verdict, describe
 
 if TYPE_CHECKING:
@@ -92,17 +92,6 @@ def chosen_share(preference: Preference) -> str:
 def describe_preference(judgement: Judgement, key: str) -> str:
     """Describe the choice in a dimension: as `describe` does, or "not judged"."""
     return NOT_JUDGED if key in judgement.not_judged else describe(judgement.verdict.preferences[key])
-
-
-def describe_verdict(judgement: Judgement) -> str:
-    """Describe a whole verdict in one line: "Overall: video 2 (0.93); Video Quality (VQ): tie (0.81); …"."""
-    parts: list[str] = []
-    for key in (OVERALL, *DIMENSIONS):
-        given = shown_odds(judgement.verdict, key) is not None
-        share = chosen_share(judgement.verdict.preferences[key]).strip() if given else ""
-        words = describe_preference(judgement, key) + (f" ({share})" if share else "")
-        parts.append(f"{name_dimension(judgement, key)}: {words}")
-    return "; ".join(parts)
 
 
 def headline(verdict: Verdict, names: tuple[str, str] = ("Video 1", "Video 2")) -> str:

@@ -238,13 +238,13 @@ class Clip:
     def watch(self, indices: Iterable[int], see: See) -> None:
         """Give `see` the luma of these frames once, as (rows, columns) from 0 to 255, when they are decoded.
 
-        They are decoded on the way to other frames, and the rest by `see_rest`. Luma is as stored: it is neither turned
-        nor scaled.
+        They are decoded on the way to other frames, and the rest by `see_rest`. Luma is as stored: it is not turned. A
+        frame that does not decode is left out.
         """
         self._watched, self._see = set(indices), see
 
     def see_rest(self) -> None:
-        """Decode the watched frames that no other frame led to. One that does not decode is left out."""
+        """Decode the watched frames that no other frame led to."""
         try:
             for index in self._watched & self._decoded.keys():
                 self._show_luma(index, self._decoded[index])
@@ -263,7 +263,10 @@ class Clip:
         if self._see and index in self._watched:
             self._watched.remove(index)
             width, height = self._stored_size  # a frame of another size is scaled
-            luma = self._converter.reformat(frame, width, height, format="gray").to_ndarray()
+            try:
+                luma = self._converter.reformat(frame, width, height, format="gray").to_ndarray()
+            except FFmpegError:
+                return
             self._see(index, cast("NDArray[np.uint8]", luma))
 
     def _show(self, index: int, frame: VideoFrame, size: tuple[int, int]) -> None:

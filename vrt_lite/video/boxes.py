@@ -12,6 +12,7 @@ from typing import BinaryIO, Final
 MOST_SAMPLES: Final = 6_000_000
 """Of all tracks together: 2 million frames, and 12 hours of sound."""
 MOST_BOXES: Final = 1_000_000
+MOST_EDITS: Final = 5_000
 _DEPTH = 10
 """FFmpeg refuses boxes that are nested deeper."""
 _PARENTS: Final = frozenset(
@@ -62,7 +63,7 @@ class _Walk:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._boxes = 0
-        self._samples = 0
+        self._samples = self._edits = 0
         self._track = _Track()
 
     def look_into(self, at: int, end: int, depth: int) -> None:
@@ -137,7 +138,10 @@ class _Walk:
         self._track.most_in_chunk = max(self._track.most_in_chunk, most)
 
     def read_edits(self, at: int, end: int) -> None:
-        self._track.edits += self._count(at, end)
+        self._edits += (edits := self._count(at, end))
+        self._track.edits += edits
+        if self._edits > MOST_EDITS:
+            raise ValueError(f"has more than {MOST_EDITS} edits")
 
     def read_run(self, at: int, end: int) -> None:
         self._add(self._count(at, end))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
-from itertools import chain, count
+from itertools import chain, count, islice
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +33,7 @@ from vrt_lite.video.container import (
 )
 
 MAX_DAMAGED_SHARE = 0.5  # of the decoded frames; with more the clip is refused
+_LONGEST_SEEK = 5_000  # packets after a seek that are searched for a keyframe
 _LOOK_AHEAD = 32  # packets after an undecodable frame that are searched for a replacement
 # Two callers decode at once, and from one keyframe to a frame there is little parallel work. Each further thread takes
 # 10 MB at 1080p.
@@ -257,9 +258,8 @@ class Reader:
         try:
             self._container.seek(int(key_stamps[slot]), stream=self._stream)
             packets = _packets(self._container, self._stream)
-            for packet in packets:
-                slots = np.flatnonzero(key_stamps == _stamp(packet))
-                if packet.is_keyframe and len(slots) == 1:
+            for packet in islice(packets, _LONGEST_SEEK):
+                if packet.is_keyframe and len(slots := np.flatnonzero(key_stamps == _stamp(packet))) == 1:
                     return int(self.timeline.keys[slots[0]]), chain((packet,), packets)
         except FFmpegError as error:
             if shortage_of(error):
