@@ -30,7 +30,7 @@ DEVICE: Mapping[str, dict[str, Any]] = {
 }
 # A software device takes half a minute for a verdict: not every check with all of the settings.
 BOTH_ORDERS = (*PROCESSOR, "all")
-KEPT = ("all layers alone, q8_0", "three layers alone")
+KEPT = ("all layers alone, q8_0",)
 Found = dict[str, dict[str, Any]]
 
 
@@ -45,8 +45,7 @@ def run_tasks(model: str, folder: Path) -> Found:
             child = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
             if child.returncode >= 0:
                 break
-        assert child.returncode == 0, child.stderr[-2000:]
-        found[name] = json.loads(child.stdout)
+        found[name] = json.loads(child.stdout) if child.returncode == 0 else {"failed": child.stderr[-2000:]}
     return found
 
 
@@ -60,6 +59,13 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture(scope="module")
 def found(folder: Path) -> Found:
     return json.loads((folder / "found.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(autouse=True)
+def ended(request: pytest.FixtureRequest, found: Found) -> None:
+    """Fail what a process that ended without a result was for, and nothing else."""
+    result = found[request.node.callspec.params["name"]]
+    assert "failed" not in result, result["failed"]
 
 
 def processor_for(name: str) -> str:
