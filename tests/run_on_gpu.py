@@ -1,11 +1,13 @@
 """Runs the tests marked gpu in an environment of its own: python tests/run_on_gpu.py FOLDER [pytest options].
 
 The engine is built there for Vulkan, once. Without a GPU the tests run on Mesa's software device (lavapipe). Missing
-system packages are installed with apt-get. Where Vulkan cannot be had, one line says why, and the exit status is 0.
+system packages are installed with apt-get. Mesa 22.3's software device crashes after some thousand evaluations: on
+Debian, a newer one is unpacked into FOLDER. Where Vulkan cannot be had, one line says why, and the exit status is 0.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -20,6 +22,8 @@ REPOSITORY = Path(__file__).parents[1]
 PACKAGES = ("mesa-vulkan-drivers", "libvulkan-dev", "glslc", "spirv-headers", "vulkan-tools", "g++")
 PROGRAMS = ("glslc", "vulkaninfo")
 HEADER = Path("/usr/include/vulkan/vulkan_core.h")
+OLDEST_MESA = 25
+"""The first release whose software device was seen to live: that of 22.3.6 frees what is in use."""
 LAYER_SETTINGS = re.compile(r" *std::vector<vk::LayerSettingEXT>.*?vk::LayerSettingsCreateInfoEXT [^\n]*\n", re.DOTALL)
 """What ggml-vulkan.cpp sets for a validation layer, with an extension that Vulkan headers before 1.3.272 lack."""
 
@@ -39,10 +43,56 @@ def install_packages() -> str:
     return ""
 
 
-def list_devices() -> list[str]:
-    """The types of the Vulkan devices: CPU, INTEGRATED_GPU, DISCRETE_GPU and others."""
-    found = subprocess.run(["vulkaninfo", "--summary"], capture_output=True, text=True, check=False)
-    return re.findall(r"deviceType\s*=\s*PHYSICAL_DEVICE_TYPE_(\w+)", found.stdout)
+def list_devices(environment: dict[str, str]) -> tuple[list[str], int]:
+    """The types of the Vulkan devices (CPU, INTEGRATED_GPU, DISCRETE_GPU and others), and the release of Mesa or 0."""
+    command = ["vulkaninfo", "--summary"]
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
+    mesa = re.search(r"driverInfo\s*=\s*Mesa (\d+)", said)
+    return re.findall(r"deviceType\s*=\s*PHYSICAL_DEVICE_TYPE_(\w+)", said), int(mesa[1]) if mesa else 0
+
+
+def fetch_software_device(folder: Path) -> Path | None:
+    """Unpack a newer software device from Debian's backports; returns its Vulkan manifest, or None."""
+    manifest = folder / "lvp.json"
+    keyring = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+    release = re.search(r"^VERSION_CODENAME=(\w+)", Path("/etc/os-release").read_text(encoding="utf-8"), re.MULTILINE)
+    if manifest.exists() or not release or not keyring.exists() or not shutil.which("dpkg-deb"):
+        return manifest if manifest.exists() else None
+    (folder / "lists" / "partial").mkdir(parents=True, exist_ok=True)
+    suite = f"{release[1]}-backports"
+    sources = folder / "backports.list"
+    sources.write_text(f"deb [signed-by={keyring}] http://deb.debian.org/debian {suite} main\n", encoding="utf-8")
+    places = {"Dir::Etc::sourcelist": sources, "Dir::Etc::sourceparts": "/dev/null"}
+    places |= {"Dir::State::lists": folder / "lists", "Dir::Cache": folder}
+    apt = ["apt-get", "-qq", *(f"-o{name}={place}" for name, place in places.items())]
+    for command in (["update"], ["download", f"mesa-vulkan-drivers/{suite}"]):
+        if subprocess.run([*apt, *command], cwd=folder, check=False).returncode:
+            return None
+    [package] = folder.glob("mesa-vulkan-drivers_*.deb")
+    subprocess.run(["dpkg-deb", "--extract", package, folder], check=True)
+    [library] = folder.glob("usr/lib/*/libvulkan_lvp.so")
+    [packed] = folder.glob("usr/share/vulkan/icd.d/lvp_icd*.json")
+    content = json.loads(packed.read_text(encoding="utf-8"))
+    content["ICD"]["library_path"] = str(library)
+    manifest.write_text(json.dumps(content), encoding="utf-8")
+    return manifest
+
+
+def choose_device(folder: Path) -> tuple[dict[str, str], str]:
+    """The environment to test in, and the reason where no device can be had."""
+    environment = dict(os.environ)
+    types, mesa = list_devices(environment)
+    if not types:
+        return environment, "vulkaninfo --summary lists no device"
+    if set(types) == {"CPU"}:
+        # The engine passes a device of this type over, unless it is named.
+        environment["GGML_VK_VISIBLE_DEVICES"] = "0"
+        if mesa < OLDEST_MESA:
+            manifest = fetch_software_device(folder / "mesa")
+            environment["VK_DRIVER_FILES"] = str(manifest)
+            if not manifest or list_devices(environment)[1] < OLDEST_MESA:
+                return environment, f"the software device of Mesa {mesa} crashes; install Mesa {OLDEST_MESA} or newer"
+    return environment, ""
 
 
 def fetch_source(folder: Path, python: str) -> Path:
@@ -100,16 +150,13 @@ def build(folder: Path) -> str:
 
 def run(folder: Path, options: list[str]) -> int:
     """Run the tests; returns the exit status."""
-    reason = install_packages()
-    devices = [] if reason else list_devices()
-    if not devices:
-        print(f"make gpu: skipped, {reason or 'vulkaninfo --summary lists no device'}.")
+    environment, reason = dict[str, str](), install_packages()
+    if not reason:
+        environment, reason = choose_device(folder)
+    if reason:
+        print(f"make gpu: skipped, {reason}.")
         return 0
     folder.mkdir(parents=True, exist_ok=True)
-    environment = dict(os.environ)
-    if set(devices) == {"CPU"}:
-        # The engine passes a device of this type over, unless it is named.
-        environment["GGML_VK_VISIBLE_DEVICES"] = "0"
     command = [build(folder), "-m", "pytest", "-m", "gpu", "tests/gpu", *options]
     return subprocess.run(command, env=environment, cwd=REPOSITORY, check=False).returncode
 

@@ -1,7 +1,6 @@
 """A process that judges with given engine settings: python tests/gpu/device_worker.py TASK-AS-JSON FOLDER.
 
-It prints what it found as JSON, and writes FOLDER/NAME.npz. Each task has a process of its own: Mesa 22.3's software
-device crashes after some thousand evaluations in one process.
+It prints what it found as JSON, and writes FOLDER/NAME.npz.
 """
 
 from __future__ import annotations
