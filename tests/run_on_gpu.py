@@ -1,7 +1,7 @@
 """Runs the tests marked gpu in an environment of its own: python tests/run_on_gpu.py FOLDER [pytest options].
 
 The engine is built there for Vulkan, once. Without a GPU the tests run on Mesa's software device (lavapipe). Missing
-system packages are installed with apt-get. Mesa 22.3's software device crashes after some thousand evaluations: on
+system packages are installed with apt-get. Mesa 22.3's software device crashed in long tests: on
 Debian, a newer one is unpacked into FOLDER. Where Vulkan cannot be had, one line says why, and the exit status is 0.
 """
 
@@ -23,7 +23,7 @@ PACKAGES = ("mesa-vulkan-drivers", "libvulkan-dev", "glslc", "spirv-headers", "v
 PROGRAMS = ("glslc", "vulkaninfo")
 HEADER = Path("/usr/include/vulkan/vulkan_core.h")
 OLDEST_MESA = 25
-"""The first release whose software device was seen to live: that of 22.3.6 frees what is in use."""
+"""A release whose software device judged without a crash (25.0.7); that of 22.3.6 ends processes by a signal."""
 LAYER_SETTINGS = re.compile(r" *std::vector<vk::LayerSettingEXT>.*?vk::LayerSettingsCreateInfoEXT [^\n]*\n", re.DOTALL)
 """What ggml-vulkan.cpp sets for a validation layer, with an extension that Vulkan headers before 1.3.272 lack."""
 
