@@ -24,7 +24,8 @@ TREES: dict[str, set[str]] = {
 """The four trees, and the other trees that each may import."""
 LAYERS: tuple[set[str], ...] = (
     {"errors"},
-    {"disk", "tables", "shortage"},
+    {"disk", "shortage"},
+    {"tables"},
     {"protocol", "machine"},
     {"profile", "interfaces"},
     {"judge", "video", "models"},

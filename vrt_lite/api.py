@@ -16,10 +16,10 @@ from concurrent.futures import wait
 from dataclasses import asdict
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
-from vrt_lite.disk import file_sha256
-from vrt_lite.errors import NoVerdictError, UsageError
+from vrt_lite.disk import file_sha256, write_file
+from vrt_lite.errors import NoVerdictError, UsageError, Warned
 from vrt_lite.interfaces import Backend, FrameStore, Observe, Sampling, Stopwatch, ignore, wait_until_done
 from vrt_lite.interfaces import Event as Progress
 from vrt_lite.judge import Round, Trial, judge
@@ -29,7 +29,7 @@ from vrt_lite.modes import Mode, choose_mode
 from vrt_lite.pair_frames import PairFrames, workspace_of
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import LONGEST_PROMPT
-from vrt_lite.recording import ShownPair, make_judgement, record_round
+from vrt_lite.recording import ShownPair, add_warning, make_judgement, record_round
 from vrt_lite.settings import MOST_JOBS, Remote, Settings, key_of
 from vrt_lite.shortage import ThreadPool
 
@@ -115,8 +115,8 @@ class Judge:
     ) -> Judgement:
         """Judge two clips made from one prompt.
 
-        `trace` gets a JSON line after each round. `finish` is called with the judgement and the frames while the
-        clips are still open, to draw what the judge saw.
+        `trace` is written anew after each round, with a JSON line for each; a warning says if that fails. `finish` is
+        called with the judgement and the frames while the clips are still open, to draw what the judge saw.
         Raises VideoError, ModelError, OutOfMemoryError, NoVerdictError; UsageError for a long prompt.
         """
         if len(prompt) > LONGEST_PROMPT:
@@ -149,7 +149,7 @@ class Judge:
     ) -> Judgement:
         stopwatch, mode = Stopwatch(), self.mode
         with contextlib.ExitStack() as stack:
-            lines = stack.enter_context(_open_trace(trace)) if trace else None
+            lines = TraceFile(trace) if trace else None
             mode.prepare()
             clips = stack.enter_context(open_clips(a, b))
             same = clips[0].info.sha256 == clips[1].info.sha256
@@ -173,12 +173,14 @@ class Judge:
             judgement = make_judgement(
                 pair, clips, trials, mode=mode, settings=self.settings, stopwatch=stopwatch, measures=measured
             )
+            if lines and lines.failure:
+                judgement = add_warning(judgement, Warned("trace_not_written", lines.failure))
             if finish:
                 finish(judgement, frames)
             return judgement
 
     def _judge_orders(
-        self, pair: ShownPair, frames: PairFrames, backend: Backend, lines: TextIO | None, observe: Observe
+        self, pair: ShownPair, frames: PairFrames, backend: Backend, lines: TraceFile | None, observe: Observe
     ) -> dict[int, Trial]:
         """A trial for each order, keyed by the clip (0 or 1) shown as video 1. NoVerdictError if no order gives one."""
         profile, settings = self.mode.profile, self.settings
@@ -194,7 +196,7 @@ class Judge:
                     sampling=Sampling(profile.max_new_tokens, settings.temperature, settings.seed),
                     order=first,
                     observe=observe,
-                    on_round=functools.partial(_write_line, lines, first, pair) if lines else lambda _: None,
+                    on_round=functools.partial(lines.add, first, pair) if lines else lambda _: None,
                 )
             except NoVerdictError as error:
                 failures.append(error)
@@ -245,16 +247,30 @@ def open_clips(a: Path, b: Path) -> Generator[tuple[Clip, Clip]]:
         yield opening[0].result(), opening[1].result()
 
 
-def _write_line(lines: TextIO, first: int, pair: ShownPair, r: Round) -> None:
-    lines.write(json.dumps({"first": first + 1, **asdict(record_round(r, first, pair))}) + "\n")
-    lines.flush()
+class TraceFile:
+    """A file with a JSON line for each round, written whole each time, so that it is never cut in a line.
 
+    `failure` says why it lacks rounds, "" if it has all: a judgement is worth more than its trace.
+    """
 
-@contextlib.contextmanager
-def _open_trace(path: Path) -> Generator[TextIO]:
-    try:
-        file = path.open("w", encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"The trace {path} cannot be written: {error.strerror}.") from error
-    with file:
-        yield file
+    def __init__(self, path: Path) -> None:
+        """Make the file, empty. Raises UsageError."""
+        self._path = path
+        self._lines: list[str] = []
+        self.failure = ""
+        self._write()
+        if self.failure:
+            raise UsageError(self.failure)
+
+    def add(self, first: int, pair: ShownPair, r: Round) -> None:
+        """Add a round of the order that shows clip `first` (0 or 1) as video 1."""
+        self._lines.append(json.dumps({"first": first + 1, **asdict(record_round(r, first, pair))}) + "\n")
+        self._write()
+
+    def _write(self) -> None:
+        try:
+            write_file(self._path, "".join(self._lines).encode())
+            self.failure = ""
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            self.failure = f"The trace {str(self._path)!r} cannot be written: {reason}."

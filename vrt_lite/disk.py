@@ -11,11 +11,14 @@ import secrets
 import sys
 from collections.abc import Generator
 from pathlib import Path
-from typing import Final
+from queue import Empty, Queue
+from threading import Event, Thread
+from typing import BinaryIO, Final
 
 from vrt_lite.errors import ModelError
 
 HOME_VARIABLE: Final = "VRT_LITE_HOME"
+_WRITER_SECONDS = 10.0
 _PLAIN = re.compile(r'[^\x00-\x1f\\/:*?"<>|]+')
 
 
@@ -44,6 +47,33 @@ def file_sha256(path: Path) -> str:
     """Digest of a file's bytes, in hexadecimal. Raises OSError."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def open_to_read(path: Path) -> BinaryIO:
+    """Open a file for its bytes. Raises OSError, for a pipe also if no program opens its other end in ten seconds."""
+    if not path.is_fifo():
+        return path.open("rb")
+    opened: Queue[BinaryIO | OSError] = Queue()
+    given_up = Event()
+
+    def wait_for_writer() -> None:
+        try:
+            file = path.open("rb")
+            file.close() if given_up.is_set() else opened.put(file)
+        except OSError as error:
+            opened.put(error)
+
+    Thread(target=wait_for_writer, daemon=True).start()
+    try:
+        found = opened.get(timeout=_WRITER_SECONDS)
+    except Empty:
+        given_up.set()
+        with contextlib.suppress(OSError):
+            os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))  # ends the thread
+        raise TimeoutError(errno.ETIMEDOUT, "it is a pipe, and nothing writes into it", str(path)) from None
+    if isinstance(found, OSError):
+        raise found
+    return found
 
 
 @contextlib.contextmanager

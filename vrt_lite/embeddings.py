@@ -16,6 +16,7 @@ import functools
 import hashlib
 import os
 import re
+import shutil
 import stat
 import struct
 import time
@@ -34,6 +35,8 @@ from vrt_lite.errors import UsageError
 SIZE_VARIABLE: Final = "VRT_LITE_CACHE_MB"
 MEMORY_BYTES: Final = 512 * 2**20
 DISK_BYTES: Final = 2_000_000_000
+LEAST_FREE_BYTES: Final = 64 * 2**20
+"""The cache leaves these to the store of runs and to other programs."""
 
 _HEADER = struct.Struct("<7sBII16s")
 _MAGIC, _VERSION = b"vrt-emb", 1
@@ -142,6 +145,8 @@ class EmbeddingCache:
             _sweep(disk, len(data))
             self._before_sweep = max(disk.most_bytes // 32, len(data))
         self._before_sweep -= len(data)
+        if shutil.disk_usage(disk.folder).free - len(data) < LEAST_FREE_BYTES:
+            return
         draft = disk.folder / "new" / f"{name}.{os.urandom(8).hex()}"
         try:
             with draft.open("xb") as file:

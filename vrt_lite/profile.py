@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, get_args
 
+from vrt_lite.disk import open_to_read
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.protocol.messages import CELL, DIMENSIONS, KEYS, Dimension, placeholders, smart_resize
 
@@ -172,7 +173,7 @@ def default_profile() -> Profile:
 def load_profile(path: Path) -> Profile:
     """Read a profile; ModelError, naming the key, if a value cannot be used."""
     try:
-        with path.open("rb") as file:
+        with open_to_read(path) as file:
             table = tomllib.load(file)
     except OSError as error:
         raise ModelError(f"Profile {path} cannot be read: {error.strerror}.") from error
@@ -282,7 +283,8 @@ def _check_fitted(profile: Profile) -> None:
 
 def _read(path: Path) -> str:
     """A prompt file byte for byte: no newline is translated."""
-    return path.read_bytes().decode()
+    with open_to_read(path) as file:
+        return file.read().decode()
 
 
 def _plain_name(name: object) -> str:

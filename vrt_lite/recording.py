@@ -104,6 +104,15 @@ def make_judgement(
     )
 
 
+def add_warning(judgement: Judgement, warning: Warned) -> Judgement:
+    """The same judgement with one more warning."""
+    return replace(
+        judgement,
+        warnings=(*judgement.warnings, warning.text),
+        warning_kinds=(*judgement.warning_kinds, warning.kind),
+    )
+
+
 def exchange_clips(judgement: Judgement) -> Judgement:
     """The same judgement with the clips given the other way round."""
     return replace(

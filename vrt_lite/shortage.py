@@ -6,6 +6,7 @@ import errno
 import mmap
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Thread
 from typing import Final, ParamSpec, TypeVar
 
 from vrt_lite.errors import ShortageError
@@ -26,18 +27,42 @@ def shortage_of(error: BaseException) -> ShortageError | None:
     number = getattr(error, "errno", None)
     if number in _OPEN_FILES:
         return ShortageError("open files")
-    if (isinstance(error, MemoryError) or number == errno.ENOMEM) and not _has_memory():
+    # A library that finds no room is an ImportError without a number.
+    if (isinstance(error, MemoryError | ImportError) or number == errno.ENOMEM) and not has_memory():
         return ShortageError("memory")
     if number == errno.EAGAIN:  # what a decoder reports that can start none
         return ShortageError("threads")
     return None
 
 
-def _has_memory() -> bool:
+def explain_shortage(error: BaseException) -> ShortageError | None:
+    """The shortage behind an error that nothing else explains: any, if there is no memory or no thread now."""
+    if short := shortage_of(error):
+        return short
+    if not has_memory():
+        return ShortageError("memory")
+    return None if _can_start_thread() else ShortageError("threads")
+
+
+def check_memory() -> None:
+    """Raise ShortageError if this process can reserve little memory now."""
+    if not has_memory():
+        raise ShortageError("memory")
+
+
+def has_memory() -> bool:
     """Whether this process can reserve plenty of memory now; it is not used."""
     try:
         mmap.mmap(-1, _PLENTY_BYTES).close()
     except (OSError, MemoryError, ValueError):
+        return False
+    return True
+
+
+def _can_start_thread() -> bool:
+    try:
+        Thread(target=int).start()
+    except RuntimeError:
         return False
     return True
 

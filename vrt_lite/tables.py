@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Collection, Iterator, Mapping
+from io import TextIOWrapper
 from itertools import chain
 from pathlib import Path
 from typing import Final, TextIO, cast
 
+from vrt_lite.disk import open_to_read
 from vrt_lite.errors import UsageError
 
 CSV_SUFFIXES: Final = frozenset((".csv", ".tsv"))
@@ -28,7 +30,7 @@ def read_rows(path: Path, *, most_bytes: int = _LARGEST_BYTES) -> Iterator[tuple
     try:
         if path.stat().st_size > most_bytes:
             raise UsageError(f"The table {str(path)!r} has more than {most_bytes} bytes. Divide it.")
-        with path.open(encoding="utf-8-sig", newline="") as file:
+        with TextIOWrapper(open_to_read(path), encoding="utf-8-sig", newline="") as file:
             yield from _csv_rows(file, path) if path.suffix.lower() in CSV_SUFFIXES else read_json_lines(file)
     except UnicodeDecodeError as error:
         raise UsageError(f"The table {str(path)!r} is not UTF-8 text. Save it as UTF-8.") from error

@@ -5,17 +5,20 @@ A command's module is imported when the command runs, and heavy modules by the c
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import io
 import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Final
+from typing import Final, TextIO
 
 import click
 
 from vrt_lite import __version__
-from vrt_lite.errors import OutOfMemoryError, VrtError
+from vrt_lite.errors import OutOfMemoryError, UsageError, VrtError
+from vrt_lite.shortage import explain_shortage
 
 _COMMANDS: Final = {
     "cache": "models_command:cache",
@@ -37,6 +40,7 @@ _COMMANDS: Final = {
 """By name: the command's module, and what it is called there."""
 INTERRUPTED = 130
 UNEXPECTED = 1
+_UNWRITABLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 EPILOG = """\b
 Exit status: 0 done, 2 usage, 3 bad video, 4 model missing, corrupt or mismatched, 5 out of memory,
 6 no verdict from the model, 7 unusable store of runs, 8 back end's server failed,
@@ -66,12 +70,17 @@ def cli() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command and return its exit status. The one place where errors become messages and statuses."""
+    _fill_closed_streams()
     if reconfigure := getattr(sys.stdout, "reconfigure", None):
         # Characters of a file name that the terminal's encoding lacks are shown escaped.
         reconfigure(errors="backslashreplace")
     verbose = any(a.startswith("-vv") for a in arguments)
     try:
+        stdout: TextIO | None = sys.stdout
+        if stdout is None:
+            raise UsageError(f"Standard output is closed. Send it to a file, or to {os.devnull}.")
         cli.main(list(arguments), prog_name="vrt-lite", standalone_mode=False)
+        stdout.flush()
     except click.ClickException as error:
         return _print_usage_error(error)
     except click.exceptions.Exit as leave:
@@ -86,18 +95,53 @@ def run(arguments: Sequence[str]) -> int:
             OutOfMemoryError.status,
         )
     except BrokenPipeError:
-        # The reader went away; keep the interpreter from failing again when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output(sys.stdout)  # the reader went away
         return UNEXPECTED
     except Exception as error:
-        if verbose:
+        if verbose and not explain_shortage(error) and not isinstance(error, OSError):
             raise
-        return _print_error(
-            f"Unexpected {type(error).__name__}: {error}. Check this machine: vrt-lite doctor. If all is well, run "
-            "with -vv and report what it prints.",
-            UNEXPECTED,
-        )
+        return _print_error(*_explain(error))
     return 0
+
+
+def _explain(error: Exception) -> tuple[str, int]:
+    """Return the line and the exit status of an error that no command explains."""
+    if short := explain_shortage(error):
+        return str(short), short.status
+    if isinstance(error, OSError) and error.errno in _UNWRITABLE and error.filename is None:
+        # Commands explain what they cannot write to a file: this is standard output.
+        _drop_output(sys.stdout)
+        return (
+            f"Standard output cannot be written: {error.strerror}. Make room there, or send it elsewhere.",
+            UsageError.status,
+        )
+    if isinstance(error, OSError) and error.strerror:
+        what = f"{error.filename}: " if error.filename else ""
+        return f"{what}{error.strerror}. Make room or grant access, and run it again.", UNEXPECTED
+    return (
+        f"Unexpected {type(error).__name__}: {error}. Check this machine: vrt-lite doctor. If all is well, run "
+        "with -vv and report what it prints.",
+        UNEXPECTED,
+    )
+
+
+def _fill_closed_streams() -> None:
+    """Open the null device in the place of standard streams that are closed.
+
+    Otherwise the next file that is opened gets that number, and what a library prints is written into it.
+    """
+    with contextlib.suppress(OSError):
+        while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+            os.set_inheritable(number, True)
+        os.close(number)
+
+
+def _drop_output(stream: TextIO) -> None:
+    """Send what is left for a stream nowhere, or the interpreter fails again when it flushes the stream at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
 
 
 def _print_usage_error(error: click.ClickException) -> int:
@@ -106,12 +150,19 @@ def _print_usage_error(error: click.ClickException) -> int:
 
     shown, message = io.StringIO(), error.format_message()
     error.show(shown)
-    click.echo(safe(shown.getvalue().replace(message, safe(message)), lines=True), err=True, nl=False)
-    return error.exit_code
+    return _print_line(safe(shown.getvalue().replace(message, safe(message)), lines=True), error.exit_code)
 
 
 def _print_error(message: str, status: int) -> int:
     from vrt_lite.show import safe  # noqa: PLC0415
 
-    click.echo(f"vrt-lite: {safe(message)}", err=True)
+    return _print_line(f"vrt-lite: {safe(message)}\n", status)
+
+
+def _print_line(line: str, status: int) -> int:
+    """Print on stderr, if that can be written, and return the status."""
+    try:
+        click.echo(line, err=True, nl=False)
+    except OSError:
+        _drop_output(sys.stderr)
     return status

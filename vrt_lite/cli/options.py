@@ -177,6 +177,7 @@ def print_json(value: object) -> None:
 
 def read_prompt(prompt: str | None, prompt_file: Path | None) -> str:
     """Return the prompt from either option; empty without one."""
+    from vrt_lite.disk import open_to_read  # noqa: PLC0415
     from vrt_lite.protocol.messages import LONGEST_PROMPT  # noqa: PLC0415
 
     if prompt is not None and prompt_file is not None:
@@ -184,7 +185,7 @@ def read_prompt(prompt: str | None, prompt_file: Path | None) -> str:
     if prompt_file is None:
         return prompt or ""
     try:
-        with prompt_file.open("rb") as file:
+        with open_to_read(prompt_file) as file:
             # A character is at most four bytes; one byte more is enough to know that it is too long.
             return file.read(4 * LONGEST_PROMPT + 1).decode("utf-8-sig").rstrip("\r\n")
     except OSError as error:

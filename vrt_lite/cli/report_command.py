@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from vrt_lite.cli.options import open_existing_store, print_text, store_option
+from vrt_lite.disk import open_to_read
 from vrt_lite.errors import UsageError
 
 STATUS = "Exit status: 0 written, 2 usage, 7 the store is damaged, or cannot be read or written, 130 interrupted."
@@ -81,9 +82,11 @@ def _read_json(path: Path) -> Any:
     import json  # noqa: PLC0415
 
     try:
-        if path.stat().st_size > _LARGEST:
+        with open_to_read(path) as file:
+            data = file.read(_LARGEST + 1)
+        if len(data) > _LARGEST:
             raise UsageError(f"{path} is larger than {_LARGEST >> 20} MB: no judgement is.")
-        return json.loads(path.read_bytes())
+        return json.loads(data)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}.") from error
     except (ValueError, RecursionError) as error:

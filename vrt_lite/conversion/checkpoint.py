@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from vrt_lite.conversion.shards import StoredTensor, canonical, read_shard
+from vrt_lite.disk import open_to_read
 from vrt_lite.errors import ModelError
 
 MAX_TEXT_BYTES = 64 << 20  # a published tokenizer.json has 11 MB
@@ -118,7 +119,8 @@ def read_text(path: Path) -> str:
     try:
         if (size := path.stat().st_size) > MAX_TEXT_BYTES:
             raise ModelError(f"{path} has {size} bytes, at most {MAX_TEXT_BYTES} are read")
-        return path.read_text("utf-8")
+        with open_to_read(path) as file:
+            return file.read(MAX_TEXT_BYTES).decode()
     except FileNotFoundError:
         raise ModelError(f"{path} is missing: download the whole checkpoint folder") from None
     except (OSError, ValueError) as error:

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from vrt_lite.disk import open_to_read
 from vrt_lite.errors import ModelError
 
 MAX_HEADER_BYTES = 16 << 20  # a 7B's largest shard header has under 100 kB
@@ -67,7 +68,7 @@ def read_shard(path: Path) -> dict[str, StoredTensor]:
     """Read a shard's table, sorted by name. Its data must be complete: no gap, no overlap, nothing past the end."""
     try:
         size = path.stat().st_size
-        with path.open("rb") as file:
+        with open_to_read(path) as file:
             length = int.from_bytes(file.read(8), "little")
             if size < 8 or length > min(size - 8, MAX_HEADER_BYTES):
                 allowed = max(0, min(size - 8, MAX_HEADER_BYTES))

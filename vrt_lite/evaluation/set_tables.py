@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, cast
 
+from vrt_lite.disk import open_to_read
 from vrt_lite.errors import UsageError
 from vrt_lite.tables import Row, read_json_lines, read_rows
 
@@ -59,7 +60,8 @@ def _json_rows(path: Path) -> Iterator[Row | str]:
     if path.stat().st_size > _MOST_BYTES:
         raise UsageError(f"{path} is larger than 1 GB; write it as JSONL.")
     try:
-        whole = path.read_text(encoding="utf-8-sig")
+        with open_to_read(path) as file:
+            whole = file.read().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not UTF-8 text. Save it as UTF-8.") from error
     try:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from vrt_lite.disk import open_to_read
 from vrt_lite.errors import ModelError
 
 _MOST_ENTRIES: Final = 2**16
@@ -120,7 +121,7 @@ def read_gguf(path: Path) -> Gguf:
 def _read_file(path: Path, parts: Sequence[Path]) -> Gguf:
     """The header of one file; ModelError if it is not whole, or not the part that its name says."""
     try:
-        with path.open("rb") as file:
+        with open_to_read(path) as file:
             found = _Reader(file, path).read()
     except OSError as error:
         advice = f" The model is split into {len(parts)} files, and all are needed." if len(parts) > 1 else ""

@@ -31,6 +31,7 @@ from vrt_lite.errors import ModelError
 
 MANIFEST_NAME: Final = "manifest.json"
 _FORMAT = 1
+_MOST_MANIFEST_BYTES = 2**20
 Role = Literal["text", "projector", "profile"]
 _PACKAGE = Path(__file__).parents[1]
 
@@ -142,9 +143,11 @@ def _entries(folder: Path) -> list[Path]:
 
 def _read(folder: Path) -> StoredModel | None:
     try:
-        data = b"" if folder.is_symlink() else (folder / MANIFEST_NAME).read_bytes()
-        manifest = msgspec.json.decode(data, type=Manifest)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        path = folder / MANIFEST_NAME
+        if folder.is_symlink() or not path.is_file() or path.stat().st_size > _MOST_MANIFEST_BYTES:
+            return None
+        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     roles = [file.role for file in manifest.files]
     plain = all(is_plain_name(file.name) for file in manifest.files)

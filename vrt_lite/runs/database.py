@@ -6,7 +6,9 @@ SQLite's errors become a StoreError of one line. What the tables mean is in `sto
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import shutil
 import sqlite3
 import stat
 import time
@@ -25,6 +27,7 @@ from vrt_lite.errors import StoreError, UsageError
 APPLICATION_ID: Final = 0x56525452  # "VRTR"
 BUSY_SECONDS: Final = 30
 _PRIVATE: Final = 0o600
+_LEAST_FREE_BYTES: Final = 16 * 2**20
 STEPS: Final = (
     """
     CREATE TABLE judgements (
@@ -73,6 +76,22 @@ _STATE = """
     SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master)
     FROM pragma_application_id, pragma_user_version
 """
+_DAMAGED: Final = "is damaged. Move it aside; what can be saved: sqlite3 FILE .recover"
+_READ_ONLY: Final = "cannot be written. Make the file and its folder writable, or give another (--store)."
+_FULL: Final = (
+    "cannot be written: the disk is full. All that was judged before is kept. Make room, for example with: "
+    "vrt-lite cache --clear"
+)
+_REASONS: Final = {
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
+    sqlite3.SQLITE_NOTADB: _DAMAGED,
+    sqlite3.SQLITE_READONLY: _READ_ONLY,
+    sqlite3.SQLITE_PERM: _READ_ONLY,
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened. Is it a file, and may it and its folder be read and written?",
+    sqlite3.SQLITE_BUSY: f"was in use by another program for {BUSY_SECONDS} seconds. End that program.",
+    sqlite3.SQLITE_FULL: _FULL,
+    sqlite3.SQLITE_IOERR: "cannot be read or written: the disk reports an error.",
+}
 _SAME_BIRTH_SECONDS = 5.0  # the system's clock may be set between two looks
 
 
@@ -91,6 +110,7 @@ class Database:
         self._lock = RLock()
         with self._store_errors():
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._make_room()
             with contextlib.suppress(FileExistsError):
                 self.path.touch(mode=_PRIVATE, exist_ok=False)
             self._connection = sqlite3.connect(
@@ -126,6 +146,7 @@ class Database:
         It is on the disk when the block ends. Without `lasting`, it is on the disk after the next lasting write.
         """
         with self._lock, self._store_errors():
+            self._make_room()
             connection = self._connection
             connection.execute(f"PRAGMA synchronous = {'FULL' if lasting else 'NORMAL'}")
             try:
@@ -136,6 +157,13 @@ class Database:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
+
+    def _make_room(self) -> None:
+        """Delete the cache of embeddings if the disk is nearly full: judgements take more time to make again."""
+        if shutil.disk_usage(self.path.parent).free < _LEAST_FREE_BYTES:
+            from vrt_lite.embeddings import cache_folder, clear  # noqa: PLC0415 - numpy
+
+            clear(cache_folder())
 
     def shrink(self) -> None:
         """Free the disk space of deleted rows."""
@@ -208,28 +236,20 @@ class Database:
         try:
             yield
         except OSError as error:
-            raise StoreError(f"The store {self.path} cannot be opened: {error.strerror or error}.") from error
+            why = _FULL if error.errno == errno.ENOSPC else f"cannot be opened: {error.strerror or error}."
+            raise StoreError(f"The store {self.path} {why}") from error
         except sqlite3.ProgrammingError:
             raise  # a fault of this program, not of the file
         except sqlite3.DatabaseError as error:
-            raise StoreError(f"The store {self.path} {_describe(error)}") from error
+            raise StoreError(f"The store {self.path} {self._describe(error)}") from error
 
-
-def _describe(error: sqlite3.DatabaseError) -> str:
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    damaged = "is damaged. Move it aside; what can be saved: sqlite3 FILE .recover"
-    read_only = "cannot be written. Make the file and its folder writable, or give another (--store)."
-    known = {
-        sqlite3.SQLITE_CORRUPT: damaged,
-        sqlite3.SQLITE_NOTADB: damaged,
-        sqlite3.SQLITE_READONLY: read_only,
-        sqlite3.SQLITE_PERM: read_only,
-        sqlite3.SQLITE_CANTOPEN: "cannot be opened. Is it a file, and may it and its folder be read and written?",
-        sqlite3.SQLITE_BUSY: f"was in use by another program for {BUSY_SECONDS} seconds. End that program.",
-        sqlite3.SQLITE_FULL: "cannot be written: the disk is full. Make room; all that was judged before is kept.",
-        sqlite3.SQLITE_IOERR: "cannot be read or written: the disk reports an error.",
-    }
-    return known.get(code, f"cannot be used: {error}.")
+    def _describe(self, error: sqlite3.DatabaseError) -> str:
+        """Complete a sentence that begins with the store."""
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code == sqlite3.SQLITE_IOERR:  # also where SQLite has no room for a file beside the store
+            with contextlib.suppress(OSError):
+                code = sqlite3.SQLITE_FULL if shutil.disk_usage(self.path.parent).free < _LEAST_FREE_BYTES else code
+        return _REASONS.get(code, f"cannot be used: {error}.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,11 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, cast
 
-from vrt_lite.errors import StoreError, UsageError, VrtError, Warned
+import msgspec
+
+from vrt_lite.errors import StoreError, UsageError, VrtError
 from vrt_lite.judgement import Judgement
 from vrt_lite.runs.database import Database, Owner, is_alive
 from vrt_lite.runs.question import Question, Result, escape_surrogates, failure_of, result_of
@@ -53,7 +55,7 @@ class Run:
             with self._database.write(lasting=False) as connection:
                 self._touch(connection)
                 connection.execute("INSERT OR IGNORE INTO links (run, judgement) VALUES (?, ?)", (self.id, judgement))
-        return _result(light)
+        return self._result(light)
 
     def add(self, question: Question, judgement: Judgement) -> Result:
         """Keep the judgement of a question; it is on the disk on return.
@@ -114,17 +116,15 @@ class Run:
             "WHERE l.run = ? AND l.id > ? ORDER BY l.id LIMIT ?",
             self.id,
         )
-        return (_result(light) for _, *light in rows)
+        return (self._result(light) for _, *light in rows)
 
     def judgement(self, key: str) -> Judgement | None:
         """Return one judgement as a whole; None for a failure, and for a key that is not there."""
         rows = self._database.read("SELECT json FROM bodies JOIN judgements ON id = judgement WHERE key = ?", key)
         try:
             return Judgement.from_json(json.loads(zlib.decompress(rows[0][0]))) if rows else None
-        except (zlib.error, ValueError, UsageError) as error:
-            raise StoreError(
-                f"The store {self._database.path} is damaged: judgement {key[:12]} cannot be read."
-            ) from error
+        except (zlib.error, ValueError, TypeError, RecursionError, UsageError) as error:
+            raise _damaged(self._database, f"judgement {key[:12]} cannot be read") from error
 
     def note(self, about: Mapping[str, Any]) -> None:
         """Replace what the run is about: plain JSON."""
@@ -152,7 +152,7 @@ class Run:
         rows = self._read_pages(
             "SELECT id, key, value FROM items WHERE run = ? AND kind = ? AND id > ? ORDER BY id LIMIT ?", self.id, kind
         )
-        return ((key, json.loads(value)) for _, key, value in rows)
+        return ((key, parse_object(self._database, value)) for _, key, value in rows)
 
     def _read_pages(self, sql: str, *values: object) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a query. Its first column is the id; its last two values are the last id and the limit."""
@@ -166,10 +166,28 @@ class Run:
         if not connection.execute("UPDATE runs SET updated = ? WHERE id = ?", (time.time(), self.id)).rowcount:
             raise StoreError(f"Run {self.name!r} was deleted while it was in use. Begin it again.")
 
+    def _result(self, light: list[Any]) -> Result:
+        """Return the result in a row of the light columns. StoreError if they are not what was written."""
+        columns: dict[str, Any] = dict(zip(_LIGHT, light, strict=True))
+        try:
+            columns |= {name: json.loads(columns[name]) for name in _JSON}
+            return msgspec.convert(columns, Result, dec_hook=lambda kind, value: kind(value))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise _damaged(self._database, f"judgement {columns['key']!s:.12} cannot be read") from error
 
-def _result(light: list[Any]) -> Result:
-    columns: dict[str, Any] = dict(zip(_LIGHT, light, strict=True))
-    columns |= {name: json.loads(columns[name]) for name in _JSON}
-    columns["odds"] = {key: odds and tuple(odds) for key, odds in columns["odds"].items()}
-    columns["warnings"] = tuple(Warned(**warning) for warning in columns["warnings"])
-    return Result(**columns)
+
+def parse_object(database: Database, text: str) -> dict[str, Any]:
+    """Return the JSON object in a column. StoreError if it holds none."""
+    try:
+        found: object = json.loads(text)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _damaged(database, "the description of a run cannot be read") from error
+    if not isinstance(found, dict):
+        raise _damaged(database, "the description of a run is no JSON object")
+    return cast("dict[str, Any]", found)
+
+
+def _damaged(database: Database, what: str) -> StoreError:
+    return StoreError(
+        f"The store {database.path} is damaged: {what}. Move it aside; what can be saved: sqlite3 FILE .recover"
+    )

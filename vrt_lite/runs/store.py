@@ -22,7 +22,7 @@ from vrt_lite.disk import data_home, file_sha256
 from vrt_lite.errors import MissingClipError, UsageError, VideoError
 from vrt_lite.runs.database import Database, new_owner
 from vrt_lite.runs.question import escape_surrogates
-from vrt_lite.runs.run import Run
+from vrt_lite.runs.run import Run, parse_object
 from vrt_lite.shortage import shortage_of
 
 __all__ = ["Kind", "Run", "RunInfo", "Store", "users_store"]
@@ -103,7 +103,7 @@ class Store:
         if not rows:
             raise UsageError(f"There is no run {name!r}{self._suggest(name)}. See: vrt-lite runs")
         [(number, known, kind, about)] = rows
-        return Run(self._database, self._owner, number, known, kind, json.loads(about))
+        return Run(self._database, self._owner, number, known, kind, parse_object(self._database, about))
 
     def runs(self) -> list[RunInfo]:
         """Return all runs, the one last used first."""
@@ -112,7 +112,7 @@ class Store:
             "LEFT JOIN links AS l ON l.run = r.id LEFT JOIN judgements AS j ON j.id = l.judgement "
             "GROUP BY r.id ORDER BY updated DESC, r.id DESC"
         )
-        return [RunInfo(*row[:-1], about=json.loads(row[-1])) for row in rows]
+        return [RunInfo(*row[:-1], about=parse_object(self._database, row[-1])) for row in rows]
 
     def remove(self, name: str) -> int:
         """Delete a run and the judgements that no other run has; return how many. UsageError without that run."""

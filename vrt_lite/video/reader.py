@@ -17,7 +17,7 @@ from av.stream import Discard
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from vrt_lite.shortage import shortage_of
+from vrt_lite.shortage import check_memory, shortage_of
 from vrt_lite.video.container import (
     AGAIN,
     MAX_FRAMES,
@@ -228,9 +228,7 @@ class Reader:
         self.decoded += len(frames)
         self.damaged += sum(frame.is_corrupt for frame in frames)
         known = ((next(output) if output else frame.pts, frame) for frame in frames)
-        packets = len(
-            self.timeline.stamps
-        )  # a packet may hold two frames (DivX); the second has no position and is dropped
+        packets = len(self.timeline.stamps)  # of two frames in a packet (DivX), the second has no position: dropped
         return [(position, frame) for position, frame in known if position is not None and position < packets]
 
     def _packets_from(self, slot: int) -> Iterator[tuple[int, Packet[VideoStream]]]:
@@ -269,6 +267,7 @@ class Reader:
 
     def _nearest(self, position: int, slot: int) -> VideoFrame:
         """The decodable frame nearest in time to the one at `position`, from its group, the next or the previous."""
+        check_memory()  # a decoder without memory may give no frame, and no error
         timeline = self.timeline
         index = timeline.index_of(position)
         best: tuple[int, int, VideoFrame] | None = None

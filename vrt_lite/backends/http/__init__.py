@@ -111,6 +111,7 @@ class HttpBackend:
     def reply(self, conversation: Conversation, frames: FrameStore, *, sampling: Sampling, observe: Observe) -> Reply:
         """The judge's next turn."""
         began = time.monotonic()
+        observe = hider = self._service.hide_key_from(observe)
         server = self.connect(observe)
         until = time.monotonic() + self._remote.total_seconds
         tries = _Tries(list(self._forms), self._form_is_proven, self._with_odds)
@@ -136,6 +137,7 @@ class HttpBackend:
                     return reply
 
         reply = self._service.retry(ask_once, until=until, observe=observe)
+        hider.end()
         self._remember(server, tries, shown)
         ended = time.monotonic()
         first = max(reply.first_text_at or began, began)

@@ -22,7 +22,7 @@ from vrt_lite.backends.http.client import MOST_BODY_BYTES, Client
 from vrt_lite.backends.http.faults import ExchangeError, shorten
 from vrt_lite.backends.http.sse import StreamedReply
 from vrt_lite.errors import BackendError, ContextFullError, UsageError
-from vrt_lite.interfaces import Observe, Waiting, Wrote
+from vrt_lite.interfaces import Event, Observe, Waiting, Wrote
 from vrt_lite.settings import Remote, ServerKind
 
 KEY_VARIABLES = ("VRT_LITE_API_KEY", "OPENAI_API_KEY")
@@ -141,6 +141,10 @@ class Service:
         """What the model wrote, without the key, which it may have been told; the text keeps its length."""
         return text.replace(self._key, "*" * len(self._key)) if self._key else text
 
+    def hide_key_from(self, observe: Observe) -> KeyHider:
+        """Return what observes in the place of `observe`, and hides the key from it."""
+        return KeyHider(self._key, observe)
+
     def holds_key(self, text: str) -> bool:
         """Whether the key is in a text."""
         return bool(self._key) and self._key in text
@@ -154,6 +158,32 @@ class Service:
         except (ValueError, RecursionError):
             hint = "Is it an OpenAI-compatible server, ending in /v1?"
             raise ExchangeError("nonsense", "did not answer with JSON", hint=hint) from None
+
+
+class KeyHider:
+    """Passes events on to `observe`, without the key in the text that the model writes.
+
+    The key may come in pieces: text that may be its beginning is kept back until more comes, or until the end.
+    """
+
+    def __init__(self, key: str, observe: Observe) -> None:
+        self._key = key
+        self._observe = observe
+        self._kept = ""
+
+    def __call__(self, event: Event) -> None:
+        """Pass an event on."""
+        if self._key and isinstance(event, Wrote):
+            text = (self._kept + event.text).replace(self._key, "*" * len(self._key))
+            begun = next(n for n in range(len(self._key) - 1, -1, -1) if text.endswith(self._key[:n]))
+            shown, self._kept = text[: len(text) - begun], text[len(text) - begun :]
+            event = Wrote(shown)
+        self._observe(event)
+
+    def end(self) -> None:
+        """Pass on what was kept back."""
+        shown, self._kept = self._kept, ""
+        self._observe(Wrote(shown))
 
 
 def _read_key() -> str:
