@@ -1,6 +1,7 @@
 # make demo   sets up .venv and judges the example pair with the bundled judge
 # make test   sets up .venv and runs the tests
 # make nightly  runs the tests that are marked nightly: long ones, and those that depend on timing
+# make campaign  attacks the tool at random with bad input for MINUTES, with SEED or a random one, which it prints
 # make check  format, lint, types, wheel, demo, tests
 # make parity sets up .venv/parity, with torch, and holds the golden files to the reference
 # make train  adds what training needs to .venv/parity and runs the tests of train/; CI runs all three (.ci/run)
@@ -34,7 +35,7 @@ VLLM_FILES := tests/backends/vllm_environment
 LLAMA_SERVER := $(VENV)/llama-server
 VOCABULARY := $(VENV)/vocabulary
 
-.PHONY: demo test nightly lint wheel parity train floors check clean llama-server vllm vocabulary gpu
+.PHONY: demo test nightly campaign lint wheel parity train floors check clean llama-server vllm vocabulary gpu
 .NOTPARALLEL:
 
 demo: $(VENV)/run.stamp
@@ -45,6 +46,10 @@ test: $(VENV)/test.stamp
 
 nightly: $(VENV)/test.stamp
 	$(RUN) pytest -m nightly
+
+MINUTES ?= 2
+campaign: $(VENV)/test.stamp
+	$(BIN)/python tests/campaign/run_campaign.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 lint: $(VENV)/lint.stamp
 	$(RUN) ruff format --check .

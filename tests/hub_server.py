@@ -162,7 +162,7 @@ class _Handler(BaseHTTPRequestHandler):
         cuts = hub.cuts.get(name, [])
         end = cuts.pop(0) if cuts else whole
         for at in range(start, min(end, whole), CHUNK):
-            chunk = data[at : min(at + CHUNK, end)] or bytes(min(CHUNK, end - at))
+            chunk = data[at : min(at + CHUNK, end)].ljust(min(CHUNK, end - at), b"\0")
             try:
                 self.wfile.write(chunk)
             except OSError:  # the client died, which is what some tests are about

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from vrt_lite.cli import run
+from vrt_lite.judgement import Judgement
+
+CLIPS = [str(Path(__file__).parents[1] / "examples" / name) for name in ("star.mp4", "circle.mp4")]
 
 EVIL = "c\x1b]0;PWNED\x07\r\n\u202eb.mp4"
 
@@ -46,6 +51,17 @@ def test_an_error_shows_what_it_names_escaped(
     assert all(c.isprintable() or c == "\n" for c in out + err)
     assert "PWNED" not in err or r"\x1b]0;PWNED\x07" in err
     assert "\nb.mp4" not in err
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="macOS and Windows have no such names")
+def test_a_name_and_a_prompt_that_are_not_utf_8_are_in_the_json(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / os.fsdecode(b"\xff.mp4")
+    path.write_bytes(Path(CLIPS[0]).read_bytes())
+    assert run(["compare", str(path), CLIPS[1], "-p", os.fsdecode(b"A \xff fox."), "--json"]) == 0
+    judgement = Judgement.from_json(json.loads(capfd.readouterr().out))
+    assert (judgement.inputs[0].path, judgement.prompt) == (str(path), "A \udcff fox.")
 
 
 def test_what_a_stored_model_says_about_itself_is_shown_escaped(

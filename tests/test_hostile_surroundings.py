@@ -65,14 +65,14 @@ def line_of(stderr: str) -> str:
 
 
 @needs_full_device
-@pytest.mark.parametrize("arguments", [COMPARE, [*COMPARE, "--json"], ["models"], ["--version"]])
+@pytest.mark.parametrize("arguments", [COMPARE, ["models"]])
 def test_a_full_standard_output_gets_one_line(arguments: list[str], own_home: Path) -> None:
     status, _, stderr = vrt_lite(arguments, redirect=">/dev/full")
     assert status == 2
     assert line_of(stderr).startswith("vrt-lite: Standard output cannot be written: No space left on device.")
 
 
-@pytest.mark.parametrize("arguments", [[*COMPARE, "--json"], ["models"]])
+@pytest.mark.parametrize("arguments", [[*COMPARE, "--json"]])
 def test_a_closed_standard_output_is_said_before_any_work(arguments: list[str], own_home: Path) -> None:
     status, _, stderr = vrt_lite(arguments, redirect=">&-")
     assert (status, line_of(stderr)) == (
@@ -121,14 +121,14 @@ def test_a_trace_does_not_follow_a_link_and_replaces_no_special_file(
 
 
 @only_linux
-@pytest.mark.parametrize("megabytes", [200, 350, 500, 620, 820])
+@pytest.mark.parametrize("megabytes", [200, 500, 820])
 def test_little_address_space_is_a_shortage(megabytes: int, own_home: Path) -> None:
     status, _, stderr = vrt_lite([*COMPARE, "--no-cache"], limit=("RLIMIT_AS", megabytes * 2**20))
     assert status in {0, 5} or status < 0, stderr  # the engine itself may end the process
     assert status != 5 or line_of(stderr).startswith(("vrt-lite: This machine has no more", "vrt-lite: Not enough mem"))
 
 
-@pytest.mark.parametrize("command", [["doctor"], ["models"], ["cache"], COMPARE, ["runs"]])
+@pytest.mark.parametrize("command", [["doctor"], COMPARE])
 def test_ten_descriptors_are_enough_or_a_shortage(command: list[str], own_home: Path) -> None:
     status, _, stderr = vrt_lite(command, limit=("RLIMIT_NOFILE", 9))
     assert status in {0, 5, 7}, stderr

@@ -276,7 +276,7 @@ class Judgement:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data that follows the schema; probabilities have nine digits."""
-        plain = json.loads(msgspec.json.encode(self))
+        plain = json.loads(json.dumps(msgspec.to_builtins(self)))  # msgspec's own JSON has no lone surrogates
         plain = {name: value for name, value in plain.items() if value or name not in _ABSENT_IF_EMPTY}
         for verdict in (plain["verdict"], *(order["verdict"] for order in plain["orders"])):
             for preference in (verdict["overall"], *verdict["dimensions"].values()):
