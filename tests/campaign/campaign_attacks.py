@@ -54,6 +54,7 @@ ODD: tuple[Any, ...] = (
     *(None, True, 0, -1, 2**63, 10**400, 1e308, -1e-308, "", "x" * 100_000, "\ud800", "\0", "\x1b]0;x\x07", [], {}),
     *([[]], {"": {}}, [None], "2", "<final answer>", float("nan"), float("inf")),
 )
+_LONGEST_TEXT = 100_000
 SMALL = {"connect_seconds": 5.0, "silence_seconds": 2.0, "total_seconds": 4.0, "tries": 2, "pause_seconds": 0.01}
 
 
@@ -231,8 +232,8 @@ def mutate_text(text: str, draw: random.Random) -> str:
                 parts.insert(at, f"tool_call>{json.dumps(call)}")
             case _:
                 parts[at] = parts[at][: draw.randrange(len(parts[at]) + 1)] + str(draw.choice(ODD[:15]))
-        parts = parts or [""]
-    return "<".join(parts).encode("utf-8", "replace").decode()
+        parts = [part[:_LONGEST_TEXT] for part in parts[:1000]] or [""]
+    return "<".join(parts)[:_LONGEST_TEXT].encode("utf-8", "replace").decode()
 
 
 def attack_with_gguf(draw: random.Random, place: Path) -> None:

@@ -1,6 +1,7 @@
 """Carries out the attacks of a module, one for each line of standard input: KIND and a seed, with a blank between them.
 
-A line of JSON is printed for each: what is wrong ("" if nothing), and the most memory of this process or a child.
+"ready" is printed, and then a line of JSON for each: what is wrong ("" if nothing), and the most memory of this process
+or a child.
 
 python campaign_worker.py MODULE FOLDER
 """
@@ -56,6 +57,7 @@ def main(module: str, folder: str) -> None:
     answers = os.fdopen(os.dup(1), "w")  # an engine that prints does not disturb it
     os.dup2(2, 1)
     attacks: dict[str, Attack] = import_module(module).ATTACKS
+    print("ready", file=answers, flush=True)
     for number, line in enumerate(sys.stdin):
         kind, _, seed = line.strip().partition(" ")
         wrong = carry_out(attacks[kind], f"{kind} {seed}", Path(folder) / str(number))

@@ -20,6 +20,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,8 +64,9 @@ class Worker:
             self.close()
             return f"at work for more than {self._seconds:.0f} s" if hung.is_set() else f"ended with status {status}"
         answer = json.loads(line)
+        if answer["most_bytes"] > MOST_BYTES // 3:
+            self.close()  # a process keeps some memory of each case: the next begins with little again
         if answer["most_bytes"] > MOST_BYTES:
-            self.close()  # the next case begins with little again
             return answer["wrong"] or f"took {answer['most_bytes'] / 1e9:.2f} GB"
         return answer["wrong"]
 
@@ -80,6 +82,8 @@ class Worker:
             text=True,
             env={**os.environ, **surroundings(Path(self._folder.name)), "PYTHONPATH": os.pathsep.join(map(str, paths))},
         )
+        assert self._process.stdout
+        self._process.stdout.readline()  # it is ready; to begin is no part of a case
         return self._process
 
     def close(self) -> None:
@@ -151,11 +155,9 @@ def run_cases(
         finally:
             worker.close()
 
-    threads = [threading.Thread(target=work) for _ in range(workers)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(workers) as pool:
+        for done in [pool.submit(work) for _ in range(workers)]:
+            done.result()
     return counts, failures
 
 
