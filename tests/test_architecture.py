@@ -25,7 +25,7 @@ TREES: dict[str, set[str]] = {
 LAYERS: tuple[set[str], ...] = (
     {"errors"},
     {"disk", "shortage"},
-    {"tables"},
+    {"tables", "clip_files"},
     {"protocol", "machine"},
     {"profile", "interfaces"},
     {"judge", "video", "models"},

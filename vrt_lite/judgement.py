@@ -93,8 +93,9 @@ class JudgedClip:
 
     @property
     def name(self) -> str:
-        """The last part of the path, whichever system wrote it."""
-        return self.path.replace("\\", "/").rstrip("/").rpartition("/")[2] or self.path
+        """The last part of the path, whichever system wrote it; of numbered pictures the last two."""
+        parts = self.path.replace("\\", "/").rstrip("/").split("/")
+        return "/".join(parts[-1 - ("%" in parts[-1]) :]) or self.path
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,12 @@ import click
 
 from vrt_lite.cli.options import (
     check_jobs,
+    fps_option,
     jobs_option,
     judge_options,
     open_judge,
     print_json,
+    print_text,
     prompt_options,
     read_prompt,
     read_settings,
@@ -38,6 +40,7 @@ cannot be used, 130 interrupted."""
 @click.argument("clips", metavar="CLIPS...", nargs=-1, required=True)
 @prompt_options
 @judge_options
+@fps_option
 @click.option("--one-order", is_flag=True, help="Judge each pair once, not in both orders. Half the work.")
 @click.option(
     "--budget", metavar="N", type=click.IntRange(1), help="At most N judgements, those of earlier calls included."
@@ -64,6 +67,7 @@ def rank(
     model: str | None,
     projector: Path | None,
     backend: Remote | None,
+    fps: str | None,
     one_order: bool,
     budget: int | None,
     confidence: float | None,
@@ -84,8 +88,9 @@ def rank(
     vrt-lite rank "takes/**/*.mp4" --prompt-file fox.txt --budget 200 --top 3 --copy-to best
     vrt-lite rank clips.csv --json
 
-    CLIPS are files, folders and patterns; or one table (.csv, .tsv, .jsonl) with the columns clip, prompt and group,
-    where each group is ranked by itself. A table's paths are relative to it; --prompt is for rows without one.
+    CLIPS are files, folders and patterns, and numbered pictures (frames/%04d.png); or one table (.csv, .tsv, .jsonl)
+    with the columns clip, prompt and group, where each group is ranked by itself. A table's paths are relative to it;
+    --prompt is for rows without one.
 
     Up to 12 clips are judged pair by pair. For more, or with --budget or --confidence, the pair that tells most is
     next, until the order is certain. Every judgement is kept when it is made: after an interruption the same command
@@ -94,7 +99,10 @@ def rank(
     caption = read_prompt(prompt, prompt_file)
     check_jobs(jobs, backend)
     settings = read_settings(options)
-    groups = _read_groups(clips, caption, copy_to)
+    groups = _read_groups(clips, caption, fps, copy_to)
+    if not quiet:
+        for line in (line for group in groups for line in group.left_out):
+            print_text(line, err=True)
     from vrt_lite.ranking.rank import rank_clips  # noqa: PLC0415
     from vrt_lite.ranking.rank_run import Effort  # noqa: PLC0415
     from vrt_lite.runs.store import Store  # noqa: PLC0415
@@ -117,13 +125,13 @@ def rank(
     _finish(ranking, top=top, copy_to=copy_to, as_json=as_json)
 
 
-def _read_groups(clips: Sequence[str], prompt: str, copy_to: Path | None) -> Sequence[Group]:
+def _read_groups(clips: Sequence[str], prompt: str, fps: str | None, copy_to: Path | None) -> Sequence[Group]:
     """Read what to rank. UsageError for a prompt that is too long, and a folder that no winner can be copied to."""
     from vrt_lite.protocol.messages import LONGEST_PROMPT  # noqa: PLC0415
     from vrt_lite.ranking.entries import read_entries  # noqa: PLC0415
     from vrt_lite.ranking.winners import check_folder  # noqa: PLC0415
 
-    groups = read_entries(clips, prompt=prompt)
+    groups = read_entries(clips, prompt=prompt, fps=fps)
     longest = max(len(group.prompt) for group in groups)
     if longest > LONGEST_PROMPT:
         raise UsageError(f"A prompt has {longest} characters; at most {LONGEST_PROMPT} are allowed. Shorten it.")

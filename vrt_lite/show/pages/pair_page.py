@@ -9,9 +9,10 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 from urllib.parse import quote
 
+from vrt_lite.clip_files import PICTURE_SUFFIXES
 from vrt_lite.judgement import JudgedClip, JudgedOrder, JudgedRound, Judgement
 from vrt_lite.protocol.messages import DIMENSIONS, OVERALL, Choice
 from vrt_lite.protocol.verdict import MIRROR
@@ -100,6 +101,7 @@ def prepare_pair(
         "measures": list_measure_rows(judgement.measures),
         "label": label and {"name": label.name, "words": _describe_label(label, names)},
         "addresses": addresses,
+        "forms": [_find_form(clip) for clip in judgement.inputs],
         "posters": [_find_poster(judgement, video, album) for video in (1, 2)],
         "orders": [
             (order, [_prepare_round(judgement, order, i, album) for i in range(len(order.rounds))])
@@ -114,6 +116,14 @@ def write_headline(judgement: Judgement) -> str:
     words = headline(judgement.verdict)
     differ = OVERALL in judgement.disagreements and not judgement.verdict.overall.undecided
     return f"{words}, but the orders disagree" if differ else words
+
+
+def _find_form(clip: JudgedClip) -> Literal["video", "animation", "pictures"]:
+    """Find what shows a clip in a page: a player, an image, or nothing."""
+    suffix = Path(clip.name.rpartition("@")[0] or clip.name).suffix.lower()
+    if "%" in clip.name and suffix in PICTURE_SUFFIXES:
+        return "pictures"
+    return "animation" if suffix in (".gif", ".webp") else "video"
 
 
 def make_address(clip: Path, page: Path) -> str:
