@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,11 +25,11 @@ from vrt_lite.cli.options import (
 from vrt_lite.errors import ClipsError, NoVerdictError, UsageError, VrtError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from vrt_lite.ranking.entries import Group
     from vrt_lite.ranking.rank import Ranking
     from vrt_lite.settings import Remote
+    from vrt_lite.show.progress import RankingView
 
 STATUS = """\b
 Exit status: 0 all clips are ranked, 2 usage, 3 some clip cannot be used or read (the rest is ranked, if
@@ -41,6 +42,7 @@ cannot be used, 130 interrupted."""
 @prompt_options
 @judge_options
 @fps_option
+@click.option("--watch", is_flag=True, help="Judge new clips of the folders as they come, until Ctrl-C.")
 @click.option("--one-order", is_flag=True, help="Judge each pair once, not in both orders. Half the work.")
 @click.option(
     "--budget", metavar="N", type=click.IntRange(1), help="At most N judgements, those of earlier calls included."
@@ -68,6 +70,7 @@ def rank(
     projector: Path | None,
     backend: Remote | None,
     fps: str | None,
+    watch: bool,
     one_order: bool,
     budget: int | None,
     confidence: float | None,
@@ -87,6 +90,7 @@ def rank(
     vrt-lite rank renders/ --prompt "A fox runs through snow."
     vrt-lite rank "takes/**/*.mp4" --prompt-file fox.txt --budget 200 --top 3 --copy-to best
     vrt-lite rank clips.csv --json
+    vrt-lite rank renders/ --watch --prompt "A fox runs through snow."
 
     CLIPS are files, folders and patterns, and numbered pictures (frames/%04d.png); or one table (.csv, .tsv, .jsonl)
     with the columns clip, prompt and group, where each group is ranked by itself. A table's paths are relative to it;
@@ -95,21 +99,21 @@ def rank(
     Up to 12 clips are judged pair by pair. For more, or with --budget or --confidence, the judgement (one order of one
     pair) that tells most is next, until the order is certain. Every judgement is kept when it is made: after an
     interruption the same command goes on. A rating is in log odds; clips with a letter in common cannot be told apart.
+
+    With --watch, CLIPS are folders. A new clip is judged when it is whole: a file that is still being written is waited
+    for. Deleted clips leave the ranking. Ctrl-C, or a spent --budget, ends it with the leaderboard and status 0.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     caption = read_prompt(prompt, prompt_file)
     check_jobs(jobs, backend)
     settings = read_settings(options)
-    groups = _read_groups(clips, caption, fps, copy_to)
-    if not quiet:
-        for line in (line for group in groups for line in group.left_out):
-            print_text(line, err=True)
-    from vrt_lite.ranking.rank import rank_clips  # noqa: PLC0415
+    choose = _choose_watching if watch else _choose_ranking
+    rank_them, view_of = choose(clips, caption, fps=fps, copy_to=copy_to, quiet=quiet)
     from vrt_lite.ranking.rank_run import Effort  # noqa: PLC0415
     from vrt_lite.runs.store import Store  # noqa: PLC0415
-    from vrt_lite.show.progress import RankingView, open_screen  # noqa: PLC0415
+    from vrt_lite.show.progress import open_screen  # noqa: PLC0415
 
     effort = Effort(both_orders=not one_order, budget=budget, confidence=confidence)
-    view = RankingView(open_screen(quiet=quiet or as_json, live=verbose < 2))
+    view = view_of(open_screen(quiet=quiet or as_json, live=verbose < 2))
     try:
         with (
             Store(store) as opened,
@@ -117,7 +121,7 @@ def rank(
             view,
         ):
             judge.connect(view.observe)
-            ranking = rank_clips(groups, store=opened, judge=judge, watcher=view, effort=effort, name=name, jobs=jobs)
+            ranking = rank_them(store=opened, judge=judge, watcher=view, effort=effort, name=name, jobs=jobs)
     except (KeyboardInterrupt, VrtError):
         if view.done:
             click.echo(f"{view.done} judgement(s) are kept: the same command goes on from there.", err=True)
@@ -125,19 +129,45 @@ def rank(
     _finish(ranking, top=top, copy_to=copy_to, as_json=as_json)
 
 
-def _read_groups(clips: Sequence[str], prompt: str, fps: str | None, copy_to: Path | None) -> Sequence[Group]:
-    """Read what to rank. UsageError for a prompt that is too long, and a folder that no winner can be copied to."""
-    from vrt_lite.protocol.messages import LONGEST_PROMPT  # noqa: PLC0415
+def _choose_ranking(
+    clips: Sequence[str], prompt: str, *, fps: str | None, copy_to: Path | None, quiet: bool
+) -> tuple[Callable[..., Ranking], type[RankingView]]:
+    """Read what to rank. Returns what ranks it, and its view. Unless `quiet`, prints what folders hold beside clips."""
     from vrt_lite.ranking.entries import read_entries  # noqa: PLC0415
-    from vrt_lite.ranking.winners import check_folder  # noqa: PLC0415
+    from vrt_lite.ranking.rank import rank_clips  # noqa: PLC0415
+    from vrt_lite.show.progress import RankingView  # noqa: PLC0415
 
     groups = read_entries(clips, prompt=prompt, fps=fps)
-    longest = max(len(group.prompt) for group in groups)
+    _check_inputs([group.prompt for group in groups], copy_to)
+    for line in (line for group in groups for line in group.left_out if not quiet):
+        print_text(line, err=True)
+    return functools.partial(rank_clips, groups), RankingView
+
+
+def _choose_watching(
+    folders: Sequence[str], prompt: str, *, fps: str | None, copy_to: Path | None, quiet: bool
+) -> tuple[Callable[..., Ranking], type[RankingView]]:
+    """Return what ranks the clips of folders as they come, and its view."""
+    from vrt_lite.ranking.folder_watch import FolderWatch  # noqa: PLC0415
+    from vrt_lite.ranking.watch import watch_folders  # noqa: PLC0415
+    from vrt_lite.show.watching import FolderView  # noqa: PLC0415
+
+    if fps is not None:
+        raise UsageError(f"--fps {fps} is for numbered pictures, and --watch takes video files: leave out one of them.")
+    _check_inputs([prompt], copy_to)
+    return functools.partial(watch_folders, FolderWatch(folders), prompt=prompt), FolderView
+
+
+def _check_inputs(prompts: Sequence[str], copy_to: Path | None) -> None:
+    """Raise UsageError for a prompt that is too long, and a folder that no winner can be copied to."""
+    from vrt_lite.protocol.messages import LONGEST_PROMPT  # noqa: PLC0415
+    from vrt_lite.ranking.winners import check_folder  # noqa: PLC0415
+
+    longest = max(map(len, prompts))
     if longest > LONGEST_PROMPT:
         raise UsageError(f"A prompt has {longest} characters; at most {LONGEST_PROMPT} are allowed. Shorten it.")
     if copy_to:
         check_folder(copy_to)
-    return groups
 
 
 def _finish(ranking: Ranking, *, top: int | None, copy_to: Path | None, as_json: bool) -> None:

@@ -98,11 +98,10 @@ def list_folder(folder: Path) -> tuple[list[Path], str]:
 
     A folder of numbered pictures alone is one clip. UsageError for a folder without clips.
     """
-    everything = sorted((path for path in folder.iterdir() if not path.name.startswith(".")), key=_natural_key)
-    videos = [path for path in everything if path.suffix.lower() in VIDEO_SUFFIXES and not path.is_dir()]
-    clips = [path for path in videos if not is_still_webp(path)]
+    everything = _list_visible(folder)
+    clips = _choose_videos(everything)
     if clips:
-        return clips, _describe_rest(folder, [path for path in everything if path not in set(clips)])
+        return clips, _describe_rest(folder, sorted(set(everything) - set(clips), key=_natural_key))
     if is_clip_there(folder):
         return [folder], ""
     below = any(path.is_dir() and is_clip_there(path) for path in everything[:_MOST_FOLDERS])
@@ -112,6 +111,20 @@ def list_folder(folder: Path) -> tuple[list[Path], str]:
         else ("Name files of another kind one by one, or by a pattern.")
     )
     raise UsageError(f"The folder {str(folder)!r} holds no videos ({' '.join(sorted(VIDEO_SUFFIXES))}). {advice}")
+
+
+def list_videos(folder: Path) -> list[Path]:
+    """Return a folder's video files in natural order, also none. Raises OSError."""
+    return _choose_videos(_list_visible(folder))
+
+
+def _list_visible(folder: Path) -> list[Path]:
+    return sorted((path for path in folder.iterdir() if not path.name.startswith(".")), key=_natural_key)
+
+
+def _choose_videos(paths: Sequence[Path]) -> list[Path]:
+    videos = (path for path in paths if path.suffix.lower() in VIDEO_SUFFIXES and not path.is_dir())
+    return [path for path in videos if not is_still_webp(path)]
 
 
 def _describe_rest(folder: Path, rest: Sequence[Path]) -> str:

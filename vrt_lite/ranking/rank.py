@@ -151,12 +151,12 @@ def rank_clips(
 def _choose_tasks(groups: Sequence[ClipGroup], effort: Effort) -> Iterator[Task]:
     """Yield the next task, chosen from the results so far. Groups that share a budget take turns."""
     chosen = [set(group.results) for group in groups]
-    missing = [_missing_orders(group, effort) for group in groups]
+    missing = [missing_orders(group, effort) for group in groups]
     waiting = deque(range(len(groups)))
     while waiting:
         number = waiting.popleft()
         group = groups[number]
-        orders = [missing[number].pop()] if missing[number] else _next_orders(group, chosen[number], effort)
+        orders = [missing[number].pop()] if missing[number] else next_orders(group, chosen[number], effort)
         if not orders or (effort.budget is not None and sum(map(len, chosen)) + len(orders) > effort.budget):
             continue
         chosen[number].update(orders)
@@ -166,14 +166,14 @@ def _choose_tasks(groups: Sequence[ClipGroup], effort: Effort) -> Iterator[Task]
         waiting.append(number) if effort.budget is not None else waiting.appendleft(number)
 
 
-def _missing_orders(group: ClipGroup, effort: Effort) -> list[tuple[int, int]]:
+def missing_orders(group: ClipGroup, effort: Effort) -> list[tuple[int, int]]:
     """Return the missing second orders of interrupted pairs, last first."""
     if not effort.both_orders or effort.chooses(len(group.clips)):
         return []
     return [(j, i) for i, j in group.results if (j, i) not in group.results][::-1]
 
 
-def _next_orders(group: ClipGroup, chosen: set[tuple[int, int]], effort: Effort) -> list[tuple[int, int]]:
+def next_orders(group: ClipGroup, chosen: set[tuple[int, int]], effort: Effort) -> list[tuple[int, int]]:
     """Return the orders to judge next: both of a pair, or the one that tells most; none if the group is done."""
     count = len(group.clips)
     if effort.chooses(count):

@@ -129,8 +129,8 @@ class LiveScreen:
         with self._lock:
             self._state, self._stage = state, ""
 
-    def show_ladder(self, ladder: Ladder) -> None:
-        """Show the best of a leaderboard above the state, as many as the terminal has lines for."""
+    def show_ladder(self, ladder: Ladder | None) -> None:
+        """Show the best of a leaderboard, if any, above the state: as many as the terminal has lines for."""
         with self._lock:
             self._ladder = ladder
 

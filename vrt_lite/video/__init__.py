@@ -44,7 +44,8 @@ class ClipInfo:
     """What is known once a clip is open. Width and height are as displayed: turned, with square pixels.
 
     fps comes from the timestamps ((frames - 1) / (last - first)); the declared rate is used only for a
-    clip of one frame. duration_seconds is last - first + one mean interval.
+    clip of one frame. duration_seconds is last - first + one mean interval. open_ended: the file does not say how long
+    it is, so that a missing end goes unnoticed.
     """
 
     path: Path
@@ -58,6 +59,7 @@ class ClipInfo:
     variable_rate: bool
     dynamic_range: Literal["sdr", "pq", "hlg"]
     warnings: tuple[str, ...]
+    open_ended: bool = False
 
 
 def open_clip(path: Path | str) -> Clip:
@@ -136,6 +138,7 @@ def _examine(path: Path, reader: Reader | PictureReader) -> Clip:
         variable_rate=timeline.is_variable(),
         dynamic_range=conversion.transfer,
         warnings=tuple(warnings),
+        open_ended=isinstance(reader, Reader) and _is_open_ended(reader),
     )
     return Clip(info, reader, conversion, first)
 
@@ -158,9 +161,13 @@ def _check_complete(timeline: Timeline, reader: Reader) -> list[str]:
         raise UnusableError(f"ends after frame {whole}{total}; {cause}: {AGAIN}")
     if extent.missing_bytes:
         return [f"bytes missing at the end of the file: {extent.missing_bytes}; every video frame is there"]
-    if extent.open_ended and (extent.fragmented or not expected):
+    if _is_open_ended(reader):
         return ["the file does not say how long it is, so a missing end would go unnoticed"]
     return []
+
+
+def _is_open_ended(reader: Reader) -> bool:
+    return reader.extent.open_ended and (reader.extent.fragmented or not reader.expected_packets)
 
 
 class Clip:

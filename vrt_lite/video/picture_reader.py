@@ -169,14 +169,15 @@ def _open_picture(file: Path) -> Generator[ImageFile]:
 
 def _check_pictures(files: tuple[Path, ...]) -> None:
     """Check that the pictures are two or more, whole, of one size, and of a kind that can be shown."""
-    if len(files) < 2:
-        raise UnusableError(f"is a single picture, no video: {files[0].name!r}")
-    first: tuple[int, int] | None = None
-    for file in files:
+    first, *others = files
+    if not others:
+        raise UnusableError(f"is a single picture, no video: {first.name!r}")
+    with _open_picture(first) as picture:
+        width, height = picture.size
+    for file in others:
         with _open_picture(file) as picture:
-            first = first or picture.size
-            if picture.size != first:
-                sizes = f"{files[0].name!r} is {first[0]}x{first[1]}, {file.name!r} {picture.width}x{picture.height}"
+            if picture.size != (width, height):
+                sizes = f"{first.name!r} is {width}x{height}, {file.name!r} {picture.width}x{picture.height}"
                 raise UnusableError(f"has pictures of different sizes: {sizes}; scale them to one size")
 
 
