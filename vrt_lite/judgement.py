@@ -94,8 +94,7 @@ class JudgedClip:
     @property
     def name(self) -> str:
         """The last part of the path, whichever system wrote it; of numbered pictures the last two."""
-        parts = self.path.replace("\\", "/").rstrip("/").split("/")
-        return "/".join(parts[-1 - ("%" in parts[-1]) :]) or self.path
+        return "/".join(self.path.replace("\\", "/").rstrip("/").split("/")[-1 - ("%" in self.path) :]) or self.path
 
 
 @dataclass(frozen=True, slots=True)

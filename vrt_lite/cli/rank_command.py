@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import shlex
 from pathlib import Path
@@ -25,13 +26,16 @@ from vrt_lite.cli.options import (
 from vrt_lite.errors import ClipsError, NoVerdictError, UsageError, VrtError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
     from vrt_lite.ranking.rank import Ranking
     from vrt_lite.settings import Remote
     from vrt_lite.show.progress import RankingView
 
-STATUS = """\b
+STATUS = """With --watch a new clip is judged when it is whole: a file that is still being written is waited for, and
+deleted clips leave the ranking. Ctrl-C, or a spent --budget, ends it with the leaderboard and status 0.
+
+\b
 Exit status: 0 all clips are ranked, 2 usage, 3 some clip cannot be used or read (the rest is ranked, if
 two are left), 4 model missing, corrupt or mismatched, 5 out of memory, 6 no pair got a verdict, 7 the store of runs
 cannot be used, 130 interrupted."""
@@ -42,7 +46,7 @@ cannot be used, 130 interrupted."""
 @prompt_options
 @judge_options
 @fps_option
-@click.option("--watch", is_flag=True, help="Judge new clips of the folders as they come, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Rank folders: judge new clips as they come, until Ctrl-C.")
 @click.option("--one-order", is_flag=True, help="Judge each pair once, not in both orders. Half the work.")
 @click.option(
     "--budget", metavar="N", type=click.IntRange(1), help="At most N judgements, those of earlier calls included."
@@ -92,16 +96,13 @@ def rank(
     vrt-lite rank clips.csv --json
     vrt-lite rank renders/ --watch --prompt "A fox runs through snow."
 
-    CLIPS are files, folders and patterns, and numbered pictures (frames/%04d.png); or one table (.csv, .tsv, .jsonl)
-    with the columns clip, prompt and group, where each group is ranked by itself. A table's paths are relative to it;
-    --prompt is for rows without one.
+    CLIPS are files, folders, patterns and numbered pictures (frames/%04d.png); or one table (.csv, .tsv, .jsonl) with
+    the columns clip, prompt and group, where each group is ranked by itself. Its paths are relative to it; --prompt is
+    for rows without one.
 
     Up to 12 clips are judged pair by pair. For more, or with --budget or --confidence, the judgement (one order of one
     pair) that tells most is next, until the order is certain. Every judgement is kept when it is made: after an
     interruption the same command goes on. A rating is in log odds; clips with a letter in common cannot be told apart.
-
-    With --watch, CLIPS are folders. A new clip is judged when it is whole: a file that is still being written is waited
-    for. Deleted clips leave the ranking. Ctrl-C, or a spent --budget, ends it with the leaderboard and status 0.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     caption = read_prompt(prompt, prompt_file)
     check_jobs(jobs, backend)
@@ -114,19 +115,26 @@ def rank(
 
     effort = Effort(both_orders=not one_order, budget=budget, confidence=confidence)
     view = view_of(open_screen(quiet=quiet or as_json, live=verbose < 2))
+    with (
+        _saying_what_is_kept(view),
+        Store(store) as opened,
+        open_judge(model, projector, backend, settings, verbose=verbose > 1, store=opened, quiet=quiet) as judge,
+        view,
+    ):
+        judge.connect(view.observe)
+        ranking = rank_them(store=opened, judge=judge, watcher=view, effort=effort, name=name, jobs=jobs)
+    _finish(ranking, top=top, copy_to=copy_to, as_json=as_json)
+
+
+@contextlib.contextmanager
+def _saying_what_is_kept(view: RankingView) -> Generator[None]:
+    """Say after an interrupt or an error that the judgements are kept."""
     try:
-        with (
-            Store(store) as opened,
-            open_judge(model, projector, backend, settings, verbose=verbose > 1, store=opened, quiet=quiet) as judge,
-            view,
-        ):
-            judge.connect(view.observe)
-            ranking = rank_them(store=opened, judge=judge, watcher=view, effort=effort, name=name, jobs=jobs)
+        yield
     except (KeyboardInterrupt, VrtError):
         if view.done:
             click.echo(f"{view.done} judgement(s) are kept: the same command goes on from there.", err=True)
         raise
-    _finish(ranking, top=top, copy_to=copy_to, as_json=as_json)
 
 
 def _choose_ranking(

@@ -1,8 +1,8 @@
-"""Reads exact frames from video files. Only this package uses PyAV.
+"""Reads exact frames from videos and pictures. Only this package uses PyAV.
 
     open_clip -> Clip.info, Clip.frames
 
-A file is opened in three steps, each of which may refuse it. Is it a regular file and one of four containers? How many
+A video file is opened in three steps, each of which may refuse it. Is it a regular file and one of four containers? How many
 frames are there, and are they complete (from packet headers, without decoding)? Does a first frame decode, and to which
 colours? Then `Clip.frames` decodes from the keyframe before a frame up to that frame. The cost depends on the frames
 shown, not on the clip's length.
@@ -85,12 +85,11 @@ def open_clip(path: Path | str) -> Clip:
 
 def _open_reader(path: Path) -> Reader | PictureReader:
     """Open what reads a clip. Few clips are pictures, so what reads these is imported when it is needed."""
+    pictures = None
     if not os.path.isfile(path):  # noqa: PTH113 - it raises nothing
         from vrt_lite.clip_files import find_pictures  # noqa: PLC0415
 
         pictures = find_pictures(path)
-    else:
-        pictures = None
     file = pictures or regular_file(path)
     if isinstance(file, Path) and not _is_picture(file):
         extent = measure_extent(file)
