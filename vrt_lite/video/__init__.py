@@ -2,10 +2,10 @@
 
     open_clip -> Clip.info, Clip.frames
 
-A video file is opened in three steps, each of which may refuse it. Is it a regular file and one of four containers? How many
-frames are there, and are they complete (from packet headers, without decoding)? Does a first frame decode, and to which
-colours? Then `Clip.frames` decodes from the keyframe before a frame up to that frame. The cost depends on the frames
-shown, not on the clip's length.
+A video file is opened in three steps, each of which may refuse it. Is it a regular file and one of four containers? How
+many frames are there, and are they complete (from packet headers, without decoding)? Does a first frame decode, and to
+which colours? Then `Clip.frames` decodes from the keyframe before a frame up to that frame. The cost depends on the
+frames shown, not on the clip's length. `picture_reader` reads animated and numbered pictures in the same way.
 """
 
 from __future__ import annotations

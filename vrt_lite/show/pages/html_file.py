@@ -30,7 +30,7 @@ def write_page(path: Path, title: str) -> Generator[TextIO]:
     UsageError if the file cannot be written. After any error there is no new file at `path`.
     """
     policy = (
-        f"default-src 'none'; img-src 'self' file: data:; media-src 'self' file:; style-src '{_digest('report.css')}'; "
+        f"default-src 'none'; img-src data: 'self' file:; media-src 'self' file:; style-src '{_digest('report.css')}'; "
         f"script-src '{_digest('report.js')}'; base-uri 'none'; form-action 'none'"
     )
     try:
