@@ -84,7 +84,7 @@ def _paths(argument: str) -> tuple[list[Path], str]:
             return list_folder(path)
         if path.exists() or not _PATTERN.search(argument):
             return [path], ""
-        found = sorted((Path(name) for name in glob.glob(argument, recursive=True)), key=_natural_key)  # noqa: PTH207 - absolute
+        found = sorted((Path(name) for name in glob.glob(argument, recursive=True)), key=natural_key)  # noqa: PTH207 - absolute
         clips = [path for path in found if not path.is_dir() or is_clip_there(path)]
     except (OSError, ValueError) as error:
         raise UsageError(f"{argument!r} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
@@ -101,7 +101,7 @@ def list_folder(folder: Path) -> tuple[list[Path], str]:
     everything = _list_visible(folder)
     clips = _choose_videos(everything)
     if clips:
-        return clips, _describe_rest(folder, sorted(set(everything) - set(clips), key=_natural_key))
+        return clips, _describe_rest(folder, sorted(set(everything) - set(clips), key=natural_key))
     if is_clip_there(folder):
         return [folder], ""
     below = any(path.is_dir() and is_clip_there(path) for path in everything[:_MOST_FOLDERS])
@@ -119,7 +119,7 @@ def list_videos(folder: Path) -> list[Path]:
 
 
 def _list_visible(folder: Path) -> list[Path]:
-    return sorted((path for path in folder.iterdir() if not path.name.startswith(".")), key=_natural_key)
+    return sorted((path for path in folder.iterdir() if not path.name.startswith(".")), key=natural_key)
 
 
 def _choose_videos(paths: Sequence[Path]) -> list[Path]:
@@ -148,7 +148,7 @@ def _describe_rest(folder: Path, rest: Sequence[Path]) -> str:
     return f"{folder}: {len(rest)} left out: {'; '.join([*shown, *more])}."
 
 
-def _natural_key(path: Path) -> tuple[list[tuple[int, str]], str]:
+def natural_key(path: Path) -> tuple[list[tuple[int, str]], str]:
     """Return a sort key that puts 2 before 10."""
     parts = _DIGITS.split(str(path).casefold())
     return [(int(part) if part.isdecimal() else 0, part) for part in parts], str(path)
