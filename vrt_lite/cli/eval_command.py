@@ -113,8 +113,8 @@ def evaluate(
     ):
         judge.connect(view(quiet=quiet, live=False).observe)
         eval_judge = EvalJudge(judge, judge.key(), _name_judge(judge, backend, model), jobs)
-        figures = _judge_pairs(found, selection, eval_judge, store, name, quiet=quiet, live=verbose < 2)
-    _print_figures(figures, as_json=as_json, plots=plots)
+        name, figures = _judge_pairs(found, selection, eval_judge, store, name, quiet=quiet, live=verbose < 2)
+    _print_figures(figures, judge=eval_judge.model, run=name, as_json=as_json, plots=plots)
     _check_judged(figures)
 
 
@@ -168,8 +168,8 @@ def _judge_pairs(
     *,
     quiet: bool,
     live: bool,
-) -> Figures:
-    """Judge the chosen pairs in their run, with progress on stderr; return the figures."""
+) -> tuple[str, Figures]:
+    """Judge the chosen pairs in their run, with progress on stderr; return the run's name and the figures."""
     from vrt_lite.evaluation import evaluate as driver  # noqa: PLC0415
     from vrt_lite.evaluation.sets import choose_pairs  # noqa: PLC0415
     from vrt_lite.show.progress import EvaluationView, open_screen  # noqa: PLC0415
@@ -181,17 +181,18 @@ def _judge_pairs(
         print_text(f"run {run.name}: {len(pairs)} pairs of {found.place.layout.full_name}", err=True)
     total = len(pairs) * (2 if selection.order == "both" else 1)
     with EvaluationView(open_screen(quiet=quiet, live=live), total=total) as progress:
-        return driver.evaluate(found, pairs, selection, run=run, store=store, judge=judge, watcher=progress)
+        figures = driver.evaluate(found, pairs, selection, run=run, store=store, judge=judge, watcher=progress)
+    return run.name, figures
 
 
-def _print_figures(figures: Figures, *, as_json: bool, plots: Path | None) -> None:
+def _print_figures(figures: Figures, *, judge: str, run: str, as_json: bool, plots: Path | None) -> None:
     """Print the figures; with `plots`, draw them to that folder."""
     if as_json:
         print_json(figures.to_json())
     else:
         from vrt_lite.show.evaluation_summary import show_figures  # noqa: PLC0415
 
-        show_figures(figures, stream=sys.stdout)
+        show_figures(figures, stream=sys.stdout, judge=judge, run=run)
     if plots:
         from vrt_lite.show.evaluation_charts import draw_plots  # noqa: PLC0415
 

@@ -71,7 +71,9 @@ class ScoredCase(EvalCase, frozen=True, kw_only=True):
 
 
 def score_case(case: EvalCase, result: Result | None) -> ScoredCase:
-    """Combine a case with its result."""
+    """Combine a case with its result. A case whose result was forgotten is not judged yet."""
+    if case.key and result is None:
+        case = msgspec.structs.replace(case, failure="", why="")
     verdict = result.verdict if result and not case.failure else None
     if verdict and case.order == "swapped":
         verdict = verdict.mirrored()
@@ -95,11 +97,11 @@ def new_case(pair: LabelledPair, order: Order) -> EvalCase:
 
 
 class EvalAbout(msgspec.Struct, frozen=True):
-    """The set, the pairs taken from it, the judge, and the figures once the run has ended.
+    """The set, the pairs taken from it, and the judge.
 
     `labels` counts the table's pairs labelled 1, 2 and 0, by KEY. `judge` is the judge's key, `model` the name to show.
     `left_out` counts the rows that cannot be judged, by kind; `left_out_rows` describes the first of them. `chosen` is
-    the number of pairs to judge. `figures` is the JSON of `Figures`, perhaps of an older version.
+    the number of pairs to judge.
     """
 
     set: str = ""
@@ -118,7 +120,6 @@ class EvalAbout(msgspec.Struct, frozen=True):
     left_out: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
     left_out_rows: tuple[str, ...] = ()
     chosen: int = 0
-    figures: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data; `read_eval_about` reads it."""
