@@ -412,9 +412,9 @@ def test_a_name_is_of_one_set_and_judge(tmp_path: Path, many_clips: list[Path], 
     run = begin_run("mine", found, PairSelection(), judge=judges[0], store=store)
     run.add_failure(Question("a", "b", "", "one"), NoVerdictError("No verdict."))
     begin_run("mine", found, PairSelection(budget=3), judge=judges[0], store=store)
-    with pytest.raises(UsageError, match="other files or another profile of the judge"):
+    with pytest.raises(UsageError, match="other files or another profile of the same judge"):
         begin_run("mine", found, PairSelection(), judge=judges[1], store=store)
-    with pytest.raises(UsageError, match="another --limit"):
+    with pytest.raises(UsageError, match=r"--limit none \(not 1\)"):
         begin_run("mine", found, PairSelection(limit=1), judge=judges[0], store=store)
 
 

@@ -50,21 +50,24 @@ def check_identity(name: str, before: Identity, now: Identity) -> None:
     differing = _list_differences(before.facts, now.facts)
     if before.judge and now.judge and before.judge != now.judge:
         differing += _list_differences(before.described, now.described) or [
-            "other files or another profile of the judge"
+            "other files or another profile of the same judge"
         ]
     if differing:
         raise UsageError(
             f"Run {name!r} was made with {' and '.join(differing)}. "
-            "Give another --name, or none; what was judged before is found again."
+            "Give another --name, or none; what both need is judged once."
         )
 
 
 def _list_differences(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """Describe each fact that has another value now."""
     pairs = [(fact, value, now[fact]) for fact, value in before.items() if fact in now]
-    return [f"another {fact} ({_quote(old)}, not {_quote(new)})" for fact, old, new in pairs if old != new]
+    return [f"{fact} {_quote(old)} (not {_quote(new)})" for fact, old, new in pairs if old != new]
 
 
 def _quote(value: str) -> str:
+    """Return a value in one line, between quotation marks unless it is one word."""
     line = " ".join(value.split())
-    return repr(line) if len(line) <= _LONGEST_VALUE else f"{line[:_LONGEST_VALUE]!r}…"
+    if len(line) > _LONGEST_VALUE:
+        line = f"{line[:_LONGEST_VALUE]}…"
+    return line if line.isprintable() and len(line.split()) == 1 else repr(line)
