@@ -81,6 +81,11 @@ class Ladder:
     conditions: Conditions
 
     @property
+    def ranked(self) -> tuple[RankedClip, ...]:
+        """The clips, best first; without those of `unranked`."""
+        return tuple(self.clips[standing.clip] for standing in self.standings)
+
+    @property
     def possible(self) -> int:
         """The number of pairs of these clips."""
         return len(self.clips) * (len(self.clips) - 1) // 2
