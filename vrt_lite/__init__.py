@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     )
     from vrt_lite.evaluation.figures import Figures
     from vrt_lite.judgement import Judgement
-    from vrt_lite.run_api import Evaluation, evaluate, rank, read_figures, read_ladders
     from vrt_lite.protocol.messages import Dimension
     from vrt_lite.ranking.ladder import Ladder
     from vrt_lite.ranking.rank import Ranking
+    from vrt_lite.run_api import Evaluation, evaluate, rank, read_figures, read_ladders
     from vrt_lite.runs.question import Result
     from vrt_lite.runs.run import Run
     from vrt_lite.runs.store import Store
