@@ -311,6 +311,11 @@ def test_failures_are_listed_counted_and_wrong(tmp_path: Path, many_clips: list[
     again = Asked(folder, store, [verdict("1000")])
     assert again.figures["failures"]["counts"] == {"broken clip": 1, "no verdict": 1}
     assert measured(again.figures, "tau") == {"OA": [(4, 4)]}
+    # What is forgotten is no failure any more, in no figure, until it is judged again.
+    assert store.forget_failures(again.run.name) == 2
+    later = figures_of(store.run(again.run.name))
+    assert later.failures.counts == {}
+    assert (later.pairs.judged, later.pairs.failed, later.pairs.left) == (4, 0, 2)
 
 
 def test_a_run_goes_on_where_it_stopped(tmp_path: Path, many_clips: list[Path], store: Store) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from made import JUDGED, question
 
 from vrt_lite.cli import run as vrt_lite
-from vrt_lite.errors import NoVerdictError, UsageError
+from vrt_lite.errors import NoVerdictError, StoreError, UsageError
 from vrt_lite.runs.identity import Identity
 from vrt_lite.runs.store import Run, Store
 
@@ -154,3 +155,23 @@ def test_every_command_takes_the_beginning_of_a_name(
     assert said("runs", "--retry", "latest") == "1 failure(s) of foxes are forgotten; give its command again"
     assert said("runs", "--rm", "f") == "foxes is deleted, with 1 judgement(s) that no other run has"
     assert "There is no run 'f'" in said("runs", "--rm", "f", status=2)
+
+
+def test_items_that_are_put_while_others_judge_are_kept(store: Store) -> None:
+    run = store.begin("foxes", kind="eval")
+    with ThreadPoolExecutor(4) as pool:
+        judging = [pool.submit(run.add, question(number), JUDGED) for number in range(20)]
+        for number in range(300):
+            run.put("pair", f"{number}", {})
+        for work in judging:
+            work.result()
+    assert len(list(store.run("foxes").items("pair"))) == 300
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"judge": 3}', '{"described": {"a": []}}', "{" * 9])
+def test_a_damaged_identity_ends_in_one_line(store: Store, text: str) -> None:
+    used(store, "foxes")
+    with store._database.write() as connection:
+        connection.execute("UPDATE items SET value = ?", (text,))
+    with pytest.raises(StoreError, match="is damaged: the description of a run"):
+        store.begin("foxes", kind="rank")

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 STATUS = "Exit status: 0 done, 2 usage, 7 the store is damaged, or cannot be read or written, 130 interrupted."
 HEADINGS = ("NAME", "KIND", "LAST USED", "JUDGED", "FAILED", "ABOUT")
-_LONGEST_PROMPT = 68
-_LEAST_PROMPT = 12
+_LONGEST_SUBJECT = 68
+_LEAST_SUBJECT = 12
 _COLUMN_SPACE = 3
 
 
@@ -57,9 +57,7 @@ def runs(*, store: Path | None, remove: str | None, retry: str | None, as_json: 
         elif as_json:
             print_json([_to_json(info) for info in opened.runs()])
         else:
-            from vrt_lite.show.table import show_table  # noqa: PLC0415
-
-            show_table(HEADINGS, _make_rows(opened.runs()))
+            _show_runs(opened.runs())
 
 
 @click.command(epilog=STATUS)
@@ -152,17 +150,23 @@ def _to_json(info: RunInfo) -> dict[str, Any]:
     return asdict(info) | times
 
 
-def _make_rows(infos: Sequence[RunInfo]) -> list[tuple[str, ...]]:
-    """Make a row for each run. On a terminal the last column is as long as there is room for."""
+def _show_runs(infos: Sequence[RunInfo]) -> None:
+    """Print a row for each run. On a terminal the last column is as long as there is room for, or left out."""
+    from vrt_lite.show.table import show_table  # noqa: PLC0415
+
+    on_terminal = sys.stdout.isatty()
     rows = [
-        (info.name, info.kind, _format_time(info.updated), str(info.judgements), str(info.failures)) for info in infos
+        (info.name, info.kind, _format_time(info.updated, short=on_terminal), str(info.judgements), str(info.failures))
+        for info in infos
     ]
-    room = _LONGEST_PROMPT
-    if sys.stdout.isatty():
+    room = _LONGEST_SUBJECT
+    if on_terminal:
         widths = [max(map(len, column)) for column in zip(HEADINGS[:-1], *rows, strict=True)]
-        taken = sum(widths) + _COLUMN_SPACE * len(HEADINGS)
-        room = max(shutil.get_terminal_size().columns - taken, _LEAST_PROMPT)
-    return [(*row, _describe_subject(info, room)) for row, info in zip(rows, infos, strict=True)]
+        room = shutil.get_terminal_size().columns - sum(widths) - _COLUMN_SPACE * len(HEADINGS)
+    if room < _LEAST_SUBJECT:
+        show_table(HEADINGS[:-1], rows)
+    else:
+        show_table(HEADINGS, [(*row, _describe_subject(info, room)) for row, info in zip(rows, infos, strict=True)])
 
 
 def _describe_subject(info: RunInfo, room: int) -> str:
@@ -181,12 +185,13 @@ def _shorten(text: str, room: int) -> str:
     return line if len(line) <= room else f"{line[: room - 1].rstrip()}…"
 
 
-def _format_time(seconds: float, *, whole: bool = False) -> str:
-    """Format a moment in local time: to the minute, or as ISO 8601 with the offset."""
+def _format_time(seconds: float, *, whole: bool = False, short: bool = False) -> str:
+    """Format a local time: to the minute, if `short` without this year, or whole, as ISO 8601 with the offset."""
     from datetime import datetime  # noqa: PLC0415
 
     moment = datetime.fromtimestamp(seconds).astimezone()
-    return moment.isoformat(timespec="seconds") if whole else f"{moment:%Y-%m-%d %H:%M}"
+    this_year = short and moment.year == datetime.now().astimezone().year
+    return moment.isoformat(timespec="seconds") if whole else f"{moment:{'' if this_year else '%Y-'}%m-%d %H:%M}"
 
 
 def _format_of(output: Path) -> Format:

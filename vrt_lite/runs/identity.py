@@ -29,17 +29,12 @@ class Identity:
         return self.described.get("--model", "")
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain data; `identity_from_json` reads it."""
+        """Return plain data."""
         return asdict(self)
 
     def with_facts_of(self, before: Identity) -> Identity:
         """Return the same with all facts of an earlier call, such as the prompts of groups that are not given now."""
         return replace(self, facts={**before.facts, **self.facts})
-
-
-def identity_from_json(data: Mapping[str, Any]) -> Identity:
-    """Read an identity from plain data."""
-    return Identity(str(data.get("judge", "")), dict(data.get("described", {})), dict(data.get("facts", {})))
 
 
 def check_identity(name: str, before: Identity, now: Identity) -> None:

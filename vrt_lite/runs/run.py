@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import asdict
 from itertools import chain
 from sqlite3 import Connection
+from threading import RLock
 from typing import Any, cast
 
 import msgspec
@@ -17,7 +18,7 @@ import msgspec
 from vrt_lite.errors import StoreError, UsageError, VrtError
 from vrt_lite.judgement import Judgement
 from vrt_lite.runs.database import Database, Owner, is_alive
-from vrt_lite.runs.identity import Identity, check_identity, identity_from_json
+from vrt_lite.runs.identity import Identity, check_identity
 from vrt_lite.runs.question import Question, Result, escape_surrogates, failure_of, result_of
 
 _PAGE = 256
@@ -53,6 +54,7 @@ class Run:
         self._owner = owner
         self._number = number
         self._unsaved: dict[tuple[str, str], str] = {}
+        self._lock = RLock()  # threads may add while another puts
         self.name = name
         self.kind = kind
         self.about = about
@@ -173,9 +175,10 @@ class Run:
         It is on the disk after the next judgement, or when the store is closed.
         """
         key, text = escape_surrogates(key), json.dumps(value)
-        if self._number is None:
-            self._unsaved[kind, key] = text
-            return
+        with self._lock:
+            if self._number is None:
+                self._unsaved[kind, key] = text
+                return
         with self._database.write(lasting=False) as connection:
             connection.execute(_PUT, (self._number, kind, key, text))
 
@@ -204,7 +207,13 @@ class Run:
 
     def _identity(self, number: int | None) -> Identity:
         rows = self._database.read("SELECT value FROM items WHERE run = ? AND kind = ?", number, _IDENTITY)
-        return identity_from_json(parse_object(self._database, rows[0][0])) if rows else Identity()
+        return self._read_identity(rows[0][0]) if rows else Identity()
+
+    def _read_identity(self, text: str) -> Identity:
+        try:
+            return msgspec.convert(parse_object(self._database, text), Identity)
+        except msgspec.ValidationError as error:
+            raise _damaged(self._database, "the description of a run cannot be read") from error
 
     def _read_pages(self, sql: str, *values: object) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a query. Its first column is the id; its last two values are the last id and the limit."""
@@ -219,18 +228,14 @@ class Run:
 
         StoreError if another process has deleted the run. UsageError if one has meanwhile made another run of its name.
         """
-        with self._database.write(lasting=lasting) as connection:
-            before = self._number
-            try:
-                if before is None:
-                    self._number = self._save(connection)
-                elif not connection.execute(_TOUCH, (time.time(), before)).rowcount:
+        with self._lock:
+            with self._database.write(lasting=lasting) as connection:
+                number = self._save(connection) if self._number is None else self._number
+                if not connection.execute(_TOUCH, (time.time(), number)).rowcount:
                     raise StoreError(f"Run {self.name!r} was deleted while it was in use. Begin it again.")
-                assert self._number is not None
-                yield connection, self._number
-            except BaseException:
-                self._number = before
-                raise
+                yield connection, number
+            # Not before it is on the disk: the next write must save the run if this one fails.
+            self._number = number
             self._unsaved.clear()
 
     def _save(self, connection: Connection) -> int:
@@ -243,9 +248,8 @@ class Run:
         [number, kind] = connection.execute("SELECT id, kind FROM runs WHERE name = ?", values[:1]).fetchone()
         if not made:  # another process was quicker
             check_kind(self.name, kind, self.kind)
-            mine = self._unsaved.get((_IDENTITY, ""))
-            now_identity = identity_from_json(json.loads(mine)) if mine else Identity()
-            check_identity(self.name, self._identity(number), now_identity)
+            mine = self._unsaved.get((_IDENTITY, ""), "{}")
+            check_identity(self.name, self._identity(number), self._read_identity(mine))
         connection.executemany(_PUT, [(number, *item, text) for item, text in self._unsaved.items()])
         return number
 
