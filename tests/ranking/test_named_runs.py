@@ -101,7 +101,7 @@ def test_a_command_that_fails_leaves_no_run(tmp_path: Path, capfd: pytest.Captur
 def test_another_prompt_is_refused_and_nothing_is_mixed(store: Store, tmp_path: Path) -> None:
     clips, backend = write_greys(tmp_path, (90, 200)), Brightness()
     ranked(store, backend, clips)
-    with pytest.raises(UsageError, match=r"Run 'foxes' was made with prompt Light\. \(not Dark\.\)\. Give another"):
+    with pytest.raises(UsageError, match=r"Run 'foxes' was made with prompt 'Light\.' \(not 'Dark\.'\)\. Give another"):
         ranked(store, backend, clips, prompt="Dark.")
     assert len(backend.asked) == 2
     assert {result.prompt for result in store.run("foxes").results()} == {"Light."}

@@ -114,7 +114,7 @@ def _identify(found: LabelledSet, selection: PairSelection, judge: EvalJudge) ->
     s = selection
     chosen = {"--order": s.order, "--limit": s.limit, "--sample": s.sample, "--seed": s.seed}
     facts = {fact: "none" if value is None else str(value) for fact, value in chosen.items()}
-    return Identity(judge.key, judge.judge.describe(), {"table of labels": f"sha256 {found.sha256[:12]}", **facts})
+    return Identity(judge.key, judge.judge.describe(), {"a table of sha256": found.sha256[:12], **facts})
 
 
 def evaluate(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -61,8 +62,8 @@ def _list_differences(before: Mapping[str, str], now: Mapping[str, str]) -> list
 
 
 def _quote(value: str) -> str:
-    """Return a value in one line, between quotation marks unless it is one word."""
+    """Return a value in one line, between quotation marks unless it is one word or number."""
     line = " ".join(value.split())
     if len(line) > _LONGEST_VALUE:
         line = f"{line[:_LONGEST_VALUE]}…"
-    return line if line.isprintable() and len(line.split()) == 1 else repr(line)
+    return line if re.fullmatch(r"[\w./:-]*\w", line) else repr(line)
