@@ -90,8 +90,8 @@ class Ladder:
         """The number of pairs of these clips."""
         return len(self.clips) * (len(self.clips) - 1) // 2
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data; clips are named by their place in `clips`.
+    def to_json(self, *, pairs: bool = True) -> dict[str, Any]:
+        """Return plain data; clips are named by their place in `clips`. Without `pairs` it stays small.
 
         A pair's `winners` are 1 or 2 for its first or second clip, or 0; `undecided` has the keys whose 0 is no tie,
         and which of the two they lean to (0: neither).
@@ -102,7 +102,7 @@ class Ladder:
             "clips": [{"name": clip.name, "path": str(clip.path), "sha256": clip.sha256} for clip in self.clips],
             "standings": [_standing_to_json(standing, self.clips[standing.clip]) for standing in self.standings],
             "unranked": [{"clip": clip, "name": self.clips[clip].name, "reason": why} for clip, why in self.unranked],
-            "pairs": [_pair_to_json(pair) for pair in self.outcomes],
+            **({"pairs": [_pair_to_json(pair) for pair in self.outcomes]} if pairs else {}),
             "cycles": [list(cycle) for cycle in self.cycles],
             "orders": asdict(self.orders),
             "shown_first": self.first.to_json(),
