@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import re
@@ -18,11 +19,13 @@ from PIL import Image
 from vrt_lite.api import Judge
 from vrt_lite.backends.scripted import ScriptedBackend
 from vrt_lite.cli import run
-from vrt_lite.errors import NoVerdictError, UsageError
+from vrt_lite.errors import NoVerdictError, StoreError, UsageError
+from vrt_lite.evaluation.cases import Orders
 from vrt_lite.evaluation.evaluate import EvalJudge, PairSelection, begin_run, evaluate, figures_of, name_run
 from vrt_lite.evaluation.metrics import wilson
 from vrt_lite.evaluation.sets import choose_pairs, locate_set, read_set
 from vrt_lite.protocol.messages import Odds, Reply
+from vrt_lite.runs.export import csv_lines, json_lines
 from vrt_lite.runs.question import Question
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Settings
@@ -287,6 +290,25 @@ def test_what_it_costs(tmp_path: Path, many_clips: list[Path], store: Store) -> 
     cost = Asked(placed("genai-bench", tmp_path, many_clips), store, replies).figures["cost"]
     assert (cost["judgements"], parts(cost["tool_rate"]), cost["rounds_histogram"]) == (6, (1, 6), {"1": 5, "2": 1})
     assert cost["rounds"] == {"mean": pytest.approx(7 / 6), "median": 1, "p95": 2}
+
+
+@pytest.mark.parametrize("order", ["given", "swapped"])
+def test_an_export_has_the_labels_about_the_clips_as_shown(
+    tmp_path: Path, many_clips: list[Path], store: Store, order: Orders
+) -> None:
+    folder = placed("genai-bench", tmp_path, many_clips)
+    asked = Asked(folder, store, [verdict(v) for v in GENAI], PairSelection(order=order))
+    rows = list(csv.DictReader(io.StringIO("".join(csv_lines(asked.run)), newline="")))
+    assert [row["rows"] for row in rows] == ["1", "2", "3", "4", "5", "6"]
+    right, of = parts(asked.figures["accuracy"]["OA"]["tau"])
+    assert (sum(row["OA"] == row["OA label"] for row in rows), len(rows)) == (right, of)
+    assert {row["TA label"] for row in rows} == {""}
+    lines = [json.loads(line) for line in json_lines(asked.run)]
+    assert [str(line["labels"]["OA"]) for line in lines] == [row["OA label"] for row in rows]
+    with store._database.write() as connection:
+        connection.execute("UPDATE items SET value = '{}' WHERE kind = 'pair'")
+    with pytest.raises(StoreError, match="has a labelled pair that cannot be read"):
+        list(csv_lines(asked.run))
 
 
 def test_failures_are_listed_counted_and_wrong(tmp_path: Path, many_clips: list[Path], store: Store) -> None:

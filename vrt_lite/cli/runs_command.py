@@ -120,8 +120,10 @@ def export(run: str, *, output: Path, form: Format | None, overwrite: bool, stor
     tie, or undecided, and which one it leans to; empty without the other order); source, rounds, calls, tokens,
     seconds; error, if there was no verdict; the clips' sha256; the key; the kind of failure; warnings; what was chosen
     for the memory (pixels a frame, pixels a requested frame, KV type); on which of TA, VQ, MQ and OA the two orders
-    disagree. A text that a spreadsheet would take for a
-    formula begins with an apostrophe. JSONL: the same, and the whole judgement.
+    disagree; of an evaluation the rows of its table that list the pair, and their labels, about first and second. A
+    text that a spreadsheet would take for a formula begins with an apostrophe.
+
+    JSONL: the same, and the whole judgement.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     form = form or _format_of(output)
     from vrt_lite.runs.export import csv_lines, json_lines  # noqa: PLC0415

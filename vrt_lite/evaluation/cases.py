@@ -15,6 +15,7 @@ from vrt_lite.errors import StoreError
 from vrt_lite.evaluation.layouts import LabelledPair
 from vrt_lite.protocol.verdict import Verdict
 from vrt_lite.runs.question import Result
+from vrt_lite.runs.run import CASE_ITEMS
 
 if TYPE_CHECKING:
     from vrt_lite.runs.run import Run
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 Order = Literal["given", "swapped"]
 Orders = Literal["given", "swapped", "random", "both"]
 Failure = Literal["", "missing clip", "broken clip", "no verdict"]
-_KIND: Final = "pair"
 UNDECIDED: Final = -1
 """The winner if the orders name opposite ones. It equals no label, so that it never counts as right."""
 
@@ -82,12 +82,12 @@ def score_case(case: EvalCase, result: Result | None) -> ScoredCase:
 
 def keep_case(run: Run, case: EvalCase) -> None:
     """Keep a case in its run; `read_cases` reads it."""
-    run.put(_KIND, case.item, msgspec.to_builtins(case))
+    run.put(CASE_ITEMS, case.item, msgspec.to_builtins(case))
 
 
 def read_cases(run: Run) -> Iterator[EvalCase]:
     """Read the cases of a run, in the order in which they were kept; a ranking has none."""
-    return (msgspec.convert(value, EvalCase) for _, value in run.items(_KIND))
+    return (msgspec.convert(value, EvalCase) for _, value in run.items(CASE_ITEMS))
 
 
 def new_case(pair: LabelledPair, order: Order) -> EvalCase:

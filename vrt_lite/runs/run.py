@@ -11,7 +11,7 @@ from dataclasses import asdict
 from itertools import chain
 from sqlite3 import Connection
 from threading import RLock
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -35,6 +35,8 @@ _PUT = (
     "ON CONFLICT (run, kind, key) DO UPDATE SET value = excluded.value"
 )
 _TOUCH = "UPDATE runs SET updated = ? WHERE id = ?"
+CASE_ITEMS: Final = "pair"
+"""The kind of the items in which an evaluation keeps its labelled pairs."""
 _IDENTITY = "identity"
 _COMMANDS = {"rank": "a ranking", "eval": "an evaluation"}
 
