@@ -119,7 +119,7 @@ def _read_labels(run: Run) -> dict[str, tuple[list[int], dict[str, Choice]]]:
         except msgspec.ValidationError as error:
             raise StoreError(f"Run {run.name!r} has a labelled pair that cannot be read: {error}.") from error
         swapped = case.order == "swapped"
-        labels = {key: MIRROR[label] if swapped else label for key, label in case.labels.items()}
+        labels: dict[str, Choice] = {key: MIRROR[label] if swapped else label for key, label in case.labels.items()}
         found.setdefault(case.key, ([], labels))[0].append(case.row)
     return found
 
