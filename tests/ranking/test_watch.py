@@ -38,6 +38,7 @@ class Recorder:
         self.clips: list[tuple[str, ...]] = []
         self.waiting: list[dict[str, str]] = []
         self.pairs: list[tuple[str, str]] = []
+        self.asked: list[tuple[int, int]] = []
         self.failures: list[str] = []
         self.missing = 1
         self._group: ClipGroup | None = None
@@ -75,7 +76,9 @@ def watched(
     watch = FolderWatch([str(folder)], settled_seconds=SETTLED)
     timer = threading.Timer(MOST_SECONDS, _thread.interrupt_main)
     timer.start()
-    with judge_of(Brightness()) as judge:
+    backend = Brightness()
+    recorder.asked = backend.asked
+    with judge_of(backend) as judge:
         ranking = watch_folders(
             watch, prompt="x", store=store, judge=judge, watcher=recorder, effort=effort, poll_seconds=0.05
         )
@@ -189,7 +192,9 @@ def test_clips_that_are_deleted_or_replaced_leave_the_ranking(renders: Path, sto
     assert order_of(ranking) == ["a.mp4", "b.mp4"], "the new a.mp4 is the brightest"
     assert ("b.mp4",) in recorder.clips
     assert recorder.failures == []
-    assert len(list(store.run(ranking.run).results())) == 8, "what was judged of clips that are gone is kept"
+    write_grey(renders / "c.mp4", 200)
+    _, recorder = watched(renders, store, all_judged(3))
+    assert (len(recorder.pairs), len(recorder.asked)) == (4, 2), "what was judged of c and b was kept while c was gone"
 
 
 def test_what_is_never_finished_is_waited_for_and_named(renders: Path, store: Store) -> None:

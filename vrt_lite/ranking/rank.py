@@ -147,9 +147,12 @@ def rank_clips(
         observe=watcher.observe,
     )
     ladders = tuple(rate_group(group) for group in participants.groups)
-    failures = [result.failure for group in participants.groups for result in group.results.values()]
-    unread = sum(failure in _UNREAD for failure in failures)
-    return Ranking(run.name, identity.model, ladders, participants.left_out, found, unread)
+    return Ranking(run.name, identity.model, ladders, participants.left_out, found, count_unread(participants.groups))
+
+
+def count_unread(groups: Sequence[ClipGroup]) -> int:
+    """Count the judgements without a verdict as a clip could not be read."""
+    return sum(result.failure in _UNREAD for group in groups for result in group.results.values())
 
 
 def _choose_tasks(groups: Sequence[ClipGroup], effort: Effort) -> Iterator[Task]:

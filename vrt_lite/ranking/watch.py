@@ -13,19 +13,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from vrt_lite.ranking.clip_groups import ClipGroup
+from vrt_lite.ranking.clip_groups import ClipGroup, find_members
 from vrt_lite.ranking.entries import Group
 from vrt_lite.ranking.folder_watch import POLL_SECONDS, FolderState, FolderWatch
 from vrt_lite.ranking.ladder import rate_group
 from vrt_lite.ranking.participants import ExcludedClip, Participants, gather_clips
-from vrt_lite.ranking.rank import Ranking, RankProgress, RankWatcher, missing_orders, next_orders
-from vrt_lite.ranking.rank_run import Effort, describe_run
+from vrt_lite.ranking.rank import Ranking, RankProgress, RankWatcher, count_unread, missing_orders, next_orders
+from vrt_lite.ranking.rank_run import Effort, describe_run, identify_run
 from vrt_lite.runs.judging import Task, judge_all
 from vrt_lite.runs.question import Result
 from vrt_lite.runs.store import Run, Store
 
 if TYPE_CHECKING:
     from vrt_lite.api import Judge
+    from vrt_lite.runs.identity import Identity
 
 _Pair = tuple[str, str]
 
@@ -53,11 +54,12 @@ def watch_folders(
     """Rank the clips of the folders until an interrupt, or until the budget is spent. Returns the ranking by then.
 
     `name` is the run's name; by default it is made from the folders, the prompt and the judge. A clip that is gone is
-    left out, and its judgements are kept. A clip that was changed is another clip. Raises what the judge raises.
+    left out, and its judgements are kept. A clip that was changed is another clip. UsageError if a run of that name was
+    made with another judge or prompt. Raises what the judge raises.
     """
-    judge_key = judge.key()
-    run = store.begin(name or _name_run(watch, prompt, judge_key), kind="rank", about={})
-    work = _WatchedRun(watch, prompt, store, run, judge_key, watcher, effort or Effort(), poll_seconds)
+    identity = identify_run([ClipGroup("", prompt, ())], judge)
+    run = store.begin(name or _name_run(watch, prompt, identity.judge), kind="rank", identity=identity)
+    work = _WatchedRun(watch, prompt, store, run, identity, watcher, effort or Effort(), poll_seconds)
     with contextlib.suppress(KeyboardInterrupt):
         judge_all(work.choose_tasks(), run, store=store, judge=judge, jobs=jobs, done=work.add, observe=watcher.observe)
     return work.finish()
@@ -72,13 +74,13 @@ class _WatchedRun:
         prompt: str,
         store: Store,
         run: Run,
-        judge_key: str,
+        identity: Identity,
         watcher: FolderWatcher,
         effort: Effort,
         poll_seconds: float,
     ) -> None:
         self._watch, self._prompt, self._store, self._run = watch, prompt, store, run
-        self._judge_key, self._watcher, self._effort = judge_key, watcher, effort
+        self._identity, self._watcher, self._effort = identity, watcher, effort
         self._poll_seconds = poll_seconds
         self._due = 0.0
         self._state: FolderState | None = None
@@ -121,12 +123,13 @@ class _WatchedRun:
             self._watcher.judged(RankProgress(len(self._group.results), self._most(), None, (0, i, j), result))
 
     def finish(self) -> Ranking:
-        """Rate the clips, and keep the result."""
+        """Rate the clips. Returns the ranking."""
         waiting = self._state.waiting if self._state else {}
         left_out = tuple(ExcludedClip(path, "", why, broken=False) for path, why in waiting.items())
         ladders = (rate_group(self._group),) if len(self._group.clips) > 1 else ()
-        self._run.note(describe_run(self._participants, self._judge_key, self._effort, ladders).to_json())
-        return Ranking(self._run.name, ladders, self._participants.left_out + left_out, self._found)
+        left_out += self._participants.left_out
+        unread = count_unread(self._participants.groups)
+        return Ranking(self._run.name, self._identity.model, ladders, left_out, self._found, unread)
 
     def _look(self) -> None:
         """Look at the folders, if it is time, and take what changed."""
@@ -137,7 +140,7 @@ class _WatchedRun:
         if before == state:
             return
         self._state = state
-        if before is None or before.ready != state.ready:
+        if state.ready != (before.ready if before else ()):
             self._regroup(state)
         self._watcher.changed(self._group, len(self._group.results), self._most(), state.waiting)
 
@@ -151,7 +154,8 @@ class _WatchedRun:
                 del self._results[pair]
                 self._chosen.discard(pair)
         self._group.add_stored(self._results.values())
-        self._run.note(describe_run(self._participants, self._judge_key, self._effort).to_json())
+        self._run.note(describe_run(self._participants, self._identity, self._effort).to_json())
+        self._run.list_only(find_members(self._participants.groups))
 
     def _most(self) -> int:
         clips = len(self._group.clips)
@@ -162,4 +166,4 @@ class _WatchedRun:
 def _name_run(watch: FolderWatch, prompt: str, judge_key: str) -> str:
     """Return a name that is the same for the same folders, prompt and judge."""
     facts = [judge_key, prompt, *sorted(str(folder.absolute()) for folder in watch.folders)]
-    return f"watch-{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]}"
+    return f"watch-{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:8]}"
