@@ -14,10 +14,13 @@ from pathlib import Path
 
 import pytest
 from brightness import Brightness, judge_of, write_grey
+from chat_server import says, serving
 from clips import write_clip
+from judgements import FINAL
 from PIL import Image
 
 from examples.ladder import PROMPT, write_ladder
+from vrt_lite.api import Judge
 from vrt_lite.errors import UsageError
 from vrt_lite.interfaces import Event
 from vrt_lite.ranking.clip_groups import ClipGroup
@@ -26,6 +29,7 @@ from vrt_lite.ranking.rank import Ranking, RankProgress
 from vrt_lite.ranking.rank_run import Effort
 from vrt_lite.ranking.watch import watch_folders
 from vrt_lite.runs.store import Store
+from vrt_lite.settings import Remote
 
 SETTLED = 0.1
 MOST_SECONDS = 40.0
@@ -237,15 +241,26 @@ def test_only_folders_are_watched(tmp_path: Path) -> None:
         FolderWatch([str(write_grey(tmp_path / "a.mp4", 60))])
 
 
-def test_a_listing_that_fails_keeps_the_clips(renders: Path) -> None:
+def test_a_folder_may_be_away_for_a_while(renders: Path) -> None:
     watch = FolderWatch([str(renders)], settled_seconds=0.0)
     watch.look()
     assert len(watch.look().ready) == 2
     moved = renders.rename(renders.with_name("away"))
-    assert watch.look().ready == (), "the files are gone with their folder"
+    assert watch.look().ready == ()
     moved.rename(renders)
     watch.look()
     assert len(watch.look().ready) == 2
+
+
+def test_a_server_judges_several_pairs_at_once(renders: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("VRT_LITE_API_KEY", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    write_grey(renders / "c.mp4", 200)
+    recorder = Recorder(all_judged(3))
+    with serving(says(FINAL)) as server, Judge(backend=Remote(server.url, served_model="judge")) as judge:
+        watch = FolderWatch([str(renders)], settled_seconds=0.0)
+        watch_folders(watch, prompt="x", store=store, judge=judge, watcher=recorder, jobs=3, poll_seconds=0.05)
+    assert len(set(recorder.pairs)) == len(server.bodies) == 6
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends SIGINT to a process")

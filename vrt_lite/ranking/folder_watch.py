@@ -5,6 +5,7 @@ Polls, as this works on every system and on network drives.
 
 from __future__ import annotations
 
+import contextlib
 import stat
 import time
 from collections.abc import Sequence
@@ -55,16 +56,14 @@ class FolderWatch:
                 raise UsageError(f"--watch needs folders, and {str(folder)!r} is none: give the folder of the renders.")
         self._settled_seconds = settled_seconds
         self._seen: dict[Path, _Seen] = {}
-        self._listed: dict[Path, list[Path]] = {}
 
     def look(self) -> FolderState:
         """List the folders, open what has settled, and return the clips that are there now."""
         now = time.monotonic()
         found: dict[Path, _Stamp] = {}
         for folder in self.folders:
-            for path in self._list(folder):
-                if stamp := _stamp(path):
-                    found[path] = stamp
+            with contextlib.suppress(OSError):  # it may be back later
+                found |= {path: stamp for path in list_videos(folder) if (stamp := _stamp(path))}
         for path in self._seen.keys() - found.keys():
             del self._seen[path]
         for path, stamp in found.items():
@@ -75,14 +74,6 @@ class FolderWatch:
                 _open(path, seen, now)
         ready = tuple(path for path, seen in self._seen.items() if not seen.fault)
         return FolderState(ready, {path: seen.fault for path, seen in self._seen.items() if seen.fault})
-
-    def _list(self, folder: Path) -> list[Path]:
-        """List the videos of a folder; if it cannot be read now, as it was read last."""
-        try:
-            self._listed[folder] = list_videos(folder)
-        except OSError:
-            return self._listed.get(folder, [])
-        return self._listed[folder]
 
 
 def _open(path: Path, seen: _Seen, now: float) -> None:
