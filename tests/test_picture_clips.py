@@ -130,6 +130,7 @@ def test_numbered_pictures_are_read_in_order_by_pattern_and_by_folder(tmp_path: 
         with open_clip(path) as clip:
             assert (clip.info.frames, clip.info.fps, clip.info.path) == (30, 24, pattern)
             assert "24 a second are assumed" in clip.warnings[0]
+            assert len(clip.warnings) == 1
             assert {i: read_index(rgb) for i, rgb in clip.frames([29, 3, 0], size=(126, 70)).items()} == {
                 0: 0,
                 3: 3,
@@ -154,7 +155,8 @@ def test_what_is_transparent_is_white(tmp_path: Path) -> None:
         image.putpalette([0, 0, 0, 0, 255, 0])
         image.save(tmp_path / f"key{number}.png", transparency=0)
     with open_clip(tmp_path / "%d.png") as clip:
-        assert clip.frames([0], size=SIZE)[0][0, 0].tolist() == [255, 127, 127]
+        assert clip.frames([0, 1], size=SIZE)[1][0, 0].tolist() == [255, 127, 127]
+        assert clip.warnings[-1] == "what is transparent in the clip is shown on white"
     with open_clip(tmp_path / "key%d.png") as clip:
         assert clip.frames([0], size=SIZE)[0][0, 0].tolist() == [255, 255, 255]
 

@@ -25,11 +25,12 @@ class FolderView(RankingView):
         """Show what changed in the folders."""
         names = frozenset(clip.name for clip in group.clips)
         came, went = sorted(names - self._names), sorted(self._names - names)
-        later = [f"{path.name} ({why})" for path, why in waiting.items() if self._waiting.get(path) != why]
+        # Why it is waited for changes with each piece that is written; the end of the run says it.
+        later = sorted(path.name for path in waiting if path not in self._waiting)
         parts = (("new", came), ("gone", went), ("waiting for", later))
         news = [f"{what}: {_list(which)}" for what, which in parts if which]
         self._names, self._waiting, self._groups, self.done = names, dict(waiting), (group,), done
-        words = "; ".join([f"{len(names)} clip{'s' if len(names) != 1 else ''}", *news])
+        words = "; ".join([f"{len(names)} clip{'s' if len(names) != 1 else ''}", *news]) if news else ""
         self._screen.begin(words, RunState(done, most, figures=self._describe_waiting(), last="; ".join(news)))
         self._due = 0.0
         if len(names) > 1:

@@ -112,9 +112,11 @@ class PictureReader:
         with _decoding(f"frame {index}"):
             if self._pictures:
                 with _open_picture(self.files[index]) as picture:
-                    image = _flatten(picture)
+                    image, transparent = _flatten(picture)
             else:
-                image = _flatten(self._seek(index))
+                image, transparent = _flatten(self._seek(index))
+        if transparent and not self.warnings:
+            self.warnings.append("what is transparent in the clip is shown on white")
         return VideoFrame.from_ndarray(np.asarray(image), format="rgb24")
 
     def _seek(self, index: int) -> ImageFile:
@@ -181,9 +183,11 @@ def _check_pictures(files: tuple[Path, ...]) -> None:
                 raise UnusableError(f"has pictures of different sizes: {sizes}; scale them to one size")
 
 
-def _flatten(picture: Image.Image) -> Image.Image:
-    """Return the picture in RGB: what is transparent shows the background."""
+def _flatten(picture: Image.Image) -> tuple[Image.Image, bool]:
+    """Return the picture in RGB, where what is transparent shows the background, and whether anything is."""
     if not picture.has_transparency_data:
-        return picture.convert("RGB")
+        return picture.convert("RGB"), False
     coloured = picture.convert("RGBA")
-    return Image.alpha_composite(Image.new("RGBA", coloured.size, _BACKGROUND), coloured).convert("RGB")
+    lowest, _ = coloured.getchannel("A").getextrema()
+    flat = Image.alpha_composite(Image.new("RGBA", coloured.size, _BACKGROUND), coloured)
+    return flat.convert("RGB"), lowest < 255
