@@ -188,6 +188,5 @@ def _flatten(picture: Image.Image) -> tuple[Image.Image, bool]:
     if not picture.has_transparency_data:
         return picture.convert("RGB"), False
     coloured = picture.convert("RGBA")
-    lowest, _ = coloured.getchannel("A").getextrema()
     flat = Image.alpha_composite(Image.new("RGBA", coloured.size, _BACKGROUND), coloured)
-    return flat.convert("RGB"), lowest < 255
+    return flat.convert("RGB"), bool(np.asarray(coloured.getchannel("A")).min() < 255)
