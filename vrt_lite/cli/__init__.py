@@ -159,10 +159,20 @@ def _print_error(message: str, status: int) -> int:
     return _print_line(f"vrt-lite: {safe(message)}\n", status)
 
 
+def _fit(text: str) -> str:
+    """Break lines between words where stderr is a terminal that is too narrow for them."""
+    from vrt_lite.show.wrapping import fit_line  # noqa: PLC0415
+
+    stream: TextIO | None = sys.stderr
+    if stream is None or not stream.isatty():
+        return text
+    return "".join(f"{part}\n" for line in text.splitlines() for part in fit_line(line, stream))
+
+
 def _print_line(line: str, status: int) -> int:
     """Print on stderr, if that can be written, and return the status."""
     try:
-        click.echo(line, err=True, nl=False)
+        click.echo(_fit(line), err=True, nl=False)
     except OSError:
         _drop_output(sys.stderr)
     return status

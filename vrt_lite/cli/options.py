@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import json
 import os
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
@@ -165,9 +166,11 @@ def print_chosen_file(files: ModelFiles) -> None:
 
 def print_text(text: str, *, err: bool = False) -> None:
     """Print a line that may hold a file's name, made harmless; with `err` on stderr."""
-    from vrt_lite.show import safe  # noqa: PLC0415
+    from vrt_lite.show.wrapping import fit_line  # noqa: PLC0415
 
-    click.echo(safe(text), err=err)
+    stream: TextIO | None = sys.stderr if err else sys.stdout
+    if stream is not None:
+        click.echo("\n".join(fit_line(text, stream)), err=err)
 
 
 def print_json(value: object) -> None:

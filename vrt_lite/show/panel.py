@@ -31,6 +31,7 @@ from vrt_lite.show.words import (
     safe,
     shown_odds,
 )
+from vrt_lite.show.wrapping import cut_middle
 
 if TYPE_CHECKING:
     from vrt_lite.judgement import Judgement
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 _WIDEST = 88
 _STACKED_BELOW, _NARROW = 64, 48
 _BAR = 20
+_LONGEST_NAME, _SHORTEST_NAME = 48, 8
 _ORDER = ((1, "1"), (0, "tie"), (2, "2"))
 """The choices as bars and shares show them, from left to right."""
 
@@ -59,7 +61,11 @@ class VerdictPanel:
         judgement, encoding, glyphs = self.judgement, options.encoding, glyphs_for(options)
         verdict, winner = judgement.verdict, judgement.winner
         names = [safe(name, encoding=encoding) for name in name_clips(judgement)]
-        one, two = (f"{_shorten(name, glyphs)} (video {number})" for number, name in enumerate(names, start=1))
+        room = width - len(" (video 1) is better")
+        short = [
+            cut_middle(name, max(min(room, _LONGEST_NAME), _SHORTEST_NAME), ellipsis=glyphs.ellipsis) for name in names
+        ]
+        one, two = (f"{name} (video {number})" for number, name in enumerate(short, start=1))
         disputed = [safe(name_dimension(judgement, key), encoding=encoding) for key in judgement.disagreements]
         doubts = (describe_recommendation(verdict), describe_disagreements(disputed))
         yield [
@@ -70,7 +76,8 @@ class VerdictPanel:
         yield _measures(judgement, width, glyphs)
         files = Table.grid(padding=(0, 2))
         for choice, name in enumerate(names, start=1):
-            files.add_row(Text(f"video {choice}", STYLES[choice]), Text(name, overflow="fold"))
+            room = max(width - len("video 1  "), _SHORTEST_NAME)
+            files.add_row(Text(f"video {choice}", STYLES[choice]), cut_middle(name, room, ellipsis=glyphs.ellipsis))
         yield [files, Text(_summary(judgement, encoding, glyphs), "dim")]
         if judgement.scope:
             yield [Text(safe(f"{capitalize_first(judgement.scope)}.", encoding=encoding), "dim", overflow="fold")]
@@ -146,8 +153,3 @@ def _summary(judgement: Judgement, encoding: str, glyphs: Glyphs) -> str:
         both = " (both orders)" if len(counts) == 2 else ""
         parts.insert(0, f"{count_frames(judgement)} frames in {' + '.join(counts)} round{plural}{both}")
     return f" {glyphs.dot} ".join(parts)
-
-
-def _shorten(name: str, glyphs: Glyphs, *, longest: int = 48) -> str:
-    """Cut the middle out of a long name: names of generated clips often differ at the end."""
-    return name if len(name) <= longest else name[: longest // 3] + glyphs.ellipsis + name[-longest // 2 :]
