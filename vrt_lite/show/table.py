@@ -12,7 +12,7 @@ from vrt_lite.show.wrapping import write_lines
 GAP = 2
 """Cells between two columns of a table."""
 _PROSE = 24
-"""Cells from which a text of several words may take several lines."""
+"""Characters from which a text may take several lines although it has figures in it."""
 
 
 def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, stream: TextIO | None = None) -> None:
@@ -30,37 +30,48 @@ def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, stream
 
     console = console_on(to)
     shown = [[safe(cell, encoding=to.encoding or "utf-8") for cell in row] for row in rows]
-    widths = fit_widths([headings, *shown], console.width)
-    if widths is None:
-        _write_records(headings, rows, to)
-        return
-    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim", collapse_padding=True)
-    for heading, width in zip(headings, widths, strict=True):
-        table.add_column(heading, width=width)
-    for row in shown:
-        table.add_row(*map(Text, row))
-    console.print(table)
+    for gap in (GAP, 1):
+        if widths := _fit_widths(headings, shown, console.width - gap * (len(headings) - 1)):
+            table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim")
+            for heading, width in zip(headings, widths, strict=True):
+                table.add_column(heading, width=width)
+            for row in shown:
+                table.add_row(*map(Text, row))
+            console.print(table)
+            return
+    _write_records(headings, rows, to)
 
 
-def fit_widths(rows: Sequence[Sequence[str]], room: int) -> list[int] | None:
-    """Return the widths of columns that fit into `room` cells, the widest prose narrowed first; None if none fit."""
+def _fit_widths(headings: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> list[int] | None:
+    """Return the widths of columns that together take `room` cells at most; None if words would break.
+
+    The widest prose gets narrower first. A heading may take several lines, and so may texts without a figure.
+    """
     from rich.cells import cell_len
 
-    columns = list(zip(*rows, strict=True))
+    columns = list(zip(headings, *rows, strict=True))
     widths = [max(map(cell_len, column)) for column in columns]
-    # Prose becomes as narrow as its longest word; any other text stays on one line.
-    narrowest = [
-        max(cell_len(word) for cell in column for word in cell.split() or [""]) if width > _PROSE else width
-        for column, width in zip(columns, widths, strict=True)
+    least = [
+        max(_narrowest(cell, prose=at == 0 or _is_prose(column)) for at, cell in enumerate(column))
+        for column in columns
     ]
-    excess = sum(widths) + GAP * (len(widths) - 1) - room
-    while excess > 0:
-        spare, at = max((width - least, at) for at, (width, least) in enumerate(zip(widths, narrowest, strict=True)))
-        if spare <= 0:
+    while sum(widths) > room:
+        spare, at = max((width - narrow, at) for at, (width, narrow) in enumerate(zip(widths, least, strict=True)))
+        if spare == 0:
             return None
         widths[at] -= 1
-        excess -= 1
     return widths
+
+
+def _is_prose(column: Sequence[str]) -> bool:
+    """Return whether the cells of a column, below its heading, may take several lines."""
+    return any(len(cell) > _PROSE for cell in column[1:]) or not any(map(str.isdigit, "".join(column[1:])))
+
+
+def _narrowest(cell: str, *, prose: bool) -> int:
+    from rich.cells import cell_len
+
+    return max(map(cell_len, cell.split()), default=0) if prose else cell_len(cell)
 
 
 def _write_records(headings: Sequence[str], rows: Sequence[Sequence[str]], stream: TextIO) -> None:

@@ -12,7 +12,7 @@ from typing import TextIO
 
 from vrt_lite.show.words import safe
 
-_COMMAND = re.compile(r"vrt-lite .+")
+_COMMAND = re.compile(r"(?<=: )vrt-lite [^(;,]+[^(;, ]")
 _JOINT = "\x1f"  # stands for a space at which no line breaks; `safe` lets none through
 _NARROWEST = 20
 
