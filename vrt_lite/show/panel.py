@@ -114,7 +114,7 @@ def _stacked(rows: list[tuple[Text, Text, Odds | None]], width: int, glyphs: Gly
     for name, winner, odds in rows:
         lines.append(Text.assemble(name, ": ", winner, overflow="fold"))
         if odds:
-            shares = f" {glyphs.dot} ".join(f"{head} {percent(odds[choice], digits=0)}" for choice, head in _ORDER)
+            shares = f" {glyphs.dot} ".join(f"{head}: {percent(odds[choice], digits=0)}" for choice, head in _ORDER)
             lines.append(_bar(odds, max(min(width - 28, _BAR), 4), glyphs).append(f"  {shares}"))
     return Group(*lines)
 
