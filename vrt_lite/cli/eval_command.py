@@ -17,6 +17,7 @@ from vrt_lite.cli.options import (
     print_text,
     read_settings,
 )
+from vrt_lite.cli.report_options import WantedReport, report_options, write_run_report
 from vrt_lite.errors import ClipsError, NoVerdictError, UsageError
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ or set missing or out of reach, 5 out of memory, 6 no pair got a verdict, 7 stor
     help="Which clip is shown first: A is given, B is swapped; its effect is reported. [default: given]",
 )
 @judge_options
+@report_options
 @jobs_option
 @click.option("--store", "file", metavar="FILE", type=click.Path(path_type=Path), help="Keep the run in this file.")
 @click.option("--name", metavar="NAME", help="The run's name. [default: the same for the same call]")
@@ -69,6 +71,7 @@ def evaluate(
     model: str | None,
     projector: Path | None,
     backend: Remote | None,
+    report: WantedReport | None,
     jobs: int,
     file: Path | None,
     name: str | None,
@@ -113,8 +116,10 @@ def evaluate(
     ):
         judge.connect(view(quiet=quiet, live=False).observe)
         eval_judge = EvalJudge(judge, judge.key(), _name_judge(judge, backend, model), jobs)
-        figures = _judge_pairs(found, selection, eval_judge, store, name, quiet=quiet, live=verbose < 2)
+        name, figures = _judge_pairs(found, selection, eval_judge, store, name, quiet=quiet, live=verbose < 2)
     _print_figures(figures, as_json=as_json, plots=plots)
+    if report and figures.pairs.judged:
+        write_run_report(report, name, file, quiet=quiet)
     _check_judged(figures)
 
 
@@ -168,8 +173,8 @@ def _judge_pairs(
     *,
     quiet: bool,
     live: bool,
-) -> Figures:
-    """Judge the chosen pairs in their run, with progress on stderr; return the figures."""
+) -> tuple[str, Figures]:
+    """Judge the chosen pairs in their run, with progress on stderr; return the run's name and the figures."""
     from vrt_lite.evaluation import evaluate as driver  # noqa: PLC0415
     from vrt_lite.evaluation.sets import choose_pairs  # noqa: PLC0415
     from vrt_lite.show.progress import EvaluationView, open_screen  # noqa: PLC0415
@@ -181,7 +186,8 @@ def _judge_pairs(
         print_text(f"run {run.name}: {len(pairs)} pairs of {found.place.layout.full_name}", err=True)
     total = len(pairs) * (2 if selection.order == "both" else 1)
     with EvaluationView(open_screen(quiet=quiet, live=live), total=total) as progress:
-        return driver.evaluate(found, pairs, selection, run=run, store=store, judge=judge, watcher=progress)
+        figures = driver.evaluate(found, pairs, selection, run=run, store=store, judge=judge, watcher=progress)
+    return run.name, figures
 
 
 def _print_figures(figures: Figures, *, as_json: bool, plots: Path | None) -> None:

@@ -19,6 +19,7 @@ from vrt_lite.cli.options import (
     read_settings,
     store_option,
 )
+from vrt_lite.cli.report_options import WantedReport, report_options, write_run_report
 from vrt_lite.errors import ClipsError, NoVerdictError, UsageError, VrtError
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ cannot be used, 130 interrupted."""
 )
 @click.option("--top", metavar="K", type=click.IntRange(1), help="Name the K best clips of each group.")
 @click.option("--copy-to", metavar="DIR", type=click.Path(path_type=Path), help="Copy the best there, numbered.")
+@report_options
 @jobs_option
 @click.option("--name", metavar="NAME", help="The run's name. [default: made from clips, prompts and judge]")
 @store_option
@@ -69,6 +71,7 @@ def rank(
     confidence: float | None,
     top: int | None,
     copy_to: Path | None,
+    report: WantedReport | None,
     jobs: int,
     name: str | None,
     store: Path | None,
@@ -114,7 +117,10 @@ def rank(
         if view.done:
             click.echo(f"{view.done} judgement(s) are kept: the same command goes on from there.", err=True)
         raise
-    _finish(ranking, top=top, copy_to=copy_to, as_json=as_json)
+    _show(ranking, top=top, copy_to=copy_to, as_json=as_json)
+    if report and any(ladder.standings for ladder in ranking.ladders):
+        write_run_report(report, ranking.run, store, quiet=quiet)
+    _check_ranked(ranking)
 
 
 def _read_groups(clips: Sequence[str], prompt: str, copy_to: Path | None) -> Sequence[Group]:
@@ -132,8 +138,8 @@ def _read_groups(clips: Sequence[str], prompt: str, copy_to: Path | None) -> Seq
     return groups
 
 
-def _finish(ranking: Ranking, *, top: int | None, copy_to: Path | None, as_json: bool) -> None:
-    """Print the ranking and copy the winners. Raise an error with its exit status if clips were left out."""
+def _show(ranking: Ranking, *, top: int | None, copy_to: Path | None, as_json: bool) -> None:
+    """Print the ranking and copy the winners."""
     from vrt_lite.ranking.winners import best_clips, copy_winners  # noqa: PLC0415
     from vrt_lite.show.leaderboard import show_ladders, show_winners  # noqa: PLC0415
 
@@ -145,6 +151,10 @@ def _finish(ranking: Ranking, *, top: int | None, copy_to: Path | None, as_json:
     else:
         show_ladders(ranking.ladders, ranking.left_out, run=ranking.run)
         show_winners(chosen, copy_winners(chosen, copy_to) if copy_to else [])
+
+
+def _check_ranked(ranking: Ranking) -> None:
+    """Raise an error with its exit status if nothing is ranked, or clips were left out."""
     if not any(ladder.standings for ladder in ranking.ladders):
         why = next((why for ladder in ranking.ladders for _, why in ladder.unranked), "nothing was judged.")
         raise NoVerdictError(f"No pair got a verdict, so nothing is ranked: {why}")

@@ -30,8 +30,7 @@ def write_report(
     holds small copies of the clips. UsageError for what is no judgement, and for a file that is no .html or cannot be
     written.
     """
-    if path.suffix.lower() not in (".html", ".htm"):
-        raise UsageError(f"The report {path} cannot be written: a report is HTML. Give a name that ends in .html.")
+    check_name(path)
     copies = ClipCopies() if embed else None
     if isinstance(source, Judgement):
         _write_pair(source, path, beside, copies)
@@ -41,6 +40,12 @@ def write_report(
         from vrt_lite.show.pages.run_page import write_run  # noqa: PLC0415 - numpy only for a run
 
         write_run(source, path, beside=beside, copies=copies)
+
+
+def check_name(path: Path) -> None:
+    """Raise UsageError for a name that is not that of an HTML file."""
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"The report {path} cannot be written: a report is HTML. Give a name that ends in .html.")
 
 
 def _write_pair(judgement: Judgement, path: Path, beside: Path | None, copies: ClipCopies | None) -> None:

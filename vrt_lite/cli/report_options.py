@@ -1,0 +1,108 @@
+"""The options of commands that write a report at their end, and how one is checked, written and opened."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from vrt_lite.cli.options import open_existing_store, print_text
+from vrt_lite.errors import UsageError
+
+if TYPE_CHECKING:
+    from vrt_lite.judgement import Judgement
+    from vrt_lite.runs.run import Run
+
+_Command = TypeVar("_Command", bound=Callable[..., None])
+page_options = (
+    click.option(
+        "--embed", is_flag=True, help="Put small copies of the clips into the report, so that it can be sent."
+    ),
+    click.option("--open", "open_it", is_flag=True, help="Open the report in the browser."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WantedReport:
+    """Where to write a report, whether it holds copies of the clips, and whether to open it."""
+
+    path: Path
+    embed: bool = False
+    open_it: bool = False
+
+
+def report_options(command: _Command) -> _Command:
+    """Add the options that write a report. The command gets `report`, a checked `WantedReport` or None."""
+
+    @functools.wraps(command)
+    def call(*given: Any, report: Path | None, embed: bool, open_it: bool, **options: Any) -> None:
+        if report is None and (embed or open_it):
+            raise UsageError("--embed and --open are about a report: give its --report FILE.html as well.")
+        wanted = WantedReport(check_target(report), embed, open_it) if report else None
+        command(*given, report=wanted, **options)
+
+    of_report = click.option(
+        "--report", metavar="FILE.html", type=click.Path(path_type=Path), help="Write a report: one HTML file."
+    )
+    with_report: Any = call
+    for option in reversed((of_report, *page_options)):
+        with_report = option(with_report)
+    return with_report
+
+
+def check_target(output: Path, *, source: Path | None = None, overwrite: bool = False) -> Path:
+    """Return where to write. UsageError for the source, and without `overwrite` for a file that is no report."""
+    from vrt_lite.show.pages import check_name  # noqa: PLC0415 - Jinja2 only for a report
+
+    check_name(output)
+    try:
+        if not output.parent.is_dir():
+            raise UsageError(f"The report {output} cannot be written: there is no folder {output.parent}.")
+        if os.path.lexists(output):
+            if not output.is_file():
+                raise UsageError(f"The report {output} cannot be written: it is no regular file.")
+            if source and source.exists() and output.samefile(source):
+                raise UsageError(f"{output} is what the report is made from; write to another file.")
+            if not overwrite and not _is_report(output):
+                raise UsageError(f"{output} is there and is no report: give another name, or --overwrite.")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"The report {str(output)!r} cannot be written: {error}.") from error
+    return output
+
+
+def _is_report(path: Path) -> bool:
+    with path.open("rb") as file:
+        return b'content="vrt-lite ' in file.read(4096)
+
+
+def write_wanted(
+    wanted: WantedReport,
+    source: Judgement | Mapping[str, Any] | Run,
+    *,
+    beside: Path | None = None,
+    quiet: bool = False,
+) -> None:
+    """Write the report, open it if that is wanted, and say so unless `quiet`."""
+    from vrt_lite.show.pages import write_report  # noqa: PLC0415
+
+    write_report(source, wanted.path, beside=beside, embed=wanted.embed)
+    if not quiet:
+        size = wanted.path.stat().st_size / 2**20
+        then = "" if wanted.open_it else ": open it in a browser"
+        print_text(f"{wanted.path} is written ({size:.1f} MB){then}", err=True)
+    if wanted.open_it:
+        import webbrowser  # noqa: PLC0415
+
+        if not webbrowser.open(wanted.path.absolute().as_uri()):
+            print_text(f"No browser was found: open {wanted.path} in one.", err=True)
+
+
+def write_run_report(wanted: WantedReport, name: str, store: Path | None, *, quiet: bool) -> None:
+    """Write the report of the run of that name, as `write_wanted` does."""
+    with open_existing_store(store) as opened:
+        write_wanted(wanted, opened.run(name), quiet=quiet)
