@@ -19,7 +19,7 @@ from vrt_lite.show.words import OUTCOMES, capitalize_first, describe_frame_sizes
 _UNUSUAL = re.compile(r"[^\n -~\u00a0-\u00ac\u00ae-\u02ff\u2010-\u2027]+")
 """Characters outside the ranges that are known to be harmless."""
 _LONG_WORD, _JOINT = re.compile(r"\S{24,}"), re.compile(r"(?<=[/\\_.-])(?=[^/\\_.-])")
-_SHORT_NAME, _NAME_END = 20, 8
+_SHORT_NAME, _NAME_END = 20, 10
 _NO_PICTURE = "data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"
 
 

@@ -176,7 +176,7 @@ function startSwitch(root) {
   }
 }
 
-/** The list of pairs: searched, filtered, a page at a time. A row: [both names, each in two parts, prompt, winner, words, share, marks]. */
+/** The list of pairs: searched, filtered, a page at a time. A row: [both names, each in two parts, prompt, winner, words and a name, share, marks]. */
 function startFinder(box, rows) {
   const PAGE = 50;
   let found = rows.map((_, number) => number), page = 0;
@@ -189,12 +189,13 @@ function startFinder(box, rows) {
       const [a, b, prompt, winner, better, share, marks] = rows[number];
       const link = make("a", { href: `#/pair/${number + 1}` });
       link.append(fileName(a), " and ", fileName(b));
-      const row = make("tr"), head = make("th", { scope: "row" }), words = make("td", { class: "quiet" }), result = make("td");
+      const row = make("tr"), head = make("th", { scope: "row" }), asked = make("td", { class: "quiet" }), result = make("td");
       head.append(link);
-      words.append(make("bdi", {}, prompt));
-      result.append(make("bdi", { class: `choice ${["tie", "one", "two"][winner] ?? winner ?? "tie"}` }, better), share ? ` ${share}` : "");
+      asked.append(make("bdi", {}, prompt));
+      const words = better.map((part) => (Array.isArray(part) ? fileName(part) : part));
+      result.append(make("bdi", { class: `choice ${["tie", "one", "two"][winner] ?? winner ?? "tie"}` }, ...words), share ? ` ${share}` : "");
       for (const mark of marks) result.append(make("span", { class: mark === "as labelled" ? "tag plain" : "tag" }, mark));
-      row.append(head, ...(prompts ? [words] : []), result);
+      row.append(head, ...(prompts ? [asked] : []), result);
       return row;
     }));
     status.textContent = found.length ? `${from + 1} to ${from + shown.length} of ${found.length} pairs` : "No pair like that";

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -54,11 +54,15 @@ _POSTERS = 500
 
 @dataclass(frozen=True, slots=True)
 class _RunPages:
-    """What the pages of a run's pairs are made from. `shared` are details that most pairs have, shown once."""
+    """What the pages of a run's pairs are made from. `shared` are details that most pairs have, shown once.
+
+    `paths` are where the run has its clips: a judgement that was found by content names them where they were judged.
+    """
 
     material: RunMaterial
     labels: Mapping[str, EvalCase]
     addresses: Mapping[str, str]
+    paths: Mapping[str, str]
     shared: Folds
     copies: ClipCopies | None
 
@@ -86,7 +90,9 @@ def write_run(run: Run, path: Path, *, beside: Path | None = None, copies: ClipC
     material = RunMaterial(run, pairs, shown, album, names, _number_pairs(pairs))
     example = next((judgement for pair in pairs if (judgement := read_pair(run, pair))), None)
     addresses = {sha256: make_address(at[0], path) if at else "" for sha256, at in places.items()}
-    pages = _RunPages(material, read_labels(run), addresses, list_common_details(example) if example else [], copies)
+    pages = _RunPages(
+        material, read_labels(run), addresses, known, list_common_details(example) if example else [], copies
+    )
     title, overview = _render_overview(pages)
     with write_page(path, title, embedded=copies is not None) as file:
         file.write(overview)
@@ -151,7 +157,9 @@ def _render_page(pages: _RunPages, pair: PairOfRun) -> str:
     if judgement is None:
         names = [material.names.get(sha256, sha256[:12]) for sha256 in (pair.first, pair.second)]
         return render("no_verdict.html", pair=pair, names=names)
-    (one, note), (two, other_note) = (_find_clip(pages, clip) for clip in judgement.inputs)
+    first, second = (replace(clip, path=pages.paths.get(clip.sha256) or clip.path) for clip in judgement.inputs)
+    judgement = replace(judgement, inputs=(first, second))
+    (one, note), (two, other_note) = _find_clip(pages, first), _find_clip(pages, second)
     values = prepare_pair(
         judgement,
         material.album,
@@ -188,14 +196,17 @@ def _make_index_row(pages: _RunPages, pair: PairOfRun) -> list[Any]:
     ]
 
 
-def _describe_better(preference: Preference | None, names: tuple[str, str]) -> tuple[str, str]:
-    """Say which is better, and the probability of that where the words do not give it."""
+def _describe_better(preference: Preference | None, names: tuple[str, str]) -> tuple[list[str | tuple[str, str]], str]:
+    """Say which is better, a clip's name in its two parts, and the probability where the words do not give it."""
     if preference is None:
-        return "No verdict", ""
-    words = describe(preference, names)
-    odds = None if preference.undecided else preference.odds
+        return ["No verdict"], ""
+    words, odds = describe(preference, names), None if preference.undecided else preference.odds
     share = format_percent(odds[preference.winner]) if odds else ""
-    return words if preference.winner else capitalize_first(words), share
+    named = preference.winner or preference.leans
+    if not named:
+        return [capitalize_first(words)], share
+    before, name, after = words.partition(names[named - 1])
+    return [capitalize_first(before), split_name(name), after], share
 
 
 def _list_marks(pair: PairOfRun, label: PairLabel | None) -> list[str]:
