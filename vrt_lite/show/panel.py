@@ -31,7 +31,7 @@ from vrt_lite.show.words import (
     safe,
     shown_odds,
 )
-from vrt_lite.show.wrapping import cut_middle
+from vrt_lite.show.wrapping import cut_middle, cut_words
 
 if TYPE_CHECKING:
     from vrt_lite.judgement import Judgement
@@ -82,7 +82,7 @@ class VerdictPanel:
         if judgement.scope:
             yield [Text(safe(f"{capitalize_first(judgement.scope)}.", encoding=encoding), "dim", overflow="fold")]
         warnings = [f"Warning: {safe(warning, encoding=encoding)}" for warning in judgement.warnings]
-        yield [Text(warning, "yellow", overflow="fold") for warning in warnings]
+        yield [Text(cut_words(warning, width, ellipsis=glyphs.ellipsis), "yellow") for warning in warnings]
 
 
 def _preferences(judgement: Judgement, width: int, encoding: str, glyphs: Glyphs) -> RenderableType:
@@ -92,8 +92,8 @@ def _preferences(judgement: Judgement, width: int, encoding: str, glyphs: Glyphs
         preference, judged = judgement.verdict.preferences[key], key not in judgement.not_judged
         style = "bold" if key == OVERALL else ""
         name = Text(safe(name_dimension(judgement, key), encoding=encoding), style, overflow="fold")
-        # "Undecided, leans to" takes two lines, so that the bar keeps its width; the bar shows the probability.
-        words = describe(replace(preference, probabilities=None)).replace(", ", ",\n") if judged else NOT_JUDGED
+        # Without the probability, which the bar shows.
+        words = describe(replace(preference, probabilities=None)) if judged else NOT_JUDGED
         winner = Text(words, f"{STYLES[preference.winner]} {style}", no_wrap=True)
         rows.append((name, winner, shown_odds(judgement.verdict, key)))
     return _stacked(rows, width, glyphs) if width < _STACKED_BELOW else _side_by_side(rows, glyphs)
@@ -105,7 +105,9 @@ def _side_by_side(rows: list[tuple[Text, Text, Odds | None]], glyphs: Glyphs) ->
         table.add_row("", "", "", *(Text(head, STYLES[choice], justify="right") for choice, head in _ORDER))
     for name, winner, odds in rows:
         shares = [Text(percent(odds[choice], digits=0), justify="right") for choice, _ in _ORDER] if odds else []
-        table.add_row(name, winner, *([_bar(odds, _BAR, glyphs), *shares] if odds else []))
+        # "Undecided, leans to" takes two lines, so that the bar keeps its width.
+        words = Text(winner.plain.replace(", ", ",\n"), winner.style, no_wrap=True)
+        table.add_row(name, words, *([_bar(odds, _BAR, glyphs), *shares] if odds else []))
     return table
 
 

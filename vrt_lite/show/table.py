@@ -25,6 +25,7 @@ def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, stream
     if not to.isatty():
         write_columns(headings, rows, to)
         return
+    from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
@@ -36,7 +37,7 @@ def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, stream
             for heading, width in zip(headings, widths, strict=True):
                 table.add_column(heading, width=width)
             for row in shown:
-                table.add_row(*map(Text, row))
+                table.add_row(*(Padding(Text(cell.lstrip()), (0, 0, 0, _indent_of(cell))) for cell in row))
             console.print(table)
             return
     _write_records(headings, rows, to)
@@ -69,15 +70,20 @@ def _is_prose(column: Sequence[str]) -> bool:
 
 
 def _narrowest(cell: str, *, prose: bool) -> int:
+    """Return the cells that a text takes at least: all of it, or of prose its indent and its longest word."""
     from rich.cells import cell_len
 
-    return max(map(cell_len, cell.split()), default=0) if prose else cell_len(cell)
+    return _indent_of(cell) + max(map(cell_len, cell.split()), default=0) if prose else cell_len(cell)
+
+
+def _indent_of(cell: str) -> int:
+    return len(cell) - len(cell.lstrip())
 
 
 def _write_records(headings: Sequence[str], rows: Sequence[Sequence[str]], stream: TextIO) -> None:
     """Write each row as lines: its first value, and below it every other one after its heading."""
     for row in rows:
-        inner = " " * (len(row[0]) - len(row[0].lstrip()) + 2)
+        inner = " " * (_indent_of(row[0]) + 2)
         named = zip(headings[1:], row[1:], strict=True)
         write_lines(
             [row[0], *(f"{inner}{f'{heading.lower()} ' if heading else ''}{cell}" for heading, cell in named if cell)],

@@ -63,3 +63,8 @@ def cut_middle(name: str, width: int, *, ellipsis: str = "…") -> str:
     start = set_cell_size(name, room // 3)
     end = set_cell_size(name[::-1], room - room // 3)[::-1]
     return f"{start}{ellipsis}{end}"
+
+
+def cut_words(text: str, width: int, *, ellipsis: str = "…") -> str:
+    """Cut the middle out of the words that are wider than a line, so that no word of the text breaks."""
+    return " ".join(cut_middle(word, width, ellipsis=ellipsis) for word in text.split(" "))
