@@ -8,12 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vrt_lite.cli.options import judge_options, open_judge, print_json, prompt_options, read_prompt, read_settings
-from vrt_lite.cli.report_options import WantedReport, report_options, write_wanted
+from vrt_lite.cli.options import (
+    judge_options,
+    open_judge,
+    print_json,
+    prompt_options,
+    read_prompt,
+    read_settings,
+    report_options,
+)
 from vrt_lite.errors import UsageError
 
 if TYPE_CHECKING:
     from vrt_lite.api import Finish
+    from vrt_lite.cli.report_writing import WantedReport
     from vrt_lite.settings import Remote
 
 STATUS = """\b
@@ -83,6 +91,8 @@ def compare(
     else:
         show_verdict(judgement)
     if report:
+        from vrt_lite.cli.report_writing import write_wanted  # noqa: PLC0415
+
         write_wanted(report, judgement, quiet=quiet)
 
 

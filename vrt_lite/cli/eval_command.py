@@ -16,12 +16,13 @@ from vrt_lite.cli.options import (
     print_json,
     print_text,
     read_settings,
+    report_options,
 )
-from vrt_lite.cli.report_options import WantedReport, report_options, write_run_report
 from vrt_lite.errors import ClipsError, NoVerdictError, UsageError
 
 if TYPE_CHECKING:
     from vrt_lite.api import Judge
+    from vrt_lite.cli.report_writing import WantedReport
     from vrt_lite.evaluation.evaluate import EvalJudge, PairSelection
     from vrt_lite.evaluation.figures import Figures
     from vrt_lite.evaluation.sets import LabelledSet, Place
@@ -117,10 +118,7 @@ def evaluate(
         judge.connect(view(quiet=quiet, live=False).observe)
         eval_judge = EvalJudge(judge, judge.key(), _name_judge(judge, backend, model), jobs)
         name, figures = _judge_pairs(found, selection, eval_judge, store, name, quiet=quiet, live=verbose < 2)
-    _print_figures(figures, as_json=as_json, plots=plots)
-    if report and figures.pairs.judged:
-        write_run_report(report, name, file, quiet=quiet)
-    _check_judged(figures)
+    _finish(figures, report, name, file, as_json=as_json, plots=plots, quiet=quiet)
 
 
 def _check_plots(plots: Path | None) -> None:
@@ -205,9 +203,23 @@ def _print_figures(figures: Figures, *, as_json: bool, plots: Path | None) -> No
             print_text(f"drawn: {path}", err=True)
 
 
-def _check_judged(figures: Figures) -> None:
-    """Raise an error with its exit status if every pair failed; the figures are printed before."""
+def _finish(
+    figures: Figures,
+    report: WantedReport | None,
+    run: str,
+    store: Path | None,
+    *,
+    as_json: bool,
+    plots: Path | None,
+    quiet: bool,
+) -> None:
+    """Print the figures, and write the report. Raise an error with its exit status if every pair failed."""
+    _print_figures(figures, as_json=as_json, plots=plots)
     pairs, counts = figures.pairs, figures.failures.counts
+    if report and pairs.judged:
+        from vrt_lite.cli.report_writing import write_run_report  # noqa: PLC0415
+
+        write_run_report(report, run, store, quiet=quiet)
     if pairs.judged or not counts:
         return
     if counts.get("no verdict"):

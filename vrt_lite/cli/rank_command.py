@@ -17,14 +17,15 @@ from vrt_lite.cli.options import (
     prompt_options,
     read_prompt,
     read_settings,
+    report_options,
     store_option,
 )
-from vrt_lite.cli.report_options import WantedReport, report_options, write_run_report
 from vrt_lite.errors import ClipsError, NoVerdictError, UsageError, VrtError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from vrt_lite.cli.report_writing import WantedReport
     from vrt_lite.ranking.entries import Group
     from vrt_lite.ranking.rank import Ranking
     from vrt_lite.settings import Remote
@@ -117,10 +118,7 @@ def rank(
         if view.done:
             click.echo(f"{view.done} judgement(s) are kept: the same command goes on from there.", err=True)
         raise
-    _show(ranking, top=top, copy_to=copy_to, as_json=as_json)
-    if report and any(ladder.standings for ladder in ranking.ladders):
-        write_run_report(report, ranking.run, store, quiet=quiet)
-    _check_ranked(ranking)
+    _finish(ranking, report, store, top=top, copy_to=copy_to, as_json=as_json, quiet=quiet)
 
 
 def _read_groups(clips: Sequence[str], prompt: str, copy_to: Path | None) -> Sequence[Group]:
@@ -153,11 +151,28 @@ def _show(ranking: Ranking, *, top: int | None, copy_to: Path | None, as_json: b
         show_winners(chosen, copy_winners(chosen, copy_to) if copy_to else [])
 
 
-def _check_ranked(ranking: Ranking) -> None:
-    """Raise an error with its exit status if nothing is ranked, or clips were left out."""
+def _finish(
+    ranking: Ranking,
+    report: WantedReport | None,
+    store: Path | None,
+    *,
+    top: int | None,
+    copy_to: Path | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Print the ranking, copy the winners and write the report.
+
+    Raise an error with its exit status if nothing is ranked, or clips were left out.
+    """
+    _show(ranking, top=top, copy_to=copy_to, as_json=as_json)
     if not any(ladder.standings for ladder in ranking.ladders):
         why = next((why for ladder in ranking.ladders for _, why in ladder.unranked), "nothing was judged.")
         raise NoVerdictError(f"No pair got a verdict, so nothing is ranked: {why}")
+    if report:
+        from vrt_lite.cli.report_writing import write_run_report  # noqa: PLC0415
+
+        write_run_report(report, ranking.run, store, quiet=quiet)
     if broken := sum(out.broken for out in ranking.left_out):
         raise ClipsError(f"{broken} clip(s) cannot be used and are left out, as listed; all others are ranked.")
     if ranking.unread:

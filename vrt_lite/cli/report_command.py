@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vrt_lite.cli.options import open_existing_store, store_option
-from vrt_lite.cli.report_options import WantedReport, check_target, page_options, write_wanted
+from vrt_lite.cli.options import open_existing_store, page_options, store_option
+from vrt_lite.cli.report_writing import WantedReport, check_target, write_wanted
 from vrt_lite.disk import open_to_read
 from vrt_lite.errors import UsageError
 
@@ -29,8 +29,7 @@ _LARGEST = 64 * 2**20
     type=click.Path(path_type=Path),
     help="Where to. [default: the run's, or the file's, name with .html]",
 )
-@page_options[0]
-@page_options[1]
+@page_options
 @store_option
 @click.option("--overwrite", is_flag=True, help="Replace FILE.html even if it is no report.")
 def report(

@@ -22,6 +22,13 @@ def write_lines(lines: Iterable[str], stream: TextIO) -> None:
     stream.writelines(f"{part}\n" for line in lines for part in fit_line(line, stream))
 
 
+def print_wrapped(line: str, stream: TextIO | None) -> None:
+    """Write a line at once; to a stream that was closed when this process started, nothing."""
+    if stream is not None:
+        write_lines([line], stream)
+        stream.flush()
+
+
 def fit_line(line: str, stream: TextIO) -> list[str]:
     """Return a line as `write_lines` writes it: harmless, and in several lines where a terminal is too narrow."""
     return wrap_line(safe(line, encoding=stream.encoding or "utf-8"), terminal_width(stream))

@@ -1,30 +1,19 @@
-"""The options of commands that write a report at their end, and how one is checked, written and opened."""
+"""What several commands do for a report: check where it goes, write it, open it."""
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-import click
-
-from vrt_lite.cli.options import open_existing_store, print_text
 from vrt_lite.errors import UsageError
 
 if TYPE_CHECKING:
     from vrt_lite.judgement import Judgement
     from vrt_lite.runs.run import Run
-
-_Command = TypeVar("_Command", bound=Callable[..., None])
-page_options = (
-    click.option(
-        "--embed", is_flag=True, help="Put small copies of the clips into the report, so that it can be sent."
-    ),
-    click.option("--open", "open_it", is_flag=True, help="Open the report in the browser."),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +25,13 @@ class WantedReport:
     open_it: bool = False
 
 
-def report_options(command: _Command) -> _Command:
-    """Add the options that write a report. The command gets `report`, a checked `WantedReport` or None."""
-
-    @functools.wraps(command)
-    def call(*given: Any, report: Path | None, embed: bool, open_it: bool, **options: Any) -> None:
-        if report is None and (embed or open_it):
+def want_report(path: Path | None, *, embed: bool, open_it: bool) -> WantedReport | None:
+    """Return the report that the options of a command ask for, if any. UsageError if it cannot be written."""
+    if path is None:
+        if embed or open_it:
             raise UsageError("--embed and --open are about a report: give its --report FILE.html as well.")
-        wanted = WantedReport(check_target(report), embed, open_it) if report else None
-        command(*given, report=wanted, **options)
-
-    of_report = click.option(
-        "--report", metavar="FILE.html", type=click.Path(path_type=Path), help="Write a report: one HTML file."
-    )
-    with_report: Any = call
-    for option in reversed((of_report, *page_options)):
-        with_report = option(with_report)
-    return with_report
+        return None
+    return WantedReport(check_target(path), embed, open_it)
 
 
 def check_target(output: Path, *, source: Path | None = None, overwrite: bool = False) -> Path:
@@ -89,20 +68,23 @@ def write_wanted(
 ) -> None:
     """Write the report, open it if that is wanted, and say so unless `quiet`."""
     from vrt_lite.show.pages import write_report  # noqa: PLC0415
+    from vrt_lite.show.wrapping import print_wrapped  # noqa: PLC0415
 
     write_report(source, wanted.path, beside=beside, embed=wanted.embed)
     if not quiet:
         size = wanted.path.stat().st_size / 2**20
         then = "" if wanted.open_it else ": open it in a browser"
-        print_text(f"{wanted.path} is written ({size:.1f} MB){then}", err=True)
+        print_wrapped(f"{wanted.path} is written ({size:.1f} MB){then}", sys.stderr)
     if wanted.open_it:
         import webbrowser  # noqa: PLC0415
 
         if not webbrowser.open(wanted.path.absolute().as_uri()):
-            print_text(f"No browser was found: open {wanted.path} in one.", err=True)
+            print_wrapped(f"No browser was found: open {wanted.path} in one.", sys.stderr)
 
 
 def write_run_report(wanted: WantedReport, name: str, store: Path | None, *, quiet: bool) -> None:
     """Write the report of the run of that name, as `write_wanted` does."""
-    with open_existing_store(store) as opened:
+    from vrt_lite.runs.store import Store  # noqa: PLC0415
+
+    with Store(store) as opened:
         write_wanted(wanted, opened.run(name), quiet=quiet)
