@@ -38,7 +38,6 @@ def check_target(output: Path, *, source: Path | None = None, overwrite: bool = 
     """Return where to write. UsageError for the source, and without `overwrite` for a file that is no report."""
     from vrt_lite.show.pages import check_name  # noqa: PLC0415 - Jinja2 only for a report
 
-    check_name(output)
     try:
         if not output.parent.is_dir():
             raise UsageError(f"The report {output} cannot be written: there is no folder {output.parent}.")
@@ -51,6 +50,7 @@ def check_target(output: Path, *, source: Path | None = None, overwrite: bool = 
                 raise UsageError(f"{output} is there and is no report: give another name, or --overwrite.")
     except (OSError, ValueError) as error:
         raise UsageError(f"The report {str(output)!r} cannot be written: {error}.") from error
+    check_name(output)
     return output
 
 
