@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from golden.make_terminal import Terminal
 from judgements import judgement, sure
 
 from examples.ladder import PROMPT, write_ladder
@@ -67,7 +68,7 @@ def test_what_cannot_be_is_refused_before_anything_is_judged(
         (["--embed"], "--embed and --open are about a report: give its --report FILE.html as well."),
         (["--open"], "--embed and --open are about a report"),
         (["--report", "ab.txt"], "a report is HTML. Give a name that ends in .html."),
-        (["--report", "notes.html"], "notes.html is there and is no report"),
+        (["--report", "notes.html"], "notes.html is there and is no report: give another name."),
         (["--report", "no/where.html"], "there is no folder"),
         (["--report", "x.html", "--trace", "x.html"], "--report x.html is also --trace; write to another file."),
     ):
@@ -105,3 +106,15 @@ def test_without_a_browser_the_page_is_named(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines()[-1] == "No browser was found: open a b.html in one."
     assert (tmp_path / "a b.html").is_file()
+
+
+def test_a_terminal_is_told_which_clip_is_copied(
+    tmp_path: Path, clips: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "60")
+    (tmp_path / "ab.json").write_text(json.dumps(judgement([sure()], names=clips).to_json()))
+    assert run(["report", str(tmp_path / "ab.json"), "-o", str(tmp_path / "ab.html"), "--embed"]) == 0
+    assert "\rcopying maple.mp4 into the report " in terminal.getvalue()
+    assert terminal.getvalue().endswith(" MB): open it in a browser\n")

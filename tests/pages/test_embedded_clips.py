@@ -30,7 +30,7 @@ def policy_of(page: str) -> str:
 
 def test_a_pair_plays_where_its_clips_are_not(tmp_path: Path, tabs: Callable[..., Any]) -> None:
     clips = clip_pair(tmp_path)
-    write_report(judge_pair(clips), tmp_path / "report.html", embed=True)
+    write_report(judge_pair(clips), tmp_path / "report.html", copies=ClipCopies())
     for clip in clips:
         clip.unlink()
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
@@ -48,7 +48,7 @@ def test_a_pair_plays_where_its_clips_are_not(tmp_path: Path, tabs: Callable[...
 
 
 def test_without_a_script_the_copies_play_too(tmp_path: Path, tabs: Callable[..., Any]) -> None:
-    write_report(judged(clip_pair(tmp_path)), tmp_path / "report.html", embed=True)
+    write_report(judged(clip_pair(tmp_path)), tmp_path / "report.html", copies=ClipCopies())
     page = tabs(java_script_enabled=False).open(tmp_path / "report.html")
     assert page.locator("video[controls][src^='data:video/mp4']").count() == 2
 
@@ -58,7 +58,7 @@ def test_each_pair_of_a_ranking_plays_where_its_clips_are_not(tmp_path: Path, ta
     folder.mkdir()
     clips = [write_clip(folder / f"{n}.mp4", frames=30 + i, size=(112, 84)) for i, n in enumerate(("oak", "elm"))]
     with Store(tmp_path / "runs.sqlite") as store:
-        write_report(fill(store, clips), tmp_path / "ladder.html", embed=True)
+        write_report(fill(store, clips), tmp_path / "ladder.html", copies=ClipCopies())
     shutil.rmtree(folder)
     assert (tmp_path / "ladder.html").read_text(encoding="utf-8").count("data:video/mp4") == 2
     tab = tabs(width=390)
@@ -73,7 +73,7 @@ def test_a_clip_that_is_gone_is_said_to_be(tmp_path: Path) -> None:
     clips = clip_pair(tmp_path)
     judgement = judged(clips)
     clips[0].unlink()
-    write_report(judgement, tmp_path / "report.html", embed=True)
+    write_report(judgement, tmp_path / "report.html", copies=ClipCopies())
     page = (tmp_path / "report.html").read_text(encoding="utf-8").replace("<wbr>", "")
     assert f"a.mp4</bdi> cannot be played here: &#39;{clips[0]}&#39; is no longer there." in page
     assert page.count('<video src="data:video/mp4') == 1
@@ -95,7 +95,7 @@ def test_no_words_get_into_the_policy_or_the_players(tmp_path: Path, tabs: Calla
     judgement = judged(clip_pair(tmp_path), prompt=HOSTILE.replace("\x00", ""))
     judgement["inputs"][0]["path"] = str(tmp_path / "a.mp4")
     judgement["inputs"][1]["path"] = f'/gone/{HOSTILE}/#v0" data-copy="#about'
-    write_report(judgement, tmp_path / "report.html", embed=True)
+    write_report(judgement, tmp_path / "report.html", copies=ClipCopies())
     tab = tabs()
     page = tab.open(tmp_path / "report.html")
     until(page, READY)

@@ -34,8 +34,11 @@ def want_report(path: Path | None, *, embed: bool, open_it: bool) -> WantedRepor
     return WantedReport(check_target(path), embed, open_it)
 
 
-def check_target(output: Path, *, source: Path | None = None, overwrite: bool = False) -> Path:
-    """Return where to write. UsageError for the source, and without `overwrite` for a file that is no report."""
+def check_target(output: Path, *, source: Path | None = None, overwrite: bool | None = None) -> Path:
+    """Return where to write. UsageError for the source, and without `overwrite` for a file that is no report.
+
+    A command without that option leaves it None.
+    """
     from vrt_lite.show.pages import check_name  # noqa: PLC0415 - Jinja2 only for a report
 
     try:
@@ -47,7 +50,8 @@ def check_target(output: Path, *, source: Path | None = None, overwrite: bool = 
             if source and source.exists() and output.samefile(source):
                 raise UsageError(f"{output} is what the report is made from; write to another file.")
             if not overwrite and not _is_report(output):
-                raise UsageError(f"{output} is there and is no report: give another name, or --overwrite.")
+                other = "give another name" if overwrite is None else "give another name, or --overwrite"
+                raise UsageError(f"{output} is there and is no report: {other}.")
     except (OSError, ValueError) as error:
         raise UsageError(f"The report {str(output)!r} cannot be written: {error}.") from error
     check_name(output)
@@ -67,10 +71,16 @@ def write_wanted(
     quiet: bool = False,
 ) -> None:
     """Write the report, open it if that is wanted, and say so unless `quiet`."""
-    from vrt_lite.show.pages import write_report  # noqa: PLC0415
-    from vrt_lite.show.wrapping import print_wrapped  # noqa: PLC0415
+    from vrt_lite.show.pages import ClipCopies, write_report  # noqa: PLC0415
+    from vrt_lite.show.wrapping import print_wrapped, rewrite_line  # noqa: PLC0415
 
-    write_report(source, wanted.path, beside=beside, embed=wanted.embed)
+    def say(line: str) -> None:
+        rewrite_line("" if quiet else line, sys.stderr)
+
+    try:
+        write_report(source, wanted.path, beside=beside, copies=ClipCopies(say) if wanted.embed else None)
+    finally:
+        say("")
     if not quiet:
         size = wanted.path.stat().st_size / 2**20
         then = "" if wanted.open_it else ": open it in a browser"

@@ -22,16 +22,19 @@ _PICTURE_BYTES = 2_300_000
 
 
 def write_report(
-    source: Judgement | Mapping[str, Any] | Run, path: Path, *, beside: Path | None = None, embed: bool = False
+    source: Judgement | Mapping[str, Any] | Run,
+    path: Path,
+    *,
+    beside: Path | None = None,
+    copies: ClipCopies | None = None,
 ) -> None:
     """Write a report of a judgement, of its JSON, or of a run in a store, to `path`.
 
-    A clip is looked for where it was judged, then relative to the folder `beside`, then in it. With `embed` the page
+    A clip is looked for where it was judged, then relative to the folder `beside`, then in it. With `copies` the page
     holds small copies of the clips. UsageError for what is no judgement, and for a file that is no .html or cannot be
     written.
     """
     check_name(path)
-    copies = ClipCopies() if embed else None
     if isinstance(source, Judgement):
         _write_pair(source, path, beside, copies)
     elif isinstance(source, Mapping):

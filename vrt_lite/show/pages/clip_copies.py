@@ -6,7 +6,7 @@ If a clip cannot be copied, the page shows the reason; that is never an exceptio
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -21,10 +21,18 @@ COPY_BYTES: Final = 48 * 2**20
 """Bytes of all copies in a page, as text."""
 
 
+def _say_nothing(_: str) -> None:
+    pass
+
+
 @dataclass(slots=True)
 class ClipCopies:
-    """The copies of a page: where each one is (by the clip's sha256), and what there is to say of it."""
+    """The copies of a page: where each one is (by the clip's sha256), and what there is to say of it.
 
+    `say` gets what is done now, in a line.
+    """
+
+    say: Callable[[str], None] = _say_nothing
     bytes_left: int = COPY_BYTES
     ids: dict[str, str] = field(default_factory=dict[str, str])
     notes: dict[str, str] = field(default_factory=dict[str, str])
@@ -36,6 +44,7 @@ class ClipCopies:
         if self.bytes_left < MOST_BYTES * 4 // 3:
             self.notes[clip.sha256] = "it is left out, to keep this page small"
             return ""
+        self.say(f"copying {clip.name} into the report")
         try:
             with open_judged_clip(clip, places) as opened:
                 copy = write_small_copy(opened)
