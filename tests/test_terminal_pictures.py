@@ -7,10 +7,11 @@ import re
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from golden.make_terminal import HERE, SCREENS, WIDTHS, Terminal, draw_screen, draw_screens
 from rich.cells import cell_len
 
-from vrt_lite.cli import run
+from vrt_lite.cli import _COMMANDS, cli, run
 from vrt_lite.show.table import show_table
 from vrt_lite.show.wrapping import cut_middle, cut_words, rewrite_line, wrap_line, write_lines
 
@@ -130,3 +131,13 @@ def test_a_line_that_is_rewritten_stays_one_line(monkeypatch: pytest.MonkeyPatch
     assert first.startswith("copying a-clip")
     assert (second.strip(), rest) == ("", [""])
     assert first.isascii() and first.isprintable()
+
+
+@pytest.mark.parametrize("name", [None, *_COMMANDS])
+def test_help_fits(name: str | None) -> None:
+    arguments = [*([name] if name else []), "--help"]
+    for width in (60, 80):
+        shown = CliRunner().invoke(cli, arguments, terminal_width=width).output
+        too_long = [line for line in shown.splitlines() if len(line) > width]
+        # Below 80 columns a command to copy stays on its line.
+        assert [line for line in too_long if width == 80 or "vrt-lite" not in line] == []

@@ -41,8 +41,7 @@ _COMMANDS: Final = {
 INTERRUPTED = 130
 UNEXPECTED = 1
 _UNWRITABLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-EPILOG = """\b
-Exit status: 0 done, 2 usage, 3 bad video, 4 model missing, corrupt or mismatched, 5 out of memory,
+EPILOG = """Exit status: 0 done, 2 usage, 3 bad video, 4 model missing, corrupt or mismatched, 5 out of memory,
 6 no verdict from the model, 7 unusable store of runs, 8 back end's server failed,
 9 doctor found a problem, 130 interrupted."""
 

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from vrt_lite.cli.report_writing import WantedReport
     from vrt_lite.settings import Remote
 
-STATUS = """\b
-Exit status: 0 a verdict, 2 usage, 3 bad video, 4 model missing, corrupt or mismatched,
+STATUS = """Exit status: 0 a verdict, 2 usage, 3 bad video, 4 model missing, corrupt or mismatched,
 5 out of memory, 6 no verdict from the model, 8 back end's server failed, 130 interrupted."""
 
 

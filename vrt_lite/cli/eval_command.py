@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from vrt_lite.runs.store import Store
     from vrt_lite.settings import Remote
 
-STATUS = """\b
-Exit status: 0 done, whatever the accuracy; 2 usage, 3 no clip of the set is there, 4 model
+STATUS = """Exit status: 0 done, whatever the accuracy; 2 usage, 3 no clip of the set is there, 4 model
 or set missing or out of reach, 5 out of memory, 6 no pair got a verdict, 7 store, 130 interrupted."""
 
 

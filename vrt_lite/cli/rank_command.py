@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from vrt_lite.ranking.rank import Ranking
     from vrt_lite.settings import Remote
 
-STATUS = """\b
-Exit status: 0 all clips are ranked, 2 usage, 3 some clip cannot be used or read (the rest is ranked, if
+STATUS = """Exit status: 0 all clips are ranked, 2 usage, 3 some clip cannot be used or read (the rest is ranked, if
 two are left), 4 model missing, corrupt or mismatched, 5 out of memory, 6 no pair got a verdict, 7 the store of runs
 cannot be used, 130 interrupted."""
 
@@ -85,7 +84,7 @@ def rank(
 
     \b
     vrt-lite rank renders/ --prompt "A fox runs through snow."
-    vrt-lite rank "takes/**/*.mp4" --prompt-file fox.txt --budget 200 --top 3 --copy-to best
+    vrt-lite rank "takes/**/*.mp4" --prompt-file fox.txt --top 3 --copy-to best
     vrt-lite rank clips.csv --json
 
     CLIPS are files, folders and patterns; or one table (.csv, .tsv, .jsonl) with the columns clip, prompt and group,
