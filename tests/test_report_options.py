@@ -78,7 +78,7 @@ def test_what_cannot_be_is_refused_before_anything_is_judged(
         assert says in err
     assert page_of(Path("notes.html")) == "mine"
     assert run(["report"]) == 2
-    assert "Nothing was ranked or evaluated yet." in capfd.readouterr().err
+    assert "there are none yet. vrt-lite rank and vrt-lite eval make them." in capfd.readouterr().err
 
 
 def open_report(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -127,7 +127,7 @@ def _ladder(names: list[str]) -> Ladder:
 
 def _rank(names: list[str]) -> Callable[[TextIO], None]:
     left_out = [ExcludedClip(Path("notes.mp4"), "", "is no video that can be read (Invalid data found)", broken=True)]
-    return lambda stream: show_ladders([_ladder(names)], left_out, run="foxes", stream=stream)
+    return lambda stream: show_ladders([_ladder(names)], left_out, run="foxes", judge="vrt-tiny-1", stream=stream)
 
 
 def _figures() -> Figures:
@@ -188,8 +188,8 @@ FINDINGS = {
 RUNS = (
     ("NAME", "KIND", "LAST USED", "JUDGED", "FAILED", "PROMPT"),
     [
-        ("foxes-1f3a", "rank", "2026-11-23 00:10", "30", "0", "A red fox runs through the deep snow at dawn."),
-        ("genai-bench-test-77c0", "eval", "2026-11-22 21:44", "1234", "2", ""),
+        ("foxes-1f3a", "rank", "11-23 00:10", "30", "0", "A red fox runs through the deep snow at dawn."),
+        ("genai-bench-test-77c0", "eval", "11-22 21:44", "1234", "2", ""),
     ],
 )
 MODELS = (
@@ -235,7 +235,9 @@ SCREENS: dict[str, Callable[[TextIO], object]] = {
     ),
     "vrt-lite rank renders/": _rank(["maple.mp4", "cedar.mp4", "aspen.mp4", "birch.mp4", "alder.mp4"]),
     "vrt-lite rank renders/  (long names)": _rank([LONG.format(number) for number in range(5)]),
-    "vrt-lite eval genai-bench": lambda stream: show_figures(_figures(), stream=stream),
+    "vrt-lite eval genai-bench": lambda stream: show_figures(
+        _figures(), judge="vr-thinker-7b", run="genai-bench-test", stream=stream
+    ),
     "vrt-lite runs": lambda stream: show_table(*RUNS, stream=stream),
     "vrt-lite models": lambda stream: show_table(*MODELS, stream=stream),
     "vrt-lite estimate vr-thinker-7b --vram 8": lambda stream: show_table(*QUANTS, stream=stream),

@@ -146,7 +146,7 @@ def _show(ranking: Ranking, *, top: int | None, copy_to: Path | None, as_json: b
         copies = [str(path) for path in copy_winners(chosen, copy_to)] if copy_to else []
         print_json({**ranking.to_json(), "winners": named, "copies": copies})
     else:
-        show_ladders(ranking.ladders, ranking.left_out, run=ranking.run)
+        show_ladders(ranking.ladders, ranking.left_out, run=ranking.run, judge=ranking.judge)
         show_winners(chosen, copy_winners(chosen, copy_to) if copy_to else [])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -12,16 +12,12 @@ from vrt_lite.cli.report_writing import WantedReport, check_target, write_wanted
 from vrt_lite.disk import open_to_read
 from vrt_lite.errors import UsageError
 
-if TYPE_CHECKING:
-    from vrt_lite.runs.run import Run
-    from vrt_lite.runs.store import Store
-
 STATUS = "Exit status: 0 written, 2 usage, 7 the store is damaged, or cannot be read or written, 130 interrupted."
 _LARGEST = 64 * 2**20
 
 
 @click.command(epilog=STATUS)
-@click.argument("what", metavar="[RUN|FILE.json]", required=False)
+@click.argument("what", metavar="[RUN|FILE.json]", default="latest")
 @click.option(
     "-o",
     "--output",
@@ -32,9 +28,7 @@ _LARGEST = 64 * 2**20
 @page_options
 @store_option
 @click.option("--overwrite", is_flag=True, help="Replace FILE.html even if it is no report.")
-def report(
-    what: str | None, *, output: Path | None, embed: bool, open_it: bool, store: Path | None, overwrite: bool
-) -> None:
+def report(what: str, *, output: Path | None, embed: bool, open_it: bool, store: Path | None, overwrite: bool) -> None:
     """Write one HTML file that shows a run, or what compare --json printed.
 
     \b
@@ -43,36 +37,24 @@ def report(
     vrt-lite compare a.mp4 b.mp4 --json > ab.json
     vrt-lite report ab.json -o ab.html
 
-    Without a name it is the run of rank or eval that was used last. compare keeps no run: give it --report FILE.html. A
-    name that ends in .json is a file, any other name is a run (see: vrt-lite runs).
+    RUN is a name (see: vrt-lite runs), the beginning of one, or latest, which is the default: the run of rank or eval
+    that was used last. compare keeps no run: give it --report FILE.html. A name that ends in .json is a file.
 
     The file contains all that it shows and needs no network. The clips themselves stay where they are, and the page
     plays them while they are there; with --embed it has a copy of each, without sound, of at most 480 pixels and 1 MB.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
-    if what is not None and what.lower().endswith(".json"):
+    if what.lower().endswith(".json"):
         source = Path(what)
         target = check_target(output or source.with_suffix(".html"), source=source, overwrite=overwrite)
         wanted = WantedReport(target, embed, open_it)
         write_wanted(wanted, _read_json(source), beside=source.absolute().parent)
         return
     with open_existing_store(store) as opened:
-        run = _find_run(opened, what)
+        run = opened.run(what)
         if output is None and Path(run.name).name != run.name:
             raise UsageError(f"The run's name {run.name!r} is no file name. Give -o FILE.html.")
         target = check_target(output or Path(f"{run.name}.html"), source=opened.path, overwrite=overwrite)
         write_wanted(WantedReport(target, embed, open_it), run)
-
-
-def _find_run(store: Store, name: str | None) -> Run:
-    """Return the run of that name, without one the last used that has judgements. UsageError if there is none."""
-    if name is not None:
-        return store.run(name)
-    for info in store.runs():
-        if info.judgements:
-            return store.run(info.name)
-    raise UsageError(
-        "Nothing was ranked or evaluated yet. For a report of one pair: vrt-lite compare A B --report FILE.html"
-    )
 
 
 def _read_json(path: Path) -> Any:

@@ -41,8 +41,8 @@ _PART: Final = ("PAIRS", "TAU", "DIFF", "ALWAYS TIE", "COMMONEST")
 _ROWS = 10
 
 
-def show_figures(figures: Figures, *, stream: TextIO) -> None:
-    """Print all of the figures for a person."""
+def show_figures(figures: Figures, *, stream: TextIO, judge: str = "", run: str = "") -> None:
+    """Print all of the figures for a person, and the names of the judge and of the run where they are given."""
     write_lines(_head(figures), stream)
     rows: list[list[str]] = []
     for key, of in figures.accuracy.items():
@@ -67,6 +67,7 @@ def show_figures(figures: Figures, *, stream: TextIO) -> None:
     if others := describe_other_splits(figures):
         write_lines([others], stream)
     write_lines(_failures(figures.failures), stream)
+    write_lines((f"{what}: {name}" for what, name in (("judge", judge), ("run", run)) if name), stream)
 
 
 def _head(figures: Figures) -> Iterator[str]:
