@@ -106,7 +106,8 @@ def write_run(run: Run, path: Path, *, beside: Path | None = None, copies: ClipC
                 write_data(file, frame.id, frame.uri)
         if copies:
             for sha256, of in shown.items():
-                if uri := copies.embed(of.clip, places[sha256]):
+                clip = replace(of.clip, path=known.get(sha256) or of.clip.path)
+                if uri := copies.embed(clip, places[sha256]):
                     write_data(file, copies.ids[sha256], uri)
         _write_pairs(file, (_render_page(pages, pair) for pair in pairs))
 
