@@ -21,6 +21,7 @@ from vrt_lite.cli.options import (
     prompt_options,
     read_prompt,
     read_settings,
+    report_options,
     store_option,
 )
 from vrt_lite.errors import ClipsError, NoVerdictError, UsageError, VrtError
@@ -28,6 +29,7 @@ from vrt_lite.errors import ClipsError, NoVerdictError, UsageError, VrtError
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
+    from vrt_lite.cli.report_writing import WantedReport
     from vrt_lite.ranking.rank import Ranking
     from vrt_lite.settings import Remote
     from vrt_lite.show.progress import RankingView
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
 STATUS = """With --watch a new clip is judged when it is whole: a file that is still being written is waited for, and
 deleted clips leave the ranking. Ctrl-C, or a spent --budget, ends it with the leaderboard and status 0.
 
-\b
 Exit status: 0 all clips are ranked, 2 usage, 3 some clip cannot be used or read (the rest is ranked, if
 two are left), 4 model missing, corrupt or mismatched, 5 out of memory, 6 no pair got a verdict, 7 the store of runs
 cannot be used, 130 interrupted."""
@@ -59,6 +60,7 @@ cannot be used, 130 interrupted."""
 )
 @click.option("--top", metavar="K", type=click.IntRange(1), help="Name the K best clips of each group.")
 @click.option("--copy-to", metavar="DIR", type=click.Path(path_type=Path), help="Copy the best there, numbered.")
+@report_options
 @jobs_option
 @click.option("--name", metavar="NAME", help="The run's name. [default: made from clips, prompts and judge]")
 @store_option
@@ -80,6 +82,7 @@ def rank(
     confidence: float | None,
     top: int | None,
     copy_to: Path | None,
+    report: WantedReport | None,
     jobs: int,
     name: str | None,
     store: Path | None,
@@ -92,7 +95,7 @@ def rank(
 
     \b
     vrt-lite rank renders/ --prompt "A fox runs through snow."
-    vrt-lite rank "takes/**/*.mp4" --prompt-file fox.txt --budget 200 --top 3 --copy-to best
+    vrt-lite rank "takes/**/*.mp4" --prompt-file fox.txt --top 3 --copy-to best
     vrt-lite rank clips.csv --json
     vrt-lite rank renders/ --watch --prompt "A fox runs through snow."
 
@@ -123,7 +126,7 @@ def rank(
     ):
         judge.connect(view.observe)
         ranking = rank_them(store=opened, judge=judge, watcher=view, effort=effort, name=name, jobs=jobs)
-    _finish(ranking, top=top, copy_to=copy_to, as_json=as_json)
+    _finish(ranking, report, store, top=top, copy_to=copy_to, as_json=as_json, quiet=quiet)
 
 
 @contextlib.contextmanager
@@ -178,8 +181,8 @@ def _check_inputs(prompts: Sequence[str], copy_to: Path | None) -> None:
         check_folder(copy_to)
 
 
-def _finish(ranking: Ranking, *, top: int | None, copy_to: Path | None, as_json: bool) -> None:
-    """Print the ranking and copy the winners. Raise an error with its exit status if clips were left out."""
+def _show(ranking: Ranking, *, top: int | None, copy_to: Path | None, as_json: bool) -> None:
+    """Print the ranking and copy the winners."""
     from vrt_lite.ranking.winners import best_clips, copy_winners  # noqa: PLC0415
     from vrt_lite.show.leaderboard import show_ladders, show_winners  # noqa: PLC0415
 
@@ -191,9 +194,30 @@ def _finish(ranking: Ranking, *, top: int | None, copy_to: Path | None, as_json:
     else:
         show_ladders(ranking.ladders, ranking.left_out, run=ranking.run, judge=ranking.judge)
         show_winners(chosen, copy_winners(chosen, copy_to) if copy_to else [])
+
+
+def _finish(
+    ranking: Ranking,
+    report: WantedReport | None,
+    store: Path | None,
+    *,
+    top: int | None,
+    copy_to: Path | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Print the ranking, copy the winners and write the report.
+
+    Raise an error with its exit status if nothing is ranked, or clips were left out.
+    """
+    _show(ranking, top=top, copy_to=copy_to, as_json=as_json)
     if not any(ladder.standings for ladder in ranking.ladders):
         why = next((why for ladder in ranking.ladders for _, why in ladder.unranked), "nothing was judged.")
         raise NoVerdictError(f"No pair got a verdict, so nothing is ranked: {why}")
+    if report:
+        from vrt_lite.cli.report_writing import write_run_report  # noqa: PLC0415
+
+        write_run_report(report, ranking.run, store, quiet=quiet)
     if broken := sum(out.broken for out in ranking.left_out):
         raise ClipsError(f"{broken} clip(s) cannot be used and are left out, as listed; all others are ranked.")
     if ranking.unread:

@@ -76,12 +76,14 @@ def prepare_pair(
     album: FrameAlbum,
     addresses: tuple[str, str],
     *,
+    notes: tuple[str, str] = ("", ""),
     label: PairLabel | None = None,
     elsewhere: Folds | None = None,
     warnings: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Prepare everything that the template shows of a pair. A clip without an address cannot be played.
 
+    An address "#id" is that of an element of the page that has the clip. `notes` say what is played, or why nothing is.
     Details that are shown `elsewhere` are left out. `warnings` are shown beside those of the judgement.
     """
     names = {key: name_dimension(judgement, key) for key in (OVERALL, *DIMENSIONS)}
@@ -101,7 +103,8 @@ def prepare_pair(
         "measures": list_measure_rows(judgement.measures),
         "label": label and {"name": label.name, "words": _describe_label(label, names)},
         "addresses": addresses,
-        "forms": [_find_form(clip) for clip in judgement.inputs],
+        "forms": [_find_form(clip, address) for clip, address in zip(judgement.inputs, addresses, strict=True)],
+        "notes": notes,
         "posters": [_find_poster(judgement, video, album) for video in (1, 2)],
         "orders": [
             (order, [_prepare_round(judgement, order, i, album) for i in range(len(order.rounds))])
@@ -118,8 +121,10 @@ def write_headline(judgement: Judgement) -> str:
     return f"{words}, but the orders disagree" if differ else words
 
 
-def _find_form(clip: JudgedClip) -> Literal["video", "animation", "pictures"]:
-    """Find what shows a clip in a page: a player, an image, or nothing."""
+def _find_form(clip: JudgedClip, address: str) -> Literal["video", "animation", "pictures"]:
+    """Find what shows a clip in a page: a player, an image, or nothing. A copy that is in the page is a video."""
+    if address.startswith("#"):
+        return "video"
     suffix = Path(clip.name.rpartition("@")[0] or clip.name).suffix.lower()
     if "%" in clip.name and suffix in PICTURE_SUFFIXES:
         return "pictures"
