@@ -30,6 +30,7 @@ from vrt_lite.ranking.rank import Ranking, rank_clips
 from vrt_lite.ranking.winners import copy_winners
 from vrt_lite.runs.store import Store
 from vrt_lite.show.pages import write_report
+from vrt_lite.show.pages.clip_copies import ClipCopies
 from vrt_lite.show.progress import EvaluationView, LineScreen
 from vrt_lite.video import open_clip
 
@@ -133,6 +134,16 @@ def test_a_report_shows_an_animation_and_says_why_pictures_do_not_play(tmp_path:
     assert "<video" not in page
     assert 'played in step" data-players' not in page
     assert page.count('src="data:image/jpeg') == 8, "the frames of both are found again and drawn"
+
+
+def test_copies_in_a_report_play_whatever_the_form(tmp_path: Path) -> None:
+    forms = write_forms(tmp_path / "renders")
+    with Judge(backend=ScriptedBackend([FINAL])) as judge:
+        judgement = judge.compare(forms["gif"], forms["pictures"], prompt="x")
+    write_report(judgement, tmp_path / "report.html", copies=ClipCopies())
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert page.count('<video src="data:video/mp4;base64,') == 2
+    assert "cannot play" not in page
 
 
 def test_a_server_gets_every_form_as_a_lossless_file(

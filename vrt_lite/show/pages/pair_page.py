@@ -123,7 +123,7 @@ def write_headline(judgement: Judgement) -> str:
 
 def _find_form(clip: JudgedClip, address: str) -> Literal["video", "animation", "pictures"]:
     """Find what shows a clip in a page: a player, an image, or nothing. A copy that is in the page is a video."""
-    if address.startswith("#"):
+    if address.startswith(("#", "data:")):
         return "video"
     suffix = Path(clip.name.rpartition("@")[0] or clip.name).suffix.lower()
     if "%" in clip.name and suffix in PICTURE_SUFFIXES:
