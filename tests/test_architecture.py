@@ -37,6 +37,7 @@ LAYERS: tuple[set[str], ...] = (
     {"backends"},
     {"tuning"},
     {"modes"},
+    {"forecast"},
     {"recording"},
     {"api"},
     {"runs"},

@@ -25,7 +25,7 @@ from vrt_lite.interfaces import Event as Progress
 from vrt_lite.judge import Round, Trial, judge
 from vrt_lite.judgement import Judgement
 from vrt_lite.models import ModelFiles
-from vrt_lite.modes import Mode, choose_mode
+from vrt_lite.modes import LocalMode, Mode, choose_mode
 from vrt_lite.pair_frames import PairFrames, workspace_of
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import LONGEST_PROMPT
@@ -34,6 +34,7 @@ from vrt_lite.settings import MOST_JOBS, Remote, Settings, key_of
 from vrt_lite.shortage import ThreadPool
 
 if TYPE_CHECKING:
+    from vrt_lite.fitting.predicted_time import Prediction
     from vrt_lite.video import Clip
 
 Finish = Callable[[Judgement, FrameStore], None]
@@ -103,6 +104,15 @@ class Judge:
         """
         return self._key(self.mode.plan())
 
+    def predict(self, size: tuple[int, int] | None = None) -> Prediction | None:
+        """Predict how long a judgement of clips of this (width, height) takes here; None if that is not known.
+
+        It is not known for a server, and on a GPU not before the first judgement. Raises OutOfMemoryError.
+        """
+        from vrt_lite import forecast  # noqa: PLC0415 - a small judge's compare does without
+
+        return forecast.predict(self.mode, size)
+
     def compare(
         self,
         a: str | Path,
@@ -147,6 +157,7 @@ class Judge:
         self, a: Path, b: Path, prompt: str, trace: Path | None, observe: Observe, finish: Finish | None
     ) -> Judgement:
         stopwatch, mode = Stopwatch(), self.mode
+        takes_long = isinstance(mode, LocalMode) and mode.files is not None and not mode.files.is_small
         with contextlib.ExitStack() as stack:
             lines = TraceFile(trace) if trace else None
             mode.prepare()
@@ -165,6 +176,10 @@ class Judge:
 
                 measuring = Measuring(clips, spaces, mode.profile)
             if not same:
+                if takes_long:
+                    from vrt_lite import forecast  # noqa: PLC0415
+
+                    forecast.announce(mode, clips[0].info, observe, both_orders=self.settings.both_orders)
                 with stopwatch.measure("wait"):
                     backend = mode.open(frames, observe, stopwatch)
                 trials = self._judge_orders(pair, frames, backend, lines, observe)
@@ -174,6 +189,10 @@ class Judge:
             judgement = make_judgement(
                 pair, clips, trials, mode=mode, settings=self.settings, stopwatch=stopwatch, measures=measured
             )
+            if takes_long and trials:
+                from vrt_lite import forecast  # noqa: PLC0415
+
+                forecast.learn(mode, judgement)
             if lines and lines.failure:
                 judgement = add_warning(judgement, Warned("trace_not_written", lines.failure))
             if finish:
