@@ -104,14 +104,14 @@ class Judge:
         """
         return self._key(self.mode.plan())
 
-    def predict(self, size: tuple[int, int] | None = None) -> Prediction | None:
-        """Predict how long a judgement of clips of this (width, height) takes here; None if that is not known.
+    def predict(self, clip: str | Path) -> Prediction | None:
+        """Predict how long a judgement of clips like this one takes here; None if that is not known.
 
-        It is not known for a server, and on a GPU not before the first judgement. Raises OutOfMemoryError.
+        It is not known for a server, for a clip that cannot be read, and on a GPU before the first judgement.
         """
         from vrt_lite import forecast  # noqa: PLC0415 - a small judge's compare does without
 
-        return forecast.predict(self.mode, size)
+        return forecast.predict_like(self.mode, Path(clip))
 
     def compare(
         self,

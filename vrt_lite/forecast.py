@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vrt_lite.errors import VrtError
 from vrt_lite.fitting.predicted_time import Prediction, describe_prediction
 from vrt_lite.interfaces import Observe
 from vrt_lite.judgement import Judgement
@@ -22,6 +24,17 @@ def predict(mode: Mode, size: tuple[int, int] | None = None) -> Prediction | Non
     if not isinstance(mode, LocalMode) or mode.files is None:
         return None
     return prediction.predict(mode.files, mode.start_planning().result(), size)
+
+
+def predict_like(mode: Mode, path: Path) -> Prediction | None:
+    """Predict a judgement of clips like the one at `path`; None if that is not known, or nothing can be judged."""
+    from vrt_lite.video import open_clip  # noqa: PLC0415 - the decoder only when there is something to decode
+
+    try:
+        with open_clip(path) as clip:
+            return predict(mode, (clip.info.width, clip.info.height))
+    except VrtError:
+        return None  # judging will say why
 
 
 def announce(mode: Mode, clip: ClipInfo, observe: Observe, *, both_orders: bool) -> None:

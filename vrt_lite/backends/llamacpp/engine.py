@@ -230,7 +230,7 @@ class Model(contextlib.ExitStack):
         if not self.is_small:  # each step of a small model is short
             from vrt_lite.backends.llamacpp.abort_check import AbortCheck  # noqa: PLC0415
 
-            self.abort_check = AbortCheck()
+            self.abort_check = AbortCheck(llama)
         self.width = int(llama.llama_model_n_embd(self.pointer))
         # Keys and values of one token over all layers, two bytes each.
         heads, all_heads = llama.llama_model_n_head_kv(self.pointer), llama.llama_model_n_head(self.pointer)
