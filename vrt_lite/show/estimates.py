@@ -72,11 +72,11 @@ def describe_time(estimated: Estimated) -> str:
     """How long a judgement takes, in a line; empty if it is not known."""
     if estimated.prediction is None:
         return ""
-    costs, work = estimated.prediction.costs, estimated.prediction.work
+    source, work = estimated.prediction.costs.source, estimated.prediction.work
+    visual = 2 * work.clip + work.called
     return (
-        f"a judgement takes about {format_time(estimated.prediction.predict_seconds())} here ({_SOURCES[costs.source]}): "
-        f"{2 * work.clip + work.called:.0f} visual tokens encoded, {work.text + work.called + 2 * work.clip:.0f} tokens "
-        f"read, {work.written:.0f} written"
+        f"a judgement takes about {format_time(estimated.prediction.predict_seconds())} here ({_SOURCES[source]}): "
+        f"{visual:.0f} visual tokens encoded, {work.text + visual:.0f} tokens read, {work.written:.0f} written"
     )
 
 
