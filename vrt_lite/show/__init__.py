@@ -131,7 +131,8 @@ class PlainView:
         self._stage = describe_event(event) or self._stage
         if (now := time.monotonic()) >= self._due:
             self._due = now + LINE_EVERY_SECONDS
-            self._print(f"{self._stage}, about {format_time(time_left.seconds())} left")
+            left = time_left.seconds()
+            self._print(self._stage if left is None else f"{self._stage}, about {format_time(left)} left")
 
     def _print_text(self, text: str) -> None:
         """Print the complete lines of the judge's text, and keep the rest for later."""

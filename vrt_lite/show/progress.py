@@ -14,7 +14,16 @@ from vrt_lite.interfaces import Event, Loading, Waiting
 from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.show import LINE_EVERY_SECONDS, print_line
 from vrt_lite.show.leaderboard import board
-from vrt_lite.show.words import describe_event, format_time, interactive_console, live_on, safe, spinner_for, status_row
+from vrt_lite.show.words import (
+    count_of,
+    describe_event,
+    format_time,
+    interactive_console,
+    live_on,
+    safe,
+    spinner_for,
+    status_row,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -42,8 +51,9 @@ class RunState:
     last: str = ""
 
     def describe_time_left(self, since: float = 0.0) -> str:
-        """The time left in words, so many seconds after this was the state; empty if it is not known."""
-        return "" if self.seconds_left is None else f"{format_time(max(self.seconds_left - since, 0.0))} left"
+        """The time left in words, so many seconds after this was the state; empty if it is not known, or is over."""
+        left = 0.0 if self.seconds_left is None else self.seconds_left - since
+        return f"{format_time(left)} left" if left > 0 else ""
 
     def describe(self, stage: str = "", since: float = 0.0) -> str:
         """Return the state in one line, with what is done now, so many seconds after this was the state."""
@@ -213,7 +223,7 @@ class RankingView(_RunView):
         """Show how many judgements there will be, how long they will take, and what is known already."""
         self._groups, self.done = groups, done
         clips = sum(len(group.clips) for group in groups)
-        words = f"{clips} clips, at most {most} judgements, {done} of them made before"
+        words = f"{clips} clips, at most {count_of(most, 'judgement')}, {done} of them made before"
         budget = round(_JUDGEMENTS_OF_A_CLIP * clips, -1)
         self._screen.begin(words + describe_prediction(seconds, most - done, budget), RunState(done, most, seconds))
         self._rate(groups[0])
@@ -253,7 +263,9 @@ class EvaluationView(_RunView):
         """Say how long so many judgements will take, if that is known."""
         budget = max(round(judgements // 10, -1), _LEAST_BUDGET)
         words = describe_prediction(seconds, judgements, budget)
-        self._screen.begin(words and f"{judgements} judgements{words}", RunState(self.done, self._total, seconds))
+        self._screen.begin(
+            words and f"{count_of(judgements, 'judgement')}{words}", RunState(self.done, self._total, seconds)
+        )
 
     def count(self, label: int | None, verdict: int | None, *, seconds_left: float | None) -> None:
         """Count a pair. `label` and `verdict` are the overall ones, None where there is none."""

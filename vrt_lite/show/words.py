@@ -187,10 +187,11 @@ def format_moment(seconds: float) -> str:
 
 
 def format_time(seconds: float) -> str:
-    """Format the time that work takes: 8 s, 3 min, 2.5 h."""
+    """Format the time that work takes: 8 s, 3 min, 2.5 h, 36 h."""
     if seconds < 90:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    hours = seconds / 3600
+    return f"{seconds / 60:.0f} min" if hours < 1.5 else f"{hours:.{0 if hours >= 10 else 1}f} h"
 
 
 def capitalize_first(text: str) -> str:
