@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+
 from vrt_lite.interfaces import Encoding, Event, Predicted, Prefill, Wrote
 
 _LEAST_SHARE = 0.05
