@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _INTERRUPTED = 130
 _SILENT_SECONDS = 0.2
 """A command that ends within this time does not say that it stops."""
-_GRACE_SECONDS = 1.5
+_GRACE_SECONDS = 1.2
 """Seconds in which a command may end by itself."""
 
 

@@ -109,9 +109,9 @@ class Judge:
 
         It is not known for a server, for a clip that cannot be read, and on a GPU before the first judgement.
         """
-        from vrt_lite import forecast  # noqa: PLC0415 - a small judge's compare does without
+        from vrt_lite.forecast import predict_like  # noqa: PLC0415 - a small judge's compare does without
 
-        return forecast.predict_like(self.mode, Path(clip))
+        return predict_like(self.mode, Path(clip))
 
     def compare(
         self,
@@ -177,9 +177,9 @@ class Judge:
                 measuring = Measuring(clips, spaces, mode.profile)
             if not same:
                 if takes_long:
-                    from vrt_lite import forecast  # noqa: PLC0415
+                    from vrt_lite.forecast import announce  # noqa: PLC0415
 
-                    forecast.announce(mode, clips[0].info, observe, both_orders=self.settings.both_orders)
+                    announce(mode, clips[0].info, observe, both_orders=self.settings.both_orders)
                 with stopwatch.measure("wait"):
                     backend = mode.open(frames, observe, stopwatch)
                 trials = self._judge_orders(pair, frames, backend, lines, observe)
@@ -190,9 +190,9 @@ class Judge:
                 pair, clips, trials, mode=mode, settings=self.settings, stopwatch=stopwatch, measures=measured
             )
             if takes_long and trials:
-                from vrt_lite import forecast  # noqa: PLC0415
+                from vrt_lite.forecast import learn  # noqa: PLC0415
 
-                forecast.learn(mode, judgement)
+                learn(mode, judgement)
             if lines and lines.failure:
                 judgement = add_warning(judgement, Warned("trace_not_written", lines.failure))
             if finish:
