@@ -39,6 +39,7 @@ LAYERS: tuple[set[str], ...] = (
     {"modes"},
     {"forecast"},
     {"recording"},
+    {"trace_file"},
     {"api"},
     {"runs"},
     {"ranking", "evaluation", "diagnosis"},

@@ -33,7 +33,8 @@ from vrt_lite.protocol.messages import FrameRef
 from vrt_lite.show import PlainView, safe, show_verdict, verdict_lines, view
 from vrt_lite.show.live import LiveView
 from vrt_lite.show.panel import VerdictPanel
-from vrt_lite.show.progress import EvaluationView, LineScreen, LiveScreen, RankingView, RunState, describe_prediction
+from vrt_lite.show.progress import EvaluationView, LineScreen, LiveScreen, RankingView, RunState
+from vrt_lite.show.run_words import describe_prediction
 
 HOSTILE = (
     "\x1b[31m\x1b]0;owned\x07\x1b[2J\x9b31m[bold]x[/bold][/] :smile: \u202egpj.exe\u2066\u200e\u061c"

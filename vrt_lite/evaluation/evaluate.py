@@ -71,7 +71,7 @@ class EvalJudge:
 class EvalWatcher(Protocol):
     """Gets the progress of an evaluation."""
 
-    def begins(self, judgements: int, seconds: float | None) -> None:
+    def begins(self, judgements: int, seconds: float | None, /) -> None:
         """Called before judging: so many judgements are left, which will take `seconds` if that is known."""
         ...
 

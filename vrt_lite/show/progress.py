@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TextIO
 
 from vrt_lite.interfaces import Event, Loading, Waiting
-from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.show import LINE_EVERY_SECONDS, print_line
 from vrt_lite.show.leaderboard import board
+from vrt_lite.show.run_words import LONG_SECONDS, describe_judgement, describe_prediction
 from vrt_lite.show.words import (
     count_of,
     describe_event,
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 _RATED_EVERY_SECONDS = 0.4
 _LINE_EVERY_SHARE = 0.05
-_LONG_SECONDS = 60.0
 _JUDGEMENTS_OF_A_CLIP = 3
 """So many of each clip give a first order of them: a budget to name where all pairs take long."""
 _LEAST_BUDGET = 20
@@ -140,7 +139,7 @@ class LiveScreen:
 
     def begin(self, words: str, state: RunState) -> None:
         """Show the first state. Its bar says what the words say elsewhere, but for a long time, which is printed."""
-        if words and (state.seconds_left or 0) >= _LONG_SECONDS:
+        if words and (state.seconds_left or 0) >= LONG_SECONDS:
             self._console.print(safe(words, encoding=self._console.encoding))
         self.show_state(state)
 
@@ -281,24 +280,3 @@ class EvaluationView(_RunView):
     def _figures(self) -> str:
         parts = [f"{measure} {100 * right / of:.1f}" for measure, (right, of) in self._right_of.items() if of]
         return ", ".join([*parts, f"{self._failed} failed"] if self._failed else parts)
-
-
-def describe_prediction(seconds: float | None, judgements: int, budget: int) -> str:
-    """Say how long so many judgements will take, and what a budget takes if that is long; empty if it is not known."""
-    if not seconds or not judgements:
-        return ""
-    words = f"; about {format_time(seconds)} here"
-    if seconds >= _LONG_SECONDS and 0 < budget <= judgements / 2:
-        words += f" (--budget {budget}: about {format_time(seconds * budget / judgements)})"
-    return words
-
-
-def describe_judgement(groups: Sequence[ClipGroup], progress: RankProgress) -> str:
-    """Describe one judgement of a ranking in a line, by the clips' names."""
-    number, i, j = progress.label
-    one, two = (groups[number].clips[clip].name for clip in (i, j))
-    if not progress.result.winners:
-        return f"{one} and {two}: no verdict ({progress.result.error})"
-    winner, odds = progress.result.winners[OVERALL], progress.result.odds.get(OVERALL)
-    share = f" {odds[winner]:.2f}" if odds else ""
-    return (f"{one} and {two} tie", f"{one} beats {two}", f"{two} beats {one}")[winner] + share
