@@ -23,6 +23,8 @@ from vrt_lite.shortage import explain_shortage
 _COMMANDS: Final = {
     "cache": "models_command:cache",
     "compare": "compare_command:compare",
+    "completion": "completion_command:completion",
+    "config": "config_command:config",
     "convert": "convert_command:convert",
     "doctor": "doctor_command:doctor",
     "estimate": "estimate_command:estimate",

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vrt_lite.cli.options import judge_options, open_judge, print_json, prompt_options, read_prompt, read_settings
+from vrt_lite.cli.options import (
+    FILE,
+    judge_options,
+    open_judge,
+    print_json,
+    prompt_options,
+    read_prompt,
+    read_settings,
+)
 from vrt_lite.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,8 +29,8 @@ Exit status: 0 a verdict, 2 usage, 3 bad video, 4 model missing, corrupt or mism
 
 
 @click.command(epilog=STATUS)
-@click.argument("a", metavar="A")
-@click.argument("b", metavar="B")
+@click.argument("a", metavar="A", type=FILE)
+@click.argument("b", metavar="B", type=FILE)
 @prompt_options
 @judge_options
 @click.option("--both-orders", is_flag=True, help="Judge both orders and average them; opposite winners are undecided.")
@@ -63,7 +71,7 @@ def compare(
     inputs = {"--prompt-file": prompt_file, "--model": Path(model) if model else None, "--projector": projector}
     _check_outputs((a, b), inputs, {"--trace": trace, "--sheet": sheet})
     caption = read_prompt(prompt, prompt_file)
-    settings = read_settings(options)
+    settings = read_settings(options, backend)
     finish = _sheet_drawer(sheet) if sheet else None
     from vrt_lite.show import show_verdict, view  # noqa: PLC0415
 

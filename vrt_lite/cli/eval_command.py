@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vrt_lite.cli.options import (
-    check_jobs,
-    jobs_option,
+    FILE,
     judge_options,
     open_judge,
     print_json,
     print_text,
     read_settings,
 )
+from vrt_lite.cli.run_options import check_jobs, jobs_option
 from vrt_lite.errors import ClipsError, NoVerdictError, UsageError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ or set missing or out of reach, 5 out of memory, 6 no pair got a verdict, 7 stor
 
 
 @click.command("eval", epilog=STATUS)
-@click.argument("labelled", metavar="SET")
+@click.argument("labelled", metavar="SET", type=FILE)
 @click.option(
     "--from", "folder", metavar="FOLDER", type=click.Path(path_type=Path), help="Where SET, or its clips, lie."
 )
@@ -97,7 +97,7 @@ def evaluate(
     Every judgement is kept when it is made: the same call resumes where it stopped. The network is used with --pull
     and --backend only. --seed also draws the sample and the random order.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
-    check_jobs(jobs, backend)
+    jobs = check_jobs(jobs, backend)
     _check_plots(plots)
     from vrt_lite.evaluation.evaluate import EvalJudge, PairSelection  # noqa: PLC0415
     from vrt_lite.evaluation.sets import read_set  # noqa: PLC0415
@@ -106,7 +106,7 @@ def evaluate(
 
     found = read_set(_find_set(labelled, split, folder, pull=pull, quiet=quiet))
     selection = PairSelection(order, limit, sample, options["seed"], budget)
-    settings = read_settings({**options, "preset": options["preset"] or found.place.layout.preset})
+    settings = read_settings({**options, "preset": options["preset"] or found.place.layout.preset}, backend)
     with (
         Store(file) as store,
         open_judge(model, projector, backend, settings, verbose=verbose > 1, store=store, quiet=quiet) as judge,

@@ -5,23 +5,35 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+from click.core import ParameterSource
 
-from vrt_lite.errors import UsageError
-from vrt_lite.settings import MOST_JOBS, Remote, Settings
+from vrt_lite.disk import HOME_VARIABLE, settings_path
+from vrt_lite.errors import ModelError, UsageError
+from vrt_lite.settings import EFFORTS, Remote, choose_settings, read_dimension
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from vrt_lite.api import Judge
     from vrt_lite.models import ModelFiles
-    from vrt_lite.protocol.messages import Dimension
     from vrt_lite.runs.store import Store
-    from vrt_lite.settings import RemoteKind
+    from vrt_lite.settings import RemoteKind, Settings, Source
+    from vrt_lite.stored_settings import StoredValue
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
+FILE: Final = click.Path(readable=False)
+"""The type of an argument that may name a file: a shell completes it, and the command checks it."""
+_KEPT: Final = "vrt_lite.kept"
+_SOURCES: Final[dict[ParameterSource | None, Source]] = {
+    ParameterSource.COMMANDLINE: "option",
+    ParameterSource.ENVIRONMENT: "environment",
+    ParameterSource.DEFAULT_MAP: "file",
+}
 PRESETS = "model-card, videogen-reward, text2video-human or mj-bench-video"
 
 
@@ -42,30 +54,85 @@ def auto_or(least: int) -> Callable[[str], int | None]:
     return convert
 
 
+class _Kept(click.Parameter):
+    """A parameter that takes its value from a variable or from the settings file if the command line has none."""
+
+    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
+        value, source = super().consume_value(ctx, opts)
+        if source is ParameterSource.COMMANDLINE or ctx.resilient_parsing:
+            return value, source
+        if _KEPT not in ctx.meta:
+            ctx.meta[_KEPT] = find_kept()
+        kept = ctx.meta[_KEPT].get((self.name or "").replace("_", "-"))
+        if kept is None:
+            return value, source
+        by_variable = kept.source == "environment"
+        return kept.value, ParameterSource.ENVIRONMENT if by_variable else ParameterSource.DEFAULT_MAP
+
+
+class KeptOption(_Kept, click.Option):
+    """An option whose name is a key of `stored_settings.KEYS`."""
+
+
+class KeptArgument(_Kept, click.Argument):
+    """An argument whose name is a key of `stored_settings.KEYS`."""
+
+
+def find_kept() -> Mapping[str, StoredValue]:
+    """Return what the user has set for all commands, by key. UsageError for what cannot be used."""
+    kept = any(name.startswith("VRT_LITE_") and name != HOME_VARIABLE for name in os.environ)
+    if not kept and not os.path.lexists(settings_path()):
+        return {}
+    from vrt_lite.stored_settings import find_stored  # noqa: PLC0415 - most users have set nothing
+
+    return find_stored()
+
+
+def complete_models(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Return the names of the models that are here; if none begins so, let the shell complete the name of a file."""
+    from click.shell_completion import CompletionItem  # noqa: PLC0415 - only while a shell completes
+
+    from vrt_lite.models import bundled_names  # noqa: PLC0415
+    from vrt_lite.models.library import stored_models  # noqa: PLC0415
+
+    names = [*bundled_names(), *(model.manifest.name for model in stored_models())]
+    named = [CompletionItem(name) for name in names if name.startswith(begun)]
+    return named or [CompletionItem(begun, type="file")]
+
+
+_kept_option = functools.partial(click.option, cls=KeptOption)
 _PROMPT = (
     click.option("-p", "--prompt", metavar="TEXT", help="The text the clips were made from."),
     click.option("--prompt-file", metavar="FILE", type=click.Path(path_type=Path), help="Read the prompt from a file."),
 )
 _SIZES = (
-    click.option("--workspace", metavar="N", type=int, help="How many frames of a video the judge can request."),
-    click.option("--first-frames", metavar="N", type=int, help="How many frames of a video are shown first."),
-    click.option("--window", metavar="P", type=int, help="How many rounds requested frames stay visible."),
-    click.option("--rounds", metavar="N", type=int, help="At most this many rounds."),
-    click.option("--max-pixels", metavar="N", type=int, help="At most this many pixels a frame; 784 are one token."),
-    click.option("--tool-max-pixels", metavar="N", type=int, help="The same for requested frames."),
-    click.option("--ctx", metavar="AUTO|N", type=auto_or(256), help="Context in tokens. [default: auto]"),
-    click.option("--gpu-layers", metavar="AUTO|N", type=auto_or(0), help="Layers on the GPU. [default: auto]"),
-    click.option(
+    _kept_option(
+        "--effort",
+        metavar="NAME",
+        type=click.Choice(list(EFFORTS)),
+        default="full",
+        help="quick, balanced or full: fewer pixels, rounds and words take less time. [default: full]",
+    ),
+    _kept_option("--workspace", metavar="N", type=int, help="How many frames of a video the judge can request."),
+    _kept_option("--first-frames", metavar="N", type=int, help="How many frames of a video are shown first."),
+    _kept_option("--window", metavar="P", type=int, help="How many rounds requested frames stay visible."),
+    _kept_option("--rounds", metavar="N", type=int, help="At most this many rounds."),
+    _kept_option("--max-pixels", metavar="N", type=int, help="At most this many pixels a frame; 784 are one token."),
+    _kept_option("--tool-max-pixels", metavar="N", type=int, help="The same for requested frames."),
+    _kept_option("--ctx", metavar="AUTO|N", type=auto_or(256), help="Context in tokens. [default: auto]"),
+    _kept_option("--gpu-layers", metavar="AUTO|N", type=auto_or(0), help="Layers on the GPU. [default: auto]"),
+    _kept_option(
         "--kv-type",
         type=click.Choice(["f16", "q8_0"]),
         help="Type of the KV cache; q8_0 takes half the memory. [default: f16 if it fits]",
     ),
 )
 _JUDGING = (
-    click.option(
+    _kept_option(
         "-m",
         "--model",
         metavar="MODEL",
+        shell_complete=complete_models,
         help="A bundled or pulled name, a folder, or a text GGUF. [default: vrt-tiny-1]",
     ),
     click.option("--projector", metavar="FILE", type=click.Path(path_type=Path), help="The projector (mmproj) GGUF."),
@@ -78,19 +145,21 @@ _JUDGING = (
         help="Your own wording of TA, VQ or MQ. The judge reads NAME (KEY).",
     ),
     *_SIZES,
-    click.option("--threads", metavar="AUTO|N", type=auto_or(1), help="Processor threads. [default: auto]"),
+    _kept_option("--threads", metavar="AUTO|N", type=auto_or(1), help="Processor threads. [default: auto]"),
     click.option(
         "--temperature", metavar="T", type=click.FloatRange(0, 10), default=0.0, help="0 is greedy. [default: 0]"
     ),
     click.option("--seed", metavar="N", type=click.IntRange(0, 2**32 - 1), default=0, help="[default: 0]"),
-    click.option(
+    _kept_option(
         "--cache/--no-cache", default=True, help="Keep encoded frames on disk for later runs. [default: cache]"
     ),
 )
 _REMOTE = (
-    click.option("--backend", metavar="URL", help="Judge on an OpenAI-compatible server: http://HOST:8000/v1."),
-    click.option("--served-model", metavar="NAME", help="The model's name there. [default: the only one it serves]"),
-    click.option(
+    _kept_option(
+        "--backend", metavar="URL", help="Judge on an OpenAI-compatible server: http://HOST:8000/v1. [default: local]"
+    ),
+    _kept_option("--served-model", metavar="NAME", help="The model's name there. [default: the only one it serves]"),
+    _kept_option(
         "--backend-kind",
         metavar="KIND",
         type=click.Choice(["auto", "vllm", "sglang", "llama"]),
@@ -151,7 +220,14 @@ def open_judge(
 
     digest = store.digest if store else file_sha256
     options: dict[str, Any] = {"backend": backend, "digest": digest, "measures": measures, "verbose": verbose}
-    judge = Judge(model, projector=projector, settings=settings, **options)
+    try:
+        judge = Judge(model, projector=projector, settings=settings, **options)
+    except ModelError as error:
+        if settings.sources.get("model") not in ("environment", "file"):
+            raise
+        raise ModelError(
+            f"{error} No --model was given: {model!r} is set for all commands. See: vrt-lite config"
+        ) from error
     if judge.files and not quiet:
         print_chosen_file(judge.files)
     return judge
@@ -194,61 +270,27 @@ def read_prompt(prompt: str | None, prompt_file: Path | None) -> str:
         raise UsageError(f"The prompt file {prompt_file} is not UTF-8 text, or is too long.") from error
 
 
-def read_settings(options: dict[str, Any]) -> Settings:
-    """Read the options of `judge_options`, and `both_orders` if a command has it. UsageError for bad values."""
-    dimensions: Any = dict(_read_dimension(text) for text in options["dimensions"])
-    return Settings(**{**options, "dimensions": dimensions})
+def read_settings(options: dict[str, Any], backend: Remote | None = None) -> Settings:
+    """Read the options of `judge_options` or `size_options`, and `both_orders` if a command has it.
+
+    UsageError for bad values.
+    """
+    dimensions = dict(read_dimension(text) for text in options.get("dimensions", ()))
+    kept = find_kept().get("cache-mb")
+    values = {**options, "dimensions": dimensions, "cache_mb": kept and kept.value}
+    return choose_settings(values, find_sources(), remote=backend is not None)
+
+
+def find_sources() -> dict[str, Source | None]:
+    """Return where the value of each parameter of the running command comes from; None for a default."""
+    ctx = click.get_current_context()
+    names = [parameter.name or "" for parameter in ctx.command.params if isinstance(parameter, _Kept)]
+    return {name: _SOURCES.get(ctx.get_parameter_source(name)) for name in names}
 
 
 def _read_remote(url: str | None, served_model: str | None, kind: RemoteKind) -> Remote | None:
-    if url is not None:
+    if url not in (None, "local"):
         return Remote(url, served_model=served_model, kind=kind)
-    if served_model is not None or kind != "auto":
+    if "option" in map(find_sources().get, ("served_model", "backend_kind")):
         raise UsageError("--served-model and --backend-kind are about a server: give its --backend URL as well.")
     return None
-
-
-def _read_dimension(text: str) -> tuple[str, Dimension]:
-    from vrt_lite.protocol.messages import DIMENSIONS, Dimension  # noqa: PLC0415
-
-    key, equals, words = text.partition("=")
-    name, colon, explain = words.partition(":")
-    key = key.strip().upper()
-    if not (equals and colon and name.strip() and explain.strip()) or key not in DIMENSIONS:
-        raise UsageError(
-            f"--dimension {text!r} is not KEY=NAME:TEXT with KEY one of {', '.join(DIMENSIONS)}; "
-            'for example --dimension "VQ=Sharpness: how crisp the picture is".'
-        )
-    return key, Dimension(name.strip(), explain.strip())
-
-
-jobs_option = click.option(
-    "--jobs",
-    metavar="N",
-    type=click.IntRange(1),
-    default=1,
-    help=f"Pairs judged at once, at most {MOST_JOBS}; with --backend only.",
-)
-"""The command calls `check_jobs` with its value."""
-
-
-def check_jobs(jobs: int, backend: Remote | None) -> None:
-    """Raise UsageError for more jobs than the judge can use."""
-    if jobs > 1 and backend is None:
-        raise UsageError(f"--jobs {jobs} needs a server (--backend URL): on this machine one pair is judged at a time.")
-    if jobs > MOST_JOBS:
-        raise UsageError(f"--jobs {jobs} is too many: a server is asked for at most {MOST_JOBS} pairs at once.")
-
-
-store_option = click.option(
-    "--store", metavar="FILE", type=click.Path(path_type=Path), help="The store of runs. [default: the user's]"
-)
-
-
-def open_existing_store(path: Path | None) -> Store:
-    """Open the store, the user's own without a path. UsageError if a path is given and nothing is there."""
-    from vrt_lite.runs.store import Store  # noqa: PLC0415
-
-    if path is not None and not os.path.lexists(path):
-        raise UsageError(f"There is no store {path}. Give the --store that rank or eval was given.")
-    return Store(path)

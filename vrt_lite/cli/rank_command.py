@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vrt_lite.cli.options import (
-    check_jobs,
-    jobs_option,
+    FILE,
     judge_options,
     open_judge,
     print_json,
     prompt_options,
     read_prompt,
     read_settings,
-    store_option,
 )
+from vrt_lite.cli.run_options import check_jobs, jobs_option, store_option
 from vrt_lite.errors import ClipsError, NoVerdictError, UsageError, VrtError
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ cannot be used, 130 interrupted."""
 
 
 @click.command(epilog=STATUS)
-@click.argument("clips", metavar="CLIPS...", nargs=-1, required=True)
+@click.argument("clips", metavar="CLIPS...", nargs=-1, required=True, type=FILE)
 @prompt_options
 @judge_options
 @click.option("--one-order", is_flag=True, help="Judge each pair once, not in both orders. Half the work.")
@@ -92,8 +91,8 @@ def rank(
     goes on. A rating is in log odds; clips with a letter in common cannot be told apart.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     caption = read_prompt(prompt, prompt_file)
-    check_jobs(jobs, backend)
-    settings = read_settings(options)
+    jobs = check_jobs(jobs, backend)
+    settings = read_settings(options, backend)
     groups = _read_groups(clips, caption, copy_to)
     from vrt_lite.ranking.rank import rank_clips  # noqa: PLC0415
     from vrt_lite.ranking.rank_run import Effort  # noqa: PLC0415

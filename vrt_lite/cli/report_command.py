@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from vrt_lite.cli.options import open_existing_store, print_text, store_option
+from vrt_lite.cli.options import print_text
+from vrt_lite.cli.run_options import open_existing_store, store_option
 from vrt_lite.disk import open_to_read
 from vrt_lite.errors import UsageError
 

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from vrt_lite.protocol.messages import DIMENSIONS, OVERALL
 from vrt_lite.protocol.verdict import describe
+from vrt_lite.show.efforts import describe_effort
 from vrt_lite.show.measure_rows import list_measure_rows
 from vrt_lite.show.words import (
     NOT_JUDGED,
@@ -72,8 +73,8 @@ class VerdictPanel:
         for choice, name in enumerate(names, start=1):
             files.add_row(Text(f"video {choice}", STYLES[choice]), Text(name, overflow="fold"))
         yield [files, Text(_summary(judgement, encoding, glyphs), "dim")]
-        if judgement.scope:
-            yield [Text(safe(f"{capitalize_first(judgement.scope)}.", encoding=encoding), "dim", overflow="fold")]
+        about = [f"{capitalize_first(text)}." for text in (describe_effort(judgement), judgement.scope) if text]
+        yield [Text(safe(text, encoding=encoding), "dim", overflow="fold") for text in about]
         warnings = [f"Warning: {safe(warning, encoding=encoding)}" for warning in judgement.warnings]
         yield [Text(warning, "yellow", overflow="fold") for warning in warnings]
 
