@@ -15,18 +15,19 @@ _VARIABLE = "_VRT_LITE_COMPLETE"
 def completion(ctx: click.Context, shell: str) -> None:
     """Print the script with which a shell completes commands, options and values of vrt-lite.
 
-    \b
-    bash:        echo 'eval "$(vrt-lite completion bash)"' >> ~/.bashrc
-    zsh:         echo 'eval "$(vrt-lite completion zsh)"' >> ~/.zshrc
-    fish:        vrt-lite completion fish > ~/.config/fish/completions/vrt-lite.fish
-    powershell:  vrt-lite completion powershell | Out-String | Invoke-Expression
+    These commands install it for the shells that are opened afterwards:
 
-    For PowerShell put that line into the file that $PROFILE names. It works from the next shell on. zsh needs its own
-    completion: autoload -Uz compinit && compinit, before that line.
+    \b
+    bash        echo 'eval "$(vrt-lite completion bash)"' >> ~/.bashrc
+    zsh         echo 'autoload -Uz compinit && compinit' >> ~/.zshrc
+                echo 'eval "$(vrt-lite completion zsh)"' >> ~/.zshrc
+    fish        mkdir -p ~/.config/fish/completions
+                vrt-lite completion fish > ~/.config/fish/completions/vrt-lite.fish
+    powershell  New-Item -Force (Split-Path $PROFILE) -ItemType Directory
+                vrt-lite completion powershell | Add-Content $PROFILE
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     from click.shell_completion import get_completion_class  # noqa: PLC0415
 
     made = get_completion_class(shell)
-    if made is None:
-        raise click.ClickException(f"The installed click {click.__version__} knows no {shell}: pip install -U click")
+    assert made is not None
     click.echo(made(ctx.find_root().command, {}, "vrt-lite", _VARIABLE).source())
