@@ -231,7 +231,7 @@ REFUSED = {
     "model = ''": "allowed: name, folder or text GGUF",
     "jobs = 257": "allowed: 1 to 256",
     "effort = 'most'": "allowed: quick, balanced, full",
-    "backend = 'ftp://host'": "allowed: local, http://HOST:8000/v1",
+    "backend = 'ftp://host'": "allowed: local, http://HOST/v1",
     "[compare]\nrounds = 3": "'compare', which nothing reads",
     '"a\\u0007\\nb" = 3': "which nothing reads",
 }

@@ -117,7 +117,7 @@ KEYS: Final[Mapping[str, Key]] = {
         Key(name="threads", default="auto", type=int, least=1, words=("auto",)),
         Key(name="cache", default="true", type=bool),
         Key(name="cache-mb", default="2000", type=int),
-        Key(name="backend", default=LOCAL, type=str, what=f"{LOCAL}, http://HOST:8000/v1"),
+        Key(name="backend", default=LOCAL, type=str, what=f"{LOCAL}, http://HOST/v1"),
         Key(name="served-model", default="the only one there", type=str, what="a name on the server"),
         Key(name="backend-kind", default="auto", type=str, words=get_args(RemoteKind)),
         Key(name="jobs", default="1", type=int, least=1, most=MOST_JOBS),

@@ -67,6 +67,8 @@ def compare(
     Give a file name that begins with "-" as ./-name.mp4. Nothing is fetched from the network. With --backend, frames
     and prompt go to that server, and --model only names the profile. A key is read from VRT_LITE_API_KEY, or else from
     OPENAI_API_KEY.
+
+    Options that you always give can be set once for all commands: vrt-lite config --help
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     inputs = {"--prompt-file": prompt_file, "--model": Path(model) if model else None, "--projector": projector}
     _check_outputs((a, b), inputs, {"--trace": trace, "--sheet": sheet})

@@ -55,9 +55,11 @@ def config(ctx: click.Context, *, as_json: bool) -> None:
     vrt-lite config unset max-pixels
     vrt-lite config path
 
-    A key is the name of an option. The first of these that is there holds: the option, as --max-pixels 200704; the
-    environment variable, as VRT_LITE_MAX_PIXELS=200704; the settings file; what vrt-lite tune found; the default. An
-    --effort holds before pixels, rounds and first frames that come from further away: --effort full is the model's own.
+    A key is the name of an option. Of these the first that is there holds: the option, as --max-pixels 200704; the
+    environment variable, as VRT_LITE_MAX_PIXELS=200704; the settings file; what vrt-lite tune found; the default.
+
+    An effort replaces pixels, rounds and first frames that are set further down in this order: with --effort full the
+    model's own hold, whatever the file says.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     if ctx.invoked_subcommand:
         if as_json:

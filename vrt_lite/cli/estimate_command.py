@@ -18,7 +18,7 @@ from vrt_lite.machine import Gpu, MachineMemory, format_bytes
 if TYPE_CHECKING:
     from vrt_lite.fitting import EnginePlan
     from vrt_lite.fitting.pull_options import PullOption, PullOptions
-    from vrt_lite.settings import EffortName, Settings
+    from vrt_lite.settings import Settings
     from vrt_lite.show.efforts import EffortEstimate
     from vrt_lite.show.estimates import Estimated
 
@@ -102,9 +102,11 @@ def _estimate_efforts(estimate_with: Callable[[Settings], Estimated], settings: 
     from vrt_lite.settings import EFFORTS  # noqa: PLC0415
     from vrt_lite.show.efforts import EffortEstimate  # noqa: PLC0415
 
-    efforts: list[EffortName] = list(EFFORTS)
-    found = [(effort, estimate_with(replace(settings, effort=effort))) for effort in efforts]
-    return [EffortEstimate(effort, estimated.plan, not estimated.refusal) for effort, estimated in found]
+    found: list[EffortEstimate] = []
+    for effort in EFFORTS:
+        estimated = estimate_with(replace(settings, effort=effort))
+        found.append(EffortEstimate(effort, estimated.plan, not estimated.refusal))
+    return found
 
 
 def _find_offered(model: str | None, quant: str, projector: Path | None) -> PullOptions | None:

@@ -60,7 +60,7 @@ def show_efforts(efforts: Sequence[EffortEstimate]) -> None:
     rows: list[tuple[str, ...]] = []
     for effort in efforts:
         profile, estimate = effort.plan.profile, effort.plan.estimate
-        limits = (profile.max_pixels, profile.first_frames, profile.rounds, profile.max_new_tokens)
+        limits = (profile.max_pixels, profile.rounds, profile.max_new_tokens)
         sizes = (estimate.cpu_bytes, *([sum(estimate.gpu_bytes)] if gpu else ()))
         rows.append((effort.effort, *map(str, limits), *map(format_bytes, sizes), "yes" if effort.fits else "no"))
-    show_table(("EFFORT", "PIXELS", "FIRST FRAMES", "ROUNDS", "REPLY", "MEMORY", *gpu, "FITS"), rows)
+    show_table(("EFFORT", "PIXELS", "ROUNDS", "REPLY", "MEMORY", *gpu, "FITS"), rows)
