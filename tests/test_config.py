@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import shlex
@@ -15,6 +16,7 @@ import pytest
 
 from vrt_lite.backends import describe_machine
 from vrt_lite.cli import cli, run
+from vrt_lite.cli.config_command import config
 from vrt_lite.cli.options import find_sources, read_settings
 from vrt_lite.cli.run_options import check_jobs
 from vrt_lite.diagnosis.setting_checks import check_settings
@@ -305,6 +307,23 @@ def test_a_servers_credentials_are_neither_kept_nor_shown(
     monkeypatch.setenv("VRT_LITE_BACKEND", address)
     assert "secret" not in refusal(capsys, "cache")
     assert "secret" not in repr(list(check_settings(os.environ)))
+
+
+def test_the_commands_of_the_help_run_as_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = inspect.cleandoc(config.help or "").splitlines()
+    commands = [shlex.split(line) for line in lines if line.startswith("vrt-lite config")]
+    assert len(commands) == 5
+    assert [run(words[1:]) for words in commands] == [0] * 5
+    assert capsys.readouterr().out.splitlines()[-1] == str(settings_path())
+    assert settings_path().read_text(encoding="utf-8") == 'model = "vr-thinker-7b"\n'
+
+
+@pytest.mark.parametrize("text", ["on", "Yes", "1", "true"])
+def test_a_switch_has_the_usual_words(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    opposite = {"on": "off", "Yes": "No", "1": "0", "true": "FALSE"}[text]
+    for given, value in ((text, True), (opposite, False)):
+        monkeypatch.setenv("VRT_LITE_CACHE", given)
+        assert find_stored()["cache"].value is value
 
 
 def test_an_unknown_key_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from vrt_lite.cli.options import (
     print_text,
     read_settings,
 )
-from vrt_lite.cli.run_options import check_jobs, jobs_option
+from vrt_lite.cli.run_options import check_jobs, jobs_option, print_effort
 from vrt_lite.errors import ClipsError, NoVerdictError, UsageError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vrt_lite.evaluation.figures import Figures
     from vrt_lite.evaluation.sets import LabelledSet, Place
     from vrt_lite.runs.store import Store
-    from vrt_lite.settings import Remote
+    from vrt_lite.settings import EffortName, Remote
 
 STATUS = """\b
 Exit status: 0 done, whatever the accuracy; 2 usage, 3 no clip of the set is there, 4 model
@@ -114,7 +114,7 @@ def evaluate(
         judge.connect(view(quiet=quiet, live=False).observe)
         eval_judge = EvalJudge(judge, judge.key(), _name_judge(judge, backend, model), jobs)
         figures = _judge_pairs(found, selection, eval_judge, store, name, quiet=quiet, live=verbose < 2)
-    _print_figures(figures, as_json=as_json, plots=plots)
+    _print_figures(figures, settings.effort, as_json=as_json, plots=plots)
     _check_judged(figures)
 
 
@@ -184,14 +184,15 @@ def _judge_pairs(
         return driver.evaluate(found, pairs, selection, run=run, store=store, judge=judge, watcher=progress)
 
 
-def _print_figures(figures: Figures, *, as_json: bool, plots: Path | None) -> None:
+def _print_figures(figures: Figures, effort: EffortName, *, as_json: bool, plots: Path | None) -> None:
     """Print the figures; with `plots`, draw them to that folder."""
     if as_json:
-        print_json(figures.to_json())
+        print_json({**figures.to_json(), "effort": effort})
     else:
         from vrt_lite.show.evaluation_summary import show_figures  # noqa: PLC0415
 
         show_figures(figures, stream=sys.stdout)
+        print_effort(effort)
     if plots:
         from vrt_lite.show.evaluation_charts import draw_plots  # noqa: PLC0415
 

@@ -63,7 +63,7 @@ class _Kept(click.Parameter):
             return value, source
         if _KEPT not in ctx.meta:
             ctx.meta[_KEPT] = find_kept()
-        kept = ctx.meta[_KEPT].get((self.name or "").replace("_", "-"))
+        kept: StoredValue | None = ctx.meta[_KEPT].get((self.name or "").replace("_", "-"))
         if kept is None:
             return value, source
         by_variable = kept.source == "environment"
@@ -276,7 +276,7 @@ def read_settings(options: dict[str, Any], backend: Remote | None = None) -> Set
     UsageError for bad values.
     """
     dimensions = dict(read_dimension(text) for text in options.get("dimensions", ()))
-    kept = find_kept().get("cache-mb")
+    kept: StoredValue | None = click.get_current_context().meta[_KEPT].get("cache-mb")
     values = {**options, "dimensions": dimensions, "cache_mb": kept and kept.value}
     return choose_settings(values, find_sources(), remote=backend is not None)
 

@@ -17,7 +17,7 @@ from vrt_lite.cli.options import (
     read_prompt,
     read_settings,
 )
-from vrt_lite.cli.run_options import check_jobs, jobs_option, store_option
+from vrt_lite.cli.run_options import check_jobs, jobs_option, print_effort, store_option
 from vrt_lite.errors import ClipsError, NoVerdictError, UsageError, VrtError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from vrt_lite.ranking.entries import Group
     from vrt_lite.ranking.rank import Ranking
-    from vrt_lite.settings import Remote
+    from vrt_lite.settings import EffortName, Remote
 
 STATUS = """\b
 Exit status: 0 all clips are ranked, 2 usage, 3 some clip cannot be used or read (the rest is ranked, if
@@ -113,7 +113,7 @@ def rank(
         if view.done:
             click.echo(f"{view.done} judgement(s) are kept: the same command goes on from there.", err=True)
         raise
-    _finish(ranking, top=top, copy_to=copy_to, as_json=as_json)
+    _finish(ranking, settings.effort, top=top, copy_to=copy_to, as_json=as_json)
 
 
 def _read_groups(clips: Sequence[str], prompt: str, copy_to: Path | None) -> Sequence[Group]:
@@ -131,7 +131,7 @@ def _read_groups(clips: Sequence[str], prompt: str, copy_to: Path | None) -> Seq
     return groups
 
 
-def _finish(ranking: Ranking, *, top: int | None, copy_to: Path | None, as_json: bool) -> None:
+def _finish(ranking: Ranking, effort: EffortName, *, top: int | None, copy_to: Path | None, as_json: bool) -> None:
     """Print the ranking and copy the winners. Raise an error with its exit status if clips were left out."""
     from vrt_lite.ranking.winners import best_clips, copy_winners  # noqa: PLC0415
     from vrt_lite.show.leaderboard import show_ladders, show_winners  # noqa: PLC0415
@@ -140,9 +140,10 @@ def _finish(ranking: Ranking, *, top: int | None, copy_to: Path | None, as_json:
     if as_json:
         named = [{"group": group, "clips": [str(clip.path) for clip in clips]} for group, clips in chosen]
         copies = [str(path) for path in copy_winners(chosen, copy_to)] if copy_to else []
-        print_json({**ranking.to_json(), "winners": named, "copies": copies})
+        print_json({**ranking.to_json(), "effort": effort, "winners": named, "copies": copies})
     else:
         show_ladders(ranking.ladders, ranking.left_out, run=ranking.run)
+        print_effort(effort)
         show_winners(chosen, copy_winners(chosen, copy_to) if copy_to else [])
     if not any(ladder.standings for ladder in ranking.ladders):
         why = next((why for ladder in ranking.ladders for _, why in ladder.unranked), "nothing was judged.")

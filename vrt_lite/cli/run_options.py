@@ -14,6 +14,7 @@ from vrt_lite.settings import MOST_JOBS, Remote
 
 if TYPE_CHECKING:
     from vrt_lite.runs.store import Store
+    from vrt_lite.settings import EffortName
 
 jobs_option = click.option(
     "--jobs",
@@ -33,6 +34,12 @@ def check_jobs(jobs: int, backend: Remote | None) -> int:
     if jobs > 1 and backend is None and find_sources()["jobs"] == "option":
         raise UsageError(f"--jobs {jobs} needs a server (--backend URL): on this machine one pair is judged at a time.")
     return jobs if backend else 1
+
+
+def print_effort(effort: EffortName) -> None:
+    """Print what a run was judged with, unless it is the model's own."""
+    if effort != "full":
+        click.echo(f"judged with effort {effort}, not with the model's own pixels, rounds and length of replies")
 
 
 store_option = click.option(
