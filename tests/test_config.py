@@ -164,22 +164,17 @@ def test_what_was_tuned_holds_before_the_default_alone(
     )
     save_tuning(tuning, judge, describe_machine())
 
-    def threads(*options: str) -> tuple[str | None, int | None]:
-        assert run(["compare", *CLIPS, "-p", "A blue star moves up.", "--no-measures", "--json", *options]) == 0
-        settings = json.loads(capsys.readouterr().out)["settings"]
-        return settings["sources"].get("threads"), settings["engine"]["threads"]
-
     def listed() -> tuple[Any, str]:
         assert run(["config", "--json"]) == 0
         entries = {entry["key"]: entry for entry in json.loads(capsys.readouterr().out)["settings"]}
         return entries["threads"]["value"], entries["threads"]["from"]
 
-    assert threads() == ("tuned", 1)
+    assert run(["compare", *CLIPS, "-p", "A blue star moves up.", "--no-measures", "--json"]) == 0
+    settings = json.loads(capsys.readouterr().out)["settings"]
+    assert (settings["sources"], settings["engine"]["threads"]) == ({"threads": "tuned", "kv_type": "tuned"}, 1)
     assert listed() == (1, "tuned")
-    most = min(2, describe_machine().cpus)
-    store_value("threads", most)
-    assert threads() == ("file", most)
-    assert listed() == (most, "file")
+    store_value("threads", "auto")
+    assert listed() == ("auto", "file")
 
 
 def test_where_a_setting_comes_from_is_no_part_of_a_judgements_key() -> None:
