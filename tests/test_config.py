@@ -217,18 +217,18 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 REFUSED = {
     "rouns = 3": "'rouns', which nothing reads; the nearest key is rounds",
     "max_pixels = 784": "the nearest key is max-pixels",
-    "colour = 1": "the keys are model, effort",
-    "rounds = 'many'": "rounds is 'many', which cannot be; allowed: 1 to 100",
-    "rounds = 0": "allowed: 1 to 100",
-    "rounds = true": "allowed: 1 to 100",
-    "rounds = 3.0": "allowed: 1 to 100",
-    "cache = 1": "allowed: true, false",
-    "kv-type = 'q4_0'": "allowed: f16, q8_0",
-    "ctx = 'much'": "allowed: 256 or more, auto",
-    "model = ''": "allowed: name, folder or text GGUF",
-    "jobs = 257": "allowed: 1 to 256",
-    "effort = 'most'": "allowed: quick, balanced, full",
-    "backend = 'ftp://host'": "allowed: local, http://HOST/v1",
+    "colour = 1": "vrt-lite config lists the keys",
+    "rounds = 'many'": "has 'many' for rounds, which is not allowed; give 1 to 100",
+    "rounds = 0": "give 1 to 100",
+    "rounds = true": "give 1 to 100",
+    "rounds = 3.0": "give 1 to 100",
+    "cache = 1": "give true, false",
+    "kv-type = 'q4_0'": "give f16, q8_0",
+    "ctx = 'much'": "give 256 or more, auto",
+    "model = ''": "give name, folder or text GGUF",
+    "jobs = 257": "give 1 to 256",
+    "effort = 'most'": "give quick, balanced, full",
+    "backend = 'ftp://host'": "give local, http://HOST/v1",
     "[compare]\nrounds = 3": "'compare', which nothing reads",
     '"a\\u0007\\nb" = 3': "which nothing reads",
 }
@@ -285,10 +285,10 @@ def test_a_variable_that_cannot_be_used_is_named(
 ) -> None:
     monkeypatch.setenv(KEYS[key].variable, "what?")
     line = refusal(capsys, "cache")
-    assert f"{KEYS[key].variable} cannot be 'what?'; allowed: {KEYS[key].allowed}" in line
+    assert f"{KEYS[key].variable} has 'what?', which is not allowed; give {KEYS[key].allowed}" in line
     [finding] = [finding for finding in check_settings(os.environ) if finding.level == "problem"]
     assert KEYS[key].variable in finding.next_step
-    assert f"allowed: {KEYS[key].allowed}" in refusal(capsys, "config", "set", key, "what?")
+    assert f"give {KEYS[key].allowed}" in refusal(capsys, "config", "set", key, "what?")
 
 
 def test_a_servers_credentials_are_neither_kept_nor_shown(
@@ -323,7 +323,7 @@ def test_a_switch_has_the_usual_words(text: str, monkeypatch: pytest.MonkeyPatch
 
 def test_an_unknown_key_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert "the nearest key is max-pixels" in refusal(capsys, "config", "set", "maxpixels", "784")
-    assert "the keys are model, effort" in refusal(capsys, "config", "unset", "colour")
+    assert "vrt-lite config lists the keys" in refusal(capsys, "config", "unset", "colour")
     assert not settings_path().exists()
 
 
@@ -374,7 +374,7 @@ def test_a_models_folder_is_found_from_everywhere(tmp_path: Path, monkeypatch: p
 def test_a_model_that_is_not_here_is_traced_to_the_setting(capsys: pytest.CaptureFixture[str]) -> None:
     store_value("model", "gone")
     assert run(["compare", *CLIPS]) == 4
-    assert "No --model was given: 'gone' is set for all commands. See: vrt-lite config" in capsys.readouterr().err
+    assert "Without --model, 'gone' is set. See: vrt-lite config" in capsys.readouterr().err
     store_value("first-frames", 60)
     assert "not given with this command: first-frames" in refusal(capsys, "estimate", "vrt-tiny-1").lower()
 

@@ -146,7 +146,7 @@ class Problem:
 
     def as_error(self) -> UsageError:
         """The error that a command ends with."""
-        return UsageError(f"{self.text}. {self.step}{f': {self.command}' if self.command else ''}")
+        return UsageError(f"{self.text}. {self.step}{f': {self.command}' if self.command else '.'}")
 
 
 def find_stored(environment: Mapping[str, str] | None = None) -> dict[str, StoredValue]:
@@ -165,8 +165,7 @@ def read_stored(environment: Mapping[str, str]) -> tuple[dict[str, StoredValue],
         if text := environment.get(key.variable):
             value = key.parse(text)
             if value is None:
-                shown = "what it holds" if name == "backend" else repr(text)
-                wrong = f"{key.variable} cannot be {shown}; allowed: {key.allowed}"
+                wrong = f"The variable {key.variable} {_explain_value(key, text)}"
                 problems.append(Problem(wrong, "Correct or unset the variable", variable=key.variable))
             else:
                 found[name] = StoredValue(value, "environment")
@@ -192,7 +191,7 @@ def _read_file(path: Path) -> tuple[dict[str, Value], list[Problem]]:
         if key and key.allows(value):
             values[name] = value
             continue
-        wrong = _explain_value(key, value) if key else _explain_unknown(name)
+        wrong = _explain_value(key, value, name) if key else _explain_unknown(name)
         problems.append(Problem(f"The settings file {path} {wrong}", "Correct it, or", f"{_UNSET} {shlex.quote(name)}"))
     return values, problems
 
@@ -217,9 +216,10 @@ def _unreadable(path: Path, error: OSError) -> Problem:
     return Problem(text, f"Make it readable, or set {HOME_VARIABLE} to another folder", cause=error)
 
 
-def _explain_value(key: Key, value: object) -> str:
-    shown = "what it is" if key.name == "backend" else repr(value)[:80]
-    return f"says that {key.name} is {shown}, which cannot be; allowed: {key.allowed}"
+def _explain_value(key: Key, value: object, name: str = "") -> str:
+    """Say what is wrong with a value; that of `backend` is not shown, as it may hold credentials."""
+    shown = "a value" if key.name == "backend" else repr(value)[:80]
+    return f"has {shown}{f' for {name}' if name else ''}, which is not allowed; give {key.allowed}"
 
 
 def _explain_unknown(name: str) -> str:
@@ -229,7 +229,7 @@ def _explain_unknown(name: str) -> str:
 def describe_keys(name: str) -> str:
     """What to give in the place of an unknown key: the one that looks like it, else all."""
     near = difflib.get_close_matches(name.lower().replace("_", "-"), KEYS, n=1)
-    return f"the nearest key is {near[0]}" if near else f"the keys are {', '.join(KEYS)}"
+    return f"the nearest key is {near[0]}" if near else "vrt-lite config lists the keys"
 
 
 def store_value(name: str, value: Value) -> None:

@@ -128,8 +128,8 @@ def set_key(key: str, value: str) -> None:
         value = _name_model(value)
     parsed = known.parse(value)
     if parsed is None:
-        shown = "what was given" if key == "backend" else repr(value)
-        raise UsageError(f"{key} cannot be {shown}; allowed: {known.allowed}.")
+        shown = "this" if key == "backend" else repr(value)  # an address may hold credentials
+        raise UsageError(f"{key} cannot be {shown}; give {known.allowed}.")
     store_value(key, parsed)
     print_text(f"{key} = {_format(known, parsed)} in {settings_path()}")
     if os.environ.get(known.variable):
@@ -163,7 +163,7 @@ def _find_key(name: str) -> Key:
     from vrt_lite.stored_settings import KEYS, describe_keys  # noqa: PLC0415
 
     if name not in KEYS:
-        raise UsageError(f"There is no key {name[:80]!r}; {describe_keys(name)}.")
+        raise UsageError(f"There is no key {name[:80]!r}: {describe_keys(name)}.")
     return KEYS[name]
 
 

@@ -89,15 +89,10 @@ def find_kept() -> Mapping[str, StoredValue]:
 
 
 def complete_models(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Return the names of the models that are here; if none begins so, let the shell complete the name of a file."""
-    from click.shell_completion import CompletionItem  # noqa: PLC0415 - only while a shell completes
+    """Return the models that are here and begin so; if there are none, let the shell complete the name of a file."""
+    from vrt_lite.cli.completion_command import list_models  # noqa: PLC0415 - only while a shell completes
 
-    from vrt_lite.models import bundled_names  # noqa: PLC0415
-    from vrt_lite.models.library import stored_models  # noqa: PLC0415
-
-    names = [*bundled_names(), *(model.manifest.name for model in stored_models())]
-    named = [CompletionItem(name) for name in names if name.startswith(begun)]
-    return named or [CompletionItem(begun, type="file")]
+    return list_models(begun)
 
 
 _kept_option = functools.partial(click.option, cls=KeptOption)
@@ -225,9 +220,7 @@ def open_judge(
     except ModelError as error:
         if settings.sources.get("model") not in ("environment", "file"):
             raise
-        raise ModelError(
-            f"{error} No --model was given: {model!r} is set for all commands. See: vrt-lite config"
-        ) from error
+        raise ModelError(f"{error}. Without --model, {model!r} is set. See: vrt-lite config") from error
     if judge.files and not quiet:
         print_chosen_file(judge.files)
     return judge
