@@ -68,11 +68,11 @@ class Key:
     def allowed(self) -> str:
         """Its values, in words."""
         if self.type is bool:
-            return "true, false"
+            return "true or false"
         if self.type is int:
             numbers = f"{self.least} to {self.most}" if self.most < _LARGEST else f"{self.least} or more"
-            return ", ".join((numbers, *self.words))
-        return ", ".join(self.words) or self.what
+            return ", or ".join((numbers, *self.words))
+        return " or ".join((", ".join(self.words[:-1]), self.words[-1])) if self.words else self.what
 
     def allows(self, value: object) -> bool:
         """Whether it can have this value."""
@@ -103,7 +103,7 @@ _OWN = "the model's own"
 KEYS: Final[Mapping[str, Key]] = {
     key.name: key
     for key in (
-        Key(name="model", default=BUNDLED, type=str, what="name, folder or text GGUF"),
+        Key(name="model", default=BUNDLED, type=str, what="a name, folder or text GGUF"),
         Key(name="effort", default="full", type=str, words=tuple(EFFORTS)),
         Key(name="workspace", default=_OWN, type=int, least=2, most=10_000),
         Key(name="first-frames", default=_OWN, type=int, least=1, most=10_000),
@@ -117,8 +117,8 @@ KEYS: Final[Mapping[str, Key]] = {
         Key(name="threads", default="auto", type=int, least=1, words=("auto",)),
         Key(name="cache", default="true", type=bool),
         Key(name="cache-mb", default="2000", type=int),
-        Key(name="backend", default=LOCAL, type=str, what=f"{LOCAL}, http://HOST/v1"),
-        Key(name="served-model", default="the only one there", type=str, what="a name on the server"),
+        Key(name="backend", default=LOCAL, type=str, what=f"{LOCAL} or http://HOST/v1"),
+        Key(name="served-model", default="the only one", type=str, what="a name on the server"),
         Key(name="backend-kind", default="auto", type=str, words=get_args(RemoteKind)),
         Key(name="jobs", default="1", type=int, least=1, most=MOST_JOBS),
     )
