@@ -142,7 +142,7 @@ def _finish(ranking: Ranking, effort: EffortName, *, top: int | None, copy_to: P
         copies = [str(path) for path in copy_winners(chosen, copy_to)] if copy_to else []
         print_json({**ranking.to_json(), "effort": effort, "winners": named, "copies": copies})
     else:
-        show_ladders(ranking.ladders, ranking.left_out, run=ranking.run)
+        show_ladders(ranking.ladders, ranking.left_out, run=ranking.run, judge=ranking.judge)
         print_effort(effort)
         show_winners(chosen, copy_winners(chosen, copy_to) if copy_to else [])
     if not any(ladder.standings for ladder in ranking.ladders):
