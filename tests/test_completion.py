@@ -34,9 +34,8 @@ SHELL = {"bash": ["bash", "-i"], "zsh": ["zsh", "-i"], "fish": ["fish", "-i"], "
 def install_commands(shell: str) -> list[str]:
     """The commands of the help that make a shell complete."""
     lines = inspect.cleandoc(completion.help or "").splitlines()
-    begin = next(number for number, line in enumerate(lines) if line.startswith(f"{shell} "))
-    block = [lines[begin], *itertools.takewhile(lambda line: line.startswith(" "), lines[begin + 1 :])]
-    return [line.removeprefix(shell).strip() for line in block]
+    following = lines[lines.index(f"{shell}:") + 1 :]
+    return [line.strip() for line in itertools.takewhile(lambda line: line.startswith(" "), following)]
 
 
 def environment(home: Path) -> dict[str, str]:

@@ -15,9 +15,9 @@ import click
 import pytest
 
 from vrt_lite.backends import describe_machine
-from vrt_lite.cli import cli, run
+from vrt_lite.cli import cli, find_sources, run
 from vrt_lite.cli.config_command import config
-from vrt_lite.cli.options import find_sources, read_settings
+from vrt_lite.cli.options import read_settings
 from vrt_lite.cli.run_options import check_jobs
 from vrt_lite.diagnosis.setting_checks import check_settings
 from vrt_lite.disk import settings_path

@@ -23,13 +23,17 @@ def completion(ctx: click.Context, shell: str) -> None:
     These commands install it for the shells that are opened afterwards:
 
     \b
-    bash        echo 'eval "$(vrt-lite completion bash)"' >> ~/.bashrc
-    zsh         echo 'autoload -Uz compinit && compinit' >> ~/.zshrc
-                echo 'eval "$(vrt-lite completion zsh)"' >> ~/.zshrc
-    fish        mkdir -p ~/.config/fish/completions
-                vrt-lite completion fish > ~/.config/fish/completions/vrt-lite.fish
-    powershell  New-Item -Force (Split-Path $PROFILE) -ItemType Directory
-                vrt-lite completion powershell | Add-Content $PROFILE
+    bash:
+      echo 'eval "$(vrt-lite completion bash)"' >> ~/.bashrc
+    zsh:
+      echo 'autoload -Uz compinit && compinit' >> ~/.zshrc
+      echo 'eval "$(vrt-lite completion zsh)"' >> ~/.zshrc
+    fish:
+      mkdir -p ~/.config/fish/completions
+      vrt-lite completion fish > ~/.config/fish/completions/vrt-lite.fish
+    powershell:
+      mkdir -Force (Split-Path $PROFILE)
+      vrt-lite completion powershell | Add-Content $PROFILE
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     from click.shell_completion import get_completion_class  # noqa: PLC0415
 

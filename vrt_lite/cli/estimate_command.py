@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vrt_lite.cli.options import KeptArgument, complete_models, print_json, print_text, read_settings, size_options
+from vrt_lite.cli import KeptArgument
+from vrt_lite.cli.options import complete_models, print_json, print_text, read_settings, size_options
 from vrt_lite.disk import home
 from vrt_lite.errors import ModelError, OutOfMemoryError, UsageError
 from vrt_lite.machine import Gpu, MachineMemory, format_bytes

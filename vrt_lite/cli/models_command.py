@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vrt_lite.cli.options import find_kept, print_json, print_text
+from vrt_lite.cli import find_kept
+from vrt_lite.cli.options import print_json, print_text
 from vrt_lite.errors import ModelError
 from vrt_lite.machine import format_bytes
 

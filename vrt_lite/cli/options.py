@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import functools
 import json
-import os
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
-from click.core import ParameterSource
 
-from vrt_lite.disk import HOME_VARIABLE, settings_path
+from vrt_lite.cli import KeptOption, find_sources, kept_in
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.settings import EFFORTS, Remote, choose_settings, read_dimension
 
@@ -22,70 +21,26 @@ if TYPE_CHECKING:
     from vrt_lite.api import Judge
     from vrt_lite.models import ModelFiles
     from vrt_lite.runs.store import Store
-    from vrt_lite.settings import RemoteKind, Settings, Source
-    from vrt_lite.stored_settings import StoredValue
+    from vrt_lite.settings import RemoteKind, Settings
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
 FILE: Final = click.Path(readable=False)
 """The type of an argument that may name a file: a shell completes it, and the command checks it."""
-_KEPT: Final = "vrt_lite.kept"
-_SOURCES: Final[dict[ParameterSource | None, Source]] = {
-    ParameterSource.COMMANDLINE: "option",
-    ParameterSource.ENVIRONMENT: "environment",
-    ParameterSource.DEFAULT_MAP: "file",
-}
 PRESETS = "model-card, videogen-reward, text2video-human or mj-bench-video"
 
 
-def auto_or(least: int) -> Callable[[str], int | None]:
-    """Return an option's type: a whole number of at least `least`, or "auto", which becomes None."""
+def _auto_or_number(name: str) -> Callable[[str], object]:
+    """Return an option's type: a number that the key of that name allows, or "auto", which becomes None."""
 
-    def convert(value: str) -> int | None:
-        if value == "auto":
-            return None
-        try:
-            number = int(value)
-        except ValueError:
-            raise click.BadParameter(f"{value!r} is neither 'auto' nor a whole number.") from None
-        if number < least:
-            raise click.BadParameter(f"{number} is below the least allowed, {least}.")
-        return number
+    def convert(value: str) -> object:
+        from vrt_lite.stored_settings import KEYS  # noqa: PLC0415 - rarely given
+
+        parsed = KEYS[name].parse(str(value))
+        if parsed is None:
+            raise click.BadParameter(f"{value!r} is not allowed; give {KEYS[name].allowed}.")
+        return None if parsed == "auto" else parsed
 
     return convert
-
-
-class _Kept(click.Parameter):
-    """A parameter that takes its value from a variable or from the settings file if the command line has none."""
-
-    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
-        value, source = super().consume_value(ctx, opts)
-        if source is ParameterSource.COMMANDLINE or ctx.resilient_parsing:
-            return value, source
-        if _KEPT not in ctx.meta:
-            ctx.meta[_KEPT] = find_kept()
-        kept: StoredValue | None = ctx.meta[_KEPT].get((self.name or "").replace("_", "-"))
-        if kept is None:
-            return value, source
-        by_variable = kept.source == "environment"
-        return kept.value, ParameterSource.ENVIRONMENT if by_variable else ParameterSource.DEFAULT_MAP
-
-
-class KeptOption(_Kept, click.Option):
-    """An option whose name is a key of `stored_settings.KEYS`."""
-
-
-class KeptArgument(_Kept, click.Argument):
-    """An argument whose name is a key of `stored_settings.KEYS`."""
-
-
-def find_kept() -> Mapping[str, StoredValue]:
-    """Return what the user has set for all commands, by key. UsageError for what cannot be used."""
-    kept = any(name.startswith("VRT_LITE_") and name != HOME_VARIABLE for name in os.environ)
-    if not kept and not os.path.lexists(settings_path()):
-        return {}
-    from vrt_lite.stored_settings import find_stored  # noqa: PLC0415 - most users have set nothing
-
-    return find_stored()
 
 
 def complete_models(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
@@ -114,8 +69,10 @@ _SIZES = (
     _kept_option("--rounds", metavar="N", type=int, help="At most this many rounds."),
     _kept_option("--max-pixels", metavar="N", type=int, help="At most this many pixels a frame; 784 are one token."),
     _kept_option("--tool-max-pixels", metavar="N", type=int, help="The same for requested frames."),
-    _kept_option("--ctx", metavar="AUTO|N", type=auto_or(256), help="Context in tokens. [default: auto]"),
-    _kept_option("--gpu-layers", metavar="AUTO|N", type=auto_or(0), help="Layers on the GPU. [default: auto]"),
+    _kept_option("--ctx", metavar="AUTO|N", type=_auto_or_number("ctx"), help="Context in tokens. [default: auto]"),
+    _kept_option(
+        "--gpu-layers", metavar="AUTO|N", type=_auto_or_number("gpu-layers"), help="Layers on the GPU. [default: auto]"
+    ),
     _kept_option(
         "--kv-type",
         type=click.Choice(["f16", "q8_0"]),
@@ -140,7 +97,9 @@ _JUDGING = (
         help="Your own wording of TA, VQ or MQ. The judge reads NAME (KEY).",
     ),
     *_SIZES,
-    _kept_option("--threads", metavar="AUTO|N", type=auto_or(1), help="Processor threads. [default: auto]"),
+    _kept_option(
+        "--threads", metavar="AUTO|N", type=_auto_or_number("threads"), help="Processor threads. [default: auto]"
+    ),
     click.option(
         "--temperature", metavar="T", type=click.FloatRange(0, 10), default=0.0, help="0 is greedy. [default: 0]"
     ),
@@ -161,6 +120,14 @@ _REMOTE = (
         default="auto",
         help="The kind of server: auto, vllm, sglang or llama. [default: auto]",
     ),
+)
+
+
+_PAGE = (
+    click.option(
+        "--embed", is_flag=True, help="Put small copies of the clips into the report, so that it can be sent."
+    ),
+    click.option("--open", "open_it", is_flag=True, help="Open the report in the browser."),
 )
 
 
@@ -187,6 +154,28 @@ def judge_options(command: _Command) -> _Command:
 
     with_remote: Any = call
     return _add_options(with_remote, (*_JUDGING, *_REMOTE))
+
+
+def page_options(command: _Command) -> _Command:
+    """Add the options of a report's page: `embed` and `open_it`."""
+    return _add_options(command, _PAGE)
+
+
+def report_options(command: _Command) -> _Command:
+    """Add the options that write a report. The command gets `report`, a checked `WantedReport` or None."""
+
+    @functools.wraps(command)
+    def call(*given: Any, report: Path | None, embed: bool, open_it: bool, **options: Any) -> None:
+        if report or embed or open_it:
+            from vrt_lite.cli.report_writing import want_report  # noqa: PLC0415
+
+            options["report"] = want_report(report, embed=embed, open_it=open_it)
+        command(*given, **{"report": None, **options})
+
+    with_report: Any = call
+    path = click.Path(path_type=Path)
+    option = click.option("--report", metavar="FILE.html", type=path, help="Write a report: one HTML file.")
+    return option(page_options(with_report))
 
 
 def _add_options(command: _Command, options: Sequence[Callable[[_Command], _Command]]) -> _Command:
@@ -234,9 +223,9 @@ def print_chosen_file(files: ModelFiles) -> None:
 
 def print_text(text: str, *, err: bool = False) -> None:
     """Print a line that may hold a file's name, made harmless; with `err` on stderr."""
-    from vrt_lite.show import safe  # noqa: PLC0415
+    from vrt_lite.show.wrapping import print_wrapped  # noqa: PLC0415
 
-    click.echo(safe(text), err=err)
+    print_wrapped(text, sys.stderr if err else sys.stdout)
 
 
 def print_json(value: object) -> None:
@@ -246,21 +235,13 @@ def print_json(value: object) -> None:
 
 def read_prompt(prompt: str | None, prompt_file: Path | None) -> str:
     """Return the prompt from either option; empty without one."""
-    from vrt_lite.disk import open_to_read  # noqa: PLC0415
-    from vrt_lite.protocol.messages import LONGEST_PROMPT  # noqa: PLC0415
-
-    if prompt is not None and prompt_file is not None:
-        raise UsageError("Give --prompt or --prompt-file, not both.")
     if prompt_file is None:
         return prompt or ""
-    try:
-        with open_to_read(prompt_file) as file:
-            # A character is at most four bytes; one byte more is enough to know that it is too long.
-            return file.read(4 * LONGEST_PROMPT + 1).decode("utf-8-sig").rstrip("\r\n")
-    except OSError as error:
-        raise UsageError(f"The prompt file {prompt_file} cannot be read: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"The prompt file {prompt_file} is not UTF-8 text, or is too long.") from error
+    if prompt is not None:
+        raise UsageError("Give --prompt or --prompt-file, not both.")
+    from vrt_lite.cli.prompt_file import read_prompt_file  # noqa: PLC0415 - rarely given
+
+    return read_prompt_file(prompt_file)
 
 
 def read_settings(options: dict[str, Any], backend: Remote | None = None) -> Settings:
@@ -269,16 +250,9 @@ def read_settings(options: dict[str, Any], backend: Remote | None = None) -> Set
     UsageError for bad values.
     """
     dimensions = dict(read_dimension(text) for text in options.get("dimensions", ()))
-    kept: StoredValue | None = click.get_current_context().meta[_KEPT].get("cache-mb")
+    kept = kept_in(click.get_current_context()).get("cache-mb")
     values = {**options, "dimensions": dimensions, "cache_mb": kept and kept.value}
     return choose_settings(values, find_sources(), remote=backend is not None)
-
-
-def find_sources() -> dict[str, Source | None]:
-    """Return where the value of each parameter of the running command comes from; None for a default."""
-    ctx = click.get_current_context()
-    names = [parameter.name or "" for parameter in ctx.command.params if isinstance(parameter, _Kept)]
-    return {name: _SOURCES.get(ctx.get_parameter_source(name)) for name in names}
 
 
 def _read_remote(url: str | None, served_model: str | None, kind: RemoteKind) -> Remote | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vrt_lite.cli.options import KeptOption, find_sources
+from vrt_lite.cli import KeptOption, find_sources
 from vrt_lite.errors import UsageError
 from vrt_lite.settings import MOST_JOBS, Remote
 
