@@ -30,7 +30,7 @@ LAYERS: tuple[set[str], ...] = (
     {"profile", "interfaces"},
     {"judge", "video", "models"},
     {"settings", "pair_frames", "embeddings", "conversion"},
-    {"measures"},
+    {"measures", "stored_settings"},
     {"judgement", "pulling"},
     {"schema"},
     {"fitting"},
@@ -75,11 +75,26 @@ THIRD_PARTY: dict[str, set[str]] = {
     },
     "PIL": {"backends/http", "measures", "show/pages", "show/sheet.py", "video"},
     "psutil": {"backends/llamacpp", "machine.py", "models", "runs", "tuning"},
+    "platformdirs": {"disk.py"},
     "pyarrow": {"evaluation"},
     "rich": {"show"},
+    "tomlkit": {"stored_settings.py"},
 }
 """Packages that are not of the standard library, and the only places in vrt_lite that may import each."""
-HEAVY = {"av", "gguf", "httpx", "huggingface_hub", "jinja2", "llama_cpp", "matplotlib", "numpy", "PIL", "rich", "torch"}
+HEAVY = {
+    "av",
+    "gguf",
+    "httpx",
+    "huggingface_hub",
+    "jinja2",
+    "llama_cpp",
+    "matplotlib",
+    "numpy",
+    "PIL",
+    "rich",
+    "tomlkit",
+    "torch",
+}
 COMMANDS = (
     "compare",
     "rank",
@@ -87,6 +102,8 @@ COMMANDS = (
     "models",
     "rm",
     "cache",
+    "completion",
+    "config",
     "doctor",
     "estimate",
     "convert",

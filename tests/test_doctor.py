@@ -337,7 +337,7 @@ def test_what_is_wrong_in_the_environment_is_gone_after_the_commands() -> None:
     }
     status, found = doctor(**wrong)
     assert status == 9
-    kinds = {"hub_offline", "variable_unknown", "cache_limit_invalid", "encoding_limited"}
+    kinds = {"hub_offline", "variable_unknown", "setting_invalid", "encoding_limited"}
     status, found = doctor(*(found[kind]["next_step"] for kind in kinds), **wrong)
     assert status == 0
     assert not kinds & found.keys()

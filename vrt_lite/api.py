@@ -12,6 +12,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Generator
 from concurrent.futures import wait
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
@@ -28,7 +29,7 @@ from vrt_lite.pair_frames import PairFrames, workspace_of
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import LONGEST_PROMPT
 from vrt_lite.recording import ShownPair, add_warning, make_judgement
-from vrt_lite.settings import MOST_JOBS, Remote, Settings, describe_settings, key_of
+from vrt_lite.settings import MOST_JOBS, Remote, Settings, Source, describe_settings, key_of
 from vrt_lite.shortage import ThreadPool
 
 if TYPE_CHECKING:
@@ -63,7 +64,9 @@ class Judge:
         For a `Remote` no file is needed: `model` names only its profile, VR-Thinker's if left out. `digest` gives a
         file's sha256, and is called once for each file. It may remember digests, as `Store.digest` does.
         """
-        self.settings = settings or Settings()
+        settings = settings or Settings()
+        given: dict[str, Source] = {"model": "option"} if model is not None else {}
+        self.settings = replace(settings, sources={**given, **settings.sources})
         self._measures = measures
         digest = functools.cache(digest)
         self.mode: Mode = choose_mode(model, projector, self.settings, backend, digest=digest, verbose=verbose)

@@ -20,15 +20,13 @@ from vrt_lite.judgement import EngineUsed, FileUsed, ModelUsed, ServerUsed
 from vrt_lite.models import ModelFiles, find, gguf_sha256, profile_of
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import shown_first
-from vrt_lite.settings import Remote, Settings
+from vrt_lite.settings import LOCAL_SETTINGS, Remote, Settings
 from vrt_lite.shortage import ThreadPool
 from vrt_lite.tuning import choose_projector, plan_engine, refuse_impossible
 
 if TYPE_CHECKING:
     from vrt_lite.backends.http import HttpBackend
     from vrt_lite.fitting import EnginePlan
-
-_LOCAL_SETTINGS = ("ctx", "gpu_layers", "kv_type", "threads")
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +222,7 @@ class LocalMode(_FileMode):
         from vrt_lite.embeddings import EmbeddingCache, users_disk  # noqa: PLC0415 - numpy
 
         with watch.measure("load"):
-            disk = users_disk() if self._settings.cache else None
+            disk = users_disk(self._settings.cache_mb) if self._settings.cache else None
             cache = EmbeddingCache(disk, namespace=self._projector_sha256.result)
             choices = self.start_planning().result().choices
             backend = FallbackBackend(self._files, profile=self.profile, choices=choices, cache=cache)
@@ -292,7 +290,7 @@ class ServerMode:
 
 def _refuse_local_settings(settings: Settings, projector: Path | None) -> None:
     """UsageError for settings that only an engine on this machine can use."""
-    names = [name for name in _LOCAL_SETTINGS if getattr(settings, name) is not None]
+    names = [name for name in LOCAL_SETTINGS if getattr(settings, name) is not None]
     if projector is not None:
         names.append("projector")
     if names:

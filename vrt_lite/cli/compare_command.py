@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vrt_lite.cli.options import (
+    FILE,
     fps_option,
     judge_options,
     open_judge,
@@ -31,8 +32,8 @@ STATUS = """Exit status: 0 a verdict, 2 usage, 3 bad video, 4 model missing, cor
 
 
 @click.command(epilog=STATUS)
-@click.argument("a", metavar="A")
-@click.argument("b", metavar="B")
+@click.argument("a", metavar="A", type=FILE)
+@click.argument("b", metavar="B", type=FILE)
 @prompt_options
 @judge_options
 @fps_option
@@ -76,12 +77,14 @@ def compare(
     Give a file name that begins with "-" as ./-name.mp4. Nothing is fetched from the network. With --backend, frames
     and prompt go to that server, and --model only names the profile. A key is read from VRT_LITE_API_KEY, or else from
     OPENAI_API_KEY.
+
+    Options that you always give can be set once for all commands: vrt-lite config --help
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     a, b = _add_rate(a, b, fps)
     inputs = {"--prompt-file": prompt_file, "--model": Path(model) if model else None, "--projector": projector}
     _check_outputs((a, b), inputs, {"--trace": trace, "--sheet": sheet, "--report": report and report.path})
     caption = read_prompt(prompt, prompt_file)
-    settings = read_settings(options)
+    settings = read_settings(options, backend)
     finish = _sheet_drawer(sheet) if sheet else None
     from vrt_lite.show import show_verdict, view  # noqa: PLC0415
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vrt_lite.cli.options import (
-    check_jobs,
-    jobs_option,
+    FILE,
     judge_options,
     open_judge,
     print_json,
@@ -18,6 +17,7 @@ from vrt_lite.cli.options import (
     read_settings,
     report_options,
 )
+from vrt_lite.cli.run_options import check_jobs, jobs_option, print_effort
 from vrt_lite.errors import ClipsError, NoVerdictError, UsageError
 
 if TYPE_CHECKING:
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from vrt_lite.evaluation.figures import Figures
     from vrt_lite.evaluation.sets import LabelledSet, Place
     from vrt_lite.runs.store import Store
-    from vrt_lite.settings import Remote
+    from vrt_lite.settings import EffortName, Remote
 
 STATUS = """Exit status: 0 done, whatever the accuracy; 2 usage, 3 no clip of the set is there, 4 model
 or set missing or out of reach, 5 out of memory, 6 no pair got a verdict, 7 store, 130 interrupted."""
 
 
 @click.command("eval", epilog=STATUS)
-@click.argument("labelled", metavar="SET")
+@click.argument("labelled", metavar="SET", type=FILE)
 @click.option(
     "--from", "folder", metavar="FOLDER", type=click.Path(path_type=Path), help="Where SET, or its clips, lie."
 )
@@ -98,7 +98,7 @@ def evaluate(
     Every judgement is kept when it is made: the same call resumes where it stopped. The network is used with --pull
     and --backend only. --seed also draws the sample and the random order.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
-    check_jobs(jobs, backend)
+    jobs = check_jobs(jobs, backend)
     _check_plots(plots)
     from vrt_lite.evaluation.evaluate import EvalJudge, PairSelection  # noqa: PLC0415
     from vrt_lite.evaluation.sets import read_set  # noqa: PLC0415
@@ -107,7 +107,7 @@ def evaluate(
 
     found = read_set(_find_set(labelled, split, folder, pull=pull, quiet=quiet))
     selection = PairSelection(order, limit, sample, options["seed"], budget)
-    settings = read_settings({**options, "preset": options["preset"] or found.place.layout.preset})
+    settings = read_settings({**options, "preset": options["preset"] or found.place.layout.preset}, backend)
     with (
         Store(file) as store,
         open_judge(model, projector, backend, settings, verbose=verbose > 1, store=store, quiet=quiet) as judge,
@@ -115,7 +115,7 @@ def evaluate(
         judge.connect(view(quiet=quiet, live=False).observe)
         eval_judge = EvalJudge(judge, judge.key(), judge.describe()["--model"], jobs)
         name, figures = _judge_pairs(found, selection, eval_judge, store, name, quiet=quiet, live=verbose < 2)
-    _print_figures(figures, judge=eval_judge.model, run=name, as_json=as_json, plots=plots)
+    _print_figures(figures, settings.effort, judge=eval_judge.model, run=name, as_json=as_json, plots=plots)
     _finish(figures, report, name, file, quiet=quiet)
 
 
@@ -169,14 +169,17 @@ def _judge_pairs(
     return run.name, figures
 
 
-def _print_figures(figures: Figures, *, judge: str, run: str, as_json: bool, plots: Path | None) -> None:
+def _print_figures(
+    figures: Figures, effort: EffortName, *, judge: str, run: str, as_json: bool, plots: Path | None
+) -> None:
     """Print the figures; with `plots`, draw them to that folder."""
     if as_json:
-        print_json(figures.to_json())
+        print_json({**figures.to_json(), "effort": effort})
     else:
         from vrt_lite.show.evaluation_summary import show_figures  # noqa: PLC0415
 
         show_figures(figures, stream=sys.stdout, judge=judge, run=run)
+        print_effort(effort)
     if plots:
         from vrt_lite.show.evaluation_charts import draw_plots  # noqa: PLC0415
 

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vrt_lite.cli.options import (
-    check_jobs,
+    FILE,
     fps_option,
-    jobs_option,
     judge_options,
     open_judge,
     print_json,
@@ -22,8 +21,8 @@ from vrt_lite.cli.options import (
     read_prompt,
     read_settings,
     report_options,
-    store_option,
 )
+from vrt_lite.cli.run_options import check_jobs, jobs_option, print_effort, store_option
 from vrt_lite.errors import ClipsError, NoVerdictError, UsageError, VrtError
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
     from vrt_lite.cli.report_writing import WantedReport
     from vrt_lite.ranking.rank import Ranking
-    from vrt_lite.settings import Remote
+    from vrt_lite.settings import EffortName, Remote
     from vrt_lite.show.progress import RankingView
 
 STATUS = """With --watch a new clip is judged when it is whole: a file that is still being written is waited for, and
@@ -43,7 +42,7 @@ cannot be used, 130 interrupted."""
 
 
 @click.command(epilog=STATUS)
-@click.argument("clips", metavar="CLIPS...", nargs=-1, required=True)
+@click.argument("clips", metavar="CLIPS...", nargs=-1, required=True, type=FILE)
 @prompt_options
 @judge_options
 @fps_option
@@ -108,8 +107,8 @@ def rank(
     interruption the same command goes on. A rating is in log odds; clips with a letter in common cannot be told apart.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     caption = read_prompt(prompt, prompt_file)
-    check_jobs(jobs, backend)
-    settings = read_settings(options)
+    jobs = check_jobs(jobs, backend)
+    settings = read_settings(options, backend)
     choose = _choose_watching if watch else _choose_ranking
     rank_them, view_of = choose(clips, caption, fps=fps, copy_to=copy_to, quiet=quiet)
     from vrt_lite.ranking.rank_run import Effort  # noqa: PLC0415
@@ -126,7 +125,7 @@ def rank(
     ):
         judge.connect(view.observe)
         ranking = rank_them(store=opened, judge=judge, watcher=view, effort=effort, name=name, jobs=jobs)
-    _finish(ranking, report, store, top=top, copy_to=copy_to, as_json=as_json, quiet=quiet)
+    _finish(ranking, settings.effort, report, store, top=top, copy_to=copy_to, as_json=as_json, quiet=quiet)
 
 
 @contextlib.contextmanager
@@ -181,7 +180,7 @@ def _check_inputs(prompts: Sequence[str], copy_to: Path | None) -> None:
         check_folder(copy_to)
 
 
-def _show(ranking: Ranking, *, top: int | None, copy_to: Path | None, as_json: bool) -> None:
+def _show(ranking: Ranking, effort: EffortName, *, top: int | None, copy_to: Path | None, as_json: bool) -> None:
     """Print the ranking and copy the winners."""
     from vrt_lite.ranking.winners import best_clips, copy_winners  # noqa: PLC0415
     from vrt_lite.show.leaderboard import show_ladders, show_winners  # noqa: PLC0415
@@ -190,14 +189,16 @@ def _show(ranking: Ranking, *, top: int | None, copy_to: Path | None, as_json: b
     if as_json:
         named = [{"group": group, "clips": [str(clip.path) for clip in clips]} for group, clips in chosen]
         copies = [str(path) for path in copy_winners(chosen, copy_to)] if copy_to else []
-        print_json({**ranking.to_json(), "winners": named, "copies": copies})
+        print_json({**ranking.to_json(), "effort": effort, "winners": named, "copies": copies})
     else:
         show_ladders(ranking.ladders, ranking.left_out, run=ranking.run, judge=ranking.judge)
+        print_effort(effort)
         show_winners(chosen, copy_winners(chosen, copy_to) if copy_to else [])
 
 
 def _finish(
     ranking: Ranking,
+    effort: EffortName,
     report: WantedReport | None,
     store: Path | None,
     *,
@@ -210,7 +211,7 @@ def _finish(
 
     Raise an error with its exit status if nothing is ranked, or clips were left out.
     """
-    _show(ranking, top=top, copy_to=copy_to, as_json=as_json)
+    _show(ranking, effort, top=top, copy_to=copy_to, as_json=as_json)
     if not any(ladder.standings for ladder in ranking.ladders):
         why = next((why for ladder in ranking.ladders for _, why in ladder.unranked), "nothing was judged.")
         raise NoVerdictError(f"No pair got a verdict, so nothing is ranked: {why}")

@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from vrt_lite.cli.options import open_existing_store, page_options, store_option
+from vrt_lite.cli.options import page_options
 from vrt_lite.cli.report_writing import WantedReport, check_target, write_wanted
+from vrt_lite.cli.run_options import open_existing_store, store_option
 from vrt_lite.disk import open_to_read
 from vrt_lite.errors import UsageError
 

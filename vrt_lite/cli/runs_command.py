@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from vrt_lite.cli.options import open_existing_store, print_json, print_text, store_option
+from vrt_lite.cli.options import print_json, print_text
+from vrt_lite.cli.run_options import open_existing_store, store_option
 from vrt_lite.disk import draft_of
 from vrt_lite.errors import UsageError
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vrt_lite.cli.options import print_chosen_file, print_json, print_text
+from vrt_lite.cli import KeptArgument
+from vrt_lite.cli.options import complete_models, print_chosen_file, print_json, print_text
 
 if TYPE_CHECKING:
     from vrt_lite.tuning import Tuning
@@ -21,7 +22,7 @@ _BUSY = 0.3
 
 
 @click.command(epilog=STATUS)
-@click.argument("model", metavar="[MODEL]", required=False)
+@click.argument("model", metavar="[MODEL]", required=False, cls=KeptArgument, shell_complete=complete_models)
 @click.option("--projector", metavar="FILE", type=click.Path(path_type=Path), help="The projector (mmproj) GGUF.")
 @click.option(
     "--budget",

@@ -172,6 +172,10 @@ def verdict_lines(judgement: Judgement, *, encoding: str = "utf-8") -> list[str]
     lines.append(f"frames: {count_frames(judgement)}")
     lines.append(f"seconds: {judgement.timings.total:.2f}")
     lines += [f"judge: {judgement.model.name}, {judgement.scope}"] if judgement.scope else []
+    if judgement.settings.effort != "full":
+        from vrt_lite.show.efforts import describe_effort  # noqa: PLC0415 - rarely needed
+
+        lines.append(describe_effort(judgement))
     warnings = [describe_recommendation(verdict), *judgement.warnings]
     lines += [f"warning: {warning}" for warning in warnings if warning]
     return [safe(line, encoding=encoding) for line in lines]

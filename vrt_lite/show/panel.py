@@ -14,6 +14,7 @@ from rich.text import Text
 
 from vrt_lite.protocol.messages import DIMENSIONS, OVERALL
 from vrt_lite.protocol.verdict import describe
+from vrt_lite.show.efforts import describe_effort
 from vrt_lite.show.measure_rows import list_measure_rows
 from vrt_lite.show.words import (
     NOT_JUDGED,
@@ -79,8 +80,8 @@ class VerdictPanel:
             room = max(width - len("video 1  "), _SHORTEST_NAME)
             files.add_row(Text(f"video {choice}", STYLES[choice]), cut_middle(name, room, ellipsis=glyphs.ellipsis))
         yield [files, Text(_summary(judgement, encoding, glyphs), "dim")]
-        if judgement.scope:
-            yield [Text(safe(f"{capitalize_first(judgement.scope)}.", encoding=encoding), "dim", overflow="fold")]
+        about = [f"{capitalize_first(text)}." for text in (describe_effort(judgement), judgement.scope) if text]
+        yield [Text(safe(text, encoding=encoding), "dim", overflow="fold") for text in about]
         warnings = [f"Warning: {safe(warning, encoding=encoding)}" for warning in judgement.warnings]
         yield [Text(cut_words(warning, width, ellipsis=glyphs.ellipsis), "yellow") for warning in warnings]
 

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from vrt_lite.interfaces import Event
-    from vrt_lite.judgement import Judgement, Wording
+    from vrt_lite.judgement import Judgement
     from vrt_lite.protocol.messages import Odds
     from vrt_lite.runs.question import Conditions
+    from vrt_lite.settings import Wording
 
 DIMENSION_NAMES: Final = {OVERALL: "overall", "TA": "alignment", "VQ": "visual quality", "MQ": "motion quality"}
 """By key: the plain name of a dimension, for results of many judgements."""

@@ -14,7 +14,15 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from vrt_lite.protocol.verdict import describe
-from vrt_lite.show.words import OUTCOMES, capitalize_first, describe_frame_sizes, format_moment, percent, safe
+from vrt_lite.show.efforts import describe_effort
+from vrt_lite.show.words import (
+    OUTCOMES,
+    capitalize_first,
+    describe_frame_sizes,
+    format_moment,
+    percent,
+    safe,
+)
 
 _UNUSUAL = re.compile(r"[^\n -~\u00a0-\u00ac\u00ae-\u02ff\u2010-\u2027]+")
 """Characters outside the ranges that are known to be harmless."""
@@ -57,6 +65,7 @@ def load_templates() -> Environment:
     environment.globals |= {"NO_PICTURE": _NO_PICTURE, "OUTCOMES": OUTCOMES, "SIDES": ("tie", "one", "two")}
     environment.filters |= {
         "describe": describe,
+        "describe_effort": describe_effort,
         "frame_sizes": describe_frame_sizes,
         "capitalize_first": capitalize_first,
         "percent": format_percent,
