@@ -87,8 +87,6 @@ def choose_device(folder: Path) -> tuple[dict[str, str], str]:
     if set(types) == {"CPU"}:
         # The engine passes a device of this type over, unless it is named.
         environment["GGML_VK_VISIBLE_DEVICES"] = "0"
-        # Before version 17, LLVM takes a minute to compile one matrix multiplication in 16 bits, and seconds in 32.
-        environment["GGML_VK_DISABLE_F16"] = "1"
         if mesa < OLDEST_MESA:
             manifest = fetch_software_device(folder / "mesa")
             environment["VK_DRIVER_FILES"] = str(manifest)

@@ -113,6 +113,8 @@ def work(task: dict[str, Any], outputs: Path) -> dict[str, Any]:
     settings = EngineSettings(**task["settings"])
     conversation = opening(Pair("A red circle moving down.", (3.0, 3.0)), files.profile)
     with DeviceBackend(files.text, files.projector, profile=files.profile, settings=settings) as backend:
+        # One guessed token at a time. Each number of them has a shader, which a software device compiles for long.
+        backend.guesses = 1
         orders = judge(task["model"], backend)
         kept = keep(backend, conversation) if task["keep"] else {}
         stages = backend.evaluate_stages(conversation, Noise(1, 2))
