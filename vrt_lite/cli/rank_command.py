@@ -87,9 +87,9 @@ def rank(
     CLIPS are files, folders and patterns; or one table (.csv, .tsv, .jsonl) with the columns clip, prompt and group,
     where each group is ranked by itself. A table's paths are relative to it; --prompt is for rows without one.
 
-    Up to 12 clips are judged pair by pair. For more, or with --budget or --confidence, the pair that tells most is
-    next, until the order is certain. Every judgement is kept when it is made: after an interruption the same command
-    goes on. A rating is in log odds; clips with a letter in common cannot be told apart.
+    Up to 12 clips are judged pair by pair. For more, or with --budget or --confidence, the judgement (one order of one
+    pair) that tells most is next, until the order is certain. Every judgement is kept when it is made: after an
+    interruption the same command goes on. A rating is in log odds; clips with a letter in common cannot be told apart.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     caption = read_prompt(prompt, prompt_file)
     check_jobs(jobs, backend)
@@ -143,7 +143,7 @@ def _finish(ranking: Ranking, *, top: int | None, copy_to: Path | None, as_json:
         copies = [str(path) for path in copy_winners(chosen, copy_to)] if copy_to else []
         print_json({**ranking.to_json(), "winners": named, "copies": copies})
     else:
-        show_ladders(ranking.ladders, ranking.left_out, run=ranking.run)
+        show_ladders(ranking.ladders, ranking.left_out, run=ranking.run, judge=ranking.judge)
         show_winners(chosen, copy_winners(chosen, copy_to) if copy_to else [])
     if not any(ladder.standings for ladder in ranking.ladders):
         why = next((why for ladder in ranking.ladders for _, why in ladder.unranked), "nothing was judged.")

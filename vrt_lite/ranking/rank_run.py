@@ -11,17 +11,18 @@ import msgspec
 
 from vrt_lite.errors import StoreError
 from vrt_lite.ranking.clip_groups import ClipGroup, RankedClip
-from vrt_lite.ranking.ladder import Ladder
 from vrt_lite.ranking.participants import ExcludedClip, Participants
+from vrt_lite.runs.identity import Identity
 
 if TYPE_CHECKING:
+    from vrt_lite.api import Judge
     from vrt_lite.runs.run import Run
 
 
 ALL_PAIRS_UP_TO = 12
 """Up to this many clips in a group, every pair is judged, unless a budget or a confidence is given."""
 CONFIDENCE = 0.8
-"""How certain each place must be if pairs are chosen and no confidence is given.
+"""How certain each place must be if judgements are chosen and no confidence is given.
 
 A higher value is rarely reached: two judgements of a pair, by a judge that never contradicts itself, give about 0.85.
 """
@@ -31,16 +32,17 @@ A higher value is rarely reached: two judgements of a pair, by a judge that neve
 class Effort:
     """How much is judged. One judgement is one order of one pair; `budget` includes those of earlier calls.
 
-    Without a budget or a confidence, every pair of a group of up to 12 clips is judged. Otherwise the pair that tells
-    most is next, until the budget is spent, or each clip is better than the next with this confidence (default 0.8).
+    Without a budget or a confidence, every pair of a group of up to 12 clips is judged. Otherwise the judgement that
+    tells most is next, until the budget is spent, or each clip is better than the next with this confidence (default
+    0.8). Without `both_orders` a pair is judged in one order only.
     """
 
     both_orders: bool = True
     budget: int | None = None
     confidence: float | None = None
 
-    def chooses_pairs(self, clips: int) -> bool:
-        """Return whether pairs are chosen in a group of this many clips; otherwise all of them are judged."""
+    def chooses(self, clips: int) -> bool:
+        """Return whether judgements are chosen in a group of this many clips; otherwise all of them are made."""
         return self.budget is not None or self.confidence is not None or clips > ALL_PAIRS_UP_TO
 
 
@@ -62,7 +64,7 @@ class KeptGroup(msgspec.Struct, frozen=True):
 
 
 class RankAbout(msgspec.Struct, frozen=True, kw_only=True):
-    """The clips in their groups, the judge's key, how much was judged, and the ladders as JSON without their pairs.
+    """The clips in their groups, the judge's key and its model's name, and how much was to be judged.
 
     `prompt` is that of all groups; where they differ, `prompts` has them all.
     """
@@ -72,18 +74,25 @@ class RankAbout(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str | msgspec.UnsetType = msgspec.UNSET
     prompts: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
     judge: str = ""
+    model: str = ""
     options: Effort = Effort()
     left_out: tuple[ExcludedClip, ...] = ()
-    ladders: tuple[dict[str, Any], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data; `read_rank_about` reads it."""
         return msgspec.to_builtins(self, enc_hook=str)
 
 
-def describe_run(
-    participants: Participants, judge_key: str, effort: Effort, ladders: Sequence[Ladder] = ()
-) -> RankAbout:
+def identify_run(groups: Sequence[ClipGroup], judge: Judge) -> Identity:
+    """Return what a run of these groups may be resumed with: the same judge, and for each group the same prompt.
+
+    Clips and groups may come and go.
+    """
+    facts = {f"prompt of group {group.name!r}" if group.name else "prompt": group.prompt for group in groups}
+    return Identity(judge.key(), judge.describe(), facts)
+
+
+def describe_run(participants: Participants, identity: Identity, effort: Effort) -> RankAbout:
     """Describe a run with these participants, this judge and this effort."""
     clips: list[KeptClip] = []
     groups: list[KeptGroup] = []
@@ -97,10 +106,10 @@ def describe_run(
         groups=tuple(groups),
         prompt=prompts[0] if len(prompts) == 1 else msgspec.UNSET,
         prompts=prompts if len(prompts) != 1 else msgspec.UNSET,
-        judge=judge_key,
+        judge=identity.judge,
+        model=identity.model,
         options=effort,
         left_out=participants.left_out,
-        ladders=tuple(ladder.to_json(pairs=False) for ladder in ladders),
     )
 
 
