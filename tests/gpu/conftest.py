@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -18,8 +19,7 @@ def device() -> None:
 @pytest.fixture(scope="session")
 def write(request: pytest.FixtureRequest) -> Callable[[str], None]:
     """Writes a line at once, although pytest captures output: a run that is cut off still shows what it measured."""
-    capture = request.config.pluginmanager.getplugin("capturemanager")
-    assert capture
+    capture: Any = request.config.pluginmanager.getplugin("capturemanager")
 
     def write_line(line: str) -> None:
         with capture.global_and_fixture_disabled():
