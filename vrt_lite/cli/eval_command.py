@@ -12,24 +12,26 @@ from vrt_lite.cli.options import (
     check_jobs,
     jobs_option,
     judge_options,
-    open_judge,
+    open_run_judge,
     print_json,
     print_text,
     read_settings,
 )
-from vrt_lite.errors import ClipsError, NoVerdictError, UsageError
+from vrt_lite.errors import ClipsError, EngineEndedError, NoVerdictError, UsageError
 
 if TYPE_CHECKING:
     from vrt_lite.api import Judge
     from vrt_lite.evaluation.evaluate import EvalJudge, PairSelection
     from vrt_lite.evaluation.figures import Figures
     from vrt_lite.evaluation.sets import LabelledSet, Place
+    from vrt_lite.runs.judge_process import JudgeProcess
     from vrt_lite.runs.store import Store
     from vrt_lite.settings import Remote
 
 STATUS = """\b
 Exit status: 0 done, whatever the accuracy; 2 usage, 3 no clip of the set is there, 4 model
-or set missing or out of reach, 5 out of memory, 6 no pair got a verdict, 7 store, 130 interrupted."""
+or set missing or out of reach, or the engine died at a pair, 5 out of memory, 6 no pair got a
+verdict, 7 store, 130 interrupted."""
 
 
 @click.command("eval", epilog=STATUS)
@@ -109,7 +111,7 @@ def evaluate(
     settings = read_settings({**options, "preset": options["preset"] or found.place.layout.preset})
     with (
         Store(file) as store,
-        open_judge(model, projector, backend, settings, verbose=verbose > 1, store=store, quiet=quiet) as judge,
+        open_run_judge(model, projector, backend, settings, store=store, verbose=verbose > 1, quiet=quiet) as judge,
     ):
         judge.connect(view(quiet=quiet, live=False).observe)
         eval_judge = EvalJudge(judge, judge.key(), _name_judge(judge, backend, model), jobs)
@@ -153,7 +155,7 @@ def _find_set(labelled: str, split: str | None, folder: Path | None, *, pull: bo
     return locate_set(kept, name=name, split=split)
 
 
-def _name_judge(judge: Judge, backend: Remote | None, model: str | None) -> str:
+def _name_judge(judge: Judge | JudgeProcess, backend: Remote | None, model: str | None) -> str:
     """Return the model's name to show."""
     served = backend.served_model if backend else None
     return judge.files.name if judge.files else served or model or "the server's model"
@@ -200,8 +202,13 @@ def _print_figures(figures: Figures, *, as_json: bool, plots: Path | None) -> No
 
 
 def _check_judged(figures: Figures) -> None:
-    """Raise an error with its exit status if every pair failed; the figures are printed before."""
+    """Raise an error with its exit status if every pair failed, or the engine died; the figures are printed before."""
     pairs, counts = figures.pairs, figures.failures.counts
+    if died := counts.get("engine died"):
+        raise EngineEndedError(
+            f"The engine died at {died} pair(s), as listed; the rest is judged. To try again: vrt-lite runs --retry "
+            "RUN, with the name that vrt-lite runs shows, and then the same command."
+        )
     if pairs.judged or not counts:
         return
     if counts.get("no verdict"):

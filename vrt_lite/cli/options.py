@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from vrt_lite.api import Judge
     from vrt_lite.models import ModelFiles
     from vrt_lite.protocol.messages import Dimension
+    from vrt_lite.runs.judge_process import JudgeProcess
     from vrt_lite.runs.store import Store
     from vrt_lite.settings import RemoteKind
 
@@ -138,23 +139,47 @@ def open_judge(
     settings: Settings,
     *,
     verbose: bool,
-    store: Store | None = None,
+    digest: Callable[[Path], str] | None = None,
     quiet: bool = False,
     measures: bool = False,
 ) -> Judge:
-    """Open the judge that the options name, on this machine or on a server. A store remembers the files' digests.
+    """Open the judge that the options name, on this machine or on a server. `digest` finds files' digests.
 
     With `measures` clips are measured too. Unless `quiet`, prints which file was taken where there was a choice.
     """
     from vrt_lite.api import Judge  # noqa: PLC0415
     from vrt_lite.disk import file_sha256  # noqa: PLC0415
 
-    digest = store.digest if store else file_sha256
-    options: dict[str, Any] = {"backend": backend, "digest": digest, "measures": measures, "verbose": verbose}
+    options: dict[str, Any] = {
+        "backend": backend,
+        "digest": digest or file_sha256,
+        "measures": measures,
+        "verbose": verbose,
+    }
     judge = Judge(model, projector=projector, settings=settings, **options)
     if judge.files and not quiet:
         print_chosen_file(judge.files)
     return judge
+
+
+def open_run_judge(
+    model: str | None,
+    projector: Path | None,
+    backend: Remote | None,
+    settings: Settings,
+    *,
+    store: Store,
+    verbose: bool,
+    quiet: bool,
+) -> Judge | JudgeProcess:
+    """Open the judge of a run, as `open_judge` does; on this machine its engine gets a process of its own."""
+    from vrt_lite.runs.judge_process import Digests, JudgeProcess, LocalJudge  # noqa: PLC0415
+
+    digests = Digests(store.digest)
+    judge = open_judge(model, projector, backend, settings, digest=digests, verbose=verbose, quiet=quiet)
+    if backend:
+        return judge
+    return JudgeProcess(judge, LocalJudge(model, projector, settings, verbose, digests.known), prints=verbose)
 
 
 def print_chosen_file(files: ModelFiles) -> None:

@@ -12,14 +12,14 @@ from vrt_lite.cli.options import (
     check_jobs,
     jobs_option,
     judge_options,
-    open_judge,
+    open_run_judge,
     print_json,
     prompt_options,
     read_prompt,
     read_settings,
     store_option,
 )
-from vrt_lite.errors import ClipsError, NoVerdictError, UsageError, VrtError
+from vrt_lite.errors import ClipsError, EngineEndedError, NoVerdictError, UsageError, VrtError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 STATUS = """\b
 Exit status: 0 all clips are ranked, 2 usage, 3 some clip cannot be used or read (the rest is ranked, if
-two are left), 4 model missing, corrupt or mismatched, 5 out of memory, 6 no pair got a verdict, 7 the store of runs
+two are left), 4 model missing, corrupt or mismatched, or the engine died at a pair (the rest is
+ranked), 5 out of memory, 6 no pair got a verdict, 7 the store of runs
 cannot be used, 130 interrupted."""
 
 
@@ -104,12 +105,12 @@ def rank(
     view = RankingView(open_screen(quiet=quiet or as_json, live=verbose < 2))
     try:
         with (
-            Store(store) as opened,
-            open_judge(model, projector, backend, settings, verbose=verbose > 1, store=opened, quiet=quiet) as judge,
+            Store(store) as kept,
+            open_run_judge(model, projector, backend, settings, store=kept, verbose=verbose > 1, quiet=quiet) as judge,
             view,
         ):
             judge.connect(view.observe)
-            ranking = rank_clips(groups, store=opened, judge=judge, watcher=view, effort=effort, name=name, jobs=jobs)
+            ranking = rank_clips(groups, store=kept, judge=judge, watcher=view, effort=effort, name=name, jobs=jobs)
     except (KeyboardInterrupt, VrtError):
         if view.done:
             click.echo(f"{view.done} judgement(s) are kept: the same command goes on from there.", err=True)
@@ -148,6 +149,11 @@ def _finish(ranking: Ranking, *, top: int | None, copy_to: Path | None, as_json:
     if not any(ladder.standings for ladder in ranking.ladders):
         why = next((why for ladder in ranking.ladders for _, why in ladder.unranked), "nothing was judged.")
         raise NoVerdictError(f"No pair got a verdict, so nothing is ranked: {why}")
+    if ranking.died:
+        raise EngineEndedError(
+            f"{ranking.died} judgement(s) are missing, as the engine died while it made them; the rest is ranked. To "
+            f"try again: vrt-lite runs --retry {shlex.quote(ranking.run)}, and then the same command."
+        )
     if broken := sum(out.broken for out in ranking.left_out):
         raise ClipsError(f"{broken} clip(s) cannot be used and are left out, as listed; all others are ranked.")
     if ranking.unread:

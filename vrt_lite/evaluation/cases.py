@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Order = Literal["given", "swapped"]
 Orders = Literal["given", "swapped", "random", "both"]
-Failure = Literal["", "missing clip", "broken clip", "no verdict"]
+Failure = Literal["", "missing clip", "broken clip", "no verdict", "engine died"]
 _KIND: Final = "pair"
 UNDECIDED: Final = -1
 """The winner if the orders name opposite ones. It equals no label, so that it never counts as right."""

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
-from vrt_lite.errors import MissingClipError, VideoError
+from vrt_lite.errors import EngineEndedError, MissingClipError, VideoError
 from vrt_lite.interfaces import Event
 from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.ranking.clip_groups import ClipGroup, collect_votes
@@ -27,13 +27,9 @@ from vrt_lite.ranking.pairing import is_order_certain, next_pair
 from vrt_lite.ranking.participants import ExcludedClip, Participants, drop_broken, gather_clips
 from vrt_lite.ranking.rank_run import CONFIDENCE, Effort, RankAbout, describe_run, read_rank_about
 from vrt_lite.ranking.ratings import fit
-from vrt_lite.runs.judging import Task, judge_all
+from vrt_lite.runs.judging import PairJudge, Task, judge_all
 from vrt_lite.runs.question import Result
 from vrt_lite.runs.store import Run, Store
-
-if TYPE_CHECKING:
-    from vrt_lite.api import Judge
-
 
 _UNREAD = (VideoError.kind, MissingClipError.kind)
 
@@ -73,7 +69,7 @@ class Ranking:
     """The result: a ladder for each group, in the order given, the clips left out, and the run that keeps it.
 
     `found` is the number of judgements that existed before, `unread` of those without a verdict as a clip could not be
-    read.
+    read, `died` of those at which the engine died.
     """
 
     run: str
@@ -81,6 +77,7 @@ class Ranking:
     left_out: tuple[ExcludedClip, ...]
     found: int
     unread: int = 0
+    died: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -90,6 +87,7 @@ class Ranking:
             "left_out": [msgspec.to_builtins(clip, enc_hook=str) for clip in self.left_out],
             "found": self.found,
             "unread": self.unread,
+            "died": self.died,
         }
 
 
@@ -97,7 +95,7 @@ def rank_clips(
     groups: Sequence[Group],
     *,
     store: Store,
-    judge: Judge,
+    judge: PairJudge,
     watcher: RankWatcher,
     effort: Effort | None = None,
     name: str | None = None,
@@ -145,7 +143,8 @@ def rank_clips(
     _update_about(run, describe_run(participants, judge_key, effort, ladders))
     failures = [result.failure for group in participants.groups for result in group.results.values()]
     unread = sum(failure in _UNREAD for failure in failures)
-    return Ranking(run.name, ladders, participants.left_out, found, unread)
+    died = failures.count(EngineEndedError.kind)
+    return Ranking(run.name, ladders, participants.left_out, found, unread, died)
 
 
 def _choose_tasks(groups: Sequence[ClipGroup], effort: Effort) -> Iterator[Task]:
