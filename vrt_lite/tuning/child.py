@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -128,7 +129,7 @@ def _send_result(pipe: Pipe, function: Callable[..., object], arguments: tuple[o
 def _run(pipe: Pipe, output: Path | None, function: Callable[..., None], arguments: tuple[object, ...]) -> None:
     """In the child: run the function. What it prints goes to `output`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted too, and ends this process
-    Thread(target=_end_with_parent, daemon=True).start()
+    Thread(target=_end_with_parent, args=(output,), daemon=True).start()
     _crash_quietly()
     if output:
         printed = os.open(output, os.O_WRONLY | os.O_APPEND)
@@ -137,10 +138,12 @@ def _run(pipe: Pipe, output: Path | None, function: Callable[..., None], argumen
     function(pipe, *arguments)
 
 
-def _end_with_parent() -> None:
+def _end_with_parent(output: Path | None) -> None:
     parent = multiprocessing.parent_process()
     if parent:
         parent.join()
+    if output:  # the parent, which has ended, cannot delete it
+        shutil.rmtree(output.parent, ignore_errors=True)
     os._exit(0)
 
 
