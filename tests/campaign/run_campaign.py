@@ -195,8 +195,11 @@ def main() -> int:
         workers=options.workers,
         report=lambda line: print(line, flush=True),
     )
+    processor = psutil.Process().cpu_times()
+    minutes = (processor.children_user + processor.children_system) / 60
     kinds = ", ".join(f"{kind} {counts[kind]}" for kind in WEIGHTS if counts[kind])
-    print(f"{counts.total()} cases in {time.monotonic() - began:.0f} s ({kinds}): {len(failures)} failed")
+    spent = f"{time.monotonic() - began:.0f} s, {minutes:.1f} minutes of processor time"
+    print(f"{counts.total()} cases in {spent} ({kinds}): {len(failures)} failed")
     for failure in failures:
         print(f'Again: {sys.executable} tests/campaign/run_campaign.py --case "{failure.case}"')
     return 1 if failures else 0
