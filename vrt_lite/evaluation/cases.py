@@ -129,5 +129,5 @@ def read_eval_about(run: Run) -> EvalAbout:
     """Read what an evaluation's run is about; StoreError if it is something else."""
     try:
         return msgspec.convert(run.about, EvalAbout)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeError) as error:
         raise StoreError(f"Run {run.name!r} is not the run of an evaluation: {error}.") from error

@@ -209,7 +209,7 @@ def figures_from_json(data: object) -> Figures | None:
     """Read figures from plain data; None if it holds no figures, or figures of another version."""
     try:
         figures = msgspec.convert(data, Figures)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, UnicodeError):
         return None
     return figures if figures.version == VERSION else None
 

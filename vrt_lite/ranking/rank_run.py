@@ -109,7 +109,7 @@ def read_rank_about(run: Run) -> RankAbout:
     """Read what a ranking's run is about; StoreError if it is something else."""
     try:
         return msgspec.convert(run.about, RankAbout, dec_hook=lambda kind, value: kind(value))
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeError) as error:
         raise StoreError(f"Run {run.name!r} is not the run of a ranking: {error}.") from error
 
 
