@@ -21,7 +21,7 @@ from mp4_boxes import Boxes, inside, put, put_together, tables, take_apart
 
 from vrt_lite.errors import VideoError
 from vrt_lite.video import open_clip, reader
-from vrt_lite.video.packets import read_packets
+from vrt_lite.video.container import read_packets
 
 MANY = 60_000_000
 

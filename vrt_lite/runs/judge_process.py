@@ -100,6 +100,10 @@ class JudgeProcess:
         """As `Judge.key`; it starts no process."""
         return self._here.key()
 
+    def describe(self) -> dict[str, str]:
+        """As `Judge.describe`."""
+        return self._here.describe()
+
     def key_here(self) -> str:
         """As `Judge.key_here`. Raises OutOfMemoryError."""
         return self._ask(None, ignore)

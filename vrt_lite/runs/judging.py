@@ -34,6 +34,10 @@ class PairJudge(Protocol):
         """As `Judge.key`."""
         ...
 
+    def describe(self) -> dict[str, str]:
+        """As `Judge.describe`."""
+        ...
+
     def key_here(self) -> str:
         """As `Judge.key_here`."""
         ...

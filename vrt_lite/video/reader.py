@@ -22,14 +22,16 @@ from vrt_lite.video.container import (
     MAX_PIXELS,
     TOO_LONG,
     Extent,
+    KeyTimes,
     Timeline,
     UnusableError,
     build_timeline,
     find_video_stream,
     open_container,
+    read_packets,
+    stamp_of,
     written_seconds,
 )
-from vrt_lite.video.packets import KeyTimes, read_packets, stamp_of
 
 MAX_DAMAGED_SHARE = 0.5  # of the decoded frames; with more the clip is refused
 _LONGEST_SEEK = 5_000  # packets after a seek that are searched for a keyframe

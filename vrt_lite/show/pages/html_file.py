@@ -35,8 +35,7 @@ def write_page(path: Path, title: str) -> Generator[TextIO]:
     )
     try:
         # A lone surrogate, as in a file name that is not UTF-8, becomes an escape.
-        how = {"encoding": "utf-8", "errors": "backslashreplace", "newline": "\n"}
-        with draft_of(path) as draft, draft.open("w", **how) as file:
+        with draft_of(path) as draft, draft.open("w", -1, "utf-8", "backslashreplace", "\n") as file:
             file.write(render("head.html", title=title, policy=policy, version=__version__))
             # Not through a template: an escape would change the digest.
             file.write(f"<style>{_read('report.css')}</style></head>\n<body>\n{render('top.html')}")
