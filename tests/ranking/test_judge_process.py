@@ -71,7 +71,7 @@ def test_a_death_under_a_limit_of_memory_says_nothing_about_a_pair(tmp_path: Pat
     finally:
         resource.setrlimit(resource.RLIMIT_AS, before)
     with Store(tmp_path / "runs.sqlite") as store:
-        assert [(info.judgements, info.failures) for info in store.runs()] == [(0, 0)]
+        assert not any(info.judgements for info in store.runs())
 
 
 def judging_child(process: psutil.Process) -> psutil.Process | None:
@@ -84,7 +84,7 @@ def judging_child(process: psutil.Process) -> psutil.Process | None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into another process's memory")
-@pytest.mark.parametrize("deaths", [1, 2])
+@pytest.mark.parametrize("deaths", [pytest.param(1, marks=pytest.mark.nightly), 2])
 def test_a_killed_engine_in_the_command(tmp_path: Path, deaths: int) -> None:
     file = tmp_path / "runs.sqlite"
     clips = [str(EXAMPLES / f"{name}.mp4") for name in ("a", "b", "circle")]
