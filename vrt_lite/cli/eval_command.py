@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,24 +13,25 @@ from vrt_lite.cli.options import (
     check_jobs,
     jobs_option,
     judge_options,
-    open_run_judge,
     print_json,
     print_text,
     read_settings,
+    report_options,
 )
+from vrt_lite.cli.run_judge import open_run_judge
 from vrt_lite.errors import ClipsError, EngineEndedError, NoVerdictError, UsageError
 
 if TYPE_CHECKING:
+    from vrt_lite.cli.report_writing import WantedReport
     from vrt_lite.evaluation.evaluate import EvalJudge, PairSelection
     from vrt_lite.evaluation.figures import Figures
     from vrt_lite.evaluation.sets import LabelledSet, Place
     from vrt_lite.runs.store import Store
     from vrt_lite.settings import Remote
 
-STATUS = """\b
-Exit status: 0 done, whatever the accuracy; 2 usage, 3 no clip of the set is there, 4 model
-or set missing or out of reach, or the engine died at a pair, 5 out of memory, 6 no pair got a
-verdict, 7 store, 130 interrupted."""
+STATUS = """Exit status: 0 done, whatever the accuracy; 2 usage, 3 no clip of the set is there, 4 model
+or set missing or out of reach, or the engine died at a pair, 5 out of memory, 6 no pair got a verdict, 7 store,
+130 interrupted."""
 
 
 @click.command("eval", epilog=STATUS)
@@ -49,6 +51,7 @@ verdict, 7 store, 130 interrupted."""
     help="Which clip is shown first: A is given, B is swapped; its effect is reported. [default: given]",
 )
 @judge_options
+@report_options
 @jobs_option
 @click.option("--store", "file", metavar="FILE", type=click.Path(path_type=Path), help="Keep the run in this file.")
 @click.option("--name", metavar="NAME", help="The run's name. [default: the same for the same call]")
@@ -69,6 +72,7 @@ def evaluate(
     model: str | None,
     projector: Path | None,
     backend: Remote | None,
+    report: WantedReport | None,
     jobs: int,
     file: Path | None,
     name: str | None,
@@ -83,7 +87,6 @@ def evaluate(
     \b
     vrt-lite eval genai-bench --from ./GenAI-Bench --model ./vr-thinker-7b
     vrt-lite eval videogen-rewardbench --pull --sample 500
-    vrt-lite eval genai-bench --split test --from ./GenAI-Bench
     vrt-lite eval mj-bench-video --from ./MJ-BENCH-VIDEO --order both
     vrt-lite eval pairs.csv --plots figures
 
@@ -115,7 +118,7 @@ def evaluate(
         eval_judge = EvalJudge(judge, judge.key(), judge.describe()["--model"], jobs)
         name, figures = _judge_pairs(found, selection, eval_judge, store, name, quiet=quiet, live=verbose < 2)
     _print_figures(figures, judge=eval_judge.model, run=name, as_json=as_json, plots=plots)
-    _check_judged(figures)
+    _finish(figures, report, name, file, quiet=quiet)
 
 
 def _check_plots(plots: Path | None) -> None:
@@ -183,13 +186,17 @@ def _print_figures(figures: Figures, *, judge: str, run: str, as_json: bool, plo
             print_text(f"drawn: {path}", err=True)
 
 
-def _check_judged(figures: Figures) -> None:
-    """Raise an error with its exit status if every pair failed, or the engine died; the figures are printed before."""
+def _finish(figures: Figures, report: WantedReport | None, run: str, store: Path | None, *, quiet: bool) -> None:
+    """Write the report. Raise an error with its exit status if every pair failed, or the engine died."""
     pairs, counts = figures.pairs, figures.failures.counts
+    if report and pairs.judged:
+        from vrt_lite.cli.report_writing import write_run_report  # noqa: PLC0415
+
+        write_run_report(report, run, store, quiet=quiet)
     if died := counts.get("engine died"):
         raise EngineEndedError(
             f"The engine died at {died} pair(s), as listed; the rest is judged. To try again: vrt-lite runs --retry "
-            "RUN, with the name that vrt-lite runs shows, and then the same command."
+            f"{shlex.quote(run)}, and then the same command."
         )
     if pairs.judged or not counts:
         return
