@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from vrt_lite.api import Judge
 from vrt_lite.disk import file_sha256
 from vrt_lite.errors import EngineEndedError, ModelError, ShortageError, VrtError
+from vrt_lite.fitting.predicted_time import Prediction
 from vrt_lite.interfaces import Observe, Wrote, ignore
 from vrt_lite.judgement import Judgement
 from vrt_lite.models import ModelFiles
@@ -108,6 +109,10 @@ class JudgeProcess:
         """As `Judge.key_here`. Raises OutOfMemoryError."""
         return self._ask(None, ignore)
 
+    def predict(self, clip: Path) -> Prediction | None:
+        """As `Judge.predict`."""
+        return self._ask(clip, ignore)
+
     def compare(self, a: Path, b: Path, *, prompt: str = "", observe: Observe = ignore) -> Judgement:
         """Judge two clips made from one prompt. Raises what `Judge.compare` raises.
 
@@ -132,7 +137,7 @@ class JudgeProcess:
         except EngineEndedError:
             return self._ask(question, observe)
 
-    def _ask(self, question: tuple[Path, Path, str] | None, observe: Observe) -> Any:
+    def _ask(self, question: tuple[Path, Path, str] | Path | None, observe: Observe) -> Any:
         """Return the answer of the process, which is started if there is none; pass its events on."""
         child = self._child or self._start()
         try:
@@ -201,6 +206,8 @@ def _answer_questions(pipe: Pipe, open_judge: Callable[[], Judge]) -> None:
                 try:
                     if question is None:
                         answer = judge.key_here()
+                    elif isinstance(question, Path):
+                        answer = judge.predict(question)
                     else:
                         a, b, prompt = question
                         answer = judge.compare(a, b, prompt=prompt, observe=pipe.send)

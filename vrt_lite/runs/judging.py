@@ -17,6 +17,7 @@ from time import sleep
 from typing import Any, Protocol
 
 from vrt_lite.errors import EngineEndedError, NoVerdictError, StoreError, VideoError
+from vrt_lite.fitting.predicted_time import Prediction
 from vrt_lite.interfaces import Event, Observe, ignore
 from vrt_lite.judgement import Judgement
 from vrt_lite.runs.question import Question, Result, failure_of
@@ -42,6 +43,10 @@ class PairJudge(Protocol):
         """As `Judge.key_here`."""
         ...
 
+    def predict(self, clip: Path) -> Prediction | None:
+        """As `Judge.predict`."""
+        ...
+
     def compare(self, a: Path, b: Path, *, prompt: str, observe: Observe) -> Judgement:
         """As `Judge.compare`."""
         ...
@@ -58,7 +63,7 @@ class Task:
 
 
 def judge_all(
-    tasks: Iterator[Task],
+    tasks: Iterator[Task | None],
     run: Run,
     *,
     store: Store,
@@ -69,7 +74,8 @@ def judge_all(
 ) -> None:
     """Judge every task that is not judged yet.
 
-    A task is taken from `tasks` when it can be judged at once, so that a generator can use the earlier results.
+    A task is taken from `tasks` when it can be judged at once, so that a generator can use the earlier results. None
+    means that there is none now: the next is taken a moment later.
     `done` is called in this thread with each result, and whether it was judged now (True) or found (False). A question
     that another process has claimed is waited for: its result is found once that process has it. A question that a
     process had claimed when it died comes last: if a pair ends the process, all others are judged before.
@@ -100,6 +106,9 @@ def judge_all(
             ]
 
         for task in tasks:
+            if task is None:
+                wait_a_little(take_over=True)
+                continue
             try:
                 question = _question(task, store, judge_key())
             except VideoError as error:
@@ -136,6 +145,10 @@ class _Workers:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: object) -> None:
         if isinstance(error, KeyboardInterrupt):
             self._stop.set()
+            # At once: the process may end before its threads do, and the pairs they judge are not to blame for it.
+            for _, question in self._in_progress.values():
+                with contextlib.suppress(StoreError):
+                    self._run.release(question)
         try:
             while self.any_busy:
                 self._take_done()
