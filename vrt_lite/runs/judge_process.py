@@ -110,8 +110,11 @@ class JudgeProcess:
         return self._ask(None, ignore)
 
     def predict(self, clip: Path) -> Prediction | None:
-        """As `Judge.predict`."""
-        return self._ask(clip, ignore)
+        """As `Judge.predict`; None if the process dies."""
+        try:
+            return self._ask(clip, ignore)
+        except EngineEndedError:
+            return None
 
     def compare(self, a: Path, b: Path, *, prompt: str = "", observe: Observe = ignore) -> Judgement:
         """Judge two clips made from one prompt. Raises what `Judge.compare` raises.
