@@ -424,7 +424,7 @@ def test_the_size_is_set_by_a_variable(
     assert users_disk() is None
     assert judged(A, B).counters.frames_encoded > 0
     assert not (own_home / "embeddings").exists()
-    for wrong in ("-1", "2G", "²", "1e3"):
+    for wrong in ("-1", "2G", "²", "1e3", "9" * 400, "9" * 5000):
         monkeypatch.setenv("VRT_LITE_CACHE_MB", wrong)
         with pytest.raises(UsageError, match="VRT_LITE_CACHE_MB"):
             users_disk()

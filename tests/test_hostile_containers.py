@@ -6,17 +6,22 @@ import struct
 import subprocess
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from fractions import Fraction
 from pathlib import Path
 
 import av
 import numpy as np
 import pytest
-from clips import write_clip
+from av.container import InputContainer
+from av.packet import Packet
+from av.video.stream import VideoStream
+from clips import read_index, write_clip
 from mp4_boxes import Boxes, inside, put, put_together, tables, take_apart
 
 from vrt_lite.errors import VideoError
-from vrt_lite.video import open_clip
+from vrt_lite.video import open_clip, reader
+from vrt_lite.video.container import read_packets
 
 MANY = 60_000_000
 
@@ -180,6 +185,38 @@ def test_a_long_clip_with_uncompressed_sound_is_opened(tmp_path: Path) -> None:
     assert 130 * 48_000 > 6_000_000
     with open_clip(path) as clip:
         assert clip.info.frames == 130
+
+
+def test_frames_of_equal_times_are_found_without_reading_the_file_for_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No time leads to one keyframe alone: the file is read in order, once for each call, and not once for each frame.
+
+    Every keyframe of such a clip, with 176 000 of them, was compared with all others, for each frame that was shown.
+    """
+    packets = 0
+
+    def count_packets(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
+        nonlocal packets
+        for packet in read_packets(container, stream):
+            packets += 1
+            yield packet
+
+    frames = 300
+    whole = write_clip(tmp_path / "whole.mp4", frames=frames, size=(56, 56), gop=2, bframes=0)
+    equal = tmp_path / "equal.mkv"
+    with av.open(str(whole)) as source, av.open(str(equal), "w") as target:
+        stream = target.add_stream_from_template(source.streams.video[0])
+        for number, packet in enumerate(packet for packet in source.demux(video=0) if packet.size):
+            packet.stream, packet.time_base = stream, Fraction(1, 16)
+            packet.pts = packet.dts = number // 6
+            target.mux(packet)
+    with open_clip(equal) as clip:
+        monkeypatch.setattr(reader, "read_packets", count_packets)
+        chosen = [*range(0, frames, 10), frames - 1]
+        shown = clip.frames(chosen, size=(56, 56))
+    assert [read_index(picture) for picture in shown.values()] == chosen
+    assert packets < 5 * frames
 
 
 def test_an_index_that_is_marked_as_free_space_is_found_as_before(tmp_path: Path) -> None:

@@ -312,6 +312,15 @@ def test_a_split_model_is_pulled_in_all_its_parts(hub: Hub, tmp_path: Path, capf
     assert {name for name, _ in hub.ranges[asked:]} == {f"Q8_0/{parts[2].name}"}
 
 
+def test_a_description_without_end_is_not_read_to_its_end(
+    hub: Hub, home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    hub.padding = 300 * 2**20
+    refused(capfd, f"describes {REPO} in more than 67.1 MB. See HF_ENDPOINT", "pull", REPO)
+    hub.padding = 60 * 2**20
+    assert command(capfd, "pull", REPO)[0] == 0
+
+
 def test_a_server_that_sends_more_than_it_lists_is_stopped(
     hub: Hub, home: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

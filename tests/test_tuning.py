@@ -22,7 +22,7 @@ from failing_engine import fail_or_measure
 
 from vrt_lite.backends import describe_machine
 from vrt_lite.cli import run
-from vrt_lite.errors import ModelError
+from vrt_lite.errors import EngineEndedError, ModelError
 from vrt_lite.machine import EngineSettings, Machine
 from vrt_lite.models import ModelFiles, find
 from vrt_lite.tuning import (
@@ -35,7 +35,6 @@ from vrt_lite.tuning import (
     save_tuning,
     tuning_path,
 )
-from vrt_lite.tuning.child import EngineEndedError
 from vrt_lite.tuning.search import STAGES, SearchResult, Seconds, Setup, Stage, list_changes, search
 from vrt_lite.tuning.tune import Measurer, tune
 

@@ -43,6 +43,8 @@ _MAGIC, _VERSION = b"vrt-emb", 1
 _ENTRY = re.compile(r"[0-9a-f]{40}\.embedding")
 _UNFINISHED = re.compile(r"[0-9a-f]{40}\.[0-9a-f]{16}")
 _LEFT_BEHIND_SECONDS = 600
+_MOST_DIGITS = 12
+"""Of the megabytes of SIZE_VARIABLE: a number of any length has no size in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +63,8 @@ def cache_folder() -> Path:
 def users_disk(megabytes: int | None = None) -> Disk | None:
     """The user's folder and its limit, else VRT_LITE_CACHE_MB; None if that is 0. UsageError if it is no number."""
     given = str(megabytes) if megabytes is not None else os.environ.get(SIZE_VARIABLE) or str(DISK_BYTES // 10**6)
-    if not (given.isascii() and given.isdigit()):
-        raise UsageError(f"{SIZE_VARIABLE} is {given!r}; give a whole number of megabytes, or 0 to keep nothing.")
+    if not (given.isascii() and given.isdigit() and len(given) <= _MOST_DIGITS):
+        raise UsageError(f"{SIZE_VARIABLE} is {given[:40]!r}; give a whole number of megabytes, or 0 to keep nothing.")
     return Disk(cache_folder(), int(given) * 10**6) if int(given) else None
 
 

@@ -6,6 +6,7 @@
     │   └── MissingClipError      a file that is not there
     ├── ClipsError             3  several clips that cannot be used, each reported before
     ├── ModelError             4  a model that is missing, broken or mismatched
+    │   └── EngineEndedError      the process that the engine runs in crashed, or gave no answer in time
     ├── OutOfMemoryError       5  the machine cannot hold the model or its context
     ├── ShortageError          5  the machine has run out of memory, open files or threads
     ├── NoVerdictError         6  the model ended without a readable judgement
@@ -75,6 +76,12 @@ class ModelError(VrtError):
 
     status = 4
     kind = "unusable_model"
+
+
+class EngineEndedError(ModelError):
+    """The process that the engine runs in crashed, or gave no answer in time."""
+
+    kind = "engine_ended"
 
 
 class OutOfMemoryError(VrtError):

@@ -279,7 +279,7 @@ class Judgement:
         hint = "Give what `compare --json` printed, or a run's name."
         try:
             read = msgspec.convert(data, Judgement)
-        except (msgspec.ValidationError, RecursionError, OverflowError) as error:
+        except (msgspec.ValidationError, RecursionError, OverflowError, UnicodeError) as error:
             raise UsageError(f"This is no judgement of vrt-lite ({error}). {hint}") from error
         if len(read.orders) == 2:  # joined again, so that a file of an earlier version follows the same rule
             first, second = read.orders

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import mmap
+import sys
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Thread
@@ -42,6 +43,16 @@ def explain_shortage(error: BaseException) -> ShortageError | None:
     if not has_memory():
         return ShortageError("memory")
     return None if _can_start_thread() else ShortageError("threads")
+
+
+def memory_limit() -> int | None:
+    """The most bytes of address space that this process and each of its children may have; None without a limit."""
+    if sys.platform == "win32":
+        return None
+    import resource  # noqa: PLC0415 - not on Windows
+
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
 
 
 def check_memory() -> None:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
-import functools
 import io
 import json
-import os
 import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import unicodedata
 from collections.abc import Callable, Iterator
@@ -22,91 +18,23 @@ from typing import Any
 
 import broken_gguf
 import mp4_boxes
+from attack_tools import JUDGED, ODD, change_value, check, command, good_clips, mutate_bytes, variables
 from chat_server import Act, answers, delta, dies_after, pieces, sends
 from chat_server import serving as serving_chat
-from clips import write_clip
 from engine_worker import try_judge
 from hub_server import Hub
 from hub_server import serving as serving_hub
-from judgements import FINAL, judgement, sure
+from input_attacks import INPUT_ATTACKS, INPUT_WEIGHTS
+from judgements import FINAL
 
 from vrt_lite import Remote, compare
-from vrt_lite.cli import run
 from vrt_lite.errors import VrtError
 from vrt_lite.models import bundled_names, find
 from vrt_lite.runs.question import Question
 from vrt_lite.runs.store import Store
 
-JUDGED = judgement([sure()])
-STATUSES = frozenset(range(10)) - {1}
-CONTAINERS: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("a.mp4", {"audio_seconds": 1}),
-    ("b.mp4", {"faststart": True, "bframes": 2}),
-    ("c.mp4", {"movflags": "frag_keyframe+empty_moov"}),
-    ("d.mov", {"rotation": 90}),
-    ("e.mkv", {}),
-    ("f.webm", {"codec": "libvpx"}),
-    ("g.avi", {"codec": "mpeg4"}),
-    ("h.ts", {"codec": "mpeg2video"}),
-    ("i.mp4", {"codec": "libx265"}),
-)
-ODD: tuple[Any, ...] = (
-    *(None, True, 0, -1, 2**63, 10**400, 1e308, -1e-308, "", "x" * 100_000, "\ud800", "\0", "\x1b]0;x\x07", [], {}),
-    *([[]], {"": {}}, [None], "2", "<final answer>", float("nan"), float("inf")),
-)
 _LONGEST_TEXT = 100_000
 SMALL = {"connect_seconds": 5.0, "silence_seconds": 2.0, "total_seconds": 4.0, "tries": 2, "pause_seconds": 0.01}
-
-
-def command(*arguments: str) -> int:
-    """Run a command here; returns its status. It must be known, and a failure must be said in one line."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        status = run(arguments)
-    check(status, err.getvalue(), arguments)
-    return status
-
-
-def check(status: int, err: str, arguments: object) -> None:
-    assert status in STATUSES, f"status {status} of {arguments}: {err[-500:]}"
-    assert "Unexpected" not in err, f"{arguments}: {err[-500:]}"
-    assert "Traceback" not in err, f"{arguments}: {err[-1500:]}"
-    said = [line for line in err.splitlines() if line.startswith("vrt-lite: ")]
-    assert status == 0 or len(said) <= 1, f"{arguments}: {err[-500:]}"
-    assert all(line.isprintable() for line in err.splitlines()), f"not printable, of {arguments}: {err[-500:]!r}"
-
-
-@functools.cache
-def good_clips() -> dict[str, bytes]:
-    """The bytes of a clip in each container."""
-    with tempfile.TemporaryDirectory() as folder:
-        made = {
-            name: write_clip(Path(folder) / name, frames=24, size=(84, 56), gop=8, **how) for name, how in CONTAINERS
-        }
-        return {name: path.read_bytes() for name, path in made.items()}
-
-
-def mutate_bytes(data: bytearray, draw: random.Random) -> None:
-    """Change bytes in one way, wherever they belong."""
-    at = draw.randrange(draw.choice((min(len(data), 300), len(data))))
-    length = draw.choice((1, 4, 8, 100, len(data) // 4))
-    match draw.randrange(7):
-        case 0:
-            for _ in range(draw.choice((1, 10, 100, 1000))):
-                data[draw.randrange(at, len(data))] ^= 1 << draw.randrange(8)
-        case 1:
-            del data[at:]
-        case 2:
-            del data[at : at + length]
-        case 3:
-            data[at:at] = data[at : at + length]
-        case 4:
-            data[at : at + length] = draw.choice((b"\0", b"\xff", draw.randbytes(1))) * len(data[at : at + length])
-        case 5:
-            data[at : at + length] = draw.randbytes(length)
-        case _:
-            number = draw.choice((0, 1, 7, 8, 2**16, 2**31 - 1, 2**31, 2**32 - 1))
-            data[at : at + 4] = number.to_bytes(4, draw.choice(("big", "little")))
 
 
 def mutate_boxes(data: bytes, draw: random.Random) -> bytes:
@@ -198,23 +126,6 @@ def encode_event(event: object) -> bytes:
     return b"data: " + json.dumps(event).encode() + b"\n\n"
 
 
-def change_value(value: Any, draw: random.Random) -> None:
-    """Replace, remove or add a value somewhere in plain data."""
-    while True:
-        keys = list(value) if isinstance(value, dict) else list(range(len(value)))
-        if not keys:
-            return
-        key = draw.choice(keys)
-        if isinstance(value[key], dict | list) and draw.random() < 0.7:
-            value = value[key]
-        elif draw.random() < 0.2:
-            del value[key]
-            return
-        else:
-            value[key] = draw.choice(ODD)
-            return
-
-
 def mutate_text(text: str, draw: random.Random) -> str:
     """Change what a model writes: its tags, their order, or what is in them."""
     parts = text.split("<")
@@ -299,21 +210,6 @@ def attack_as_hub(draw: random.Random, place: Path) -> None:
     assert kept <= {"models", "partial", "trash", "locks"}, kept
 
 
-@contextlib.contextmanager
-def variables(**values: str) -> Iterator[None]:
-    """Set variables of the environment while the block runs."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
 def attack_export(draw: random.Random, place: Path) -> None:
     """Export and report a run whose texts are hostile."""
     alphabet = "a =+-@\r\n\t\",;'\ufeff\uff1d\u200b1<>&\x1b\ud800\u202e\0{}%$"
@@ -321,13 +217,13 @@ def attack_export(draw: random.Random, place: Path) -> None:
     texts += ["</script><script>alert(1)</script>", "=HYPERLINK(1)"]
     with Store(place / "runs.sqlite") as store:
         run_ = store.begin("foxes", kind="rank", about={"clips": [{"sha256": "0", "name": draw.choice(texts)}]})
-        for number in range(draw.randrange(1, 4)):
+        count = draw.randrange(1, 4)
+        for number in range(count):
             clips = tuple(replace(clip, path=draw.choice(texts).replace("\0", "")) for clip in JUDGED.inputs)
             run_.add(
                 Question(f"first {number}", f"second {number}", draw.choice(texts), "judge"),
                 replace(JUDGED, prompt=draw.choice(texts), inputs=clips),
             )
-        count = number + 1
     at = ("--store", str(place / "runs.sqlite"))
     assert command("export", "foxes", "-o", "a.csv", *at) == 0
     assert command("export", "foxes", "-o", "a.jsonl", *at) == 0
@@ -413,6 +309,7 @@ ATTACKS: dict[str, Callable[[random.Random, Path], None]] = {
     "export": attack_export,
     "limits": attack_with_limits,
     "kill": attack_by_killing,
+    **INPUT_ATTACKS,
 }
-WEIGHTS = {"clip": 30, "reply": 25, "gguf": 20, "hub": 4, "export": 15, "limits": 2, "kill": 2}
+WEIGHTS = {"clip": 30, "reply": 25, "gguf": 20, "hub": 4, "export": 15, "limits": 2, "kill": 2, **INPUT_WEIGHTS}
 """How often each comes: quick ones often."""

@@ -13,6 +13,7 @@ import os
 import random
 import shutil
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable
 from importlib import import_module
@@ -38,7 +39,7 @@ def carry_out(attack: Attack, seed: str, place: Path) -> str:
     """Attack in a new folder; returns what is wrong. Nothing may be written outside of `place`/work."""
     (place / "work").mkdir(parents=True)
     (place / "temporary").mkdir()
-    os.environ["TMPDIR"] = str(place / "temporary")
+    os.environ["TMPDIR"] = tempfile.tempdir = str(place / "temporary")
     os.chdir(place / "work")
     try:
         attack(random.Random(seed), place / "work")

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from campaign_attacks import check
+from attack_tools import check
 
 
 def crash(draw: random.Random, place: Path) -> None:

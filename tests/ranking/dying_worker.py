@@ -11,6 +11,7 @@ from pathlib import Path
 
 from brightness import Brightness, judge_of, unwatched
 
+from vrt_lite.api import Judge
 from vrt_lite.interfaces import FrameStore, Observe, Sampling
 from vrt_lite.protocol.messages import Conversation, FrameRef, Reply
 from vrt_lite.ranking.entries import read_entries
@@ -19,15 +20,22 @@ from vrt_lite.runs.store import Store
 
 
 class Dying(Brightness):
-    """Ends the process, without any clearing up, when one of the clips has this grey."""
+    """Ends the process, without any clearing up, when one of the clips has this grey; `said` is printed before."""
 
     grey = 0
+    said = ""
 
     def reply(self, conversation: Conversation, frames: FrameStore, *, sampling: Sampling, observe: Observe) -> Reply:
         greys = [round(float(picture.mean())) for picture in frames.pixels([FrameRef(0, 0), FrameRef(1, 0)])]
         if self.grey in greys:
-            os._exit(134)
+            os.write(2, self.said.encode())
+            os.abort() if self.said else os._exit(134)
         return super().reply(conversation, frames, sampling=sampling, observe=observe)
+
+
+def open_dying_judge(grey: int, said: str) -> Judge:
+    Dying.grey, Dying.said = grey, said
+    return judge_of(Dying())
 
 
 def main(store: str, folder: str, grey: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,14 +12,14 @@ import click
 from vrt_lite.cli.options import (
     FILE,
     judge_options,
-    open_judge,
     print_json,
     print_text,
     read_settings,
     report_options,
 )
+from vrt_lite.cli.run_judge import open_run_judge
 from vrt_lite.cli.run_options import check_jobs, jobs_option, print_effort
-from vrt_lite.errors import ClipsError, NoVerdictError, UsageError
+from vrt_lite.errors import ClipsError, EngineEndedError, NoVerdictError, UsageError
 
 if TYPE_CHECKING:
     from vrt_lite.cli.report_writing import WantedReport
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
     from vrt_lite.settings import EffortName, Remote
 
 STATUS = """Exit status: 0 done, whatever the accuracy; 2 usage, 3 no clip of the set is there, 4 model
-or set missing or out of reach, 5 out of memory, 6 no pair got a verdict, 7 store, 130 interrupted."""
+or set missing or out of reach, or the engine died at a pair, 5 out of memory, 6 no pair got a verdict, 7 store,
+130 interrupted."""
 
 
 @click.command("eval", epilog=STATUS)
@@ -110,7 +112,7 @@ def evaluate(
     settings = read_settings({**options, "preset": options["preset"] or found.place.layout.preset}, backend)
     with (
         Store(file) as store,
-        open_judge(model, projector, backend, settings, verbose=verbose > 1, store=store, quiet=quiet) as judge,
+        open_run_judge(model, projector, backend, settings, store=store, verbose=verbose > 1, quiet=quiet) as judge,
     ):
         judge.connect(view(quiet=quiet, live=False).observe)
         eval_judge = EvalJudge(judge, judge.key(), judge.describe()["--model"], jobs)
@@ -188,12 +190,17 @@ def _print_figures(
 
 
 def _finish(figures: Figures, report: WantedReport | None, run: str, store: Path | None, *, quiet: bool) -> None:
-    """Write the report. Raise an error with its exit status if every pair failed; the figures are printed before."""
+    """Write the report. Raise an error with its exit status if every pair failed, or the engine died."""
     pairs, counts = figures.pairs, figures.failures.counts
     if report and pairs.judged:
         from vrt_lite.cli.report_writing import write_run_report  # noqa: PLC0415
 
         write_run_report(report, run, store, quiet=quiet)
+    if died := counts.get("engine died"):
+        raise EngineEndedError(
+            f"The engine died at {died} pair(s), as listed; the rest is judged. To try again: vrt-lite runs --retry "
+            f"{shlex.quote(run)}, and then the same command."
+        )
     if pairs.judged or not counts:
         return
     if counts.get("no verdict"):

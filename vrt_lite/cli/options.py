@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from vrt_lite.api import Judge
     from vrt_lite.models import ModelFiles
-    from vrt_lite.runs.store import Store
     from vrt_lite.settings import RemoteKind, Settings
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
@@ -192,18 +191,18 @@ def open_judge(
     settings: Settings,
     *,
     verbose: bool,
-    store: Store | None = None,
+    digest: Callable[[Path], str] | None = None,
     quiet: bool = False,
     measures: bool = False,
 ) -> Judge:
-    """Open the judge that the options name, on this machine or on a server. A store remembers the files' digests.
+    """Open the judge that the options name, on this machine or on a server. `digest` finds files' digests.
 
     With `measures` clips are measured too. Unless `quiet`, prints which file was taken where there was a choice.
     """
     from vrt_lite.api import Judge  # noqa: PLC0415
     from vrt_lite.disk import file_sha256  # noqa: PLC0415
 
-    digest = store.digest if store else file_sha256
+    digest = digest or file_sha256
     options: dict[str, Any] = {"backend": backend, "digest": digest, "measures": measures, "verbose": verbose}
     try:
         judge = Judge(model, projector=projector, settings=settings, **options)

@@ -14,7 +14,6 @@ from vrt_lite.cli.options import (
     FILE,
     fps_option,
     judge_options,
-    open_judge,
     print_json,
     print_text,
     prompt_options,
@@ -22,8 +21,9 @@ from vrt_lite.cli.options import (
     read_settings,
     report_options,
 )
+from vrt_lite.cli.run_judge import open_run_judge
 from vrt_lite.cli.run_options import check_jobs, jobs_option, print_effort, store_option
-from vrt_lite.errors import ClipsError, NoVerdictError, UsageError, VrtError
+from vrt_lite.errors import ClipsError, EngineEndedError, NoVerdictError, UsageError, VrtError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -37,8 +37,8 @@ STATUS = """With --watch a new clip is judged when it is whole: a file that is s
 deleted clips leave the ranking. Ctrl-C, or a spent --budget, ends it with the leaderboard and status 0.
 
 Exit status: 0 all clips are ranked, 2 usage, 3 some clip cannot be used or read (the rest is ranked, if
-two are left), 4 model missing, corrupt or mismatched, 5 out of memory, 6 no pair got a verdict, 7 the store of runs
-cannot be used, 130 interrupted."""
+two are left), 4 model missing, corrupt or mismatched, or the engine died at a pair (the rest is ranked), 5 out of
+memory, 6 no pair got a verdict, 7 the store of runs cannot be used, 130 interrupted."""
 
 
 @click.command(epilog=STATUS)
@@ -119,12 +119,12 @@ def rank(
     view = view_of(open_screen(quiet=quiet or as_json, live=verbose < 2))
     with (
         _saying_what_is_kept(view),
-        Store(store) as opened,
-        open_judge(model, projector, backend, settings, verbose=verbose > 1, store=opened, quiet=quiet) as judge,
+        Store(store) as kept,
+        open_run_judge(model, projector, backend, settings, store=kept, verbose=verbose > 1, quiet=quiet) as judge,
         view,
     ):
         judge.connect(view.observe)
-        ranking = rank_them(store=opened, judge=judge, watcher=view, effort=effort, name=name, jobs=jobs)
+        ranking = rank_them(store=kept, judge=judge, watcher=view, effort=effort, name=name, jobs=jobs)
     _finish(ranking, settings.effort, report, store, top=top, copy_to=copy_to, as_json=as_json, quiet=quiet)
 
 
@@ -219,6 +219,11 @@ def _finish(
         from vrt_lite.cli.report_writing import write_run_report  # noqa: PLC0415
 
         write_run_report(report, ranking.run, store, quiet=quiet)
+    if ranking.died:
+        raise EngineEndedError(
+            f"{ranking.died} judgement(s) are missing, as the engine died while it made them; the rest is ranked. To "
+            f"try again: vrt-lite runs --retry {shlex.quote(ranking.run)}, and then the same command."
+        )
     if broken := sum(out.broken for out in ranking.left_out):
         raise ClipsError(f"{broken} clip(s) cannot be used and are left out, as listed; all others are ranked.")
     if ranking.unread:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Order = Literal["given", "swapped"]
 Orders = Literal["given", "swapped", "random", "both"]
-Failure = Literal["", "missing clip", "broken clip", "no verdict"]
+Failure = Literal["", "missing clip", "broken clip", "no verdict", "engine died"]
 UNDECIDED: Final = -1
 """The winner if the orders name opposite ones. It equals no label, so that it never counts as right."""
 
@@ -130,5 +130,5 @@ def read_eval_about(run: Run) -> EvalAbout:
     """Read what an evaluation's run is about; StoreError if it is something else."""
     try:
         return msgspec.convert(run.about, EvalAbout)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeError) as error:
         raise StoreError(f"Run {run.name!r} is not the run of an evaluation: {error}.") from error

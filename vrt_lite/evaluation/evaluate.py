@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from vrt_lite.errors import MissingClipError, VideoError
+from vrt_lite.errors import EngineEndedError, MissingClipError, VideoError
 from vrt_lite.evaluation.cases import (
     EvalAbout,
     EvalCase,
@@ -35,12 +35,11 @@ from vrt_lite.evaluation.layouts import LabelledPair
 from vrt_lite.evaluation.sets import LabelledSet
 from vrt_lite.interfaces import Event
 from vrt_lite.runs.identity import Identity
-from vrt_lite.runs.judging import Task, judge_all
+from vrt_lite.runs.judging import PairJudge, Task, judge_all
 from vrt_lite.runs.question import Result
 from vrt_lite.runs.run_clock import RunClock
 
 if TYPE_CHECKING:
-    from vrt_lite.api import Judge
     from vrt_lite.runs.run import Run
     from vrt_lite.runs.store import Store
 
@@ -62,7 +61,7 @@ class PairSelection:
 class EvalJudge:
     """The judge, its `key()`, the name to show, and how many pairs it judges at once."""
 
-    judge: Judge
+    judge: PairJudge
     key: str
     model: str
     jobs: int = 1
@@ -268,4 +267,5 @@ class _Cases:
 def _failure(result: Result) -> Failure:
     if not result.first or result.failure == MissingClipError.kind:
         return "missing clip"
-    return "broken clip" if result.failure == VideoError.kind else "no verdict"
+    named: dict[str, Failure] = {VideoError.kind: "broken clip", EngineEndedError.kind: "engine died"}
+    return named.get(result.failure, "no verdict")

@@ -8,14 +8,17 @@ and a model is too large to begin again.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, cast
+from urllib.parse import quote
 
 from vrt_lite.disk import HOME_VARIABLE, file_sha256
 from vrt_lite.errors import ModelError
@@ -23,7 +26,7 @@ from vrt_lite.machine import format_bytes
 from vrt_lite.models.bounded_file import Advance, BoundedFile, OversizedError
 
 Kind = Literal["model", "dataset"]
-_SECONDS: Final = 20.0
+_MOST_DESCRIPTION_BYTES: Final = 64 * 2**20
 _CHUNK_BYTES: Final = 2**20
 _IDLE_TRIES: Final = 2
 _HTTP_LIBRARIES: Final = ("http", "requests", "urllib3")  # httpx, httpx2, httpcore: by the client's release
@@ -92,11 +95,10 @@ def endpoint() -> str:
 def list_repository(repository: str, revision: str = "", *, kind: Kind = "model") -> Listing:
     """List a repository at a revision (its main branch if ""), with the commit that this is now."""
     with _hub_errors(repository):
-        from huggingface_hub import HfApi
+        from huggingface_hub import DatasetInfo, ModelInfo
 
-        api = HfApi(endpoint=endpoint())
-        get_info = api.model_info if kind == "model" else api.dataset_info
-        info = get_info(repository, revision=revision or None, files_metadata=True, timeout=_SECONDS)
+        described = _read_description(repository, revision, kind)
+        info = ModelInfo(**described) if kind == "model" else DatasetInfo(**described)
     files: list[HubFile] = []
     for sibling in info.siblings or ():
         lfs = cast("Any", sibling.lfs)
@@ -110,6 +112,22 @@ def list_repository(repository: str, revision: str = "", *, kind: Kind = "model"
         )
     architecture, base = str(gguf.get("architecture", "")), next(iter(bases), "")
     return Listing(repository, info.sha, ", ".join(licences), architecture, tuple(files), kind, base)
+
+
+def _read_description(repository: str, revision: str, kind: Kind) -> dict[str, Any]:
+    """Return what the hub says of a repository. OversizedError if it is too much, which the client does not notice."""
+    from huggingface_hub import file_download, utils
+
+    client, tools = cast("Any", file_download), cast("Any", utils)
+    tools.validate_repo_id(repository)
+    tools.logging.set_verbosity_error()
+    tools.disable_progress_bars()
+    at = f"/revision/{quote(revision, safe='')}" if revision else ""
+    with tempfile.TemporaryDirectory() as folder:
+        with BoundedFile(path := Path(folder) / "description", _MOST_DESCRIPTION_BYTES, lambda _: None) as to:
+            url = f"{endpoint()}/api/{kind}s/{repository}{at}?blobs=true"
+            client.http_get(url, to, headers=tools.build_hf_headers(), _nb_retries=0)
+        return json.loads(path.read_bytes())
 
 
 def fetch(listed: Listing, file: HubFile, part: Path, advance: Advance | None = None) -> None:
@@ -140,8 +158,8 @@ def _fetch(listed: Listing, file: HubFile, part: Path, advance: Advance | None) 
         utils.logging.set_verbosity_error()
         # An interruption loses at most one chunk: one mebibyte instead of ten.
         setattr(constants, "DOWNLOAD_CHUNK_SIZE", _CHUNK_BYTES)  # noqa: B010 - a constant to the type checker
-        if advance or not (sys.stderr and sys.stderr.isatty()):
-            utils.disable_progress_bars()
+        shown = not advance and sys.stderr and sys.stderr.isatty()
+        utils.enable_progress_bars() if shown else utils.disable_progress_bars()
         url = hf_hub_url(
             listed.repository, file.path, repo_type=listed.kind, revision=listed.revision, endpoint=endpoint()
         )
@@ -190,6 +208,10 @@ def _explain(error: Exception, repository: str) -> ModelError:
     match error:
         case errors.OfflineModeIsEnabled():
             return UnreachableError(_OFFLINE)
+        case OversizedError():
+            text = (
+                f"{hub} describes {repository} in more than {format_bytes(_MOST_DESCRIPTION_BYTES)}. See HF_ENDPOINT."
+            )
         case errors.GatedRepoError():
             text = f"{repository} is gated: accept its licence at {hub}/{repository}, then `hf auth login` and pull it."
         case errors.RevisionNotFoundError():

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
-from vrt_lite.errors import MissingClipError, VideoError
+from vrt_lite.errors import EngineEndedError, MissingClipError, VideoError
 from vrt_lite.interfaces import Event
 from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.ranking.clip_groups import ClipGroup, collect_votes, find_members
@@ -27,14 +27,10 @@ from vrt_lite.ranking.pairing import is_order_certain, next_judgement
 from vrt_lite.ranking.participants import ExcludedClip, Participants, drop_broken, gather_clips
 from vrt_lite.ranking.rank_run import CONFIDENCE, Effort, RankAbout, describe_run, identify_run
 from vrt_lite.ranking.ratings import fit
-from vrt_lite.runs.judging import Task, judge_all
+from vrt_lite.runs.judging import PairJudge, Task, judge_all
 from vrt_lite.runs.question import Result
 from vrt_lite.runs.run_clock import RunClock
 from vrt_lite.runs.store import Run, Store
-
-if TYPE_CHECKING:
-    from vrt_lite.api import Judge
-
 
 _UNREAD = (VideoError.kind, MissingClipError.kind)
 
@@ -76,7 +72,7 @@ class Ranking:
     `run` is that run's name, `judge` the name of the judge's model.
 
     `found` is the number of judgements that existed before, `unread` of those without a verdict as a clip could not be
-    read.
+    read, `died` of those at which the engine died.
     """
 
     run: str
@@ -85,6 +81,7 @@ class Ranking:
     left_out: tuple[ExcludedClip, ...]
     found: int
     unread: int = 0
+    died: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -95,6 +92,7 @@ class Ranking:
             "left_out": [msgspec.to_builtins(clip, enc_hook=str) for clip in self.left_out],
             "found": self.found,
             "unread": self.unread,
+            "died": self.died,
         }
 
 
@@ -102,7 +100,7 @@ def rank_clips(
     groups: Sequence[Group],
     *,
     store: Store,
-    judge: Judge,
+    judge: PairJudge,
     watcher: RankWatcher,
     effort: Effort | None = None,
     name: str | None = None,
@@ -154,12 +152,18 @@ def rank_clips(
         observe=watcher.observe,
     )
     ladders = tuple(rate_group(group) for group in participants.groups)
-    return Ranking(run.name, identity.model, ladders, participants.left_out, found, count_unread(participants.groups))
+    unread, died = count_unread(participants.groups), count_died(participants.groups)
+    return Ranking(run.name, identity.model, ladders, participants.left_out, found, unread, died)
 
 
 def count_unread(groups: Sequence[ClipGroup]) -> int:
     """Count the judgements without a verdict as a clip could not be read."""
     return sum(result.failure in _UNREAD for group in groups for result in group.results.values())
+
+
+def count_died(groups: Sequence[ClipGroup]) -> int:
+    """Count the judgements at which the engine died."""
+    return sum(result.failure == EngineEndedError.kind for group in groups for result in group.results.values())
 
 
 def _choose_tasks(groups: Sequence[ClipGroup], effort: Effort) -> Iterator[Task]:

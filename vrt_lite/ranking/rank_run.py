@@ -15,7 +15,7 @@ from vrt_lite.ranking.participants import ExcludedClip, Participants
 from vrt_lite.runs.identity import Identity
 
 if TYPE_CHECKING:
-    from vrt_lite.api import Judge
+    from vrt_lite.runs.judging import PairJudge
     from vrt_lite.runs.run import Run
 
 
@@ -83,7 +83,7 @@ class RankAbout(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.to_builtins(self, enc_hook=str)
 
 
-def identify_run(groups: Sequence[ClipGroup], judge: Judge) -> Identity:
+def identify_run(groups: Sequence[ClipGroup], judge: PairJudge) -> Identity:
     """Return what a run of these groups may be resumed with: the same judge, and for each group the same prompt.
 
     Clips and groups may come and go.
@@ -117,7 +117,7 @@ def read_rank_about(run: Run) -> RankAbout:
     """Read what a ranking's run is about; StoreError if it is something else."""
     try:
         return msgspec.convert(run.about, RankAbout, dec_hook=lambda kind, value: kind(value))
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeError) as error:
         raise StoreError(f"Run {run.name!r} is not the run of a ranking: {error}.") from error
 
 

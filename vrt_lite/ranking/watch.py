@@ -18,14 +18,21 @@ from vrt_lite.ranking.entries import Group
 from vrt_lite.ranking.folder_watch import POLL_SECONDS, FolderState, FolderWatch
 from vrt_lite.ranking.ladder import rate_group
 from vrt_lite.ranking.participants import ExcludedClip, Participants, gather_clips
-from vrt_lite.ranking.rank import Ranking, RankProgress, RankWatcher, count_unread, missing_orders, next_orders
+from vrt_lite.ranking.rank import (
+    Ranking,
+    RankProgress,
+    RankWatcher,
+    count_died,
+    count_unread,
+    missing_orders,
+    next_orders,
+)
 from vrt_lite.ranking.rank_run import Effort, describe_run, identify_run
-from vrt_lite.runs.judging import Task, judge_all
+from vrt_lite.runs.judging import PairJudge, Task, judge_all
 from vrt_lite.runs.question import Result
 from vrt_lite.runs.store import Run, Store
 
 if TYPE_CHECKING:
-    from vrt_lite.api import Judge
     from vrt_lite.runs.identity import Identity
 
 _Pair = tuple[str, str]
@@ -44,7 +51,7 @@ def watch_folders(
     *,
     prompt: str,
     store: Store,
-    judge: Judge,
+    judge: PairJudge,
     watcher: FolderWatcher,
     effort: Effort | None = None,
     name: str | None = None,
@@ -128,8 +135,9 @@ class _WatchedRun:
         left_out = tuple(ExcludedClip(path, "", why, broken=False) for path, why in waiting.items())
         ladders = (rate_group(self._group),) if len(self._group.clips) > 1 else ()
         left_out += self._participants.left_out
-        unread = count_unread(self._participants.groups)
-        return Ranking(self._run.name, self._identity.model, ladders, left_out, self._found, unread)
+        groups = self._participants.groups
+        unread, died = count_unread(groups), count_died(groups)
+        return Ranking(self._run.name, self._identity.model, ladders, left_out, self._found, unread, died)
 
     def _look(self) -> None:
         """Look at the folders, if it is time, and take what changed."""

@@ -243,6 +243,8 @@ class Database:
             raise  # a fault of this program, not of the file
         except sqlite3.DatabaseError as error:
             raise StoreError(f"The store {self.path} {self._describe(error)}") from error
+        except UnicodeDecodeError as error:
+            raise StoreError(f"The store {self.path} {_DAMAGED}") from error
 
     def _describe(self, error: sqlite3.DatabaseError) -> str:
         """Complete a sentence that begins with the store."""

@@ -116,7 +116,7 @@ def _read_labels(run: Run) -> dict[str, tuple[list[int], dict[str, Choice]]]:
     for _, item in run.items(CASE_ITEMS):
         try:
             case = msgspec.convert(item, _LabelledCase)
-        except msgspec.ValidationError as error:
+        except (msgspec.ValidationError, UnicodeError) as error:
             raise StoreError(f"Run {run.name!r} has a labelled pair that cannot be read: {error}.") from error
         swapped = case.order == "swapped"
         labels: dict[str, Choice] = {key: MIRROR[label] if swapped else label for key, label in case.labels.items()}

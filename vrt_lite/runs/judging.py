@@ -14,19 +14,42 @@ from pathlib import Path
 from threading import Event as Flag
 from threading import Lock
 from time import sleep
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from vrt_lite.errors import NoVerdictError, StoreError, VideoError
+from vrt_lite.errors import EngineEndedError, NoVerdictError, StoreError, VideoError
+from vrt_lite.fitting.predicted_time import Prediction
 from vrt_lite.interfaces import Event, Observe, ignore
+from vrt_lite.judgement import Judgement
 from vrt_lite.runs.question import Question, Result, failure_of
 from vrt_lite.runs.store import Run, Store
 from vrt_lite.shortage import ThreadPool
 
-if TYPE_CHECKING:
-    from vrt_lite.api import Judge
-
 _MOST_CLAIMED_ELSEWHERE = 64
 _POLL_SECONDS = 0.2
+
+
+class PairJudge(Protocol):
+    """What judges pairs: a `Judge`, or a `JudgeProcess`."""
+
+    def key(self) -> str:
+        """As `Judge.key`."""
+        ...
+
+    def describe(self) -> dict[str, str]:
+        """As `Judge.describe`."""
+        ...
+
+    def key_here(self) -> str:
+        """As `Judge.key_here`."""
+        ...
+
+    def predict(self, clip: Path) -> Prediction | None:
+        """As `Judge.predict`."""
+        ...
+
+    def compare(self, a: Path, b: Path, *, prompt: str, observe: Observe) -> Judgement:
+        """As `Judge.compare`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +67,7 @@ def judge_all(
     run: Run,
     *,
     store: Store,
-    judge: Judge,
+    judge: PairJudge,
     jobs: int = 1,
     done: Callable[[Task, Result, bool], None],
     observe: Observe = ignore,
@@ -60,9 +83,9 @@ def judge_all(
     The judge compares `jobs` pairs at once, each in its own thread. Without a task the judge is not used, not even its
     key. `observe` gets the events of one pair's work; with several jobs it gets none.
 
-    NoVerdictError and VideoError are kept as failures. A clip that cannot even be read is a failure that is not kept,
-    as the clip may be there the next time. Any other VrtError ends the work once the pairs in progress are done; an
-    interrupt ends it at once. What was judged is kept, whatever happens.
+    NoVerdictError, VideoError and EngineEndedError are kept as failures. A clip that cannot even be read is a failure
+    that is not kept, as the clip may be there the next time. Any other VrtError ends the work once the pairs in
+    progress are done; an interrupt ends it at once. What was judged is kept, whatever happens.
     """
     with _Workers(run, store, judge, jobs, observe) as workers:
         claimed_elsewhere: list[tuple[Task, Question]] = []
@@ -105,7 +128,7 @@ class _Workers:
     An interrupt makes the judge stop at its next event.
     """
 
-    def __init__(self, run: Run, store: Store, judge: Judge, jobs: int, observe: Observe) -> None:
+    def __init__(self, run: Run, store: Store, judge: PairJudge, jobs: int, observe: Observe) -> None:
         self._run = run
         self._store = store
         self._judge = judge
@@ -177,7 +200,7 @@ class _Workers:
         """Judge and keep. A clip that was replaced meanwhile is kept as what it was when it was judged."""
         try:
             judgement = self._judge.compare(task.first, task.second, prompt=task.prompt, observe=self._pass_on)
-        except (NoVerdictError, VideoError) as error:
+        except (NoVerdictError, VideoError, EngineEndedError) as error:
             if self._is_unchanged(task, question):
                 return self._run.add_failure(question, error)
             self._run.release(question)

@@ -214,7 +214,7 @@ class Run:
     def _read_identity(self, text: str) -> Identity:
         try:
             return msgspec.convert(parse_object(self._database, text), Identity)
-        except msgspec.ValidationError as error:
+        except (msgspec.ValidationError, UnicodeError) as error:
             raise _damaged(self._database, "the description of a run cannot be read") from error
 
     def _read_pages(self, sql: str, *values: object) -> Iterator[tuple[Any, ...]]:

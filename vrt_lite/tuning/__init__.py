@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Annotated, Final, Literal
 
 import msgspec
+import psutil
 
 from vrt_lite.backends import describe_machine, has_gpu, read_memory
 from vrt_lite.disk import home, write_file
-from vrt_lite.errors import UsageError
+from vrt_lite.errors import ShortageError, UsageError
 from vrt_lite.fitting import EnginePlan, choose_plan
 from vrt_lite.fitting.engine_buffers import ModelShape
 from vrt_lite.fitting.memory_estimate import read_shape
@@ -27,6 +28,7 @@ from vrt_lite.models import ModelFiles
 from vrt_lite.models.gguf import parts_of
 from vrt_lite.profile import Profile
 from vrt_lite.settings import Settings
+from vrt_lite.shortage import memory_limit
 
 PAIRS, PREFILLED, GENERATED = 12, 9_300, 500
 """The work of a verdict of two rounds: 4 frame pairs and 8 single frames of 720 tokens, tokens read, tokens written."""
@@ -34,6 +36,8 @@ SETTINGS: Final = ("threads", "repack", "flash_attention", "ubatch", "kv_type")
 """The engine settings that can be tuned."""
 _MAX_FILE_BYTES = 65_536
 _IDENTITY_BYTES = 16 * 2**20
+_RESERVED_BYTES = 2**30
+"""Address space for the stacks and heaps of about 15 threads. Measured with glibc on two processors."""
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
@@ -49,12 +53,25 @@ def plan_engine(
     """Plan how the engine runs on this machine, or with the `memory` given.
 
     `repack` is None where the user has not set it, `shape` where the files' headers were not read yet. Raises
-    ModelError, UsageError, OutOfMemoryError.
+    ModelError, UsageError, OutOfMemoryError; ShortageError for a limit of this process's memory.
     """
     refuse_impossible(settings)
     engine, tuned = apply_tuning(files, _engine_settings(settings, verbose=verbose), describe_machine())
-    shape, memory = shape or read_shape(files), memory or read_memory()
-    return replace(plan_shape(shape, files.profile, settings, memory, engine=engine, repack=repack), tuned=tuned)
+    shape, here = shape or read_shape(files), memory or read_memory()
+    plan = plan_shape(shape, files.profile, settings, here, engine=engine, repack=repack)
+    if memory is None:
+        _check_address_space(plan.estimate.cpu_bytes)
+    return replace(plan, tuned=tuned)
+
+
+def _check_address_space(size: int) -> None:
+    """ShortageError if a limit of this process's address space (`ulimit -v`) is too low to judge in `size` bytes.
+
+    Address space is reserved for more than is used. An engine that gets none ends the process.
+    """
+    limit = memory_limit()
+    if limit is not None and psutil.Process().memory_info().vms + size + _RESERVED_BYTES > limit:
+        raise ShortageError("memory")
 
 
 def plan_shape(

@@ -8,13 +8,13 @@ from collections.abc import Callable
 import psutil
 
 from vrt_lite.backends import describe_machine, read_memory
-from vrt_lite.errors import ModelError
+from vrt_lite.errors import EngineEndedError, ModelError
 from vrt_lite.machine import EngineSettings
 from vrt_lite.models import ModelFiles
 from vrt_lite.models.gguf import gguf_bytes
 from vrt_lite.profile import PIXELS_PER_TOKEN, Profile
 from vrt_lite.tuning import SETTINGS, Tuning
-from vrt_lite.tuning.child import EngineEndedError, run_in_child
+from vrt_lite.tuning.child import run_in_child
 from vrt_lite.tuning.measure import MAX_PREFILL, Baseline, MeasuringTask, measure_setup
 from vrt_lite.tuning.search import SearchResult, Seconds, Setup, ShowProgress, Stage, list_changes, search
 

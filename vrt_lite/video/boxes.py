@@ -1,4 +1,4 @@
-"""Counts what the boxes of an MP4 or QuickTime file claim to hold, before FFmpeg makes room for it.
+"""Reads the outermost structure of a file, and counts what an MP4's boxes claim, before FFmpeg makes room for it.
 
 A table of samples may take 12 bytes and claim billions of them. FFmpeg takes 57 bytes of memory for each.
 """
@@ -25,6 +25,7 @@ _PARENTS: Final = frozenset(
 _SHORTEST_SOUND = 160
 """FFmpeg joins at least so many samples of uncompressed sound."""
 _TABLE_BYTES = 64 * 2**20
+_TRAILING_BOXES = frozenset({b"mfra", b"free", b"skip", b"udta", b"meta", b"uuid"})  # hold no picture
 
 
 def check_claims(file: BinaryIO, size_bytes: int) -> None:
@@ -171,3 +172,87 @@ _READERS: Final = {
     b"elst": _Walk.read_edits,
     b"trun": _Walk.read_run,
 }
+
+
+@dataclass(frozen=True)
+class Extent:
+    """What the outermost structure of a file shows about its completeness.
+
+    missing_bytes: bytes the file claims beyond its end; 0 = none. cuts_media: the cut may have hit
+    video data or the index (False: only a trailing index, padding or metadata). open_ended: no length
+    is written, so a cut at a packet border leaves no trace. indexed: False for an MP4 without a whole `moov`.
+    fragmented: an MP4 in pieces, whose first index does not list every frame.
+    """
+
+    missing_bytes: int = 0
+    cuts_media: bool = False
+    open_ended: bool = False
+    indexed: bool = True
+    fragmented: bool = False
+
+
+def measure_mp4(file: BinaryIO, size_bytes: int) -> Extent:
+    """Walk the top-level boxes: 32-bit size, type, 64-bit size if the first is 1, to the end if it is 0."""
+    at, kinds, indexed = 0, set[bytes](), False
+    missing, cuts_media, open_ended = 0, False, False
+    while at < size_bytes:
+        file.seek(at)
+        header = file.read(16)
+        kind, box_bytes = header[4:8], int.from_bytes(header[:4], "big")
+        if box_bytes == 1 and len(header) == 16:
+            box_bytes = int.from_bytes(header[8:], "big")
+        if len(header) < 8:  # the cut is inside a header: the kind of the box is unknown
+            missing, cuts_media = 8 - len(header), True
+            break
+        kinds.add(kind)
+        if box_bytes < 8:  # 0 = up to the end of the file; anything else is no box
+            open_ended = box_bytes == 0 and kind == b"mdat"
+            break
+        at += box_bytes
+        if at > size_bytes:
+            missing, cuts_media = at - size_bytes, kind not in _TRAILING_BOXES
+        elif kind == b"moov":
+            indexed = True
+    fragmented = b"moof" in kinds
+    ended = not fragmented or b"mfra" in kinds or missing > 0
+    return Extent(missing, cuts_media, open_ended or not ended, indexed, fragmented)
+
+
+def measure_matroska(file: BinaryIO, size_bytes: int) -> Extent:
+    """EBML header, then one Segment whose size is a variable-length integer; all ones = unknown."""
+    file.seek(4)
+    header_bytes, width, _ = _vint(file.read(8))
+    segment_at = 4 + width + header_bytes
+    file.seek(segment_at)
+    segment = file.read(12)
+    if segment[:4] != b"\x18\x53\x80\x67":
+        return Extent()
+    payload_bytes, width, unknown = _vint(segment[4:])
+    if unknown:
+        return Extent(open_ended=True)
+    missing = max(segment_at + 4 + width + payload_bytes - size_bytes, 0)
+    return Extent(missing_bytes=missing, cuts_media=missing > 0)
+
+
+def _vint(data: bytes) -> tuple[int, int, bool]:
+    """An EBML size: its value, how many bytes it takes, and whether it means "unknown"."""
+    width = 9 - data[0].bit_length() if data else 1
+    bits = 7 * width
+    value = int.from_bytes(data[:width], "big") & ((1 << bits) - 1)
+    return value, width, value == (1 << bits) - 1
+
+
+def measure_avi(file: BinaryIO, size_bytes: int) -> Extent:
+    """A chain of RIFF chunks (more than one above a gigabyte); size 0 = the writer never finished."""
+    at = 0
+    while at + 8 <= size_bytes:
+        file.seek(at)
+        header = file.read(8)
+        chunk_bytes = int.from_bytes(header[4:], "little")
+        if header[:4] != b"RIFF":
+            break
+        if chunk_bytes == 0:
+            return Extent(open_ended=True)
+        at += 8 + chunk_bytes
+    missing = max(at - size_bytes, 0)
+    return Extent(missing_bytes=missing, cuts_media=missing > 0)

@@ -1,4 +1,4 @@
-"""What a container holds, within allow-lists and limits: the extent of the file, its video track, and its timeline."""
+"""What a container holds, within allow-lists and limits: its video track, its packets, and their timeline."""
 
 from __future__ import annotations
 
@@ -6,22 +6,24 @@ import errno
 import re
 import stat
 from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import av
 import numpy as np
 from av.container import InputContainer
 from av.error import FFmpegError, InvalidDataError
+from av.packet import Packet
 from av.stream import Disposition
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from vrt_lite.errors import MissingClipError
 from vrt_lite.shortage import shortage_of
-from vrt_lite.video.boxes import check_claims
+from vrt_lite.video.boxes import Extent, check_claims, measure_avi, measure_matroska, measure_mp4
 
 MAX_PIXELS = 7680 * 4320
 MAX_FRAMES = 2_000_000
@@ -32,7 +34,6 @@ _CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts"
 # PyAV 18 raises over a title that is not UTF-8 unless an option forbids it; PyAV 19 no longer takes the argument.
 _TOLERANT: dict[str, Any] = {"metadata_errors": "replace"} if av.__version__.startswith("18.") else {}
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # two letters at least: C:/ is a drive
-_TRAILING_BOXES = frozenset({b"mfra", b"free", b"skip", b"udta", b"meta", b"uuid"})  # hold no picture
 _FIRST_BOXES = frozenset({b"ftyp", b"moov", b"mdat", b"moof", b"styp", b"free", b"skip", b"wide", b"pnot"})
 # MPEG-TS: where the sync byte is and how long a packet is; plain, with a time code (M2TS), with parity.
 _TS_PACKETS = ((0, 188), (4, 192), (0, 204))
@@ -90,23 +91,6 @@ class UnusableError(Exception):
     """What is wrong with a video file, without its path. `vrt_lite.video` turns it into a VideoError."""
 
 
-@dataclass(frozen=True)
-class Extent:
-    """What the outermost structure of a file shows about its completeness.
-
-    missing_bytes: bytes the file claims beyond its end; 0 = none. cuts_media: the cut may have hit
-    video data or the index (False: only a trailing index, padding or metadata). open_ended: no length
-    is written, so a cut at a packet border leaves no trace. indexed: False for an MP4 without a whole `moov`.
-    fragmented: an MP4 in pieces, whose first index does not list every frame.
-    """
-
-    missing_bytes: int = 0
-    cuts_media: bool = False
-    open_ended: bool = False
-    indexed: bool = True
-    fragmented: bool = False
-
-
 def regular_file(path: Path | str) -> Path:
     """Check that a path is a plain file, before it is opened: a FIFO would block for ever. Returns it, absolute."""
     try:
@@ -138,83 +122,16 @@ def measure_extent(path: Path) -> Extent:
         file.seek(0)
         head = file.read(256)
         if head[4:8] in _FIRST_BOXES:
-            return _mp4(file, size_bytes)
+            return measure_mp4(file, size_bytes)
         if head[:4] == b"\x1a\x45\xdf\xa3":
-            return _matroska(file, size_bytes)
+            return measure_matroska(file, size_bytes)
         if head[:4] == b"RIFF" and head[8:12] == b"AVI ":
-            return _avi(file, size_bytes)
+            return measure_avi(file, size_bytes)
     for sync, packet_bytes in _TS_PACKETS:
         if head[sync : sync + 1] == head[sync + packet_bytes : sync + packet_bytes + 1] == b"\x47":
             missing = -size_bytes % packet_bytes
             return Extent(missing_bytes=missing, cuts_media=missing > 0, open_ended=True)
     return Extent()
-
-
-def _mp4(file: BinaryIO, size_bytes: int) -> Extent:
-    """Walk the top-level boxes: 32-bit size, type, 64-bit size if the first is 1, to the end if it is 0."""
-    at, kinds, indexed = 0, set[bytes](), False
-    missing, cuts_media, open_ended = 0, False, False
-    while at < size_bytes:
-        file.seek(at)
-        header = file.read(16)
-        kind, box_bytes = header[4:8], int.from_bytes(header[:4], "big")
-        if box_bytes == 1 and len(header) == 16:
-            box_bytes = int.from_bytes(header[8:], "big")
-        if len(header) < 8:  # the cut is inside a header: the kind of the box is unknown
-            missing, cuts_media = 8 - len(header), True
-            break
-        kinds.add(kind)
-        if box_bytes < 8:  # 0 = up to the end of the file; anything else is no box
-            open_ended = box_bytes == 0 and kind == b"mdat"
-            break
-        at += box_bytes
-        if at > size_bytes:
-            missing, cuts_media = at - size_bytes, kind not in _TRAILING_BOXES
-        elif kind == b"moov":
-            indexed = True
-    fragmented = b"moof" in kinds
-    ended = not fragmented or b"mfra" in kinds or missing > 0
-    return Extent(missing, cuts_media, open_ended or not ended, indexed, fragmented)
-
-
-def _matroska(file: BinaryIO, size_bytes: int) -> Extent:
-    """EBML header, then one Segment whose size is a variable-length integer; all ones = unknown."""
-    file.seek(4)
-    header_bytes, width, _ = _vint(file.read(8))
-    segment_at = 4 + width + header_bytes
-    file.seek(segment_at)
-    segment = file.read(12)
-    if segment[:4] != b"\x18\x53\x80\x67":
-        return Extent()
-    payload_bytes, width, unknown = _vint(segment[4:])
-    if unknown:
-        return Extent(open_ended=True)
-    missing = max(segment_at + 4 + width + payload_bytes - size_bytes, 0)
-    return Extent(missing_bytes=missing, cuts_media=missing > 0)
-
-
-def _vint(data: bytes) -> tuple[int, int, bool]:
-    """An EBML size: its value, how many bytes it takes, and whether it means "unknown"."""
-    width = 9 - data[0].bit_length() if data else 1
-    bits = 7 * width
-    value = int.from_bytes(data[:width], "big") & ((1 << bits) - 1)
-    return value, width, value == (1 << bits) - 1
-
-
-def _avi(file: BinaryIO, size_bytes: int) -> Extent:
-    """A chain of RIFF chunks (more than one above a gigabyte); size 0 = the writer never finished."""
-    at = 0
-    while at + 8 <= size_bytes:
-        file.seek(at)
-        header = file.read(8)
-        chunk_bytes = int.from_bytes(header[4:], "little")
-        if header[:4] != b"RIFF":
-            break
-        if chunk_bytes == 0:
-            return Extent(open_ended=True)
-        at += 8 + chunk_bytes
-    missing = max(at - size_bytes, 0)
-    return Extent(missing_bytes=missing, cuts_media=missing > 0)
 
 
 @dataclass(frozen=True)
@@ -297,3 +214,33 @@ def build_timeline(
     counted = frames_counted and bool((np.diff(times) > 0).all())
     order = shown if counted else shown[np.argsort(times[shown], kind="stable")]
     return Timeline(times, starts, order, time_base, counted, torn, stopped)
+
+
+def read_packets(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
+    """Yield the stream's packets; not the empty ones, which repeat a frame (AVI) or mark the end (PyAV)."""
+    try:
+        yield from (packet for packet in container.demux(stream) if packet.size)
+    except IndexError:
+        # PyAV 18.1 fails after the last packet, when it flushes a stream that appeared while reading (damaged MPEG-TS).
+        return
+
+
+def stamp_of(packet: Packet[VideoStream]) -> int | None:
+    """Return when a packet is shown, else when it is decoded; None if neither is known or plausible."""
+    stamp = packet.dts if packet.pts is None else packet.pts
+    return stamp if stamp is not None and abs(stamp) < 1 << 62 else None
+
+
+class KeyTimes:
+    """Finds keyframes by their times, given in the order of decoding."""
+
+    def __init__(self, stamps: NDArray[np.int64]) -> None:
+        self._times, self._first, self._counts = np.unique(stamps, return_index=True, return_counts=True)
+
+    def find(self, stamp: int | None) -> int | None:
+        """Return which keyframe has this time; None if none has it, or several."""
+        if stamp is None:
+            return None
+        at = int(self._times.searchsorted(stamp))
+        known = at < len(self._times) and self._times[at] == stamp and self._counts[at] == 1
+        return int(self._first[at]) if known else None

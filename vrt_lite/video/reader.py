@@ -8,8 +8,6 @@ from fractions import Fraction
 from itertools import chain, count, islice
 from pathlib import Path
 
-import numpy as np
-from av.container import InputContainer
 from av.error import EOFError as DecoderDrained
 from av.error import FFmpegError
 from av.packet import Packet
@@ -25,11 +23,14 @@ from vrt_lite.video.container import (
     MAX_PIXELS,
     TOO_LONG,
     Extent,
+    KeyTimes,
     Timeline,
     UnusableError,
     build_timeline,
     find_video_stream,
     open_container,
+    read_packets,
+    stamp_of,
     written_seconds,
 )
 
@@ -53,6 +54,8 @@ class Reader:
         self.damaged = 0
         self.extent = extent
         self._replaced: dict[int, str] = {}
+        self._in_order: Iterator[tuple[int, Packet[VideoStream]]] | None = None
+        self._next = 0
         self._open()
         self.pixel_aspect = self._stream.sample_aspect_ratio or Fraction(1)
         self.declared_fps = float(self._stream.average_rate or 0)
@@ -99,8 +102,8 @@ class Reader:
         alt_refs = self._codec.name == "vp8"
         undated, corrupt, torn, stopped = 0, 0, False, ""
         try:
-            for packet in _packets(self._container, self._stream):
-                stamp, position = _stamp(packet), len(stamps)
+            for packet in read_packets(self._container, self._stream):
+                stamp, position = stamp_of(packet), len(stamps)
                 if stamp is None and position == undated:
                     undated += 1  # Matroska gives no time before zero
                 elif stamp is not None and position == undated > 0:
@@ -118,7 +121,7 @@ class Reader:
             if shortage_of(error):
                 raise
             stopped = f"the rest cannot be read ({error.strerror})"
-        self.timeline = build_timeline(
+        timeline = self.timeline = build_timeline(
             stamps,
             keys,
             hidden,
@@ -127,7 +130,8 @@ class Reader:
             torn=torn or bool(corrupt and self.extent.missing_bytes),
             stopped=stopped,
         )
-        return self.timeline
+        self._key_times = KeyTimes(timeline.stamps[timeline.keys] if len(timeline.stamps) else timeline.stamps)
+        return timeline
 
     def digest(self) -> str:
         """The sha256 of the file, in hexadecimal."""
@@ -236,30 +240,35 @@ class Reader:
         """Yield (position, packet) from keyframe `slot` on.
 
         A seek may be inexact: its position is that of the first keyframe that follows. If that is too late, the seek is
-        repeated from farther back.
+        repeated from farther back. Where no seek helps, as keyframes have equal times, there are no seeks from then on.
         """
         start = int(self.timeline.keys[slot])
-        for target in sorted({slot, max(slot - 1, 0), max(slot - 8, 0)}, reverse=True):
+        targets = {slot, max(slot - 1, 0), max(slot - 8, 0)} if self._in_order is None else ()
+        for target in sorted(targets, reverse=True):
             landed = self._land(target)
             if landed and landed[0] <= start:
-                break
-        else:
+                yield from ((at, packet) for at, packet in enumerate(landed[1], landed[0]) if at >= start)
+                return
+        if self._in_order is None or self._next > start:
             self._container.close()
             self._open()
-            landed = 0, _packets(self._container, self._stream)
-        for position, packet in enumerate(landed[1], landed[0]):
-            if position >= start:
-                yield position, packet
+            self._in_order, self._next = enumerate(read_packets(self._container, self._stream)), 0
+        else:
+            self._codec.flush_buffers()
+        for at, packet in self._in_order:
+            self._next = at + 1
+            if at >= start:
+                yield at, packet
 
     def _land(self, slot: int) -> tuple[int, Iterator[Packet[VideoStream]]] | None:
         """Seek to a keyframe; returns the position reached and the packets from there, or None."""
-        key_stamps = self.timeline.stamps[self.timeline.keys]
+        keys = self.timeline.keys
         try:
-            self._container.seek(int(key_stamps[slot]), stream=self._stream)
-            packets = _packets(self._container, self._stream)
+            self._container.seek(int(self.timeline.stamps[keys[slot]]), stream=self._stream)
+            packets = read_packets(self._container, self._stream)
             for packet in islice(packets, _LONGEST_SEEK):
-                if packet.is_keyframe and len(slots := np.flatnonzero(key_stamps == _stamp(packet))) == 1:
-                    return int(self.timeline.keys[slots[0]]), chain((packet,), packets)
+                if packet.is_keyframe and (found := self._key_times.find(stamp_of(packet))) is not None:
+                    return int(keys[found]), chain((packet,), packets)
         except FFmpegError as error:
             if shortage_of(error):
                 raise
@@ -283,18 +292,3 @@ class Reader:
             raise UnusableError(f"has no decodable frame near frame {index} of {len(timeline.order)}; {AGAIN}")
         self._replaced[index] = f"frame {index} cannot be decoded; frame {best[1]} is shown in its place"
         return best[2]
-
-
-def _packets(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
-    """The stream's packets; not the empty ones, which repeat a frame (AVI) or mark the end (PyAV)."""
-    try:
-        yield from (packet for packet in container.demux(stream) if packet.size)
-    except IndexError:
-        # PyAV 18.1 fails after the last packet, when it flushes a stream that appeared while reading (damaged MPEG-TS).
-        return
-
-
-def _stamp(packet: Packet[VideoStream]) -> int | None:
-    """When a packet is shown, else when it is decoded; None if neither is known or plausible."""
-    stamp = packet.dts if packet.pts is None else packet.pts
-    return stamp if stamp is not None and abs(stamp) < 1 << 62 else None

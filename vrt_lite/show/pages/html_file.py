@@ -37,7 +37,8 @@ def write_page(path: Path, title: str, *, embedded: bool = False) -> Generator[T
         f"script-src '{_digest('report.js')}'; base-uri 'none'; form-action 'none'"
     )
     try:
-        with draft_of(path) as draft, draft.open("w", encoding="utf-8", newline="\n") as file:
+        # A lone surrogate, as in a file name that is not UTF-8, becomes an escape.
+        with draft_of(path) as draft, draft.open("w", -1, "utf-8", "backslashreplace", "\n") as file:
             file.write(render("head.html", title=title, policy=policy, version=__version__))
             # Not through a template: an escape would change the digest.
             file.write(f"<style>{_read('report.css')}</style></head>\n<body>\n{render('top.html')}")
