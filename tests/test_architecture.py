@@ -42,6 +42,7 @@ LAYERS: tuple[set[str], ...] = (
     {"runs"},
     {"ranking", "evaluation", "diagnosis"},
     {"show"},
+    {"web"},
     {"cli"},
 )
 """The top-level modules and packages of vrt_lite, low to high. Each may import itself and lower layers."""
@@ -52,10 +53,10 @@ THIRD_PARTY: dict[str, set[str]] = {
     "gguf": {"conversion"},
     "httpx": {"backends/http"},
     "huggingface_hub": {"models/hub.py"},
-    "jinja2": {"show/pages"},
+    "jinja2": {"show/pages", "web"},
     "llama_cpp": {"backends/llamacpp/engine.py"},
     "matplotlib": {"show/evaluation_charts.py"},
-    "msgspec": {"judgement.py", "measures", "models", "runs", "evaluation", "ranking", "schema", "tuning"},
+    "msgspec": {"judgement.py", "measures", "models", "runs", "evaluation", "ranking", "schema", "tuning", "web"},
     "numpy": {
         "backends/llamacpp",
         "conversion",
@@ -73,10 +74,27 @@ THIRD_PARTY: dict[str, set[str]] = {
     "PIL": {"backends/http", "measures", "show/pages", "show/sheet.py", "video"},
     "psutil": {"backends/llamacpp", "machine.py", "models", "runs", "tuning"},
     "pyarrow": {"evaluation"},
+    "python_multipart": {"web"},
     "rich": {"show"},
+    "starlette": {"web"},
+    "uvicorn": {"web"},
 }
 """Packages that are not of the standard library, and the only places in vrt_lite that may import each."""
-HEAVY = {"av", "gguf", "httpx", "huggingface_hub", "jinja2", "llama_cpp", "matplotlib", "numpy", "PIL", "rich", "torch"}
+HEAVY = {
+    "av",
+    "gguf",
+    "httpx",
+    "huggingface_hub",
+    "jinja2",
+    "llama_cpp",
+    "matplotlib",
+    "numpy",
+    "PIL",
+    "rich",
+    "starlette",
+    "torch",
+    "uvicorn",
+}
 COMMANDS = (
     "compare",
     "rank",
@@ -93,6 +111,7 @@ COMMANDS = (
     "show",
     "export",
     "report",
+    "serve",
 )
 MOST_LINES, MOST_FUNCTION_LINES = 300, 60
 MOST_MODULES_OF_COMPARE = 47

@@ -68,7 +68,7 @@ def _paths(argument: str) -> list[Path]:
             return _videos(path)
         if path.exists() or not _PATTERN.search(argument):
             return [path]
-        found = sorted((Path(name) for name in glob.glob(argument, recursive=True)), key=_natural_key)  # noqa: PTH207 - absolute
+        found = sorted((Path(name) for name in glob.glob(argument, recursive=True)), key=natural_key)  # noqa: PTH207 - absolute
     except (OSError, ValueError) as error:
         raise UsageError(f"{argument!r} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
     if not found:
@@ -83,14 +83,14 @@ def _videos(folder: Path) -> list[Path]:
             f"The folder {str(folder)!r} holds no videos ({' '.join(sorted(VIDEO_SUFFIXES))}). "
             "Name files of another kind one by one, or by a pattern."
         )
-    return sorted(found, key=_natural_key)
+    return sorted(found, key=natural_key)
 
 
 def _hidden(path: Path) -> bool:
     return path.name.startswith(".") or path.is_dir()
 
 
-def _natural_key(path: Path) -> tuple[list[tuple[int, str]], str]:
+def natural_key(path: Path) -> tuple[list[tuple[int, str]], str]:
     """Return a sort key that puts 2 before 10."""
     parts = _DIGITS.split(str(path).casefold())
     return [(int(part) if part.isdecimal() else 0, part) for part in parts], str(path)

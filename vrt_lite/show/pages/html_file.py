@@ -24,8 +24,10 @@ from vrt_lite.show.pages.render_templates import render
 
 
 @contextlib.contextmanager
-def write_page(path: Path, title: str) -> Generator[TextIO]:
+def write_page(path: Path, title: str, *, top: str = "") -> Generator[TextIO]:
     """Open a page for its content; its end, with the script, is written when the block ends.
+
+    `top` is HTML in place of the report's first lines.
 
     UsageError if the file cannot be written. After any error there is no new file at `path`.
     """
@@ -37,7 +39,7 @@ def write_page(path: Path, title: str) -> Generator[TextIO]:
         with draft_of(path) as draft, draft.open("w", encoding="utf-8", newline="\n") as file:
             file.write(render("head.html", title=title, policy=policy, version=__version__))
             # Not through a template: an escape would change the digest.
-            file.write(f"<style>{_read('report.css')}</style></head>\n<body>\n{render('top.html')}")
+            file.write(f"<style>{_read('report.css')}</style></head>\n<body>\n{top or render('top.html')}")
             yield file
             file.write(f"<script>{_read('report.js')}</script>\n</body>\n</html>\n")
     except OSError as error:

@@ -1,0 +1,191 @@
+"""The API of a real server: the judgements are those of the command line, kept in its store, one after the other."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+from jsonschema import Draft202012Validator
+from web.conftest import CIRCLE, EXAMPLES, PROMPT, STAR, Served
+
+from vrt_lite import compare
+from vrt_lite.judgement import Judgement
+from vrt_lite.runs.store import Store
+from vrt_lite.settings import Settings
+from vrt_lite.web.engine_queue import MOST_WAITING
+
+_WORK = ("timings", "counters")
+
+
+def verdict_of(told: dict[str, Any]) -> dict[str, Any]:
+    """A judgement without what depends on the work that was done before, to six digits: nine are kept of each order."""
+    told = json.loads(json.dumps(told), parse_float=lambda digits: round(float(digits), 6))
+    plain = {name: value for name, value in told.items() if name not in _WORK}
+    for order in plain["orders"]:
+        for this in order["rounds"]:
+            this.pop("frames_encoded", None)
+    return plain
+
+
+def test_a_comparison_is_that_of_the_library_and_is_kept(served: Served) -> None:
+    answer = served.post("/v1/compare", a=STAR, b=CIRCLE, prompt=PROMPT)
+    assert answer.status_code == 200, answer.text
+    expected = compare(STAR, CIRCLE, prompt=PROMPT).to_json()
+    assert verdict_of(answer.json()) == verdict_of(expected)
+    job = served.client.get(f"/v1/jobs/{answer.headers['x-job']}").json()
+    assert job["state"] == "done"
+    with Store(served.home / "runs.sqlite") as store:
+        found = [result for result in store.run(job["result"]["run"]).results() if result.prompt == PROMPT]
+    assert [result.winners["OA"] for result in found] == [1]
+
+
+def test_both_orders_are_joined_as_the_library_joins_them(served: Served) -> None:
+    answer = served.post("/v1/compare", a=STAR, b=CIRCLE, prompt=PROMPT, both_orders=True).json()
+    expected = compare(STAR, CIRCLE, prompt=PROMPT, settings=Settings(both_orders=True)).to_json()
+    assert verdict_of(answer) == verdict_of(expected)
+
+
+def test_the_events_come_as_they_happen_and_end_with_the_verdict(served: Served) -> None:
+    body = {"a": STAR, "b": CIRCLE, "prompt": "A blue star moves down.", "both_orders": False}
+    kinds: list[str] = []
+    told: list[Any] = []
+    with served.client.stream("POST", "/v1/compare", json=body, headers={"accept": "text/event-stream"}) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        for line in answer.iter_lines():
+            if line.startswith("event: "):
+                kinds.append(line.removeprefix("event: "))
+            elif line.startswith("data: "):
+                told.append(json.loads(line.removeprefix("data: ")))
+    assert kinds[-1] == "end"
+    assert {"pair", "round", "wrote", "outcome", "stage"} <= set(kinds)
+    judgement = Judgement.from_json(told[-1]["result"]["judgement"])
+    written = "".join(data["text"] for kind, data in zip(kinds, told, strict=True) if kind == "wrote")
+    assert written == "".join(r.text for order in judgement.orders for r in order.rounds)
+    shown = [data["frames"] for kind, data in zip(kinds, told, strict=True) if kind == "round"]
+    seen = [[(f.video, f.source_frame) for f in r.frames] for r in judgement.orders[0].rounds]
+    assert [[(f["video"], f["source"]) for f in frames] for frames in shown] == seen
+
+
+def test_files_are_judged_and_removed(served: Served) -> None:
+    files = {name: (f"{name}.mp4", Path(path).read_bytes()) for name, path in (("a", STAR), ("b", CIRCLE))}
+    answer = served.client.post("/v1/compare", files=files, data={"prompt": PROMPT, "both_orders": "false"})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["verdict"]["overall"]["winner"] == 1
+    assert [clip["path"].rpartition("/")[2] for clip in answer.json()["inputs"]] == ["a.mp4", "b.mp4"]
+    assert list((served.home / "uploads").iterdir()) == []
+
+
+def test_an_upload_is_named_by_its_id(served: Served) -> None:
+    made = served.client.post("/v1/clips?name=my%20star.mp4", content=Path(STAR).read_bytes())
+    assert made.status_code == 201, made.text
+    answer = served.post("/v1/compare", a=made.json()["clip"], b=CIRCLE, prompt=PROMPT)
+    assert answer.json()["inputs"][0]["path"].endswith("my star.mp4")
+    played = served.client.get(made.json()["address"], headers={"range": "bytes=0-9"})
+    assert (played.status_code, played.content) == (206, Path(STAR).read_bytes()[:10])
+    served_shelf = served.home / "uploads" / made.json()["clip"].removeprefix("upload:")
+    assert [path.name for path in served_shelf.iterdir()] == ["my star.mp4"]
+
+
+def test_errors_are_one_line_with_a_kind(served: Served, tmp_path: Path) -> None:
+    broken = served.client.post("/v1/clips?name=b.mp4", content=b"no video" * 100).json()["clip"]
+    cases = [
+        ({"a": STAR, "b": broken}, 422, "broken_clip"),
+        ({"a": STAR, "b": str(EXAMPLES / "none.mp4")}, 404, "missing_clip"),
+        ({"a": STAR, "b": CIRCLE, "model": "nothing"}, 422, "unusable_model"),
+        ({"a": STAR, "b": CIRCLE, "model": str(tmp_path)}, 422, "unusable_model"),
+        ({"a": STAR, "b": CIRCLE, "prompt": "x" * 200_000}, 400, "usage"),
+        ({"a": STAR, "b": CIRCLE, "options": {"rounds": 0}}, 400, "usage"),
+        ({"a": STAR, "b": CIRCLE, "options": {"preset": "none"}}, 400, "usage"),
+        ({"a": STAR}, 400, "usage"),
+    ]
+    for body, status, kind in cases:
+        answer = served.post("/v1/compare", **body)
+        assert (answer.status_code, answer.json()["error"]["kind"]) == (status, kind), answer.text
+        assert "\n" not in answer.json()["error"]["message"]
+
+
+def test_rewards_are_a_scalar_a_clip(served: Served) -> None:
+    clips = [CIRCLE, STAR, CIRCLE]
+    answer = served.post("/v1/rewards", prompt=PROMPT, clips=clips, both_orders=False)
+    assert answer.status_code == 200, answer.text
+    low, high, same = (reward["reward"] for reward in answer.json()["rewards"])
+    assert low < 0 < high
+    assert same == low
+    again = served.post("/v1/rewards", prompt=PROMPT, clips=clips, both_orders=False).json()
+    assert again["rewards"] == answer.json()["rewards"]
+    assert again["found"] == again["judgements"] == 1
+
+
+def test_the_description_names_every_route_and_its_schemas_are_valid(served: Served) -> None:
+    from vrt_lite.web.api_routes import list_api_routes
+
+    described = served.client.get("/openapi.json").json()
+    routes = {
+        (route.path, method.lower())
+        for route in list_api_routes()
+        for method in route.methods or ()
+        if method != "HEAD"
+    }
+    told = {(path, method) for path, methods in described["paths"].items() for method in methods}
+    assert told == routes - {("/openapi.json", "get")}
+    for name in described["components"]["schemas"]:
+        schema = {"$ref": f"#/components/schemas/{name}", "components": described["components"]}
+        Draft202012Validator.check_schema(schema)
+    judgement = served.post("/v1/compare", a=STAR, b=CIRCLE, prompt=PROMPT).json()
+    schema = {"$ref": "#/components/schemas/Judgement", "components": described["components"]}
+    assert list(Draft202012Validator(schema).iter_errors(judgement)) == []
+
+
+def test_models_and_runs_are_listed(served: Served) -> None:
+    models = {model["name"]: model for model in served.client.get("/v1/models").json()["models"]}
+    assert models["vrt-tiny-1"]["state"] == "bundled"
+    assert models["vrt-tiny-1"]["fits"]
+    served.post("/v1/compare", a=STAR, b=CIRCLE, prompt=PROMPT)
+    [run] = served.client.get("/v1/runs", params={"search": "comparisons"}).json()["runs"]
+    table = served.client.get("/v1/run/export", params={"run": run["name"], "format": "csv"})
+    assert table.text.splitlines()[0].startswith("number,first,second")
+    assert served.client.get("/v1/runs", params={"search": "no such run"}).json()["runs"] == []
+    assert served.client.get("/v1/run", params={"run": "none"}).status_code == 400
+
+
+def test_what_is_beyond_the_queue_is_told_when_to_try_again(served: Served) -> None:
+    def ask(number: int) -> httpx.Response:
+        return served.post("/v1/compare", a=STAR, b=CIRCLE, prompt=f"Number {number}.", wait=False)
+
+    with ThreadPoolExecutor(50) as pool:
+        answers = list(pool.map(ask, range(200)))
+    taken = [answer for answer in answers if answer.status_code == 202]
+    refused = [answer for answer in answers if answer.status_code == 429]
+    assert len(taken) + len(refused) == 200
+    assert len(taken) >= MOST_WAITING
+    assert refused
+    assert all(int(answer.headers["retry-after"]) >= 1 for answer in refused)
+    for answer in taken:
+        served.client.delete(f"/v1/jobs/{answer.json()['id']}")
+    states = {served.until(answer.json()["id"], "done", "cancelled")["state"] for answer in taken}
+    assert "cancelled" in states
+    assert served.post("/v1/compare", a=STAR, b=CIRCLE, prompt=PROMPT).status_code == 200
+    assert list((served.home / "jobs").iterdir()) == []
+
+
+@pytest.mark.nightly
+def test_eight_clients_get_what_the_library_says_and_memory_stays_flat(served: Served) -> None:
+    process = psutil.Process(served.process.pid)
+
+    def ask(number: int) -> Any:
+        return served.post("/v1/compare", a=STAR, b=CIRCLE, prompt=f"A blue star moves up {number} times.").json()
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(ask, range(1000, 1008)))
+        before = process.memory_info().rss
+        answers = list(pool.map(ask, range(50)))
+    grown = process.memory_info().rss - before
+    for number in range(50):
+        expected = compare(STAR, CIRCLE, prompt=f"A blue star moves up {number} times.").to_json()
+        assert verdict_of(answers[number]) == verdict_of(expected)
+    assert grown < 32 * 2**20, grown
