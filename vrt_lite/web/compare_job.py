@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,25 +28,28 @@ def compare_clips(job: ServedJob, desk: EngineDesk) -> dict[str, Any]:
     judge = desk.open_judge(body.model, body.options)
     judge.connect(lambda _: job.check_cancelled())
     watcher = PairWatcher(job)
-    began = time.monotonic()
     results: list[Result] = []
 
     def tasks() -> Any:
-        for exchanged in range(2 if body.both_orders and not _are_same(clips, desk.store) else 1):
+        orders = 2 if body.both_orders and not _are_same(clips, desk.store) else 1
+        for exchanged in range(orders):
             job.check_stopped()
+            left = desk.seconds and desk.seconds * (orders - exchanged)
+            job.add("progress", done=exchanged, most=orders, seconds_left=left)
             first, second = clips[::-1] if exchanged else clips
             watcher.begin_pair((first, second), judge, exchanged=bool(exchanged))
             yield Task(first, second, body.prompt)
 
     def keep(task: Task, result: Result, now: bool) -> None:
         results.append(result)
+        if now:
+            desk.learn_seconds(result.seconds)
 
     name = name_daily_run("comparisons")
     run = desk.store.begin(name, kind="rank", about={})
     judge_all(tasks(), run, store=desk.store, judge=judge, done=keep, observe=watcher.observe)
     judgement = join_results(run, results, clips, both_orders=body.both_orders)
     pair = results[0]
-    job.add("progress", done=1, most=1, seconds_left=0.0, seconds=time.monotonic() - began)
     return {"judgement": judgement.to_json(), "run": name, "first": pair.first, "second": pair.second}
 
 

@@ -37,6 +37,8 @@ class EngineDesk:
         self.shelf = shelf
         self.choice = choice
         self.gives_way: Callable[[], bool] = lambda: False
+        self.seconds: float | None = None
+        """How long the judge that is loaded takes for one order, as far as it is known."""
         self._opened: tuple[tuple[str | None, Settings], Judge] | None = None
 
     def check_model(self, model: str | None) -> None:
@@ -63,10 +65,14 @@ class EngineDesk:
             self._opened = (wanted, judge)
         return self._opened[1]
 
+    def learn_seconds(self, seconds: float) -> None:
+        """Learn how long one order took."""
+        self.seconds = seconds if self.seconds is None else self.seconds + 0.3 * (seconds - self.seconds)
+
     def close(self) -> None:
         """Free the judge that is loaded; the engine's thread calls it, or has ended."""
         if self._opened:
-            self._opened, (_, judge) = None, self._opened
+            self._opened, (_, judge), self.seconds = None, self._opened, None
             judge.close()
 
 

@@ -18,7 +18,7 @@ from vrt_lite.web.refusals import RefusedRequestError
 from vrt_lite.web.served_job import JobState, ServedJob, StoppedError
 
 MOST_WAITING: Final = 32
-_MOST_ENDED = 200
+_MOST_ENDED = 100
 """How many jobs that have ended are remembered."""
 _FIRST_GUESS_SECONDS = 5.0
 _LONGEST_WAIT_SECONDS = 3600

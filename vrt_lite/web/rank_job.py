@@ -100,7 +100,8 @@ def rank_folder(job: ServedJob, desk: EngineDesk) -> dict[str, Any]:
     group = Group("", body.prompt, tuple(paths))
     ranking = rank_clips([group], store=desk.store, judge=judge, watcher=watcher, effort=effort, name=body.name)
     job.add("ladder", groups=[describe_ladder(ladder) for ladder in ranking.ladders])
-    return ranking.to_json()
+    # Without the pairs, of which there may be two million: they are in the run.
+    return ranking.to_json() | {"ladders": [ladder.to_json(pairs=False) for ladder in ranking.ladders]}
 
 
 def reward_clips(job: ServedJob, desk: EngineDesk) -> dict[str, Any]:

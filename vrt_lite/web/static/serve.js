@@ -145,9 +145,25 @@ function startControls(id) {
   };
 }
 
+const TITLES = { snapshot: "Saw", think: "Thinks", "recommend answer": "Leans to", "recommended answer": "Leans to", answer: "Answers", "final answer": "Answers", "tool call": "Asks for" };
+/** What the judge has written so far, by its tags: [title, text]; a tag that is not finished is left out. */
+function listParts(written) {
+  const parts = [["", ""]], tag = /<\s{0,4}(\/?)\s{0,4}([a-z]{1,12}(?:[ _][a-z]{1,8})?)\s{0,4}>/gi;
+  let from = 0;
+  for (const found of written.matchAll(tag)) {
+    const title = TITLES[found[2].toLowerCase().replace("_", " ")];
+    if (!title) continue;
+    parts.at(-1)[1] += written.slice(from, found.index);
+    parts.push([found[1] ? "" : title, ""]);
+    from = found.index + found[0].length;
+  }
+  parts.at(-1)[1] += written.slice(from).replace(/<[^<>]{0,32}$/, "");
+  return parts.map(([title, words]) => [title, words.trim()]).filter(([title, words]) => title || words);
+}
+
 function startComparison(id) {
   const controls = startControls(id), words = one("[data-words]"), lengths = [1, 1];
-  let round = null, text = null;
+  let round = null, text = null, written = "";
   const SVG = "http://www.w3.org/2000/svg";
   function mark(frame) {
     const line = document.createElementNS(SVG, "line"), x = `${Math.min((100 * frame.seconds) / lengths[frame.video - 1], 100)}%`;
@@ -172,12 +188,20 @@ function startComparison(id) {
     round(told) {
       for (const frame of told.frames) mark(frame);
       round = make("section", { class: "round" });
-      text = make("p", { class: "words-live", dir: "auto" });
+      text = make("div", { class: "words" });
+      written = "";
       round.append(make("h3", {}, `Round ${told.number}`), text);
       words.append(round);
       controls.step(`Round ${told.number}`, 0, 0);
     },
-    wrote(told) { text?.append(told.text); },
+    wrote(told) {
+      written += told.text;
+      text?.replaceChildren(...listParts(written).map(([title, words]) => {
+        const part = make("div");
+        part.append(...(title ? [make("h4", {}, title)] : []), make("p", { class: "text", dir: "auto" }, words));
+        return part;
+      }));
+    },
     outcome(told) { round?.append(make("p", { class: "quiet" }, { final: "Final answer", tool: "Asked for more frames", correction: "The reply could not be used; the judge gets the reason" }[told.outcome] ?? told.outcome)); },
     async end(told) {
       if (told.state !== "done") { controls.fail(told); return; }
@@ -198,7 +222,7 @@ function startComparison(id) {
 
 function ladderTable(group, scale) {
   const SVG = "http://www.w3.org/2000/svg", x = (value) => `${(100 * (value - scale[0])) / (scale[1] - scale[0] || 1)}%`;
-  const table = make("table", { class: "ladder" }), head = make("tr"), body = make("tbody");
+  const table = make("table", { class: "ladder live" }), head = make("tr"), body = make("tbody");
   table.append(make("caption", { class: "unseen" }, group.group ? `The leaderboard of ${group.group}` : "The leaderboard"));
   for (const name of ["Place", "Clip", "Strength", "Log odds", "Won, tied, lost", "Same as"]) head.append(make("th", { scope: "col" }, name));
   for (const row of group.rows) {
