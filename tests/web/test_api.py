@@ -28,7 +28,8 @@ def verdict_of(told: dict[str, Any]) -> dict[str, Any]:
     plain = {name: value for name, value in told.items() if name not in _WORK}
     for order in plain["orders"]:
         for this in order["rounds"]:
-            this.pop("frames_encoded", None)
+            this.pop("frames_encoded")
+            this.pop("tokens_prefilled")
     return plain
 
 
@@ -89,6 +90,38 @@ def test_an_upload_is_named_by_its_id(served: Served) -> None:
     assert (played.status_code, played.content) == (206, Path(STAR).read_bytes()[:10])
     served_shelf = served.home / "uploads" / made.json()["clip"].removeprefix("upload:")
     assert [path.name for path in served_shelf.iterdir()] == ["my star.mp4"]
+
+
+def test_a_cancelled_comparison_leaves_the_engine_as_it_was(served: Served) -> None:
+    body = {"a": CIRCLE, "b": STAR, "prompt": "A yellow circle."}
+    with served.client.stream("POST", "/v1/compare", json=body, headers={"accept": "text/event-stream"}) as answer:
+        for line in answer.iter_lines():
+            if line == "event: wrote":
+                break  # the client goes away in the middle of a reply
+    [job] = [job for job in served.client.get("/v1/jobs").json()["jobs"][:1] if job["kind"] == "compare"]
+    assert served.until(job["id"], "done", "failed", "cancelled")["state"] == "cancelled"
+    again = served.post("/v1/compare", **body).json()
+    assert verdict_of(again) == verdict_of(compare(CIRCLE, STAR, prompt="A yellow circle.").to_json())
+
+
+def test_a_client_that_goes_away_is_not_worked_for(served: Served) -> None:
+    busy = [served.post("/v1/compare", a=STAR, b=CIRCLE, prompt=f"Busy {n}.", wait=False).json() for n in range(6)]
+    with pytest.raises(httpx.ReadTimeout):
+        served.client.post("/v1/compare", json={"a": STAR, "b": CIRCLE, "prompt": "Gone."}, timeout=0.2)
+    gone = served.client.get("/v1/jobs").json()["jobs"][0]["id"]
+    assert served.until(gone, "cancelled", "done", "failed")["state"] == "cancelled"
+    for job in busy:
+        served.client.delete(f"/v1/jobs/{job['id']}")
+        served.until(job["id"], "cancelled", "done")
+
+
+def test_a_ranking_gives_way_to_a_comparison_and_goes_on(served: Served) -> None:
+    clips = [STAR, CIRCLE, str(EXAMPLES / "a.mp4")]
+    ranking = served.post("/v1/rank", clips=clips, prompt="Gives way.", both_orders=False).json()["id"]
+    assert served.post("/v1/compare", a=STAR, b=CIRCLE, prompt="First of all.").status_code == 200
+    assert served.client.get(f"/v1/jobs/{ranking}").json()["state"] != "done"
+    ladder = served.until(ranking, "done", "failed")["result"]["ladders"][0]
+    assert (ladder["judgements"], len(ladder["standings"])) == (3, 3)
 
 
 def test_errors_are_one_line_with_a_kind(served: Served, tmp_path: Path) -> None:
@@ -188,4 +221,5 @@ def test_eight_clients_get_what_the_library_says_and_memory_stays_flat(served: S
     for number in range(50):
         expected = compare(STAR, CIRCLE, prompt=f"A blue star moves up {number} times.").to_json()
         assert verdict_of(answers[number]) == verdict_of(expected)
-    assert grown < 32 * 2**20, grown
+    print(f"grown by {grown / 2**20:.1f} MB")
+    assert grown < 32 * 2**20

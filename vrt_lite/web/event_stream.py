@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -20,14 +21,16 @@ CONTENT_TYPE = "text/event-stream"
 async def wait_for_end(job: ServedJob, request: Request) -> bool:
     """Wait until a job has ended. Returns False if the client has gone away before."""
     changed, end_listening = _listen(job)
+    looked = time.monotonic()
     try:
         while not job.ended:
             changed.clear()
             if job.ended:
                 break
-            try:
+            with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(changed.wait(), _LOOK_SECONDS)
-            except TimeoutError:
+            if time.monotonic() - looked > _LOOK_SECONDS:
+                looked = time.monotonic()
                 if await request.is_disconnected():
                     return False
         return True

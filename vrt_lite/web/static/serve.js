@@ -123,7 +123,7 @@ function startControls(id) {
   return {
     state({ state }) {
       stage.textContent = WORDS[state];
-      if (state !== "running") until = null;
+      if (state !== "running") { until = null; if (left) left.textContent = ""; }
       const ended = ["done", "failed", "cancelled"].includes(state);
       const show = (name, there) => { const button = one(`[data-${name}]`); if (button) button.hidden = !there; };
       show("cancel", !ended);

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pages.conftest import Tab, chromium, tabs, until
+from pages.conftest import Tab, until
 from pages.test_browser import CONTRAST, SIDEWAYS, UNNAMED
-from web.conftest import CIRCLE, EXAMPLES, PROMPT, STAR, Served, start
+from web.conftest import CIRCLE, EXAMPLES, PROMPT, STAR, Served, servers, start
 from web.conftest import end as end_server
 
-__all__ = ["chromium", "tabs"]
+__all__ = ["servers"]
 AXE = os.environ.get("AXE")
 """A file of axe-core (axe.min.js), if there is one: its findings are then asserted too."""
 NIGHTLY = pytest.mark.nightly
