@@ -43,7 +43,7 @@ def compare_clips(job: ServedJob, desk: EngineDesk) -> dict[str, Any]:
     def keep(task: Task, result: Result, now: bool) -> None:
         results.append(result)
         if now:
-            desk.learn_seconds(result.seconds)
+            desk.end_judgement(result.seconds)
 
     name = name_daily_run("comparisons")
     run = desk.store.begin(name, kind="rank", about={})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -65,8 +66,13 @@ class EngineDesk:
             self._opened = (wanted, judge)
         return self._opened[1]
 
-    def learn_seconds(self, seconds: float) -> None:
-        """Learn how long one order took."""
+    def end_judgement(self, seconds: float) -> None:
+        """Learn how long one order took, and free what it used.
+
+        A decoder's objects refer to each other, so that only a collection frees them; Python knows nothing of their
+        megabytes and collects too seldom.
+        """
+        gc.collect()
         self.seconds = seconds if self.seconds is None else self.seconds + 0.3 * (seconds - self.seconds)
 
     def close(self) -> None:

@@ -54,6 +54,7 @@ class JobWatcher:
         self._job.add(
             "pair", clips=[{"name": make_visible(clips[k].name)} for k in (i, j)], winners=dict(progress.result.winners)
         )
+        self._desk.end_judgement(progress.result.seconds)
         if time.monotonic() - self._told > _LADDER_SECONDS:
             self._tell_ladders()
         self._stop_if_asked()
