@@ -17,6 +17,7 @@ import psutil
 
 from bench import random_checkpoint
 from bench.peak_memory import memory
+from vrt_lite.conversion.type_names import PROJECTOR_TYPES
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -67,7 +68,7 @@ def cli() -> None:
 @click.argument("shape", type=SHAPE)
 @click.argument("folder", type=FOLDER)
 @click.option("--type", "text_type", type=click.Choice(["q4_k_m", "q8_0", "f16", "bf16", "f32"]), default="q4_k_m")
-@click.option("--projector-type", type=click.Choice(["q8_0", "f16", "bf16", "f32"]), default="q8_0")
+@click.option("--projector-type", type=click.Choice(["f32", *PROJECTOR_TYPES]), default="q8_0")
 @_cut_options
 def write_model(
     shape: str, folder: Path, text_type: str, projector_type: str, layers: int | None, vision_layers: int | None

@@ -13,17 +13,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from gguf import GGML_QUANT_SIZES
 from gguf import GGMLQuantizationType as Type
 from gguf.quants import quant_shape_to_byte_shape, quantize
 from numpy.typing import NDArray
 
 from bench.random_checkpoint import CheckpointShape, tensors, write_documents
 from vrt_lite.conversion.checkpoint import Checkpoint, read_json
+from vrt_lite.conversion.engine_rows import quantize_rows
 from vrt_lite.conversion.gguf_writer import FILE_TYPES, Target, write_gguf
 from vrt_lite.conversion.pair_files import text_file, vision_file
-from vrt_lite.conversion.projector import pad_to_blocks
+from vrt_lite.conversion.projector import quantize_projector
 from vrt_lite.conversion.quantization_types import quantize_file
 from vrt_lite.conversion.shards import StoredTensor, canonical
+from vrt_lite.conversion.type_names import QUANTIZED_PROJECTOR_TYPES
 from vrt_lite.conversion.whole_files import check_space, write_whole_files
 
 TEXT_TYPES = ("q4_k_m", *FILE_TYPES)
@@ -50,9 +53,10 @@ def write_pair(
         text_path = folder / f"{name}-{text_type.upper()}.gguf"
         text = text_file(checkpoint, text_path, plain, {})
         projector_path = folder / f"mmproj-{name}-{projector_type.upper()}.gguf"
-        projector = vision_file(checkpoint, projector_path, projector_type, {})
-    if projector_type == "q8_0":
-        projector = pad_to_blocks(projector)  # as `convert quantize` writes it
+        quantized = projector_type in QUANTIZED_PROJECTOR_TYPES
+        projector = vision_file(checkpoint, projector_path, "f32" if quantized else projector_type, {})
+    if quantized:
+        projector = quantize_projector(projector, projector_type)
     files = [quantize_file(text, text_path, text_type) if mixed else text, projector]
     check_space(folder, sum(target.size for file in files for target in file.targets))
     noise = Noise()
@@ -106,7 +110,8 @@ def _random_blocks(kind: Type, sigma: float, random: np.random.Generator) -> Byt
     if kind not in _SPREAD:
         elements = 32 if kind == Type.Q8_0 else 256
         values = sigma * random.standard_normal((_NOISE_BLOCKS, elements), np.float32)
-        return np.ascontiguousarray(quantize(values, kind)).view(np.uint8)
+        encode = quantize_rows if GGML_QUANT_SIZES[kind][0] > 1 else quantize
+        return np.ascontiguousarray(encode(values, kind)).view(np.uint8)
     size = quant_shape_to_byte_shape((256,), kind)[0]
     blocks = random.integers(0, 256, (_NOISE_BLOCKS, size), np.uint8)
     scale = sigma / _SPREAD[kind]

@@ -18,7 +18,7 @@ from vrt_lite.conversion.whole_files import FinishedFile
 from vrt_lite.errors import VrtError
 
 FOLDER = click.Path(path_type=Path)
-PLAIN = click.Choice(CONVERTER_TYPES)
+PROJECTED = click.Choice(("f32", *PROJECTOR_TYPES))
 EXPORTED = click.Choice((*CONVERTER_TYPES, *(name for name in TEXT_TYPES if name not in CONVERTER_TYPES)))
 
 
@@ -47,7 +47,7 @@ def convert() -> None:
 @click.argument("source", metavar="SRC")
 @click.option("--out", metavar="DIR", required=True, type=FOLDER, help="Folder for the pair, made if missing.")
 @click.option("--type", "text_type", metavar="TYPE", type=EXPORTED, default="q8_0", help="See above. [default: q8_0]")
-@click.option("--projector-type", type=PLAIN, default="f16", show_default=True, help="Of the vision tower.")
+@click.option("--projector-type", type=PROJECTED, default="f16", show_default=True, help="Of the vision tower.")
 @click.option("--revision", metavar="REV", help="Branch, tag or commit of a repository; its main branch if not given.")
 @click.option("--lora", "adapter", metavar="ADAPTER", type=FOLDER, help="PEFT folder to merge into the weights.")
 @click.option("--name", show_default="SRC's", help="Name of the files and in them.")
@@ -79,9 +79,9 @@ def export(source: str, revision: str | None, licence: str | None, source_url: s
       bf16   exact for a BF16 checkpoint; fast only on CPUs that compute in it
       f32    exact for all, and twice as large
 
-    The language model can have each type of `quantize` as well: q6_k, q5_k_m, q4_k_m and so on, with
-    the bytes that an export in the checkpoint's type and `quantize` after it would give. With an
-    importance matrix: `vrt-lite convert`, which also goes on after a stop.
+    Both files can have each type of `quantize` as well: q6_k, q5_k_m, q4_k_m and so on, with the bytes
+    that an export in the checkpoint's type and `quantize` after it would give. With an importance
+    matrix: `vrt-lite convert`, which also goes on after a stop.
 
     \b
     Examples:
@@ -116,7 +116,7 @@ def quantize(source: Path, **options: Any) -> None:
 
     A file that is quantised already is refused: bits lost once are lost again. A row that is not whole
     blocks of a type (256 values for those with a k and iq4_xs, 32 for the rest) is stored in a larger
-    type: of the language model as llama.cpp chooses, of the projector as f16.
+    type, as llama.cpp chooses for the language model.
 
     An importance matrix weighs each column by what passes through it, which is worth most at 4 bits
     and below. It must be of the same model.
@@ -130,7 +130,8 @@ def quantize(source: Path, **options: Any) -> None:
       q3_k_m  3.9    q3_k_l larger, q3_k_s smaller: a clear loss
       q2_k    3.0    for experiments
 
-    Types of the projector: q8_0, f16, bf16, as `export` describes them.
+    Types of the projector: f16 and bf16 as `export` describes them; q8_0, q6_k, q5_k and q4_k with the
+    width of the vision tower padded to whole blocks, which changes no value.
 
     \b
     Examples:

@@ -89,7 +89,7 @@ def test_the_text_model(tmp_path: Path, exported: Path, kind: str, with_matrix: 
     assert described.tensors == read_gguf(text.path).tensors
 
 
-@pytest.mark.parametrize("kind", ["f16", "q8_0"])
+@pytest.mark.parametrize("kind", ["f16", "q8_0", "q6_k", "q5_k", "q4_k"])
 def test_the_projector(tmp_path: Path, exported: Path, kind: str) -> None:
     text, projector = convert_folder(exported / "c", tmp_path, text_type="bf16", projector_type=kind)
     assert text.path.read_bytes() == (exported / "out/c-BF16.gguf").read_bytes()

@@ -1,103 +1,111 @@
-"""Pairs chosen: as good an order as every pair gives, for at most 60 % of the judgements."""
+"""Judgements chosen: as good an order as all of them give, for at most half of them."""
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, permutations
 
 import numpy as np
 import pytest
 from tournaments import round_robin, tau
 
-from vrt_lite.ranking.pairing import is_order_certain, next_pair
+from vrt_lite.ranking.pairing import is_order_certain, next_judgement
 from vrt_lite.ranking.ratings import Ratings, Vote, fit
 
 CLIPS = 12
-EVERY = CLIPS * (CLIPS - 1) // 2
-SIXTY_PERCENT = EVERY * 6 // 10
+EVERY = CLIPS * (CLIPS - 1)
+HALF = EVERY // 2
 
 
-def active(table: dict[tuple[int, int], Vote], count: int, *, pairs: int, seed: int) -> tuple[Ratings, list[Vote]]:
-    """What is known after so many pairs, each judged in both orders."""
+def active(table: dict[tuple[int, int], Vote], count: int, *, judgements: int, seed: int) -> tuple[Ratings, list[Vote]]:
+    """What is known after so many judgements."""
     votes: list[Vote] = []
     judged: list[tuple[int, int]] = []
-    while len(judged) < pairs:
-        pair = next_pair(votes, count, judged=judged, seed=seed)
-        assert pair is not None and pair not in judged
-        judged.append(pair)
-        votes += [table[pair], table[pair[::-1]]]
+    while len(judged) < judgements:
+        order = next_judgement(votes, count, judged=judged, seed=seed)
+        assert order is not None and order not in judged
+        judged.append(order)
+        votes.append(table[order])
     return fit(votes, count), votes
 
 
-def test_60_percent_of_the_judgements_give_the_round_robins_order() -> None:
+def test_half_of_the_judgements_give_the_round_robins_order() -> None:
     """A judge who draws its votes, with ties and position bias, on clips that differ by 3 in the log odds."""
     same: list[bool] = []
-    for seed in range(200):
+    for seed in range(40):
         rng = np.random.default_rng(seed)
         table = round_robin(rng, rng.permutation(CLIPS) * 3.0)
-        few, votes = active(table, CLIPS, pairs=SIXTY_PERCENT, seed=seed)
-        assert len(votes) <= 0.6 * len(table)
+        few, _ = active(table, CLIPS, judgements=HALF, seed=seed)
         same.append(few.order() == fit(list(table.values()), CLIPS).order())
-    assert np.median(same) == 1
+    assert np.mean(same) > 0.7
 
 
-def test_60_percent_of_the_judgements_are_as_near_to_the_truth_as_all() -> None:
+def test_half_of_the_judgements_are_as_near_to_the_truth_as_all() -> None:
     """A judge with soft preferences and noise, on clips of random strengths, some of them all but equal.
 
     What one order lacks to the truth is compared, as neighbours that are equal in truth may stand either way.
     """
     gains: list[float] = []
-    for seed in range(200):
+    for seed in range(40):
         rng = np.random.default_rng(seed)
         strength = rng.normal(0, 2, CLIPS)
         table = round_robin(rng, strength, soft=True, noise=0.7)
-        few, _ = active(table, CLIPS, pairs=SIXTY_PERCENT, seed=seed)
+        few, _ = active(table, CLIPS, judgements=HALF, seed=seed)
         gains.append(tau(strength, few.strength) - tau(strength, fit(list(table.values()), CLIPS).strength))
     assert np.median(gains) >= 0
     assert np.mean(gains) > -0.02
 
 
-def test_chosen_pairs_are_better_than_pairs_drawn_by_lot() -> None:
+def test_chosen_judgements_are_better_than_those_drawn_by_lot() -> None:
     gains: list[float] = []
     for seed in range(30):
         rng = np.random.default_rng(seed)
         strength = rng.permutation(CLIPS) * 1.5
         table = round_robin(rng, strength)
-        few, _ = active(table, CLIPS, pairs=EVERY // 3, seed=seed)
-        drawn = rng.permutation(np.array(list(combinations(range(CLIPS), 2))))[: EVERY // 3].tolist()
-        lot = fit([table[order] for i, j in drawn for order in ((i, j), (j, i))], CLIPS)
+        few, _ = active(table, CLIPS, judgements=EVERY // 3, seed=seed)
+        drawn = rng.permutation(np.array(list(permutations(range(CLIPS), 2))))[: EVERY // 3].tolist()
+        lot = fit([table[a, b] for a, b in drawn], CLIPS)
         gains.append(tau(strength, few.strength) - tau(strength, lot.strength))
     assert np.mean(gains) > 0.03
 
 
-def test_every_pair_comes_once_and_then_none() -> None:
+def test_every_order_comes_once_and_then_none() -> None:
     for count in (0, 1, 2, 3, 7):
         table = round_robin(np.random.default_rng(count), np.arange(count) * 1.0)
-        pairs = count * (count - 1) // 2
-        _, votes = active(table, count, pairs=pairs, seed=0)
+        _, votes = active(table, count, judgements=count * (count - 1), seed=0)
         judged = [(vote.a, vote.b) for vote in votes]
         assert set(judged) == set(table)
-        assert next_pair(votes, count, judged=judged) is None
+        assert next_judgement(votes, count, judged=judged) is None
+
+
+def test_one_order_of_each_pair_on_request() -> None:
+    table = round_robin(np.random.default_rng(1), np.arange(5) * 1.0)
+    judged: list[tuple[int, int]] = []
+    while order := next_judgement([table[a] for a in judged], 5, judged=judged, both_orders=False):
+        judged.append(order)
+    assert sorted(map(sorted, judged)) == [[i, j] for i, j in combinations(range(5), 2)]
+    first = [sum(a == clip for a, _ in judged) for clip in range(5)]
+    assert max(first) - min(first) <= 2
 
 
 def test_every_clip_is_met_before_one_is_met_twice() -> None:
-    pairs: list[tuple[int, int]] = []
+    orders: list[tuple[int, int]] = []
     for _ in range(5):
-        pair = next_pair([], 9, judged=pairs, seed=5)
-        assert pair is not None
-        pairs.append(pair)
-    assert len({clip for pair in pairs[:4] for clip in pair}) == 8
-    assert len({clip for pair in pairs for clip in pair}) == 9
-    assert pairs != [next_pair([], 9, judged=pairs[:k], seed=6) for k in range(5)]
+        order = next_judgement([], 9, judged=orders, seed=5)
+        assert order is not None
+        orders.append(order)
+    assert len({clip for order in orders[:4] for clip in order}) == 8
+    assert len({clip for order in orders for clip in order}) == 9
+    assert orders != [next_judgement([], 9, judged=orders[:k], seed=6) for k in range(5)]
 
 
-def test_the_choice_is_the_same_again_and_pairs_at_work_are_left_out() -> None:
+def test_the_choice_is_the_same_again_and_orders_at_work_are_left_out() -> None:
     table = round_robin(np.random.default_rng(2), np.arange(8) * 1.0)
-    _, votes = active(table, 8, pairs=10, seed=3)
-    judged = [(vote.b, vote.a) for vote in votes]
-    chosen = next_pair(votes, 8, judged=judged, seed=3)
-    assert chosen == next_pair(votes, 8, judged=set(judged), ratings=fit(votes, 8), seed=3)
+    _, votes = active(table, 8, judgements=20, seed=3)
+    judged = [(vote.a, vote.b) for vote in votes]
+    chosen = next_judgement(votes, 8, judged=judged, seed=3)
+    assert chosen == next_judgement(votes, 8, judged=set(judged), ratings=fit(votes, 8), seed=3)
     assert chosen is not None
-    other = next_pair(votes, 8, judged=[*judged, chosen], seed=3)
+    other = next_judgement(votes, 8, judged=[*judged, chosen], seed=3)
     assert other not in (chosen, None)
 
 
@@ -105,13 +113,14 @@ def test_an_outcome_that_is_known_is_not_asked_for() -> None:
     """Four clips, two of them far above the others: the doubt is within the halves."""
     table = {(0, 2): 20, (0, 3): 20, (1, 2): 20, (1, 3): 20}
     votes = [v for (i, j), n in table.items() for v in [Vote(i, j, (0.0, 1.0, 0.0)), Vote(j, i, (0.0, 0.0, 1.0))] * n]
-    assert next_pair(votes, 4, judged=[(0, 3), (1, 2)]) in ((0, 1), (2, 3))
+    order = next_judgement(votes, 4, judged=[(0, 3), (1, 2)])
+    assert order is not None and set(order) in ({0, 1}, {2, 3})
 
 
 def test_many_clips_are_chosen_from_too() -> None:
     strength = np.random.default_rng(4).normal(0, 2, 60)
     table = round_robin(np.random.default_rng(5), strength, soft=True)
-    few, _ = active(table, 60, pairs=120, seed=1)
+    few, _ = active(table, 60, judgements=240, seed=1)
     assert tau(strength, few.strength) > 0.7
 
 
@@ -135,9 +144,9 @@ def test_a_clear_judge_settles_the_order_early() -> None:
     votes: list[Vote] = []
     judged: list[tuple[int, int]] = []
     while not is_order_certain(fit(votes, 8), 0.9):
-        pair = next_pair(votes, 8, judged=judged)
-        assert pair is not None
-        judged.append(pair)
-        votes += [table[pair], table[pair[::-1]]]
+        order = next_judgement(votes, 8, judged=judged)
+        assert order is not None
+        judged.append(order)
+        votes.append(table[order])
     assert fit(votes, 8).order() == tuple(range(7, -1, -1))
-    assert len(judged) < 28
+    assert len(judged) < 56

@@ -163,21 +163,21 @@ def test_the_budget_holds_over_all_groups_and_sessions(store: Store, tmp_path: P
     ]
     backend = Brightness()
     ranking = ranked(store, backend, *groups, effort=Effort(budget=11))
-    assert len(backend.asked) == 10, "a pair is never cut in two by the budget"
-    assert sorted(ladder.judgements for ladder in ranking.ladders) == [4, 6]
+    assert len(backend.asked) == 11
+    assert sorted(ladder.judgements for ladder in ranking.ladders) == [5, 6]
     again = Brightness()
     ranked(store, again, *groups, effort=Effort(budget=12))
-    assert len(again.asked) == 2
+    assert len(again.asked) == 1
 
 
-def test_pairs_are_chosen_until_the_order_is_certain(store: Store, tmp_path: Path) -> None:
+def test_judgements_are_chosen_until_the_order_is_certain(store: Store, tmp_path: Path) -> None:
     clips = group(write_greys(tmp_path, range(20, 230, 16)))
     assert len(clips.clips) > 12
     backend = Brightness()
     [ladder] = ranked(store, backend, clips, effort=Effort(confidence=0.6)).ladders
     assert names(ladder) == tuple(f"take {n}.mp4" for n in range(14, 0, -1))
-    assert len(backend.asked) < 14 * 13
-    assert all((two, one) in backend.asked for one, two in backend.asked)
+    assert len(backend.asked) < 14 * 13 / 2
+    assert len(set(backend.asked)) == len(backend.asked)
     again = Brightness()
     ranked(store, again, clips, effort=Effort(confidence=0.6))
     assert again.asked == []

@@ -120,7 +120,7 @@ def read_text(path: Path) -> str:
         if (size := path.stat().st_size) > MAX_TEXT_BYTES:
             raise ModelError(f"{path} has {size} bytes, at most {MAX_TEXT_BYTES} are read")
         with open_to_read(path) as file:
-            return file.read(MAX_TEXT_BYTES).decode()
+            return file.read(size).decode()  # a larger number would be allocated as a whole
     except FileNotFoundError:
         raise ModelError(f"{path} is missing: download the whole checkpoint folder") from None
     except (OSError, ValueError) as error:

@@ -55,7 +55,9 @@ def export_pair(
     check_profile(profile, out)
     plain = text_type in FILE_TYPES
     text = made.text_file(text_type) if plain else made.quantized_text_file(text_type, None)
-    files = [text, made.projector_file(projector_type)]
+    converted = projector_type in FILE_TYPES
+    projector = made.projector_file(projector_type) if converted else made.quantized_projector_file(projector_type)
+    files = [text, projector]
     made.check_used(files)
     total, done = sum(target.size for file in files for target in file.targets), 0
     check_space(out, total)

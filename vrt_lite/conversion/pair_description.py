@@ -11,9 +11,10 @@ from gguf import GGUF_DEFAULT_ALIGNMENT, GGUFValueType
 from vrt_lite.conversion import text_tensors, vision_tensors
 from vrt_lite.conversion.checkpoint import Section, check_model_type
 from vrt_lite.conversion.gguf_writer import FILE_TYPES, GgufField, GgufFile, Placement, resolve, type_field
-from vrt_lite.conversion.projector import pad_to_blocks
+from vrt_lite.conversion.projector import quantize_projector
 from vrt_lite.conversion.quantization_types import quantize_file
 from vrt_lite.conversion.shards import StoredTensor
+from vrt_lite.conversion.type_names import QUANTIZED_PROJECTOR_TYPES
 from vrt_lite.models.gguf import Gguf, Tensor
 
 _BYTE_TOKENS = 256
@@ -38,9 +39,11 @@ def describe_pair(
         exact = _file(text_tensors.ARCHITECTURE, placements, text_tensors.fields(text), "f32")
         text_file = quantize_file(exact, Path(), text_type, importance={} if with_importance else None)
     placements = vision_tensors.placements(vision)
-    projector = _file(vision_tensors.ARCHITECTURE, placements, vision_tensors.sizes(vision), projector_type)
-    if projector_type == "q8_0":
-        projector = pad_to_blocks(projector)
+    quantized = projector_type in QUANTIZED_PROJECTOR_TYPES
+    plain = "f32" if quantized else projector_type
+    projector = _file(vision_tensors.ARCHITECTURE, placements, vision_tensors.sizes(vision), plain)
+    if quantized:
+        projector = quantize_projector(projector, projector_type)
     rows = text_tensors.vocabulary_size(text)
     vocabulary = {
         "tokenizer.ggml.tokens": rows,

@@ -15,6 +15,7 @@ from gguf import Metadata, size_label
 from vrt_lite.conversion import lora, text_tensors, tokenizer_fields, vision_tensors
 from vrt_lite.conversion.checkpoint import Checkpoint
 from vrt_lite.conversion.gguf_writer import VERSION, GgufFile, Target, resolve, type_field
+from vrt_lite.conversion.projector import quantize_projector
 from vrt_lite.conversion.quantization_types import quantize_file
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.profile import PROFILE_NAME
@@ -37,8 +38,13 @@ class PairSource:
         return quantize_file(self.text_file("f32"), self._path("", file_type), file_type, importance=importance)
 
     def projector_file(self, file_type: str) -> GgufFile:
-        """Describe the projector as llama.cpp's converter writes it."""
+        """Describe the projector as llama.cpp's converter writes it, in a type of FILE_TYPES."""
         return vision_file(self.checkpoint, self._path("mmproj-", file_type), file_type, self.given)
+
+    def quantized_projector_file(self, file_type: str) -> GgufFile:
+        """Describe the projector in a type of QUANTIZED_PROJECTOR_TYPES, with a width of whole blocks."""
+        plain = replace(self.projector_file("f32"), path=self._path("mmproj-", file_type))
+        return quantize_projector(plain, file_type)
 
     def _path(self, start: str, file_type: str) -> Path:
         return Path(f"{start}{self.stem}-{file_type.upper()}.gguf")

@@ -16,9 +16,8 @@ from vrt_lite.conversion.gguf_writer import GgufFile, header_bytes
 from vrt_lite.conversion.importance_matrix import read_importance
 from vrt_lite.conversion.pair_description import expected_tensors
 from vrt_lite.conversion.pair_files import make_source
-from vrt_lite.conversion.projector import pad_to_blocks
 from vrt_lite.conversion.shards import StoredTensor, canonical, read_shard
-from vrt_lite.conversion.type_names import CONVERTER_TYPES, TEXT_TYPES
+from vrt_lite.conversion.type_names import CONVERTER_TYPES, PROJECTOR_TYPES, QUANTIZED_PROJECTOR_TYPES, TEXT_TYPES
 from vrt_lite.disk import file_sha256
 from vrt_lite.errors import ModelError, UsageError
 
@@ -102,7 +101,7 @@ def plan_pair(
     The other options are those of `export_pair`. `origin` tells apart checkpoints that differ in their weights alone:
     a revision, for example. Raises ModelError and UsageError as `export_pair` does.
     """
-    if text_type not in (*TEXT_TYPES, *CONVERTER_TYPES) or projector_type not in CONVERTER_TYPES:
+    if text_type not in (*TEXT_TYPES, *CONVERTER_TYPES) or projector_type not in ("f32", *PROJECTOR_TYPES):
         raise UsageError(f"types are {text_type!r} and {projector_type!r}, needs to be of {', '.join(TEXT_TYPES)}")
     folder = folder.resolve()
     if has_all_shards(folder):
@@ -114,8 +113,9 @@ def plan_pair(
     importance = read_importance(imatrix) if imatrix else None
     quantized = text_type in TEXT_TYPES
     text = source.quantized_text_file(text_type, importance) if quantized else source.text_file(text_type)
-    projector = source.projector_file(projector_type)
-    files = (text, pad_to_blocks(projector) if projector_type == "q8_0" else projector)
+    quantized = projector_type in QUANTIZED_PROJECTOR_TYPES
+    projector = source.quantized_projector_file(projector_type) if quantized else source.projector_file(projector_type)
+    files = (text, projector)
     source.check_used(files)
     planned = tuple(map(_place, files))
     shards: dict[str, dict[str, tuple[int, ...]]] = {}

@@ -38,7 +38,7 @@ _MAIN_TYPES = {
     "q3_k_s": Type.Q3_K,
     "q2_k": Type.Q2_K,
 }
-_FOR_ODD_ROWS = {
+FOR_ODD_ROWS = {
     Type.IQ4_XS: Type.IQ4_NL,
     Type.Q2_K: Type.Q4_0,
     Type.Q3_K: Type.Q4_0,
@@ -70,7 +70,7 @@ class TypeMix:
         else:
             wanted = self._of_part(part, _layer(name)) or main
         if columns % _block(wanted):
-            wanted = _FOR_ODD_ROWS.get(wanted, wanted)
+            wanted = FOR_ODD_ROWS.get(wanted, wanted)
         return Type.F16 if columns % _block(wanted) else wanted
 
     def _of_part(self, part: str, layer: int) -> GGMLQuantizationType | None:

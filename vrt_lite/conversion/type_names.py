@@ -9,6 +9,8 @@ TEXT_TYPES: Final = (
     *("q3_k_l", "q3_k_m", "q3_k_s", "q2_k"),
 )
 """Of a quantised language model. Smaller ones need an importance matrix, and destroy a small judge."""
-PROJECTOR_TYPES: Final = ("bf16", "f16", "q8_0")
+QUANTIZED_PROJECTOR_TYPES: Final = ("q8_0", "q6_k", "q5_k", "q4_k")
+"""Of a projector that is quantised here; llama.cpp's converter knows the first alone."""
+PROJECTOR_TYPES: Final = ("bf16", "f16", *QUANTIZED_PROJECTOR_TYPES)
 CONVERTER_TYPES: Final = ("f32", "f16", "bf16", "q8_0")
 """Those that llama.cpp's converter writes, for either file."""

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from vrt_lite.conversion.checkpoint import INDEX
 from vrt_lite.conversion.pair_description import describe_pair
-from vrt_lite.conversion.type_names import CONVERTER_TYPES, TEXT_TYPES
+from vrt_lite.conversion.type_names import CONVERTER_TYPES, PROJECTOR_TYPES, TEXT_TYPES
 from vrt_lite.errors import ModelError
 from vrt_lite.fitting.engine_buffers import ModelShape
 from vrt_lite.fitting.memory_estimate import shape_of
@@ -158,7 +158,7 @@ def _select(listed: Listing, quant: str) -> list[SelectedFiles]:
 def _describe(shape_as: Callable[[str, str], ModelShape], files: SelectedFiles) -> PullOption:
     """A GGUF pair by its listed quants and sizes. `shape_as` gives the shape for the types of text and projector."""
     quant, projector = files.quant.lower(), quant_of(files.projector.name).lower()
-    projector = projector if projector in CONVERTER_TYPES else PROJECTOR_TYPE
+    projector = projector if projector in ("f32", *PROJECTOR_TYPES) else PROJECTOR_TYPE
     if quant in _KNOWN:
         shape = shape_as(quant, projector)
     else:

@@ -1,13 +1,15 @@
-"""Chooses which pair to judge next, and finds when the order is certain.
+"""Chooses which judgement is next, and finds when the order is certain.
 
-Each clip is first compared with one other, chosen at random. After that, the pair that is expected to tell most about
-the order is next: its two judgements are expected to make the order of all pairs of clips more certain, and this gain
-is summed over the pairs. So clips far apart are seldom compared, and clips without any comparison come early.
+A judgement is one order of one pair: the clip shown first, and the other. Each clip is first compared with one other,
+chosen at random. After that, the judgement that is expected to tell most is next: it is expected to make the order of
+all pairs of clips more certain, and this gain is summed over the pairs. So clips far apart are seldom compared, clips
+without any comparison come early, and a pair is judged in the other order only where that tells more than a new pair.
 """
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import pairwise
 
@@ -21,33 +23,39 @@ MOST = 300
 """How many pairs, the most doubtful ones, are examined in full; it limits the time. 24 clips have fewer pairs."""
 
 
-def next_pair(
+def next_judgement(
     votes: Sequence[Vote],
     count: int,
     *,
     judged: Collection[tuple[int, int]],
+    both_orders: bool = True,
     ratings: Ratings | None = None,
     seed: int = 0,
 ) -> tuple[int, int] | None:
-    """Return the pair (i, j), i < j, to judge next in both orders; None if all pairs of `count` clips are judged.
+    """Return (a, b) to judge next, with a shown first; None if all is judged of `count` clips.
 
-    `judged` are the pairs, in either order, that have votes, failed, or are being judged now. With `ratings` the votes
-    are not fitted again. The result depends on the arguments alone, so a resumed run continues as it would have.
+    `judged` are the orders that have votes, failed, or are being judged now. Without `both_orders`, a pair is judged
+    once. With `ratings` the votes are not fitted again. The result depends on the arguments alone, so a resumed run
+    continues as it would have.
     """
-    done = {(min(pair), max(pair)) for pair in judged}
-    compared = {clip for pair in done for clip in pair}
+    shown_first = Counter(a for a, _ in judged)
+    compared = {clip for order in judged for clip in order}
     shuffled = random.Random(seed).sample(range(count), count)
     shuffled += shuffled[: count % 2]
     for i, j in zip(shuffled[::2], shuffled[1::2], strict=True):
         if i != j and not (i in compared and j in compared):
-            return min(i, j), max(i, j)
-    left = np.ones((count, count), dtype=bool)
-    for i, j in done:
-        left[i, j] = False
-    first, second = np.nonzero(np.triu(left, 1))
+            return i, j
+    left = ~np.eye(count, dtype=bool)
+    for a, b in judged:
+        left[a, b] = False
+        left[b, a] &= both_orders
+    first, second = np.nonzero(left)
     if not len(first):
         return None
-    best = int(np.argmax(_gains(ratings or fit(votes, count), first, second)))
+    gains = _gains(ratings or fit(votes, count), first, second)
+    # Of two orders that tell as much, the one whose first clip was seldom first.
+    often = np.array([shown_first[a] - shown_first[b] for a, b in zip(first.tolist(), second.tolist(), strict=True)])
+    best = int(np.lexsort((often, -gains))[0])
     return int(first[best]), int(second[best])
 
 
@@ -61,7 +69,7 @@ def is_order_certain(ratings: Ratings, confidence: float) -> bool:
 
 
 def _gains(ratings: Ratings, first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return how much both judgements of each pair (first[k], second[k]) are expected to tell about the order.
+    """Return how much each judgement (first[k] shown first, second[k]) is expected to tell about the order.
 
     For a difference d with variance v the doubt is exp(-d^2 / 2v), 1 for equals. A pair that removes the share r of v
     finds the sign of a d around 0 with probability 1/2 + asin(sqrt r) / pi. The gain is the doubt times that arc,
@@ -76,8 +84,8 @@ def _gains(ratings: Ratings, first: NDArray[np.int64], second: NDArray[np.int64]
 
     d = strength[first] - strength[second]
     variance = _variance(covariance, first, second)
-    # Each clip is shown first once. Where being first decides the outcome, the judgement adds little.
-    information = _information(d + ratings.first, ratings.tie) + _information(d - ratings.first, ratings.tie)
+    # Where being first decides the outcome, the judgement adds little.
+    information = _information(d + ratings.first, ratings.tie)
     gains = np.exp(-(d**2) / (2 * variance)) * np.log1p(information * variance)
     candidates = np.argsort(-gains, kind="stable")[:MOST]
     i, j = first[candidates], second[candidates]

@@ -23,7 +23,7 @@ from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.ranking.clip_groups import ClipGroup, collect_votes
 from vrt_lite.ranking.entries import Group
 from vrt_lite.ranking.ladder import Ladder, rate_group
-from vrt_lite.ranking.pairing import is_order_certain, next_pair
+from vrt_lite.ranking.pairing import is_order_certain, next_judgement
 from vrt_lite.ranking.participants import ExcludedClip, Participants, drop_broken, gather_clips
 from vrt_lite.ranking.rank_run import CONFIDENCE, Effort, RankAbout, describe_run, read_rank_about
 from vrt_lite.ranking.ratings import fit
@@ -168,22 +168,22 @@ def _choose_tasks(groups: Sequence[ClipGroup], effort: Effort) -> Iterator[Task]
 
 def _missing_orders(group: ClipGroup, effort: Effort) -> list[tuple[int, int]]:
     """Return the missing second orders of interrupted pairs, last first."""
-    missing = [(j, i) for i, j in group.results if (j, i) not in group.results]
-    return missing[::-1] if effort.both_orders else []
+    if not effort.both_orders or effort.chooses(len(group.clips)):
+        return []
+    return [(j, i) for i, j in group.results if (j, i) not in group.results][::-1]
 
 
 def _next_orders(group: ClipGroup, chosen: set[tuple[int, int]], effort: Effort) -> list[tuple[int, int]]:
-    """Return the orders of the pair to judge next; none if the group is done."""
+    """Return the orders to judge next: both of a pair, or the one that tells most; none if the group is done."""
     count = len(group.clips)
-    if effort.chooses_pairs(count):
+    if effort.chooses(count):
         votes = collect_votes(group, OVERALL)
         ratings = fit(votes, count)
         if is_order_certain(ratings, CONFIDENCE if effort.confidence is None else effort.confidence):
             return []
-        pair = next_pair(votes, count, judged=chosen, ratings=ratings)
-    else:
-        left = (p for p in combinations(range(count), 2) if p not in chosen and p[::-1] not in chosen)
-        pair = next(left, None)
+        order = next_judgement(votes, count, judged=chosen, both_orders=effort.both_orders, ratings=ratings)
+        return [order] if order else []
+    pair = next((p for p in combinations(range(count), 2) if p not in chosen and p[::-1] not in chosen), None)
     if pair is None:
         return []
     # With one order only, each clip is shown first in about half of its pairs.

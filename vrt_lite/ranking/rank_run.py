@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ALL_PAIRS_UP_TO = 12
 """Up to this many clips in a group, every pair is judged, unless a budget or a confidence is given."""
 CONFIDENCE = 0.8
-"""How certain each place must be if pairs are chosen and no confidence is given.
+"""How certain each place must be if judgements are chosen and no confidence is given.
 
 A higher value is rarely reached: two judgements of a pair, by a judge that never contradicts itself, give about 0.85.
 """
@@ -31,16 +31,17 @@ A higher value is rarely reached: two judgements of a pair, by a judge that neve
 class Effort:
     """How much is judged. One judgement is one order of one pair; `budget` includes those of earlier calls.
 
-    Without a budget or a confidence, every pair of a group of up to 12 clips is judged. Otherwise the pair that tells
-    most is next, until the budget is spent, or each clip is better than the next with this confidence (default 0.8).
+    Without a budget or a confidence, every pair of a group of up to 12 clips is judged. Otherwise the judgement that
+    tells most is next, until the budget is spent, or each clip is better than the next with this confidence (default
+    0.8). Without `both_orders` a pair is judged in one order only.
     """
 
     both_orders: bool = True
     budget: int | None = None
     confidence: float | None = None
 
-    def chooses_pairs(self, clips: int) -> bool:
-        """Return whether pairs are chosen in a group of this many clips; otherwise all of them are judged."""
+    def chooses(self, clips: int) -> bool:
+        """Return whether judgements are chosen in a group of this many clips; otherwise all of them are made."""
         return self.budget is not None or self.confidence is not None or clips > ALL_PAIRS_UP_TO
 
 
