@@ -19,8 +19,8 @@ AXE = os.environ.get("AXE")
 """A file of axe-core (axe.min.js), if there is one: its findings are then asserted too."""
 NIGHTLY = pytest.mark.nightly
 SCREENS = [
-    (1280, "light"),
     (390, "dark"),
+    pytest.param(1280, "light", marks=NIGHTLY),
     pytest.param(1280, "dark", marks=NIGHTLY),
     pytest.param(390, "light", marks=NIGHTLY),
 ]
@@ -93,6 +93,7 @@ def test_all_pages_fit_and_are_quiet(site: Served, tabs: Callable[..., Any], wid
         check_page(tab, site)
 
 
+@NIGHTLY
 def test_clips_are_dropped_and_chosen_by_keyboard_alone(site: Served, tabs: Callable[..., Any]) -> None:
     tab = tabs(width=1280)
     page = go(tab, site, "/")
@@ -120,6 +121,7 @@ def test_clips_are_dropped_and_chosen_by_keyboard_alone(site: Served, tabs: Call
     check_page(tab, site)
 
 
+@NIGHTLY
 def test_a_ranking_is_paused_resumed_and_its_best_copied(
     servers: Callable[..., Served], tabs: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -183,6 +185,7 @@ def test_votes_are_blind_kept_exported_and_compared_with_the_judge(
     check_page(tab, site)
 
 
+@NIGHTLY
 def test_a_comparison_is_cancelled(site: Served, tabs: Callable[..., Any]) -> None:
     tab = tabs(width=390)
     page = go(tab, site, "/")

@@ -64,8 +64,9 @@ def serve(
     try:
         from vrt_lite.web.server import ServeOptions, run_server  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        if str(error.name).partition(".")[0] in ("starlette", "uvicorn", "python_multipart"):
-            raise UsageError(f"vrt-lite serve needs {error.name}: pip install 'vrt-lite[web]'") from error
+        package = str(error.name).partition(".")[0]
+        if package in ("starlette", "uvicorn", "python_multipart"):
+            raise UsageError(f"vrt-lite serve needs {package}: pip install 'vrt-lite[web]'") from error
         raise
     from vrt_lite.web.engine_desk import JudgeChoice  # noqa: PLC0415
 
