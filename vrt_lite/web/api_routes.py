@@ -113,12 +113,14 @@ async def list_judges(request: Request) -> Response:
 
 async def pull(request: Request) -> Response:
     """Begin to pull a model that this project knows by name."""
+    from vrt_lite.models import bundled_names  # noqa: PLC0415
     from vrt_lite.models.library import recipes  # noqa: PLC0415
 
     state = state_of(request)
     body = read_body(await state.gate.read_json(request), PullBody)
-    if body.model not in recipes():
-        raise UsageError(f"{body.model[:80]!r} is no model that this project knows: {', '.join(recipes())}.")
+    known = sorted(set(recipes()) - set(bundled_names()))
+    if body.model not in known:
+        raise UsageError(f"{body.model[:80]!r} is no model that can be pulled by name. Those are: {', '.join(known)}.")
     job = ServedJob("pull", msgspec.to_builtins(body))
     state.queue.run_apart(job)
     return _answer_job(job)
