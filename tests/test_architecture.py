@@ -41,6 +41,7 @@ LAYERS: tuple[set[str], ...] = (
     {"api"},
     {"runs"},
     {"ranking", "evaluation", "diagnosis"},
+    {"run_api"},
     {"show"},
     {"web"},
     {"cli"},

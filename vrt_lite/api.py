@@ -30,7 +30,7 @@ from vrt_lite.pair_frames import PairFrames, workspace_of
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import LONGEST_PROMPT
 from vrt_lite.recording import ShownPair, add_warning, make_judgement, record_round
-from vrt_lite.settings import MOST_JOBS, Remote, Settings, key_of
+from vrt_lite.settings import MOST_JOBS, Remote, Settings, describe_settings, key_of
 from vrt_lite.shortage import ThreadPool
 
 if TYPE_CHECKING:
@@ -95,6 +95,18 @@ class Judge:
         If no model is named for a server, the server is asked what it serves.
         """
         return self._key(self.settings.applied_to(self.mode.own))
+
+    def describe(self) -> dict[str, str]:
+        """Return the judge in words by name of option, to say how two judges with different keys differ.
+
+        "--model" is the model's name, on a server with its URL.
+        """
+        if self.files:
+            model = self.files.name
+        else:
+            served = self.mode.key()
+            model = f"{served['model']} at {served['url']}"
+        return {"--model": model, **describe_settings(self.settings, self.settings.applied_to(self.mode.own))}
 
     def key_here(self) -> str:
         """The key of what is judged on this machine now. It differs from `key` if frames are smaller to fit the memory.

@@ -86,6 +86,17 @@ def key_of(settings: Settings, profile: Profile, *, judge: Mapping[str, str]) ->
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
+def describe_settings(settings: Settings, profile: Profile) -> dict[str, str]:
+    """Return in words, by name of option, what a verdict of one order depends on besides clips, prompt and model.
+
+    `profile` is the one in force. Two judges with the same words may still differ, in their model or their profile.
+    """
+    own = {f.name: getattr(settings, f.name) for f in fields(settings) if f.name not in _NO_VERDICT}
+    facts = {**{name: getattr(profile, name) for name in _IN_PROFILE}, **own}
+    told = {f"--{name.replace('_', '-')}": "auto" if value is None else str(value) for name, value in facts.items()}
+    return told | {"--dimension": ", ".join(dimension.name for dimension in profile.dimensions.values())}
+
+
 @dataclass(frozen=True, slots=True)
 class Remote:
     """A judge on an OpenAI-compatible server: `url` is its base, `http://host:8000/v1`.

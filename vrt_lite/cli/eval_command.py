@@ -20,7 +20,6 @@ from vrt_lite.cli.options import (
 from vrt_lite.errors import ClipsError, NoVerdictError, UsageError
 
 if TYPE_CHECKING:
-    from vrt_lite.api import Judge
     from vrt_lite.evaluation.evaluate import EvalJudge, PairSelection
     from vrt_lite.evaluation.figures import Figures
     from vrt_lite.evaluation.sets import LabelledSet, Place
@@ -112,9 +111,9 @@ def evaluate(
         open_judge(model, projector, backend, settings, verbose=verbose > 1, store=store, quiet=quiet) as judge,
     ):
         judge.connect(view(quiet=quiet, live=False).observe)
-        eval_judge = EvalJudge(judge, judge.key(), _name_judge(judge, backend, model), jobs)
-        figures = _judge_pairs(found, selection, eval_judge, store, name, quiet=quiet, live=verbose < 2)
-    _print_figures(figures, as_json=as_json, plots=plots)
+        eval_judge = EvalJudge(judge, judge.key(), judge.describe()["--model"], jobs)
+        name, figures = _judge_pairs(found, selection, eval_judge, store, name, quiet=quiet, live=verbose < 2)
+    _print_figures(figures, judge=eval_judge.model, run=name, as_json=as_json, plots=plots)
     _check_judged(figures)
 
 
@@ -128,35 +127,18 @@ def _check_plots(plots: Path | None) -> None:
 
 def _find_set(labelled: str, split: str | None, folder: Path | None, *, pull: bool, quiet: bool) -> Place:
     """Find the set; with `pull`, fetch it first."""
+    from vrt_lite.evaluation.fetching import fetch_set, find_set  # noqa: PLC0415
     from vrt_lite.evaluation.layouts import find_set_name, layouts_of  # noqa: PLC0415
     from vrt_lite.evaluation.sets import locate_set  # noqa: PLC0415
 
+    if not pull:
+        return find_set(labelled, split=split, folder=folder)
     name = find_set_name(labelled)
-    if pull and (name is None or folder is not None):
+    if name is None or folder is not None:
         raise UsageError("--pull fetches a set by its name, to where vrt-lite keeps it: leave out --from and paths.")
-    if name is None:
-        return locate_set(Path(labelled), split=split, clips=folder)
-    if folder is not None:
-        return locate_set(folder, name=name, split=split)
-    from vrt_lite.evaluation.fetching import fetch_set, set_folder  # noqa: PLC0415
-
     layout = layouts_of(name, split)[0]
-    if pull:
-        fetched = fetch_set(layout, report=lambda line: None if quiet else print_text(line, err=True))
-        return locate_set(fetched, name=name, split=layout.split)
-    kept = set_folder(name)
-    if not kept.is_dir():
-        size = f" ({layout.megabytes / 1000:g} GB)" if layout.megabytes else ""
-        named = f"{name} --split {split}" if split else name
-        fetch = f", or fetch it{size}: vrt-lite eval {named} --pull" if layout.repository else "."
-        raise UsageError(f"{name} is not here. Give a copy with --from FOLDER{fetch}")
-    return locate_set(kept, name=name, split=split)
-
-
-def _name_judge(judge: Judge, backend: Remote | None, model: str | None) -> str:
-    """Return the model's name to show."""
-    served = backend.served_model if backend else None
-    return judge.files.name if judge.files else served or model or "the server's model"
+    fetched = fetch_set(layout, report=lambda line: None if quiet else print_text(line, err=True))
+    return locate_set(fetched, name=name, split=layout.split)
 
 
 def _judge_pairs(
@@ -168,8 +150,8 @@ def _judge_pairs(
     *,
     quiet: bool,
     live: bool,
-) -> Figures:
-    """Judge the chosen pairs in their run, with progress on stderr; return the figures."""
+) -> tuple[str, Figures]:
+    """Judge the chosen pairs in their run, with progress on stderr; return the run's name and the figures."""
     from vrt_lite.evaluation import evaluate as driver  # noqa: PLC0415
     from vrt_lite.evaluation.sets import choose_pairs  # noqa: PLC0415
     from vrt_lite.show.progress import EvaluationView, open_screen  # noqa: PLC0415
@@ -181,17 +163,18 @@ def _judge_pairs(
         print_text(f"run {run.name}: {len(pairs)} pairs of {found.place.layout.full_name}", err=True)
     total = len(pairs) * (2 if selection.order == "both" else 1)
     with EvaluationView(open_screen(quiet=quiet, live=live), total=total) as progress:
-        return driver.evaluate(found, pairs, selection, run=run, store=store, judge=judge, watcher=progress)
+        figures = driver.evaluate(found, pairs, selection, run=run, store=store, judge=judge, watcher=progress)
+    return run.name, figures
 
 
-def _print_figures(figures: Figures, *, as_json: bool, plots: Path | None) -> None:
+def _print_figures(figures: Figures, *, judge: str, run: str, as_json: bool, plots: Path | None) -> None:
     """Print the figures; with `plots`, draw them to that folder."""
     if as_json:
         print_json(figures.to_json())
     else:
         from vrt_lite.show.evaluation_summary import show_figures  # noqa: PLC0415
 
-        show_figures(figures, stream=sys.stdout)
+        show_figures(figures, stream=sys.stdout, judge=judge, run=run)
     if plots:
         from vrt_lite.show.evaluation_charts import draw_plots  # noqa: PLC0415
 

@@ -143,7 +143,7 @@ def _finish(ranking: Ranking, *, top: int | None, copy_to: Path | None, as_json:
         copies = [str(path) for path in copy_winners(chosen, copy_to)] if copy_to else []
         print_json({**ranking.to_json(), "winners": named, "copies": copies})
     else:
-        show_ladders(ranking.ladders, ranking.left_out, run=ranking.run)
+        show_ladders(ranking.ladders, ranking.left_out, run=ranking.run, judge=ranking.judge)
         show_winners(chosen, copy_winners(chosen, copy_to) if copy_to else [])
     if not any(ladder.standings for ladder in ranking.ladders):
         why = next((why for ladder in ranking.ladders for _, why in ladder.unranked), "nothing was judged.")

@@ -19,7 +19,7 @@ _UNSAFE = re.compile(r'[\\/:*?"<>|]')
 
 def best_clips(ladder: Ladder, count: int) -> tuple[RankedClip, ...]:
     """Return the best clips, best first; fewer if there are fewer."""
-    return tuple(ladder.clips[standing.clip] for standing in ladder.standings[:count])
+    return ladder.ranked[:count]
 
 
 def check_folder(folder: Path) -> None:

@@ -43,8 +43,8 @@ _PART: Final = ("PAIRS", "TAU", "DIFF", "ALWAYS TIE", "COMMONEST")
 _ROWS = 10
 
 
-def show_figures(figures: Figures, *, stream: TextIO) -> None:
-    """Print all of the figures for a person."""
+def show_figures(figures: Figures, *, stream: TextIO, judge: str = "", run: str = "") -> None:
+    """Print all of the figures for a person, and the names of the judge and of the run where they are given."""
     _lines(stream, _head(figures))
     rows: list[list[str]] = []
     for key, of in figures.accuracy.items():
@@ -69,6 +69,7 @@ def show_figures(figures: Figures, *, stream: TextIO) -> None:
     if others := describe_other_splits(figures):
         _lines(stream, [others])
     _lines(stream, _failures(figures.failures))
+    _lines(stream, [f"{what}: {name}" for what, name in (("judge", judge), ("run", run)) if name])
 
 
 def _head(figures: Figures) -> Iterator[str]:

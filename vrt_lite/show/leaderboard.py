@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from vrt_lite.ranking.clip_groups import PairOutcome, RankedClip
     from vrt_lite.ranking.ladder import Ladder, Rated, Standing
     from vrt_lite.ranking.participants import ExcludedClip
+    from vrt_lite.runs.both_orders import OrderCounts
 
 _HEADINGS = ("RANK", "CLIP", "RATING", "LOW", "HIGH", "GROUP", *DIMENSIONS, "WON", "TIED", "LOST", "UNDECIDED")
 _MOST_LINES = 10
@@ -29,9 +30,14 @@ _SCALE = 16
 
 
 def show_ladders(
-    ladders: Sequence[Ladder], left_out: Sequence[ExcludedClip], *, run: str, stream: TextIO | None = None
+    ladders: Sequence[Ladder],
+    left_out: Sequence[ExcludedClip],
+    *,
+    run: str,
+    judge: str = "",
+    stream: TextIO | None = None,
 ) -> None:
-    """Print the leaderboard of each group, its notes, the clips that were left out, and the run's name."""
+    """Print the leaderboard of each group, its notes, the clips that were left out, and the judge's and run's names."""
     to = stream or sys.stdout
     for number, ladder in enumerate(ladders):
         if number:
@@ -46,7 +52,7 @@ def show_ladders(
         write_lines(_notes(ladder), to)
     write_lines((f"left out: {str(out.path)!r} {out.reason}" for out in left_out if out.broken), to)
     write_lines((f"note: {str(out.path)!r} {out.reason}" for out in left_out if not out.broken), to)
-    write_lines([f"run: {run}"], to)
+    write_lines([*([f"judge: {judge}"] if judge else []), f"run: {run}"], to)
 
 
 def show_winners(
@@ -139,8 +145,7 @@ def _notes(ladder: Ladder) -> Iterator[str]:
     if pairs:
         yield _position_effect(ladder.first)
     if differing := [pair for pair in pairs if pair.disagreements]:
-        undecided = sum(pair.preferences[OVERALL].undecided for pair in pairs)
-        yield f"orders disagree in {len(differing)} of {len(pairs)} pairs; {undecided} pairs are undecided overall"
+        yield _describe_orders(ladder.orders)
         yield from _first_lines([_disagreement(pair, (names[pair.i], names[pair.j])) for pair in differing])
     if ladder.failures:
         why = next(error for pair in ladder.outcomes for error in pair.errors)
@@ -171,6 +176,15 @@ def _position_effect(first: Rated) -> str:
     odds, low, high = (math.exp(max(min(value, 20.0), -20.0)) for value in (first.strength, first.low, first.high))
     effect = "no effect found" if low <= 1 <= high else "helps" if odds > 1 else "harms"
     return f"being shown first: {effect} (odds x{odds:.2f}, 95 % {low:.2f} to {high:.2f})"
+
+
+def _describe_orders(orders: OrderCounts) -> str:
+    """Say in how many pairs the two orders choose differently, overall and by dimension."""
+    overall = f"overall in {orders.differ[OVERALL]} of {orders.pairs} pairs judged in both"
+    undecided = f"{orders.undecided[OVERALL]} of them undecided"
+    return (
+        f"orders disagree {overall}, {undecided}; {', '.join(f'{key} in {orders.differ[key]}' for key in DIMENSIONS)}"
+    )
 
 
 def _disagreement(pair: PairOutcome, names: tuple[str, str]) -> str:

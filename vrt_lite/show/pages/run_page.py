@@ -73,7 +73,7 @@ def write_run(run: Run, path: Path, *, beside: Path | None = None, served: Serve
     """Write the report of a run to `path`. UsageError if there is nothing to report, or it cannot be written."""
     clips = read_rank_about(run).clips if run.kind == "rank" else ()
     about = None if run.kind == "rank" else read_eval_about(run)
-    if next(iter(run.results()), None) is None and not (about and about.figures):
+    if next(iter(run.results()), None) is None:
         raise UsageError(f"Run {run.name!r} has no judgements yet: there is nothing to report.")
     if beside is None and about and about.folder:
         beside = Path(about.folder)
