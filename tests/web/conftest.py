@@ -45,7 +45,7 @@ class Served:
 def start(home: Path, *arguments: str | Path) -> Served:
     """Start a server; its address is what it prints."""
     command = [sys.executable, "-m", "vrt_lite", "serve", "--port", "0", *map(str, arguments)]
-    environment = os.environ | {"VRT_LITE_HOME": str(home), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"VRT_LITE_HOME": str(home), "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT)
     assert process.stdout
     line = process.stdout.readline()

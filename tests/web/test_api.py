@@ -93,7 +93,7 @@ def test_an_upload_is_named_by_its_id(served: Served) -> None:
 
 
 def test_a_cancelled_comparison_leaves_the_engine_as_it_was(served: Served) -> None:
-    body = {"a": CIRCLE, "b": STAR, "prompt": "A yellow circle."}
+    body = {"a": CIRCLE, "b": STAR, "prompt": "A yellow circle.", "both_orders": True}
     with served.client.stream("POST", "/v1/compare", json=body, headers={"accept": "text/event-stream"}) as answer:
         for line in answer.iter_lines():
             if line == "event: wrote":
@@ -101,7 +101,8 @@ def test_a_cancelled_comparison_leaves_the_engine_as_it_was(served: Served) -> N
     [job] = [job for job in served.client.get("/v1/jobs").json()["jobs"][:1] if job["kind"] == "compare"]
     assert served.until(job["id"], "done", "failed", "cancelled")["state"] == "cancelled"
     again = served.post("/v1/compare", **body).json()
-    assert verdict_of(again) == verdict_of(compare(CIRCLE, STAR, prompt="A yellow circle.").to_json())
+    expected = compare(CIRCLE, STAR, prompt="A yellow circle.", settings=Settings(both_orders=True))
+    assert verdict_of(again) == verdict_of(expected.to_json())
 
 
 def test_a_client_that_goes_away_is_not_worked_for(served: Served) -> None:

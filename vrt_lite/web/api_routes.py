@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import AsyncIterator
 from dataclasses import asdict
 from http import HTTPStatus
@@ -21,6 +22,7 @@ from vrt_lite.web.run_routes import list_run_routes
 from vrt_lite.web.served_job import JobKind, ServedJob
 from vrt_lite.web.server_state import ServerState, state_of
 
+_LOOK_SECONDS = 0.5
 _Asked = CompareBody | RankBody | RewardsBody
 
 
@@ -209,8 +211,13 @@ def _stream_own(request: Request, job: ServedJob) -> StreamingResponse:
 
     async def follow() -> AsyncIterator[str]:
         try:
+            looked = time.monotonic()
             async for event in write_events(job):
                 yield event
+                if time.monotonic() - looked > _LOOK_SECONDS:
+                    looked = time.monotonic()
+                    if await request.is_disconnected():  # not every server tells by itself
+                        return
         finally:
             if not job.ended:
                 queue.stop(job, "cancelled")
