@@ -7,9 +7,11 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import pytest
 from pages.conftest import Tab, until
+from pages.made import HOSTILE
 from pages.test_browser import CONTRAST, SIDEWAYS, UNNAMED
 from web.conftest import CIRCLE, EXAMPLES, PROMPT, STAR, Served, servers, start
 from web.conftest import end as end_server
@@ -200,3 +202,26 @@ def test_a_comparison_is_cancelled(site: Served, tabs: Callable[..., Any]) -> No
     for job in busy:
         site.client.delete(f"/v1/jobs/{job}")
         site.until(job, "done", "cancelled")
+
+
+@NIGHTLY
+def test_whatever_is_said_stays_text(site: Served, tabs: Callable[..., Any]) -> None:
+    caption = HOSTILE.replace("\x00", "")
+    done = site.post("/v1/compare", a=STAR, b=CIRCLE, prompt=caption)
+    ranked = site.post("/v1/rank", clips=[STAR, CIRCLE], prompt=caption, both_orders=False, name=caption, wait=True)
+    run = urlencode({"run": ranked.json()["run"]})
+    paths = [f"/jobs/{answer.headers['x-job']}" for answer in (done, ranked)]
+    for path in (
+        *paths,
+        "/runs",
+        f"/run?{run}",
+        f"/run?{run}#/pair/1",
+        f"/vote?{run}",
+        f"/runs?search={quote(caption)}",
+    ):
+        tab = tabs(width=1280)
+        page = go(tab, site, path)
+        page.wait_for_timeout(500)
+        assert "alert(1)" in page.locator("body").inner_text() or "search=" in path or path in paths
+        assert page.evaluate("document.querySelectorAll('img[src=x]').length") == 0
+        assert tab.said == []

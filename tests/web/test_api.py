@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import psutil
@@ -14,6 +18,9 @@ from jsonschema import Draft202012Validator
 from web.conftest import CIRCLE, EXAMPLES, PROMPT, STAR, Served
 
 from vrt_lite import compare
+from vrt_lite.cli.serve_command import serve
+from vrt_lite.evaluation.metrics import wilson
+from vrt_lite.evaluation.sets import locate_set, read_set
 from vrt_lite.judgement import Judgement
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Settings
@@ -185,6 +192,38 @@ def test_models_and_runs_are_listed(served: Served) -> None:
     assert table.text.splitlines()[0].startswith("number,first,second")
     assert served.client.get("/v1/runs", params={"search": "no such run"}).json()["runs"] == []
     assert served.client.get("/v1/run", params={"run": "none"}).status_code == 400
+
+
+def test_votes_are_the_table_that_eval_reads_and_are_compared_with_the_judge(served: Served, tmp_path: Path) -> None:
+    served.post("/v1/rank", clips=[STAR, CIRCLE], prompt="Votes.", both_orders=False, name="votes", wait=True)
+    run = {"run": "votes"}
+    pair = served.client.get("/v1/votes/next", params=run).json()
+    assert (pair["pairs"], pair["votes"]) == (1, 0)
+    shown = [served.client.get(pair[side]).content for side in ("left", "right")]
+    star = shown.index(Path(STAR).read_bytes()) + 1
+    assert served.post("/v1/votes", ticket=pair["ticket"], choice=3).status_code == 400
+    assert served.post("/v1/votes", ticket=pair["ticket"], choice=star).status_code == 201
+    assert served.post("/v1/votes", ticket=pair["ticket"], choice=star).status_code == 409
+    assert served.client.get("/v1/votes/next", params=run).json()["ticket"] is None
+    table = tmp_path / "votes.csv"
+    table.write_text(served.client.get("/v1/votes", params=run).text, encoding="utf-8")
+    [labelled] = read_set(locate_set(table)).pairs
+    assert labelled.labels["OA"] == (1 if str(labelled.a).endswith("star.mp4") else 2)
+    [judge] = served.client.get("/v1/votes/agreement", params=run).json()["judges"]
+    assert (judge["judge"], judge["of"]) == ("vrt-tiny-1", 1)
+    low, high = wilson(judge["agrees"], 1)
+    assert (judge["low"], judge["high"]) == (low, high)
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="curl is not here")
+def test_the_request_in_the_help_works_as_printed(served: Served, tmp_path: Path) -> None:
+    text = " ".join((serve.help or "").split())
+    command = text[text.index("curl ") :].partition('snow."')[0] + 'snow."'
+    for name, path in (("a.mp4", STAR), ("b.mp4", CIRCLE)):
+        shutil.copyfile(path, tmp_path / name)
+    words = shlex.split(command.replace("127.0.0.1:8765", urlsplit(served.url).netloc))
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert Judgement.from_json(json.loads(done.stdout)).prompt == "A fox runs through snow."
 
 
 def test_what_is_beyond_the_queue_is_told_when_to_try_again(served: Served) -> None:

@@ -305,8 +305,8 @@ function startPulls() {
 
 // Votes
 
-function startBallot(run) {
-  const query = `run=${encodeURIComponent(run)}`, place = one("[data-pair]"), ballot = one(".ballot"), status = one("[data-status]");
+function startBallot(query) {
+  const place = one("[data-pair]"), ballot = one(".ballot"), status = one("[data-status]");
   let ticket = null;
   async function next() {
     const told = await ask(`/v1/votes/next?${query}`);
@@ -366,4 +366,4 @@ function startBallot(run) {
 for (const form of all("[data-form]")) startForm(form);
 if (page.dataset.page === "job") (page.dataset.kind === "compare" ? startComparison : startRanking)(page.dataset.job);
 if (page.dataset.page === "judges") startPulls();
-if (page.dataset.page === "vote") startBallot(page.dataset.run);
+if (page.dataset.page === "vote") startBallot(page.dataset.query);
