@@ -254,7 +254,7 @@ def test_eight_clients_get_what_the_library_says_and_memory_stays_flat(served: S
         return served.post("/v1/compare", a=STAR, b=CIRCLE, prompt=f"A blue star moves up {number} times.").json()
 
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(ask, range(1000, 1008)))
+        list(pool.map(ask, range(1000, 1050)))  # until as many jobs are remembered as ever are
         before = process.memory_info().rss
         answers = list(pool.map(ask, range(50)))
     grown = process.memory_info().rss - before
@@ -262,4 +262,4 @@ def test_eight_clients_get_what_the_library_says_and_memory_stays_flat(served: S
         expected = compare(STAR, CIRCLE, prompt=f"A blue star moves up {number} times.").to_json()
         assert verdict_of(answers[number]) == verdict_of(expected)
     print(f"grown by {grown / 2**20:.1f} MB")
-    assert grown < 32 * 2**20
+    assert grown < 24 * 2**20

@@ -20,6 +20,8 @@ from vrt_lite.web.served_job import JobState, ServedJob, StoppedError
 MOST_WAITING: Final = 32
 _MOST_ENDED = 100
 """How many jobs that have ended are remembered."""
+_MOST_FOLLOWED: Final = 16
+"""How many of these keep the events of their work: a client may still read them."""
 _FIRST_GUESS_SECONDS = 5.0
 _LONGEST_WAIT_SECONDS = 3600
 
@@ -168,3 +170,5 @@ class EngineQueue:
         ended = [job for job in self._jobs.values() if job.ended]
         for job in ended[: max(len(ended) - _MOST_ENDED, 0)]:
             del self._jobs[job.id]
+        for job in ended[:-_MOST_FOLLOWED]:
+            job.drop_events()

@@ -98,6 +98,11 @@ class ServedJob:
         with self._lock:
             return [event for event in self._events if event.number > number]
 
+    def drop_events(self) -> None:
+        """Drop the events of the work, once the job has ended and its followers have had time to read them."""
+        with self._lock:
+            self._events = [event for event in self._events if event.kind in _NEWEST_ONLY]
+
     def listen(self, wake: Callable[[], None]) -> Callable[[], None]:
         """Call `wake`, in any thread, after every event. Returns the function that ends this."""
         with self._lock:
