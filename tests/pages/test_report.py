@@ -27,7 +27,7 @@ from vrt_lite.show.pages.pair_page import make_address
 
 def page_of(judgement: dict[str, Any], folder: Path) -> str:
     write_report(judgement, folder / "report.html")
-    return (folder / "report.html").read_text(encoding="utf-8")
+    return (folder / "report.html").read_text(encoding="utf-8").replace("<wbr>", "")
 
 
 def pictures(page: str) -> list[str]:

@@ -7,6 +7,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -181,8 +182,9 @@ def test_an_upload_that_stops_coming_is_ended_and_leaves_nothing(served: Served,
         await gate.take_clip(Request({"type": "http", "query_string": b"", "headers": []}, receive))
 
     sent: list[int] = []
-    with pytest.raises(RefusedRequestError) as refused:
-        asyncio.run(upload())
+    # A browser's driver may have an event loop in this thread.
+    with ThreadPoolExecutor(1) as pool, pytest.raises(RefusedRequestError) as refused:
+        pool.submit(lambda: asyncio.run(upload())).result()
     assert refused.value.http_status == 408
     assert sent
     assert list((tmp_path / "uploads").iterdir()) == []

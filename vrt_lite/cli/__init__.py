@@ -42,8 +42,7 @@ _COMMANDS: Final = {
 INTERRUPTED = 130
 UNEXPECTED = 1
 _UNWRITABLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-EPILOG = """\b
-Exit status: 0 done, 2 usage, 3 bad video, 4 model missing, corrupt or mismatched, 5 out of memory,
+EPILOG = """Exit status: 0 done, 2 usage, 3 bad video, 4 model missing, corrupt or mismatched, 5 out of memory,
 6 no verdict from the model, 7 unusable store of runs, 8 back end's server failed,
 9 doctor found a problem, 130 interrupted."""
 
@@ -160,10 +159,20 @@ def _print_error(message: str, status: int) -> int:
     return _print_line(f"vrt-lite: {safe(message)}\n", status)
 
 
+def _fit(text: str) -> str:
+    """Break lines between words where stderr is a terminal that is too narrow for them."""
+    from vrt_lite.show.wrapping import fit_line  # noqa: PLC0415
+
+    stream: TextIO | None = sys.stderr
+    if stream is None or not stream.isatty():
+        return text
+    return "".join(f"{part}\n" for line in text.splitlines() for part in fit_line(line, stream))
+
+
 def _print_line(line: str, status: int) -> int:
     """Print on stderr, if that can be written, and return the status."""
     try:
-        click.echo(line, err=True, nl=False)
+        click.echo(_fit(line), err=True, nl=False)
     except OSError:
         _drop_output(sys.stderr)
     return status

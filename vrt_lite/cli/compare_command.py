@@ -8,15 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vrt_lite.cli.options import judge_options, open_judge, print_json, prompt_options, read_prompt, read_settings
+from vrt_lite.cli.options import (
+    judge_options,
+    open_judge,
+    print_json,
+    prompt_options,
+    read_prompt,
+    read_settings,
+    report_options,
+)
 from vrt_lite.errors import UsageError
 
 if TYPE_CHECKING:
     from vrt_lite.api import Finish
+    from vrt_lite.cli.report_writing import WantedReport
     from vrt_lite.settings import Remote
 
-STATUS = """\b
-Exit status: 0 a verdict, 2 usage, 3 bad video, 4 model missing, corrupt or mismatched,
+STATUS = """Exit status: 0 a verdict, 2 usage, 3 bad video, 4 model missing, corrupt or mismatched,
 5 out of memory, 6 no verdict from the model, 8 back end's server failed, 130 interrupted."""
 
 
@@ -29,6 +37,7 @@ Exit status: 0 a verdict, 2 usage, 3 bad video, 4 model missing, corrupt or mism
 @click.option("--json", "as_json", is_flag=True, help="Print the judgement as JSON.")
 @click.option("--trace", metavar="FILE", type=click.Path(path_type=Path), help="Write each round as a JSON line.")
 @click.option("--sheet", metavar="FILE.png", type=click.Path(path_type=Path), help="Draw the frames the judge saw.")
+@report_options
 @click.option("--measures/--no-measures", default=True, help="Measure both clips beside the judge. [default: measures]")
 @click.option("-q", "--quiet", is_flag=True, help="Only the verdict.")
 @click.option("-v", "--verbose", count=True, help="-v shows the reasoning, -vv the engine's log.")
@@ -44,6 +53,7 @@ def compare(
     as_json: bool,
     trace: Path | None,
     sheet: Path | None,
+    report: WantedReport | None,
     measures: bool,
     quiet: bool,
     verbose: int,
@@ -54,6 +64,7 @@ def compare(
     \b
     vrt-lite compare a.mp4 b.mp4 --prompt "A fox runs through snow."
     vrt-lite compare a.mp4 b.mp4 --model ./vr-thinker-7b --both-orders --json
+    vrt-lite compare a.mp4 b.mp4 --report ab.html --open
     vrt-lite compare a.mp4 b.mp4 --backend http://127.0.0.1:8000/v1
 
     Give a file name that begins with "-" as ./-name.mp4. Nothing is fetched from the network. With --backend, frames
@@ -61,7 +72,7 @@ def compare(
     OPENAI_API_KEY.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     inputs = {"--prompt-file": prompt_file, "--model": Path(model) if model else None, "--projector": projector}
-    _check_outputs((a, b), inputs, {"--trace": trace, "--sheet": sheet})
+    _check_outputs((a, b), inputs, {"--trace": trace, "--sheet": sheet, "--report": report and report.path})
     caption = read_prompt(prompt, prompt_file)
     settings = read_settings(options)
     finish = _sheet_drawer(sheet) if sheet else None
@@ -78,6 +89,10 @@ def compare(
         print_json(judgement.to_json())
     else:
         show_verdict(judgement)
+    if report:
+        from vrt_lite.cli.report_writing import write_wanted  # noqa: PLC0415
+
+        write_wanted(report, judgement, quiet=quiet)
 
 
 def _sheet_drawer(path: Path) -> Finish:

@@ -16,18 +16,19 @@ from vrt_lite.cli.options import (
     print_json,
     print_text,
     read_settings,
+    report_options,
 )
 from vrt_lite.errors import ClipsError, NoVerdictError, UsageError
 
 if TYPE_CHECKING:
+    from vrt_lite.cli.report_writing import WantedReport
     from vrt_lite.evaluation.evaluate import EvalJudge, PairSelection
     from vrt_lite.evaluation.figures import Figures
     from vrt_lite.evaluation.sets import LabelledSet, Place
     from vrt_lite.runs.store import Store
     from vrt_lite.settings import Remote
 
-STATUS = """\b
-Exit status: 0 done, whatever the accuracy; 2 usage, 3 no clip of the set is there, 4 model
+STATUS = """Exit status: 0 done, whatever the accuracy; 2 usage, 3 no clip of the set is there, 4 model
 or set missing or out of reach, 5 out of memory, 6 no pair got a verdict, 7 store, 130 interrupted."""
 
 
@@ -48,6 +49,7 @@ or set missing or out of reach, 5 out of memory, 6 no pair got a verdict, 7 stor
     help="Which clip is shown first: A is given, B is swapped; its effect is reported. [default: given]",
 )
 @judge_options
+@report_options
 @jobs_option
 @click.option("--store", "file", metavar="FILE", type=click.Path(path_type=Path), help="Keep the run in this file.")
 @click.option("--name", metavar="NAME", help="The run's name. [default: the same for the same call]")
@@ -68,6 +70,7 @@ def evaluate(
     model: str | None,
     projector: Path | None,
     backend: Remote | None,
+    report: WantedReport | None,
     jobs: int,
     file: Path | None,
     name: str | None,
@@ -82,7 +85,6 @@ def evaluate(
     \b
     vrt-lite eval genai-bench --from ./GenAI-Bench --model ./vr-thinker-7b
     vrt-lite eval videogen-rewardbench --pull --sample 500
-    vrt-lite eval genai-bench --split test --from ./GenAI-Bench
     vrt-lite eval mj-bench-video --from ./MJ-BENCH-VIDEO --order both
     vrt-lite eval pairs.csv --plots figures
 
@@ -114,7 +116,7 @@ def evaluate(
         eval_judge = EvalJudge(judge, judge.key(), judge.describe()["--model"], jobs)
         name, figures = _judge_pairs(found, selection, eval_judge, store, name, quiet=quiet, live=verbose < 2)
     _print_figures(figures, judge=eval_judge.model, run=name, as_json=as_json, plots=plots)
-    _check_judged(figures)
+    _finish(figures, report, name, file, quiet=quiet)
 
 
 def _check_plots(plots: Path | None) -> None:
@@ -182,9 +184,13 @@ def _print_figures(figures: Figures, *, judge: str, run: str, as_json: bool, plo
             print_text(f"drawn: {path}", err=True)
 
 
-def _check_judged(figures: Figures) -> None:
-    """Raise an error with its exit status if every pair failed; the figures are printed before."""
+def _finish(figures: Figures, report: WantedReport | None, run: str, store: Path | None, *, quiet: bool) -> None:
+    """Write the report. Raise an error with its exit status if every pair failed; the figures are printed before."""
     pairs, counts = figures.pairs, figures.failures.counts
+    if report and pairs.judged:
+        from vrt_lite.cli.report_writing import write_run_report  # noqa: PLC0415
+
+        write_run_report(report, run, store, quiet=quiet)
     if pairs.judged or not counts:
         return
     if counts.get("no verdict"):

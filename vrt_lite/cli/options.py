@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -100,6 +101,14 @@ _REMOTE = (
 )
 
 
+_PAGE = (
+    click.option(
+        "--embed", is_flag=True, help="Put small copies of the clips into the report, so that it can be sent."
+    ),
+    click.option("--open", "open_it", is_flag=True, help="Open the report in the browser."),
+)
+
+
 def prompt_options(command: _Command) -> _Command:
     """Add the two ways to give a prompt; `read_prompt` reads them."""
     return _add_options(command, _PROMPT)
@@ -123,6 +132,28 @@ def judge_options(command: _Command) -> _Command:
 
     with_remote: Any = call
     return _add_options(with_remote, (*_JUDGING, *_REMOTE))
+
+
+def page_options(command: _Command) -> _Command:
+    """Add the options of a report's page: `embed` and `open_it`."""
+    return _add_options(command, _PAGE)
+
+
+def report_options(command: _Command) -> _Command:
+    """Add the options that write a report. The command gets `report`, a checked `WantedReport` or None."""
+
+    @functools.wraps(command)
+    def call(*given: Any, report: Path | None, embed: bool, open_it: bool, **options: Any) -> None:
+        if report or embed or open_it:
+            from vrt_lite.cli.report_writing import want_report  # noqa: PLC0415
+
+            options["report"] = want_report(report, embed=embed, open_it=open_it)
+        command(*given, **{"report": None, **options})
+
+    with_report: Any = call
+    path = click.Path(path_type=Path)
+    option = click.option("--report", metavar="FILE.html", type=path, help="Write a report: one HTML file.")
+    return option(page_options(with_report))
 
 
 def _add_options(command: _Command, options: Sequence[Callable[[_Command], _Command]]) -> _Command:
@@ -165,9 +196,9 @@ def print_chosen_file(files: ModelFiles) -> None:
 
 def print_text(text: str, *, err: bool = False) -> None:
     """Print a line that may hold a file's name, made harmless; with `err` on stderr."""
-    from vrt_lite.show import safe  # noqa: PLC0415
+    from vrt_lite.show.wrapping import print_wrapped  # noqa: PLC0415
 
-    click.echo(safe(text), err=err)
+    print_wrapped(text, sys.stderr if err else sys.stdout)
 
 
 def print_json(value: object) -> None:

@@ -17,6 +17,7 @@ from vrt_lite.cli.options import (
     prompt_options,
     read_prompt,
     read_settings,
+    report_options,
     store_option,
 )
 from vrt_lite.errors import ClipsError, NoVerdictError, UsageError, VrtError
@@ -24,12 +25,12 @@ from vrt_lite.errors import ClipsError, NoVerdictError, UsageError, VrtError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from vrt_lite.cli.report_writing import WantedReport
     from vrt_lite.ranking.entries import Group
     from vrt_lite.ranking.rank import Ranking
     from vrt_lite.settings import Remote
 
-STATUS = """\b
-Exit status: 0 all clips are ranked, 2 usage, 3 some clip cannot be used or read (the rest is ranked, if
+STATUS = """Exit status: 0 all clips are ranked, 2 usage, 3 some clip cannot be used or read (the rest is ranked, if
 two are left), 4 model missing, corrupt or mismatched, 5 out of memory, 6 no pair got a verdict, 7 the store of runs
 cannot be used, 130 interrupted."""
 
@@ -50,6 +51,7 @@ cannot be used, 130 interrupted."""
 )
 @click.option("--top", metavar="K", type=click.IntRange(1), help="Name the K best clips of each group.")
 @click.option("--copy-to", metavar="DIR", type=click.Path(path_type=Path), help="Copy the best there, numbered.")
+@report_options
 @jobs_option
 @click.option("--name", metavar="NAME", help="The run's name. [default: made from clips, prompts and judge]")
 @store_option
@@ -69,6 +71,7 @@ def rank(
     confidence: float | None,
     top: int | None,
     copy_to: Path | None,
+    report: WantedReport | None,
     jobs: int,
     name: str | None,
     store: Path | None,
@@ -81,7 +84,7 @@ def rank(
 
     \b
     vrt-lite rank renders/ --prompt "A fox runs through snow."
-    vrt-lite rank "takes/**/*.mp4" --prompt-file fox.txt --budget 200 --top 3 --copy-to best
+    vrt-lite rank "takes/**/*.mp4" --prompt-file fox.txt --top 3 --copy-to best
     vrt-lite rank clips.csv --json
 
     CLIPS are files, folders and patterns; or one table (.csv, .tsv, .jsonl) with the columns clip, prompt and group,
@@ -114,7 +117,7 @@ def rank(
         if view.done:
             click.echo(f"{view.done} judgement(s) are kept: the same command goes on from there.", err=True)
         raise
-    _finish(ranking, top=top, copy_to=copy_to, as_json=as_json)
+    _finish(ranking, report, store, top=top, copy_to=copy_to, as_json=as_json, quiet=quiet)
 
 
 def _read_groups(clips: Sequence[str], prompt: str, copy_to: Path | None) -> Sequence[Group]:
@@ -132,8 +135,8 @@ def _read_groups(clips: Sequence[str], prompt: str, copy_to: Path | None) -> Seq
     return groups
 
 
-def _finish(ranking: Ranking, *, top: int | None, copy_to: Path | None, as_json: bool) -> None:
-    """Print the ranking and copy the winners. Raise an error with its exit status if clips were left out."""
+def _show(ranking: Ranking, *, top: int | None, copy_to: Path | None, as_json: bool) -> None:
+    """Print the ranking and copy the winners."""
     from vrt_lite.ranking.winners import best_clips, copy_winners  # noqa: PLC0415
     from vrt_lite.show.leaderboard import show_ladders, show_winners  # noqa: PLC0415
 
@@ -145,9 +148,30 @@ def _finish(ranking: Ranking, *, top: int | None, copy_to: Path | None, as_json:
     else:
         show_ladders(ranking.ladders, ranking.left_out, run=ranking.run, judge=ranking.judge)
         show_winners(chosen, copy_winners(chosen, copy_to) if copy_to else [])
+
+
+def _finish(
+    ranking: Ranking,
+    report: WantedReport | None,
+    store: Path | None,
+    *,
+    top: int | None,
+    copy_to: Path | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Print the ranking, copy the winners and write the report.
+
+    Raise an error with its exit status if nothing is ranked, or clips were left out.
+    """
+    _show(ranking, top=top, copy_to=copy_to, as_json=as_json)
     if not any(ladder.standings for ladder in ranking.ladders):
         why = next((why for ladder in ranking.ladders for _, why in ladder.unranked), "nothing was judged.")
         raise NoVerdictError(f"No pair got a verdict, so nothing is ranked: {why}")
+    if report:
+        from vrt_lite.cli.report_writing import write_run_report  # noqa: PLC0415
+
+        write_run_report(report, ranking.run, store, quiet=quiet)
     if broken := sum(out.broken for out in ranking.left_out):
         raise ClipsError(f"{broken} clip(s) cannot be used and are left out, as listed; all others are ranked.")
     if ranking.unread:

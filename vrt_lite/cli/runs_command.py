@@ -25,7 +25,6 @@ STATUS = "Exit status: 0 done, 2 usage, 7 the store is damaged, or cannot be rea
 HEADINGS = ("NAME", "KIND", "LAST USED", "JUDGED", "FAILED", "ABOUT")
 _LONGEST_SUBJECT = 68
 _LEAST_SUBJECT = 12
-_COLUMN_SPACE = 3
 
 
 run_argument = click.argument("run", metavar="[RUN]", default="latest")
@@ -154,7 +153,7 @@ def _to_json(info: RunInfo) -> dict[str, Any]:
 
 def _show_runs(infos: Sequence[RunInfo]) -> None:
     """Print a row for each run. On a terminal the last column is as long as there is room for, or left out."""
-    from vrt_lite.show.table import show_table  # noqa: PLC0415
+    from vrt_lite.show.table import GAP, show_table  # noqa: PLC0415
 
     on_terminal = sys.stdout.isatty()
     rows = [
@@ -164,7 +163,7 @@ def _show_runs(infos: Sequence[RunInfo]) -> None:
     room = _LONGEST_SUBJECT
     if on_terminal:
         widths = [max(map(len, column)) for column in zip(HEADINGS[:-1], *rows, strict=True)]
-        room = shutil.get_terminal_size().columns - sum(widths) - _COLUMN_SPACE * len(HEADINGS)
+        room = shutil.get_terminal_size().columns - sum(widths) - GAP * len(widths)
     if room < _LEAST_SUBJECT:
         show_table(HEADINGS[:-1], rows)
     else:

@@ -8,7 +8,7 @@ Video 1 is always the first clip given. Frames are numbered 1..N within their vi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TextIO, assert_never, cast
 
@@ -209,7 +209,7 @@ class Glyphs:
     ellipsis: str
 
 
-_UNICODE = Glyphs("·█▒", "█", "·", "─", "…")
+_UNICODE = Glyphs("━█▒", "█", "·", "─", "…")
 _ASCII = Glyphs("-12", "#", "-", "-", "...")
 
 
@@ -233,11 +233,6 @@ def safe(text: str, *, lines: bool = False, encoding: str = "utf-8") -> str:
 
 def _shows(character: str) -> bool:
     return character.isprintable() or character in _JOINERS or character in _WIDE_SPACES
-
-
-def write_lines(lines: Iterable[str], stream: TextIO) -> None:
-    """Write lines, each made harmless and fit for the stream's encoding."""
-    stream.writelines(f"{safe(line, encoding=stream.encoding or 'utf-8')}\n" for line in lines)
 
 
 def console_on(stream: TextIO) -> Console:

@@ -75,12 +75,14 @@ def prepare_pair(
     album: FrameAlbum,
     addresses: tuple[str, str],
     *,
+    notes: tuple[str, str] = ("", ""),
     label: PairLabel | None = None,
     elsewhere: Folds | None = None,
     warnings: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Prepare everything that the template shows of a pair. A clip without an address cannot be played.
 
+    An address "#id" is that of an element of the page that has the clip. `notes` say what is played, or why nothing is.
     Details that are shown `elsewhere` are left out. `warnings` are shown beside those of the judgement.
     """
     names = {key: name_dimension(judgement, key) for key in (OVERALL, *DIMENSIONS)}
@@ -100,6 +102,7 @@ def prepare_pair(
         "measures": list_measure_rows(judgement.measures),
         "label": label and {"name": label.name, "words": _describe_label(label, names)},
         "addresses": addresses,
+        "notes": notes,
         "posters": [_find_poster(judgement, video, album) for video in (1, 2)],
         "orders": [
             (order, [_prepare_round(judgement, order, i, album) for i in range(len(order.rounds))])
