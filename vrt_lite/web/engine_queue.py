@@ -18,7 +18,7 @@ from vrt_lite.web.refusals import RefusedRequestError
 from vrt_lite.web.served_job import JobState, ServedJob, StoppedError
 
 MOST_WAITING: Final = 32
-_MOST_ENDED = 100
+_MOST_ENDED = 64
 """How many jobs that have ended are remembered."""
 _MOST_FOLLOWED: Final = 16
 """How many of these keep the events of their work: a client may still read them."""

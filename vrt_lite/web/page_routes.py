@@ -121,7 +121,11 @@ async def show_ballot(request: Request) -> Response:
 
 async def show_job_page(request: Request) -> Response:
     """Show a job at work, or its result."""
-    state, job = state_of(request), state_of(request).queue.find(request.path_params["id"])
+    state = state_of(request)
+    try:
+        job = state.queue.find(request.path_params["id"])
+    except RefusedRequestError as error:
+        return _page("message.html", "This job is over", "runs", status=404, message=str(error))
     prompt, folders = str(job.request.get("prompt", "")), [str(folder) for folder in state.shelf.folders]
     if job.kind == "compare":
         return _page("compare_job.html", "Comparing", "job", job=job, prompt=prompt, clips=_list_clips(state, job))
