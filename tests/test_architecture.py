@@ -25,7 +25,7 @@ TREES: dict[str, set[str]] = {
 LAYERS: tuple[set[str], ...] = (
     {"errors"},
     {"disk", "shortage"},
-    {"tables"},
+    {"tables", "clip_files"},
     {"protocol", "machine"},
     {"profile", "interfaces"},
     {"judge", "video", "models"},
@@ -37,7 +37,9 @@ LAYERS: tuple[set[str], ...] = (
     {"backends"},
     {"tuning"},
     {"modes"},
+    {"forecast"},
     {"recording"},
+    {"trace_file"},
     {"api"},
     {"runs"},
     {"ranking", "evaluation", "diagnosis"},

@@ -10,8 +10,7 @@ Public names are loaded when first used: importing this package does no work. `d
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # as in typing, which takes time to import; type checkers know the name
 if TYPE_CHECKING:
     from vrt_lite.api import Judge, compare
     from vrt_lite.backends.scripted import ScriptedBackend

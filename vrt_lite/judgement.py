@@ -93,8 +93,8 @@ class JudgedClip:
 
     @property
     def name(self) -> str:
-        """The last part of the path, whichever system wrote it."""
-        return self.path.replace("\\", "/").rstrip("/").rpartition("/")[2] or self.path
+        """The last part of the path, whichever system wrote it; of numbered pictures the last two."""
+        return "/".join(self.path.replace("\\", "/").rstrip("/").split("/")[-1 - ("%" in self.path) :]) or self.path
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from vrt_lite.backends import FallbackBackend, describe_machine, open_remote
 from vrt_lite.errors import UsageError, Warned
-from vrt_lite.interfaces import Backend, FrameStore, Loading, Observe, Stopwatch
+from vrt_lite.interfaces import Backend, FrameStore, Loading, Observe, Stopwatch, Working, wait_until_done
 from vrt_lite.judgement import EngineUsed, FileUsed, ModelUsed, ServerUsed
 from vrt_lite.models import ModelFiles, find, gguf_sha256, profile_of
 from vrt_lite.profile import Profile
@@ -177,22 +177,23 @@ class LocalMode(_FileMode):
 
     def prepare(self) -> None:
         """Start to choose what fits the memory, and to digest the text model."""
-        self._start_planning()
+        self.start_planning()
         super().prepare()
 
     def plan(self) -> Profile:
         """The profile with frames that fit the memory. Loads the engine's library, but no model."""
-        self.profile = self._start_planning().result().profile
+        self.profile = self.start_planning().result().profile
         return self.profile
 
     def open(self, frames: FrameStore, observe: Observe, watch: Stopwatch) -> Backend:
         """The engine, which loads while the first frames are decoded."""
         if self._backend is None:
-            observe(Loading(self._files.name))
             loading = self._pool.submit(self._load, watch)
-            p = self.profile
-            frames.pixels([frame for clip in (0, 1) for frame in shown_first(p.workspace, p.first_frames, clip)])
-            self._backend = loading.result()
+            observe(Working("decoding frames"))
+            first = (shown_first(self.profile.workspace, self.profile.first_frames, clip) for clip in (0, 1))
+            frames.pixels([frame for shown in first for frame in shown])
+            observe(Loading(self._files.name))
+            self._backend = wait_until_done(loading, observe)
         return self._backend
 
     def used(self) -> Used:
@@ -202,22 +203,22 @@ class LocalMode(_FileMode):
 
     def notes(self) -> tuple[Warned, ...]:
         """What was changed to fit the memory."""
-        plan = self._plan_in_force()
-        return plan.warnings if plan else ()
+        return plan.warnings if (plan := self._plan_in_force()) else ()
 
     def close(self) -> None:
         """Free the model, after the threads that use it have ended."""
         super().close()
         self._free.close()
 
-    def _start_planning(self) -> Future[EnginePlan]:
+    def start_planning(self) -> Future[EnginePlan]:
+        """Start, once, to choose what fits the memory."""
         if self._planning is None:
             self._planning = self._pool.submit(plan_engine, self._files, self._settings, verbose=self._verbose)
         return self._planning
 
     def _plan_in_force(self) -> EnginePlan | None:
         """The plan that the engine runs with; None before it is loaded."""
-        return self._start_planning().result().as_run_with(self._backend.settings) if self._backend else None
+        return self.start_planning().result().as_run_with(self._backend.settings) if self._backend else None
 
     def _load(self, watch: Stopwatch) -> FallbackBackend:
         from vrt_lite.embeddings import EmbeddingCache, users_disk  # noqa: PLC0415 - numpy
@@ -225,7 +226,7 @@ class LocalMode(_FileMode):
         with watch.measure("load"):
             disk = users_disk() if self._settings.cache else None
             cache = EmbeddingCache(disk, namespace=self._projector_sha256.result)
-            choices = self._start_planning().result().choices
+            choices = self.start_planning().result().choices
             backend = FallbackBackend(self._files, profile=self.profile, choices=choices, cache=cache)
             return self._free.enter_context(backend)
 

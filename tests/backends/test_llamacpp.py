@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from vrt_lite.backends.llamacpp import EngineSettings, LlamaCppBackend
 from vrt_lite.backends.llamacpp.decoding import Sampler, loops, odds
 from vrt_lite.errors import ContextFullError
-from vrt_lite.interfaces import Encoding, Event, Prefill, Sampling, Wrote, ignore
+from vrt_lite.interfaces import Encoding, Event, Prefill, Sampling, Working, Wrote, ignore
 from vrt_lite.judge import Pair, opening
 from vrt_lite.models import find
 from vrt_lite.protocol.messages import Conversation, FrameRef, Generated, Image, Message, Part, Reply, Text, Video
@@ -169,7 +169,7 @@ def test_the_token_limit_is_a_reason_to_stop(backend: LlamaCppBackend) -> None:
 def test_events_tell_what_happens(backend: LlamaCppBackend) -> None:
     events: list[Event] = []
     reply = backend.reply(opening(PAIR, FILES.profile), Drawn(seed=23), sampling=SHORT, observe=events.append)
-    assert events[0] == Encoding(0, 4)
+    assert events[:2] == [Working("decoding frames"), Encoding(0, 4)]
     assert Encoding(4, 4) in events
     reads = [event for event in events if isinstance(event, Prefill)]
     assert reads[-1].done == reads[-1].total == reply.usage.tokens_prefilled

@@ -66,7 +66,7 @@ def test_the_policy_names_what_may_run_by_digest(tmp_path: Path) -> None:
     page = page_of(judged(clip_pair(tmp_path)), tmp_path)
     policy = re.search(r'Content-Security-Policy" content="([^"]+)"', page)
     assert policy
-    assert policy[1].startswith("default-src &#39;none&#39;; img-src data:; media-src")
+    assert policy[1].startswith("default-src &#39;none&#39;; img-src data: &#39;self&#39; file:; media-src")
     assert "unsafe" not in policy[1]
     assert not re.findall(r"(?:src|href)=.(?!data:|#|\./)", page.partition("<body>")[2].partition("<script>")[0])
 

@@ -86,6 +86,8 @@ def test_two_clips_are_compared_while_one_watches(site: Served, tabs: Callable[.
 def test_all_pages_fit_and_are_quiet(site: Served, tabs: Callable[..., Any], width: int, scheme: str) -> None:
     done = site.post("/v1/compare", a=STAR, b=CIRCLE, prompt=PROMPT)
     ranked = site.post("/v1/rank", clips=[STAR, CIRCLE], prompt=PROMPT, both_orders=False, name="two", wait=True)
+    assert (done.status_code, ranked.status_code) == (200, 200), ranked.text
+    assert site.client.get("/run?run=two").status_code == 200, site.client.get("/run?run=two").text
     jobs = [done.headers["x-job"], ranked.headers["x-job"]]
     for path in ("/", "/rank", "/runs", "/judges", "/run?run=two", "/vote?run=two", *(f"/jobs/{job}" for job in jobs)):
         tab = tabs(width=width, scheme=scheme)

@@ -294,3 +294,15 @@ def test_a_winner_that_changed_is_not_copied(store: Store, tmp_path: Path) -> No
 )
 def test_copies_have_names_that_any_system_takes(name: str, kept: str) -> None:
     assert file_name(1, name) == kept
+
+
+def test_a_clip_that_no_judgement_has_shown_has_no_place(store: Store, tmp_path: Path) -> None:
+    """With a budget of one, all but two."""
+    groups = [group(write_greys(tmp_path / name, GREYS), name=name) for name in "ab"]
+    one, two = ranked(store, Brightness(), *groups, effort=Effort(budget=1)).ladders
+    assert [standing.rank for standing in one.standings] == [1, 2]
+    shown = {standing.clip for standing in one.standings}
+    left = [(clip, "not judged yet") for clip in range(len(GREYS)) if clip not in shown]
+    assert list(one.unranked) == left
+    assert two.standings == ()
+    assert len(two.unranked) == len(GREYS)

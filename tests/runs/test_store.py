@@ -271,7 +271,7 @@ def test_a_file_changed_just_now_is_not_remembered(store: Store, tmp_path: Path)
 def test_what_is_no_file_has_no_digest(store: Store, tmp_path: Path) -> None:
     with pytest.raises(VideoError, match=r"gone.mp4' cannot be read"):
         store.digest(tmp_path / "gone.mp4")
-    with pytest.raises(VideoError, match="is no regular file"):
+    with pytest.raises(VideoError, match="is a folder without numbered pictures"):
         store.digest(tmp_path)
     with pytest.raises(VideoError, match="cannot be read"):
         store.digest(Path("a\0b"))

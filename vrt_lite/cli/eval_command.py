@@ -88,9 +88,9 @@ def evaluate(
     vrt-lite eval mj-bench-video --from ./MJ-BENCH-VIDEO --order both
     vrt-lite eval pairs.csv --plots figures
 
-    SET is genai-bench, videogen-rewardbench or mj-bench-video, a folder with one of them, or a table of pairs: CSV or
-    JSONL with the columns a, b (clips: absolute, or relative to the table's folder), prompt, and one or more of
-    overall, TA, VQ, MQ (A, B or same; or 1, 2, 0; empty: no label); id and group if you like.
+    SET is genai-bench, videogen-rewardbench or mj-bench-video, a folder with one of them, or a table: CSV or JSONL with
+    the columns a, b (clips: absolute, or relative to the table; numbered pictures as frames/%04d.png@8, 8 a second),
+    prompt, and one or more of overall, TA, VQ, MQ (A, B or same; or 1, 2, 0; empty: no label); id, group if you like.
 
     The splits of genai-bench are test_v1 (the authors' leaderboard; taken if it is there), test (other papers' tables)
     and unifiedreward (UnifiedReward's data.json). Published figures are shown beside the same split only.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -270,6 +271,20 @@ def check_jobs(jobs: int, backend: Remote | None) -> None:
     if jobs > MOST_JOBS:
         raise UsageError(f"--jobs {jobs} is too many: a server is asked for at most {MOST_JOBS} pairs at once.")
 
+
+def _read_fps(value: str) -> str:
+    if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,9})?", value) or not 0 < float(value) <= 1000:
+        raise click.BadParameter(f"{value!r} is no frame rate: give a number above 0, at most 1000.")
+    return value
+
+
+fps_option = click.option(
+    "--fps",
+    metavar="N",
+    type=_read_fps,
+    help="Frames a second of numbered pictures, as in frames/%04d.png. [default: 24]",
+)
+"""The command calls `clip_files.add_rate` with its value."""
 
 store_option = click.option(
     "--store", metavar="FILE", type=click.Path(path_type=Path), help="The store of runs. [default: the user's]"

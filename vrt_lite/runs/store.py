@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
-import stat
 import time
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
@@ -17,7 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from vrt_lite.disk import data_home, file_sha256
+from vrt_lite.clip_files import digest_clip, stamp_clip
+from vrt_lite.disk import data_home
 from vrt_lite.errors import MissingClipError, UsageError, VideoError
 from vrt_lite.runs.database import Database, new_owner
 from vrt_lite.runs.identity import Identity
@@ -169,9 +169,9 @@ class Store:
         return len(numbers)
 
     def digest(self, path: Path) -> str:
-        """Return a file's sha256. It is remembered while the path, size, times and inode stay the same.
+        """Return a clip's sha256. It is remembered while the path, sizes, times and inodes stay the same.
 
-        The digest of a file that was changed within the last two seconds is not remembered: the file may change again
+        The digest of a clip that was changed within the last two seconds is not remembered: the file may change again
         within one tick of its file system's clock. VideoError if there is no file.
         """
         absolute = os.path.abspath(path)  # noqa: PTH100 - resolve() would follow links, at a cost
@@ -183,7 +183,7 @@ class Store:
             found = rows[0][0]
         else:
             with _video_errors(path):
-                found = file_sha256(path)
+                found = digest_clip(path)
             after, changed = _stamp(path)
             if after != stamp or time.time() - changed < _UNSAFE_SECONDS:
                 return found
@@ -207,13 +207,9 @@ class Store:
 
 
 def _stamp(path: Path) -> tuple[str, float]:
-    """Return a text that changes when the file does, and the time of its last change in unix seconds."""
+    """Return a text that changes when the clip does, and the time of its last change in unix seconds."""
     with _video_errors(path):
-        status = path.stat()
-    if not stat.S_ISREG(status.st_mode):
-        raise VideoError(path, "is no regular file")
-    changed = max(status.st_mtime_ns, status.st_ctime_ns)
-    return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}", changed / 1e9
+        return stamp_clip(path)
 
 
 @contextlib.contextmanager

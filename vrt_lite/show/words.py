@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TextIO, assert_never, cast
+from typing import TYPE_CHECKING, Final, TextIO, cast
 
-from vrt_lite.interfaces import Encoding, Event, Loading, Prefill, RoundBegan, RoundEnded, Waiting, Wrote
+from vrt_lite.interfaces import Encoding, Loading, Predicted, Prefill, RoundBegan, RoundEnded, Waiting, Working, Wrote
 from vrt_lite.protocol.messages import OVERALL, FrameRef
 from vrt_lite.protocol.verdict import Preference, Verdict, describe
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.spinner import Spinner
     from rich.table import Table
 
+    from vrt_lite.interfaces import Event
     from vrt_lite.judgement import Judgement, Wording
     from vrt_lite.protocol.messages import Odds
     from vrt_lite.runs.question import Conditions
@@ -147,22 +148,24 @@ def describe_frame_sizes(conditions: Conditions) -> str:
 def describe_event(event: Event) -> str:
     """Describe what the judge does now, in lower case; empty if the event has no words."""
     match event:
+        case Working(what):
+            return what
+        case Predicted():
+            return ""
         case Loading(what):
             return f"loading {what}"
         case Waiting(what, attempt):
             return f"waiting for {what}, attempt {attempt}"
         case RoundBegan(order, number):
             return name_round(order, number)
-        case Encoding():
-            return "encoding frames"
-        case Prefill():
-            return "reading"
+        case Encoding(done, total):
+            return f"encoding frames ({done} of {total})"
+        case Prefill(done, total):
+            return f"reading ({done} of {total} tokens)"
         case Wrote(text):
             return "writing" if text else ""
         case RoundEnded(_, _, outcome):
             return OUTCOMES.get(outcome, outcome)
-        case _:
-            assert_never(event)
 
 
 # Numbers
@@ -184,10 +187,11 @@ def format_moment(seconds: float) -> str:
 
 
 def format_time(seconds: float) -> str:
-    """Format the time that work takes: 8 s, 3 min, 2.5 h."""
+    """Format the time that work takes: 8 s, 3 min, 2.5 h, 36 h."""
     if seconds < 90:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    hours = seconds / 3600
+    return f"{seconds / 60:.0f} min" if hours < 1.5 else f"{hours:.{0 if hours >= 10 else 1}f} h"
 
 
 def capitalize_first(text: str) -> str:

@@ -49,6 +49,7 @@ def list_page_routes() -> list[Route]:
         Route("/jobs/{id}/frames/{video:int}/{source:int}", show_frame),
         Route("/clips/{name}", play_clip),
         Route("/static/{name}", send_static),
+        Route("/favicon.ico", send_no_icon),
     ]
 
 
@@ -171,6 +172,11 @@ async def send_static(request: Request) -> Response:
         raise RefusedRequestError(404, "missing_file", "There is no such file.")
     folder, kind = _STATIC[name]
     return Response((folder / name).read_bytes(), media_type=kind, headers={"cache-control": "no-cache"})
+
+
+async def send_no_icon(request: Request) -> Response:
+    """Send nothing to a browser that asks for an icon by itself."""
+    return Response(status_code=204)
 
 
 def _page(template: str, title: str, page: str, *, status: int = 200, **values: Any) -> Response:

@@ -38,10 +38,10 @@ class JobWatcher:
         self._groups: Sequence[ClipGroup] = ()
         self._told = 0.0
 
-    def begins(self, groups: Sequence[ClipGroup], done: int, most: int, /) -> None:
+    def begins(self, groups: Sequence[ClipGroup], done: int, most: int, seconds: float | None, /) -> None:
         """Tell how much there is to do."""
         self._groups = groups
-        self._job.add("progress", done=done, most=most, seconds_left=None)
+        self._job.add("progress", done=done, most=most, seconds_left=seconds)
         self._tell_ladders()
         self._stop_if_asked()
 

@@ -21,7 +21,7 @@ JobKind = Literal["compare", "rank", "rewards", "pull"]
 JobState = Literal["queued", "running", "paused", "done", "failed", "cancelled"]
 ENDED: Final = ("done", "failed", "cancelled")
 _JOIN_SECONDS = 0.1
-_NEWEST_ONLY = frozenset(("state", "stage", "progress", "ladder", "log"))
+_NEWEST_ONLY = frozenset(("state", "stage", "left", "progress", "ladder", "log"))
 """Of these kinds only the newest event is kept."""
 _OF_ONE_PAIR = frozenset(("pair", "stage", "round", "wrote", "outcome"))
 """These events are about the pair being judged, and are dropped when the next one begins."""

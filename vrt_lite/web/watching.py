@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vrt_lite.api import Judge, open_clips
-from vrt_lite.interfaces import Encoding, Event, Prefill, RoundBegan, RoundEnded, Wrote
+from vrt_lite.interfaces import Encoding, Event, Predicted, Prefill, RoundBegan, RoundEnded, Wrote
 from vrt_lite.pair_frames import Workspace, workspace_of
 from vrt_lite.protocol.messages import FrameRef
 from vrt_lite.show.pages.render_templates import make_visible
@@ -39,6 +39,9 @@ class PairWatcher:
         self._job.check_cancelled()
         job = self._job
         match event:
+            case Predicted(seconds):
+                if self._spaces:  # of a comparison; a ranking has its own
+                    job.add("left", seconds_left=seconds)
             case Wrote(text):
                 job.add_text(make_visible(text))
             case Encoding(done, total) | Prefill(done, total):

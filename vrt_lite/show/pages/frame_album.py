@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vrt_lite.clip_files import is_clip_there
 from vrt_lite.errors import VideoError
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def find_places(clip: JudgedClip, beside: Path | None, *, known: str = "") -> li
         given = Path(clip.path)
         candidates = [*([Path(known)] if known else []), given]
         candidates += [beside / given, beside / clip.name] if beside else []
-        return [path for path in dict.fromkeys(candidates) if path.is_file()]
+        return [path for path in dict.fromkeys(candidates) if is_clip_there(path)]
     except (OSError, ValueError):  # a name that this system cannot have
         return []
 

@@ -32,8 +32,9 @@ def write_page(path: Path, title: str, *, embedded: bool = False, top: str = "")
     UsageError if the file cannot be written. After any error there is no new file at `path`.
     """
     media = "data:" if embedded else "'self' file:"
+    beside = "" if embedded else f" {media}"
     policy = (
-        f"default-src 'none'; img-src data:; media-src {media}; style-src '{_digest('report.css')}'; "
+        f"default-src 'none'; img-src data:{beside}; media-src {media}; style-src '{_digest('report.css')}'; "
         f"script-src '{_digest('report.js')}'; base-uri 'none'; form-action 'none'"
     )
     try:

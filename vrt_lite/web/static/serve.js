@@ -178,6 +178,7 @@ function startComparison(id) {
   follow(id, {
     state: controls.state,
     progress: (told) => controls.until(told.seconds_left),
+    left: (told) => controls.until(told.seconds_left),
     stage: (told) => controls.step(told.words, told.done, told.total),
     pair(told) {
       lengths.splice(0, 2, ...told.clips.map((of) => of.seconds || 1));
