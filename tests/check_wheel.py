@@ -25,6 +25,8 @@ from tests.convert import synthetic_checkpoint
 REPOSITORY = Path(__file__).parent.parent
 RECIPES = sorted(path.name for path in (REPOSITORY / "models").glob("*.toml"))
 TEMPLATES = sorted(path.name for path in (REPOSITORY / "vrt_lite" / "show" / "pages" / "templates").iterdir())
+WEB = REPOSITORY / "vrt_lite" / "web"
+WEB_FILES = sorted(path.relative_to(REPOSITORY).as_posix() for path in WEB.rglob("*.*") if path.suffix != ".pyc")
 MUST_HOLD = (
     "vrt_lite/py.typed",
     "vrt_lite/presets.toml",
@@ -33,6 +35,7 @@ MUST_HOLD = (
     "vrt_lite/show/pages/report.js",
     *(f"vrt_lite/show/pages/templates/{name}" for name in TEMPLATES),
     *(f"vrt_lite/recipes/{name}" for name in RECIPES),
+    *WEB_FILES,
 )
 MOST_BYTES = 16 * 2**20
 

@@ -45,6 +45,7 @@ LAYERS: tuple[set[str], ...] = (
     {"ranking", "evaluation", "diagnosis"},
     {"run_api"},
     {"show"},
+    {"web"},
     {"cli"},
 )
 """The top-level modules and packages of vrt_lite, low to high. Each may import itself and lower layers."""
@@ -55,10 +56,10 @@ THIRD_PARTY: dict[str, set[str]] = {
     "gguf": {"conversion"},
     "httpx": {"backends/http"},
     "huggingface_hub": {"models/hub.py"},
-    "jinja2": {"show/pages"},
+    "jinja2": {"show/pages", "web"},
     "llama_cpp": {"backends/llamacpp/engine.py"},
     "matplotlib": {"show/evaluation_charts.py"},
-    "msgspec": {"judgement.py", "measures", "models", "runs", "evaluation", "ranking", "schema", "tuning"},
+    "msgspec": {"judgement.py", "measures", "models", "runs", "evaluation", "ranking", "schema", "tuning", "web"},
     "numpy": {
         "backends/llamacpp",
         "conversion",
@@ -77,8 +78,11 @@ THIRD_PARTY: dict[str, set[str]] = {
     "psutil": {"backends/llamacpp", "machine.py", "models", "runs", "tuning"},
     "platformdirs": {"disk.py"},
     "pyarrow": {"evaluation"},
+    "python_multipart": {"web"},
     "rich": {"show"},
+    "starlette": {"web"},
     "tomlkit": {"stored_settings.py"},
+    "uvicorn": {"web"},
 }
 """Packages that are not of the standard library, and the only places in vrt_lite that may import each."""
 HEAVY = {
@@ -92,8 +96,10 @@ HEAVY = {
     "numpy",
     "PIL",
     "rich",
+    "starlette",
     "tomlkit",
     "torch",
+    "uvicorn",
 }
 COMMANDS = (
     "compare",
@@ -113,6 +119,7 @@ COMMANDS = (
     "show",
     "export",
     "report",
+    "serve",
 )
 MOST_LINES, MOST_FUNCTION_LINES = 300, 60
 MOST_MODULES_OF_COMPARE = 47

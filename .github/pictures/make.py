@@ -1,4 +1,4 @@
-"""Draws the README's pictures from a real run on the example pair: terminal (SVG), contact sheet, report.
+"""Draws the README's pictures from a real run on the example pair: terminal (SVG), contact sheet, report, server.
 
 .venv/bin/python .github/pictures/make.py
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 import io
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -43,6 +45,7 @@ def main() -> None:
         small.quantize(160, method=Image.Quantize.MAXCOVERAGE).save(HERE / "sheet.png", optimize=True)
     console.save_svg(str(HERE / "compare.svg"), title="vrt-lite")
     draw_report(judgement.to_json(), HERE / "report.png")
+    draw_served(HERE / "serve.png")
 
 
 def draw_report(judgement: dict[str, Any], picture: Path) -> None:
@@ -58,6 +61,35 @@ def draw_report(judgement: dict[str, Any], picture: Path) -> None:
         page.wait_for_timeout(1000)
         page.screenshot(path=picture)
         browser.close()
+    shrink(picture)
+
+
+def draw_served(picture: Path) -> None:
+    """The server's page while the judge works; as above, and the extra `web`."""
+    import httpx  # noqa: PLC0415
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory() as home, sync_playwright() as driver:
+        command = [sys.executable, "-m", "vrt_lite", "serve", "--port", "0", "--allow", "examples"]
+        environment = os.environ | {"VRT_LITE_HOME": home}
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as server:
+            assert server.stdout
+            address = server.stdout.readline().split()[3]
+            browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+            page = browser.new_page(viewport={"width": 1100, "height": 1240})
+            body = {"a": str(Path(CLIPS[0]).resolve()), "b": str(Path(CLIPS[1]).resolve()), "prompt": PROMPT}
+            job = httpx.post(f"{address}v1/compare", json={**body, "both_orders": True, "wait": False}).json()
+            page.goto(f"{address}jobs/{job['id']}")
+            page.get_by_role("heading", name="Round 2").wait_for()
+            page.evaluate("Promise.all([...document.images].map((image) => image.decode()))")
+            page.screenshot(path=picture)
+            browser.close()
+            server.terminate()
+    shrink(picture)
+
+
+def shrink(picture: Path) -> None:
+    """Make a screenshot as small as a README's picture may be."""
     with Image.open(picture) as drawn:
         small = drawn.convert("RGB").resize((drawn.width * 4 // 5, drawn.height * 4 // 5), Image.Resampling.LANCZOS)
         small.quantize(200, method=Image.Quantize.MAXCOVERAGE).save(picture, optimize=True)

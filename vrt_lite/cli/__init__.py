@@ -44,6 +44,7 @@ _COMMANDS: Final = {
     "report": "report_command:report",
     "rm": "models_command:rm",
     "runs": "runs_command:runs",
+    "serve": "serve_command:serve",
     "show": "runs_command:show",
     "tune": "tune_command:tune",
 }

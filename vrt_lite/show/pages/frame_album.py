@@ -135,6 +135,19 @@ def open_judged_clip(clip: JudgedClip, places: Sequence[Path]) -> Generator[Clip
     raise VideoError(clip.path, "has changed since it was judged")
 
 
+def draw_frame(path: Path, source: int) -> bytes:
+    """Draw one frame of a clip, by its number in the file, as a JPEG. VideoError if that cannot be done."""
+    from vrt_lite.video import open_clip  # noqa: PLC0415 - the decoder only when there is something to decode
+
+    with open_clip(path) as clip:
+        if not 0 <= source < clip.info.frames:
+            raise VideoError(path, f"has no frame {source}: it has {clip.info.frames}")
+        scale = min(1.0, LONGEST_SIDE / max(clip.info.width, clip.info.height))
+        size = (max(round(clip.info.width * scale), 1), max(round(clip.info.height * scale), 1))
+        _, data = _encode_jpeg(clip.frames([source], size=size)[source], 100_000)
+    return base64.b64decode(data)
+
+
 def _encode_jpeg(pixels: NDArray[np.uint8], largest: int) -> tuple[tuple[int, int], bytes]:
     """Encode a picture so that it takes about `largest` bytes at most. Returns its size and its bytes in base64."""
     from PIL import Image

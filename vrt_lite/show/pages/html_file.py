@@ -24,10 +24,11 @@ from vrt_lite.show.pages.render_templates import render
 
 
 @contextlib.contextmanager
-def write_page(path: Path, title: str, *, embedded: bool = False) -> Generator[TextIO]:
+def write_page(path: Path, title: str, *, embedded: bool = False, top: str = "") -> Generator[TextIO]:
     """Open a page for its content; its end, with the script, is written when the block ends.
 
-    Clips are files beside the page, or `embedded`: then it fetches nothing at all.
+    Clips are files beside the page, or `embedded`: then it fetches nothing at all. `top` is HTML in place of
+    the report's first lines.
     UsageError if the file cannot be written. After any error there is no new file at `path`.
     """
     media = "data:" if embedded else "'self' file:"
@@ -41,7 +42,7 @@ def write_page(path: Path, title: str, *, embedded: bool = False) -> Generator[T
         with draft_of(path) as draft, draft.open("w", -1, "utf-8", "backslashreplace", "\n") as file:
             file.write(render("head.html", title=title, policy=policy, version=__version__))
             # Not through a template: an escape would change the digest.
-            file.write(f"<style>{_read('report.css')}</style></head>\n<body>\n{render('top.html')}")
+            file.write(f"<style>{_read('report.css')}</style></head>\n<body>\n{top or render('top.html')}")
             yield file
             file.write(f"<script>{_read('report.js')}</script>\n</body>\n</html>\n")
     except OSError as error:

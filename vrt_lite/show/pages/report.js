@@ -56,8 +56,8 @@ function startPlayers(root) {
   const fps = Math.max(...videos.map((video) => Number(video.dataset.fps) || 1));
   const controls = make("div", { class: "controls" });
   const play = make("button", { type: "button", class: "play" }, "Play");
-  const back = make("button", { type: "button", "aria-label": "Back one frame" }, "−1 frame");
-  const next = make("button", { type: "button", "aria-label": "On one frame" }, "+1 frame");
+  const back = make("button", { type: "button", "aria-label": "−1 frame, back" }, "−1 frame");
+  const next = make("button", { type: "button", "aria-label": "+1 frame, on" }, "+1 frame");
   const bar = make("input", { type: "range", min: "0", step: String(1 / fps), value: "0", "aria-label": "Moment in both clips" });
   const clock = make("output", { "aria-live": "off" });
   const speed = make("select", {});

@@ -7,8 +7,9 @@ they are made, while there are bytes left for them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -53,6 +54,14 @@ _POSTERS = 500
 
 
 @dataclass(frozen=True, slots=True)
+class ServedReport:
+    """A report that a server sends: its first lines, and a clip's address, empty for a clip that may not be shown."""
+
+    top: str
+    make_address: Callable[[Path], str]
+
+
+@dataclass(frozen=True, slots=True)
 class _RunPages:
     """What the pages of a run's pairs are made from. `shared` are details that most pairs have, shown once.
 
@@ -67,8 +76,15 @@ class _RunPages:
     copies: ClipCopies | None
 
 
-def write_run(run: Run, path: Path, *, beside: Path | None = None, copies: ClipCopies | None = None) -> None:
-    """Write the report of a run to `path`, with `copies` of its clips if they are given.
+def write_run(
+    run: Run,
+    path: Path,
+    *,
+    beside: Path | None = None,
+    copies: ClipCopies | None = None,
+    served: ServedReport | None = None,
+) -> None:
+    """Write the report of a run to `path`, with `copies` of its clips if they are given, or as a server sends it.
 
     UsageError if there is nothing to report, or it cannot be written.
     """
@@ -82,6 +98,8 @@ def write_run(run: Run, path: Path, *, beside: Path | None = None, copies: ClipC
     shown = read_shown_clips(run, pairs)
     known = {clip.sha256: clip.path for clip in clips}
     places = {sha256: find_places(of.clip, beside, known=known.get(sha256, "")) for sha256, of in shown.items()}
+    if served:
+        places = {sha256: [place for place in at if served.make_address(place)] for sha256, at in places.items()}
     album = FrameAlbum(PICTURE_BYTES, largest=_LARGEST_PICTURE)
     for sha256 in list(shown)[:_POSTERS] if run.kind == "rank" else ():
         album.embed_in_place(shown[sha256].clip, sorted(shown[sha256].first)[:1], places[sha256])
@@ -89,12 +107,13 @@ def write_run(run: Run, path: Path, *, beside: Path | None = None, copies: ClipC
     names |= {clip.sha256: clip.name for clip in clips if clip.name}
     material = RunMaterial(run, pairs, shown, album, names, _number_pairs(pairs))
     example = next((judgement for pair in pairs if (judgement := read_pair(run, pair))), None)
-    addresses = {sha256: make_address(at[0], path) if at else "" for sha256, at in places.items()}
+    address = served.make_address if served else partial(make_address, page=path)
+    addresses = {sha256: address(at[0]) if at else "" for sha256, at in places.items()}
     pages = _RunPages(
         material, read_labels(run), addresses, known, list_common_details(example) if example else [], copies
     )
     title, overview = _render_overview(pages)
-    with write_page(path, title, embedded=copies is not None) as file:
+    with write_page(path, title, embedded=copies is not None, top=served.top if served else "") as file:
         file.write(overview)
         write_json(file, "about", {"pairs": len(pairs), "block": _BLOCK})
         write_packed(file, "index", [_make_index_row(pages, pair) for pair in pairs])

@@ -1,0 +1,229 @@
+"""The pages in a real Chromium: from dropped clips to the verdict; quiet, by keyboard, on any screen."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import pytest
+from pages.conftest import Tab, until
+from pages.made import HOSTILE
+from pages.test_browser import CONTRAST, SIDEWAYS, UNNAMED
+from web.conftest import CIRCLE, EXAMPLES, PROMPT, STAR, Served, servers, start
+from web.conftest import end as end_server
+
+__all__ = ["servers"]
+AXE = os.environ.get("AXE")
+"""A file of axe-core (axe.min.js), if there is one: its findings are then asserted too."""
+NIGHTLY = pytest.mark.nightly
+SCREENS = [
+    (390, "dark"),
+    pytest.param(1280, "light", marks=NIGHTLY),
+    pytest.param(1280, "dark", marks=NIGHTLY),
+    pytest.param(390, "light", marks=NIGHTLY),
+]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, chromium: Any) -> Iterator[Served]:
+    """A server that has already judged what the tests look at."""
+    served = start(tmp_path_factory.mktemp("site"), "--allow", EXAMPLES)
+    yield served
+    end_server(served)
+
+
+def go(tab: Tab, served: Served, path: str) -> Any:
+    tab.page.goto(served.url.rstrip("/") + path)
+    tab.page.wait_for_load_state()
+    return tab.page
+
+
+def check_page(tab: Tab, served: Served) -> None:
+    """Quiet, within this machine, readable, named, and no wider than the screen."""
+    page = tab.page
+    assert tab.said == []
+    assert [url for url in tab.asked if not url.startswith((served.url, "data:", "blob:"))] == []
+    assert page.evaluate(SIDEWAYS) <= 0
+    assert page.evaluate(CONTRAST) == []
+    assert page.evaluate(UNNAMED) == []
+    if AXE:
+        page.evaluate(Path(AXE).read_text(encoding="utf-8"))
+        found = page.evaluate("axe.run()")["violations"]
+        assert [
+            (v["id"], [n["html"] for n in v["nodes"]]) for v in found if v["impact"] in ("serious", "critical")
+        ] == []
+
+
+def compare_from_files(page: Any, prompt: str) -> None:
+    page.locator("#a-file").set_input_files(STAR)
+    page.locator("#b-file").set_input_files(CIRCLE)
+    page.get_by_label("Prompt", exact=True).fill(prompt)
+    page.get_by_role("button", name="Compare").click()
+
+
+def test_two_clips_are_compared_while_one_watches(site: Served, tabs: Callable[..., Any]) -> None:
+    tab = tabs(width=1280)
+    page = go(tab, site, "/")
+    check_page(tab, site)
+    compare_from_files(page, "A blue star moves up, once.")
+    page.wait_for_url("**/jobs/*")
+    page.get_by_role("heading", name="Round 1").wait_for()
+    page.reload()
+    page.get_by_role("heading", name="Video 1 is better").wait_for(timeout=30_000)
+    assert page.locator(".round").count() == 2
+    assert page.evaluate("document.activeElement.tagName") == "H1"
+    until(page, "[...document.querySelectorAll('video')].every(video => video.readyState >= 2)")
+    page.get_by_role("button", name="Play").click()
+    until(page, "document.querySelector('video').currentTime > 0.2")
+    check_page(tab, site)
+
+
+@pytest.mark.parametrize(("width", "scheme"), SCREENS)
+def test_all_pages_fit_and_are_quiet(site: Served, tabs: Callable[..., Any], width: int, scheme: str) -> None:
+    done = site.post("/v1/compare", a=STAR, b=CIRCLE, prompt=PROMPT)
+    ranked = site.post("/v1/rank", clips=[STAR, CIRCLE], prompt=PROMPT, both_orders=False, name="two", wait=True)
+    assert (done.status_code, ranked.status_code) == (200, 200), ranked.text
+    assert site.client.get("/run?run=two").status_code == 200, site.client.get("/run?run=two").text
+    jobs = [done.headers["x-job"], ranked.headers["x-job"]]
+    for path in ("/", "/rank", "/runs", "/judges", "/run?run=two", "/vote?run=two", *(f"/jobs/{job}" for job in jobs)):
+        tab = tabs(width=width, scheme=scheme)
+        page = go(tab, site, path)
+        until(page, "document.querySelector('h1') !== null")
+        until(page, "document.readyState === 'complete'")
+        check_page(tab, site)
+
+
+@NIGHTLY
+def test_clips_are_dropped_and_chosen_by_keyboard_alone(site: Served, tabs: Callable[..., Any]) -> None:
+    tab = tabs(width=1280)
+    page = go(tab, site, "/")
+    drop = """([name, box]) => {
+      const data = new DataTransfer();
+      data.items.add(new File([new Uint8Array(10)], name, { type: "video/mp4" }));
+      document.querySelector(`[data-drop=${box}]`).dispatchEvent(
+        new DragEvent("drop", { dataTransfer: data, bubbles: true })); }"""
+    page.evaluate(drop, ["<img src=x onerror=alert(1)>.mp4", "a"])
+    assert page.locator(".chosen bdi").first.inner_text() == "<img src=x onerror=alert(1)>.mp4"
+    for box in ("a", "b"):
+        page.locator(f"[data-browse={box}]").focus()
+        page.keyboard.press("Enter")
+        page.get_by_role("button", name=str(EXAMPLES)).wait_for()
+        page.keyboard.press("Enter")
+        name = "star.mp4" if box == "a" else "circle.mp4"
+        page.get_by_role("button", name=name).focus()
+        page.keyboard.press("Enter")
+    page.get_by_label("Prompt", exact=True).focus()
+    page.keyboard.type(PROMPT)
+    page.get_by_role("button", name="Compare").focus()
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Video 1 is better").wait_for(timeout=30_000)
+    assert page.locator("figcaption .file").all_inner_texts() == ["star.mp4", "circle.mp4"]
+    check_page(tab, site)
+
+
+@NIGHTLY
+def test_a_ranking_is_paused_resumed_and_its_best_copied(
+    servers: Callable[..., Served], tabs: Callable[..., Any], tmp_path: Path
+) -> None:
+    folder = tmp_path / "clips"
+    folder.mkdir()
+    for name in ("star", "circle", "a"):
+        (folder / f"{name}.mp4").write_bytes((EXAMPLES / f"{name}.mp4").read_bytes())
+    served, tab = servers("--allow", folder), tabs(width=1280)
+    page = go(tab, served, "/rank")
+    page.locator("[data-browse]").click()
+    page.get_by_role("button", name=f"{folder}/").click()
+    page.get_by_role("button", name="Take all clips").click()
+    page.get_by_label("Prompt", exact=True).fill(PROMPT)
+    page.get_by_label("Judge each pair in both orders").uncheck()
+    page.get_by_role("button", name="Rank").click()
+    page.wait_for_url("**/jobs/*")
+    page.get_by_role("button", name="Pause").click()
+    page.get_by_text("Paused", exact=True).wait_for(timeout=30_000)
+    page.get_by_role("button", name="Go on").click()
+    page.get_by_role("heading", name="Ranked").wait_for(timeout=60_000)
+    assert page.locator(".ladder tbody tr").count() == 3
+    check_page(tab, served)
+    page.get_by_label("How many").fill("2")
+    page.get_by_role("button", name="Copy the best").click()
+    page.get_by_text("2 copied").wait_for()
+    assert len(list((folder / "best").iterdir())) == 2
+    page.get_by_role("link", name="Open the whole result").click()
+    page.get_by_role("heading", name="Pair by pair, overall").wait_for()
+    page.locator(".matrix a").first.click()
+    page.get_by_role("heading", name="Side by side").wait_for()
+    until(page, "[...document.querySelectorAll('video')].every(video => video.readyState >= 2)")
+    assert tab.said == []
+
+
+def test_votes_are_blind_kept_exported_and_compared_with_the_judge(
+    site: Served, tabs: Callable[..., Any], tmp_path: Path
+) -> None:
+    clips = [STAR, CIRCLE, str(EXAMPLES / "a.mp4")]
+    site.post("/v1/rank", clips=clips, prompt=PROMPT, both_orders=False, name="eye", wait=True)
+    tab = tabs(width=1280)
+    page = go(tab, site, "/vote?run=eye")
+    page.get_by_text("0 of 3 pairs").wait_for()
+    assert not any(name in page.content() for name in ("star.mp4", "circle.mp4", "a.mp4"))
+    check_page(tab, site)
+    for number, key in enumerate("120", start=1):
+        until(page, "!document.querySelector('.ballot').hidden")
+        page.keyboard.press(key)
+        page.get_by_text(f"{number} of 3 pairs").wait_for()
+    page.get_by_text("All pairs are voted on.").wait_for()
+    told = site.client.get("/v1/votes/agreement", params={"run": "eye"}).json()
+    assert told["votes"] == 3
+    [judge] = told["judges"]
+    assert (judge["judge"], judge["of"]) == ("vrt-tiny-1", 3)
+    assert judge["low"] <= judge["share"] <= judge["high"]
+    table = tmp_path / "votes.csv"
+    table.write_text(site.client.get("/v1/votes", params={"run": "eye"}).text, encoding="utf-8")
+    rows = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
+    assert sorted(row["overall"] for row in rows if row["overall"] != "same")
+    assert [row["overall"] for row in rows].count("same") == 1
+    assert {row["a"] for row in rows} | {row["b"] for row in rows} == set(clips)
+    check_page(tab, site)
+
+
+@NIGHTLY
+def test_a_comparison_is_cancelled(site: Served, tabs: Callable[..., Any]) -> None:
+    tab = tabs(width=390)
+    page = go(tab, site, "/")
+    busy = [
+        site.post("/v1/compare", a=STAR, b=CIRCLE, prompt=f"Before {n}.", wait=False).json()["id"] for n in range(4)
+    ]
+    compare_from_files(page, "A star that nobody waits for.")
+    page.wait_for_url("**/jobs/*")
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("heading", name="Cancelled").wait_for()
+    check_page(tab, site)
+    for job in busy:
+        site.client.delete(f"/v1/jobs/{job}")
+        site.until(job, "done", "cancelled")
+
+
+@NIGHTLY
+def test_whatever_is_said_stays_text(site: Served, tabs: Callable[..., Any]) -> None:
+    caption = HOSTILE.replace("\x00", "")
+    done = site.post("/v1/compare", a=STAR, b=CIRCLE, prompt=caption)
+    ranked = site.post("/v1/rank", clips=[STAR, CIRCLE], prompt=caption, both_orders=False, name=caption, wait=True)
+    run = urlencode({"run": ranked.json()["run"]})
+    paths = [f"/jobs/{answer.headers['x-job']}" for answer in (done, ranked)]
+    for path in (
+        *paths,
+        "/runs",
+        f"/run?{run}",
+        f"/run?{run}#/pair/1",
+        f"/vote?{run}",
+        f"/runs?search={quote(caption)}",
+    ):
+        tab = tabs(width=1280)
+        page = go(tab, site, path)
+        page.wait_for_timeout(500)
+        assert "alert(1)" in page.locator("body").inner_text() or "search=" in path or path in paths
+        assert page.evaluate("document.querySelectorAll('img[src=x]').length") == 0
+        assert tab.said == []

@@ -1,0 +1,87 @@
+"""A real server: `vrt-lite serve` in a process of its own, with a home of its own, on a free port."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+STAR, CIRCLE = str(EXAMPLES / "star.mp4"), str(EXAMPLES / "circle.mp4")
+PROMPT = "A blue star moves up."
+
+
+@dataclass
+class Served:
+    """A server that runs, a client to it, and the folder that has all that it keeps."""
+
+    process: subprocess.Popen[str]
+    url: str
+    client: httpx.Client
+    home: Path
+
+    def post(self, path: str, /, **body: Any) -> httpx.Response:
+        return self.client.post(path, json=body)
+
+    def until(self, job: str, *states: str) -> dict[str, Any]:
+        """Wait until a job is in one of these states."""
+        end = time.monotonic() + 60
+        while (told := self.client.get(f"/v1/jobs/{job}").json())["state"] not in states:
+            assert time.monotonic() < end, told
+            time.sleep(0.05)
+        return told
+
+
+def start(home: Path, *arguments: str | Path) -> Served:
+    """Start a server; its address is what it prints."""
+    command = [sys.executable, "-m", "vrt_lite", "serve", "--port", "0", *map(str, arguments)]
+    environment = os.environ | {"VRT_LITE_HOME": str(home), "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT)
+    assert process.stdout
+    line = process.stdout.readline()
+    assert "serves at" in line, line
+    url = line.split()[3]
+    return Served(process, url, httpx.Client(base_url=url.partition("?")[0], timeout=60), home)
+
+
+def end(served: Served) -> None:
+    served.client.close()
+    served.process.terminate()
+    try:
+        served.process.wait(10)
+    except subprocess.TimeoutExpired:
+        served.process.kill()
+        served.process.wait()
+    if served.process.stdout:
+        served.process.stdout.close()
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One server for all tests that leave it as it was, but for what it has judged."""
+    found = start(tmp_path_factory.mktemp("served"), "--allow", EXAMPLES)
+    yield found
+    end(found)
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[Callable[..., Served]]:
+    """Starts servers that the test may end as it likes; they share one home."""
+    with contextlib.ExitStack() as stack:
+
+        def begin(*arguments: str | Path) -> Served:
+            made = start(tmp_path / "home", *arguments)
+            stack.callback(end, made)
+            return made
+
+        yield begin

@@ -1,0 +1,279 @@
+"""What must not be served: other sites and names, paths outside, endless and slow uploads, markup in what is said."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from pages.made import HOSTILE
+from web.conftest import CIRCLE, EXAMPLES, PROMPT, STAR, Served
+
+from vrt_lite.runs.store import Store
+from vrt_lite.web.clip_shelf import MOST_UPLOAD_BYTES
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "evil.example:80",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example",
+        "10.0.0.1",
+        "a@127.0.0.1",
+        "",
+    ],
+)
+def test_another_host_is_refused(served: Served, host: str) -> None:
+    for path in ("/", "/v1/runs", "/static/serve.js"):
+        answer = served.client.get(path, headers={"host": host})
+        assert answer.status_code in (400, 421), (path, answer.status_code)
+        assert "vrt-tiny" not in answer.text
+
+
+def test_two_hosts_are_refused(served: Served) -> None:
+    parts = urlsplit(served.url)
+    assert parts.hostname
+    assert parts.port
+    with socket.create_connection((parts.hostname, parts.port)) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n")
+        assert connection.recv(100).split()[1] in (b"400", b"421")
+
+
+def test_names_of_loopback_are_served(served: Served) -> None:
+    port = urlsplit(served.url).port
+    for host in (f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}"):
+        assert served.client.get("/", headers={"host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://127.0.0.1:1"},
+        {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"},
+        {"sec-fetch-site": "same-site", "sec-fetch-mode": "cors"},
+    ],
+)
+def test_requests_from_other_sites_are_refused(served: Served, headers: dict[str, str]) -> None:
+    answer = served.client.post("/v1/compare", json={"a": STAR, "b": CIRCLE}, headers=headers)
+    assert (answer.status_code, answer.json()["error"]["kind"]) == (403, "origin")
+    assert served.client.get("/v1/runs", headers=headers).status_code == 403
+
+
+def test_a_form_of_another_site_cannot_be_json(served: Served) -> None:
+    body = f'{{"a": "{STAR}", "b": "{CIRCLE}"}}'
+    answer = served.client.post("/v1/compare", content=body, headers={"content-type": "text/plain"})
+    assert answer.status_code == 415
+
+
+def test_every_answer_has_the_policy(served: Served) -> None:
+    for path in ("/", "/v1/runs", "/static/serve.js", "/nothing"):
+        headers = served.client.get(path).headers
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cross-origin-resource-policy"] == "same-origin"
+        assert "access-control-allow-origin" not in headers
+
+
+def test_paths_outside_are_refused_alike_whether_they_are_there_or_not(served: Served, tmp_path: Path) -> None:
+    there = tmp_path / "there.mp4"
+    there.write_bytes(Path(STAR).read_bytes())
+    outside = [
+        str(there),
+        str(tmp_path / "none.mp4"),
+        "/etc/passwd",
+        f"{EXAMPLES}/../pyproject.toml",
+        f"{EXAMPLES}/../examples/../README.md",
+        str(served.home / "runs.sqlite"),
+        "star.mp4",
+        "",
+        "\0",
+        f"{STAR}\0.mp4",
+        "upload:../../runs.sqlite",
+        "file:///etc/passwd",
+    ]
+    for path in outside:
+        answers = [
+            served.post("/v1/compare", a=path, b=CIRCLE),
+            served.post("/v1/rank", clips=[path, CIRCLE]),
+            served.post("/v1/rewards", prompt="", clips=[path, CIRCLE]),
+        ]
+        assert {answer.status_code for answer in answers} <= {400, 403, 404}, (path, [a.text for a in answers])
+        if path.startswith("/") and "\0" not in path:
+            assert {answer.status_code for answer in answers} == {403}, path
+    for folder in (str(tmp_path), "/", f"{EXAMPLES}/.."):
+        assert served.client.get("/v1/folders", params={"path": folder}).status_code == 403
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links need a right there")
+def test_links_that_lead_outside_are_refused(servers: Callable[..., Served], tmp_path: Path) -> None:
+    allowed, outside = tmp_path / "allowed", tmp_path / "outside"
+    for folder in (allowed, outside):
+        folder.mkdir()
+    (outside / "secret.mp4").write_bytes(Path(STAR).read_bytes())
+    (allowed / "own.mp4").write_bytes(Path(CIRCLE).read_bytes())
+    (allowed / "link.mp4").symlink_to(outside / "secret.mp4")
+    (allowed / "folder").symlink_to(outside)
+    (allowed / "round").symlink_to(allowed / "round")
+    os.mkfifo(allowed / "pipe.mp4")
+    served = servers("--allow", allowed)
+    listed = served.client.get("/v1/folders", params={"path": str(allowed)}).json()
+    assert listed["clips"] == [str(allowed / "own.mp4")]
+    assert listed["folders"] == []
+    for name in ("link.mp4", "folder/secret.mp4", "round", "pipe.mp4"):
+        answer = served.post("/v1/compare", a=str(allowed / name), b=str(allowed / "own.mp4"))
+        assert answer.status_code in (400, 403), name
+    ranked = served.post("/v1/rank", clips=[str(allowed)], wait=True)
+    assert ranked.status_code in (400, 422), "only one clip of the folder may be used"
+
+
+def test_static_files_and_clips_are_only_those_that_are_named(served: Served) -> None:
+    for path in (
+        "/static/../server.py",
+        "/static/%2e%2e%2fserver.py",
+        "/static/serve.js%00",
+        "/clips/..%2f..%2fetc%2fpasswd",
+        "/clips/0" + "0" * 31,
+        "/jobs/..%2f..",
+    ):
+        assert served.client.get(path).status_code in (400, 404), path
+
+
+def test_an_announced_giant_is_refused_before_it_is_sent(served: Served) -> None:
+    parts = urlsplit(served.url)
+    assert parts.hostname
+    assert parts.port
+    for path, kind in (("/v1/clips?name=a.mp4", "video/mp4"), ("/v1/compare", "multipart/form-data; boundary=x")):
+        with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
+            lines = [f"POST {path} HTTP/1.1", f"Host: {parts.netloc}", f"Content-Type: {kind}"]
+            connection.sendall("\r\n".join([*lines, f"Content-Length: {10 * 10**9}", "", ""]).encode())
+            assert connection.recv(4096).split()[1] == b"413"
+    assert 2 * MOST_UPLOAD_BYTES < 10 * 10**9
+    assert not list((served.home / "uploads").glob("draft-*"))
+
+
+def test_an_upload_that_stops_coming_is_ended_and_leaves_nothing(served: Served, tmp_path: Path) -> None:
+    import asyncio
+
+    from starlette.requests import Request
+
+    from vrt_lite.web.clip_shelf import ClipShelf
+    from vrt_lite.web.refusals import RefusedRequestError
+    from vrt_lite.web.uploading import UploadGate
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(0.05 if not sent else 60)
+        sent.append(1)
+        return {"type": "http.request", "body": b"x" * 1000, "more_body": True}
+
+    async def upload() -> None:
+        gate = UploadGate(ClipShelf((), tmp_path / "uploads"), silence_seconds=0.3)
+        await gate.take_clip(Request({"type": "http", "query_string": b"", "headers": []}, receive))
+
+    sent: list[int] = []
+    # A browser's driver may have an event loop in this thread.
+    with ThreadPoolExecutor(1) as pool, pytest.raises(RefusedRequestError) as refused:
+        pool.submit(lambda: asyncio.run(upload())).result()
+    assert refused.value.http_status == 408
+    assert sent
+    assert list((tmp_path / "uploads").iterdir()) == []
+
+
+def test_an_upload_that_is_cut_off_leaves_nothing_and_others_are_served(served: Served) -> None:
+    parts = urlsplit(served.url)
+    assert parts.hostname
+    assert parts.port
+    head = f"POST /v1/clips HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Length: 100000\r\n\r\n"
+    before = sorted((served.home / "uploads").iterdir())
+    with socket.create_connection((parts.hostname, parts.port)) as connection:
+        connection.sendall(head.encode() + b"x" * 1000)
+        time.sleep(0.2)
+        assert served.client.get("/v1/jobs").status_code == 200
+    end = time.monotonic() + 10
+    while sorted((served.home / "uploads").iterdir()) != before:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    "name", ["../../../x.mp4", "..", "", "a/b\\c.mp4", HOSTILE, "x" * 5000, "\x00", "con.mp4", ".mp4"]
+)
+def test_an_uploads_name_stays_in_its_folder(served: Served, name: str) -> None:
+    content = Path(STAR).read_bytes() + name.encode("utf-8", "replace")
+    made = served.client.post("/v1/clips", params={"name": name}, content=content)
+    assert made.status_code == 201, made.text
+    [path] = (served.home / "uploads" / made.json()["clip"].removeprefix("upload:")).iterdir()
+    assert path.name == made.json()["name"]
+    assert not set(path.name) & set("<>&\"'/\\\0\u202e")
+    assert len(path.name.encode()) < 200
+
+
+def test_captions_are_text_on_every_page(served: Served) -> None:
+    caption = HOSTILE.replace("\x00", "")
+    done = served.post("/v1/compare", a=STAR, b=CIRCLE, prompt=caption)
+    assert done.status_code == 200, done.text
+    ranked = served.post("/v1/rank", clips=[STAR, CIRCLE], prompt=caption, both_orders=False, name=caption, wait=True)
+    job = done.headers["x-job"]
+    run = {"run": ranked.json()["run"]}
+    pages = [f"/jobs/{job}", f"/jobs/{job}/verdict", "/runs", f"/runs?search={'<script>'}"]
+    texts = [served.client.get(page).text for page in pages]
+    texts += [served.client.get("/run", params=run).text, served.client.get("/vote", params=run).text]
+    for text in texts:
+        for evil in ("<script>alert(1)", "<img src=x", "\u202e", "\x1b"):
+            assert evil not in text
+
+
+def test_another_address_needs_the_token(servers: Callable[..., Served]) -> None:
+    served = servers("--host", "0.0.0.0", "--allow", EXAMPLES)
+    token = served.url.rpartition("token=")[2]
+    base = served.url.partition("?")[0].replace("0.0.0.0", "127.0.0.1")
+    with httpx.Client(base_url=base, timeout=30) as client:
+        assert len(token) >= 16
+        for headers in ({}, {"authorization": "Bearer wrong"}, {"cookie": "vrt_lite_token=wrong"}):
+            for path in ("/", "/v1/runs", "/static/serve.js", "/openapi.json"):
+                assert client.get(path, headers=headers).status_code == 401
+        assert client.get("/v1/runs", headers={"authorization": f"Bearer {token}"}).status_code == 200
+        assert (
+            client.get("/v1/runs", headers={"host": "evil.example", "authorization": f"Bearer {token}"}).status_code
+            == 421
+        )
+        moved = client.get("/", params={"token": token})
+        assert (moved.status_code, moved.headers["location"]) == (303, "/")
+        assert "httponly" in moved.headers["set-cookie"].lower()
+        assert "samesite=strict" in moved.headers["set-cookie"].lower()
+        assert client.get("/v1/runs").status_code == 200
+
+
+def test_a_killed_server_loses_nothing_and_goes_on(servers: Callable[..., Served]) -> None:
+    clips = [STAR, CIRCLE, str(EXAMPLES / "a.mp4")]
+    first = servers("--allow", EXAMPLES)
+    job = first.post("/v1/rank", clips=clips, prompt=PROMPT, both_orders=False).json()["id"]
+    end = time.monotonic() + 60
+    while ((told := first.client.get(f"/v1/jobs/{job}").json())["progress"] or {"done": 0})["done"] < 1:
+        assert time.monotonic() < end, told
+    first.process.kill()
+    first.process.wait()
+    with Store(first.home / "runs.sqlite") as store:
+        [run] = store.runs()
+        kept = {result.key for result in store.run(run.name).results()}
+    assert kept
+    second = servers("--allow", EXAMPLES)
+    assert second.client.get(f"/v1/jobs/{job}").json()["state"] == "paused"
+    second.client.post(f"/v1/jobs/{job}/resume")
+    ranked = second.until(job, "done", "failed")["result"]
+    assert ranked["found"] >= 1
+    assert ranked["ladders"][0]["judgements"] == 3
+    with Store(second.home / "runs.sqlite") as store:
+        assert kept < {result.key for result in store.run(run.name).results()}
+    assert list((second.home / "jobs").iterdir()) == []

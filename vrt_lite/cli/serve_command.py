@@ -1,0 +1,74 @@
+"""The command that starts the server. Parse, call, print; heavy modules are imported when needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from vrt_lite.cli.options import judge_options, print_text, read_settings, store_option
+from vrt_lite.errors import UsageError
+from vrt_lite.settings import Remote
+
+STATUS = "Exit status: 2 usage, 4 model missing, corrupt or mismatched, 7 the store cannot be used, 130 interrupted."
+
+
+@click.command(epilog=STATUS)
+@click.option(
+    "--port", metavar="N", type=click.IntRange(0, 65535), default=8765, help="0 takes a free one. [default: 8765]"
+)
+@click.option(
+    "--host",
+    metavar="ADDRESS",
+    default="127.0.0.1",
+    help="Any other than loopback needs the token. [default: 127.0.0.1]",
+)
+@click.option(
+    "--allow",
+    "folders",
+    metavar="FOLDER",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Clips in this folder may be used and played; repeat it for more. Uploads always may.",
+)
+@click.option("--open", "open_browser", is_flag=True, help="Open the page in the browser.")
+@store_option
+@judge_options
+def serve(
+    *,
+    port: int,
+    host: str,
+    folders: tuple[Path, ...],
+    open_browser: bool,
+    store: Path | None,
+    model: str | None,
+    projector: Path | None,
+    backend: Remote | None,
+    **options: Any,
+) -> None:
+    """Serve pages to compare, rank and vote, and an API, on this machine.
+
+    \b
+    vrt-lite serve --open
+    vrt-lite serve --allow renders --model vr-thinker-7b
+    curl 127.0.0.1:8765/v1/compare -F a=@a.mp4 -F b=@b.mp4 -F prompt="A fox runs through snow."
+
+    What is judged is kept in the same store as that of rank. On another address than loopback every request needs a
+    token, which is printed, or is taken from VRT_LITE_TOKEN. The API is described at /openapi.json.
+    """  # noqa: D301 - \b is click's mark for "do not wrap"
+    settings = read_settings(options | {"both_orders": False})
+    for folder in folders:
+        if not folder.is_dir():
+            raise UsageError(f"--allow {folder} is no folder.")
+    try:
+        from vrt_lite.web.server import ServeOptions, run_server  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        package = str(error.name).partition(".")[0]
+        if package in ("starlette", "uvicorn", "python_multipart"):
+            raise UsageError(f"vrt-lite serve needs {package}: pip install 'vrt-lite[web]'") from error
+        raise
+    from vrt_lite.web.engine_desk import JudgeChoice  # noqa: PLC0415
+
+    choice = JudgeChoice(model, projector, backend, settings)
+    run_server(ServeOptions(host, port, folders, store, choice, open_browser), say=print_text)

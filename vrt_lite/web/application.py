@@ -1,0 +1,50 @@
+"""The ASGI application: routes to the API and the pages, errors as JSON, and the gate in front of all."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp
+
+from vrt_lite.errors import VrtError
+from vrt_lite.web.access import AccessGate
+from vrt_lite.web.api_routes import list_api_routes
+from vrt_lite.web.page_routes import list_page_routes
+from vrt_lite.web.refusals import describe_error
+from vrt_lite.web.server_state import ServerState
+
+
+def build_application(state: ServerState, *, host: str, token: str) -> ASGIApp:
+    """Build the application. It closes what `state` holds when the server ends."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncGenerator[None]:
+        yield
+        state.close()
+
+    routes = [*list_api_routes(), *list_page_routes()]
+    handlers = {VrtError: _answer_error, HTTPException: _answer_http_error, Exception: _answer_error}
+    app = Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
+    app.state.server = state
+    return AccessGate(app, host=host, token=token)
+
+
+async def _answer_error(request: Request, error: Exception) -> Response:
+    told = describe_error(error)
+    status = told.pop("status")
+    seconds = getattr(error, "retry_seconds", None)
+    headers = {"retry-after": str(seconds)} if seconds else {}
+    if status in (408, 413):
+        headers["connection"] = "close"
+    return JSONResponse({"error": told}, status, headers)
+
+
+async def _answer_http_error(request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    message = str(getattr(error, "detail", error))
+    return JSONResponse({"error": {"kind": "http", "message": message}}, status)

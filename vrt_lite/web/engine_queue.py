@@ -1,0 +1,174 @@
+"""One queue before one engine: jobs wait in it, and one thread judges them, one after the other.
+
+A ranking gives way between two judgements to a job that is short, and goes on after it: what it has judged is in the
+store. What the queue has no room for is refused, with a time after which to try again.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from threading import Condition, Thread
+from typing import Any, Final
+
+from vrt_lite.web.job_files import JobFiles
+from vrt_lite.web.refusals import RefusedRequestError
+from vrt_lite.web.served_job import JobState, ServedJob, StoppedError
+
+MOST_WAITING: Final = 32
+_MOST_ENDED = 64
+"""How many jobs that have ended are remembered."""
+_MOST_FOLLOWED: Final = 16
+"""How many of these keep the events of their work: a client may still read them."""
+_FIRST_GUESS_SECONDS = 5.0
+_LONGEST_WAIT_SECONDS = 3600
+
+
+class EngineQueue:
+    """The jobs, and the thread that does them. `perform` does one and returns its result; it runs in that thread."""
+
+    def __init__(self, perform: Callable[[ServedJob], dict[str, Any]], files: JobFiles) -> None:
+        self._perform = perform
+        self._files = files
+        self._changed = Condition()
+        self._jobs: dict[str, ServedJob] = {}
+        self._waiting: deque[ServedJob] = deque()
+        self._running: ServedJob | None = None
+        self._closing = False
+        self._mean_seconds = _FIRST_GUESS_SECONDS
+        self._kept: set[str] = set()
+        self._apart: set[str] = set()
+        for job in files.take_over():
+            self._jobs[job.id] = job
+            self._kept.add(job.id)
+        self._thread = Thread(target=self._work, name="engine", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop the job in progress at its next event, and end the thread. What waits stays in its files."""
+        with self._changed:
+            self._closing = True
+            if self._running:
+                self._running.stop_at_once()
+            self._changed.notify_all()
+        self._thread.join()
+
+    def add(self, job: ServedJob, *, keep: bool) -> None:
+        """Put a job in the queue; with `keep` a server that starts after a crash finds it.
+
+        RefusedRequestError, with a time, if the queue is full.
+        """
+        with self._changed:
+            self._check_room()
+            if keep:
+                self._files.keep(job)
+                self._kept.add(job.id)
+            self._jobs[job.id] = job
+            self._waiting.append(job)
+            self._forget_old()
+            self._changed.notify_all()
+
+    def run_apart(self, job: ServedJob) -> None:
+        """Do a job in a thread of its own: a pull, which needs no engine. RefusedRequestError if one runs already."""
+        with self._changed:
+            if any(other.kind == job.kind and not other.ended for other in self._jobs.values()):
+                raise RefusedRequestError(429, "busy", "One model is being pulled already.", retry_seconds=60)
+            self._jobs[job.id] = job
+            self._apart.add(job.id)
+        Thread(target=self._do, args=(job,), name=job.kind, daemon=True).start()
+
+    def find(self, id: str) -> ServedJob:  # noqa: A002
+        """Find a job. RefusedRequestError if there is none, or it ended long ago."""
+        with self._changed:
+            if job := self._jobs.get(id):
+                return job
+        raise RefusedRequestError(404, "missing_job", f"There is no job {id[:40]!r}. What it judged is in the runs.")
+
+    def jobs(self) -> Sequence[ServedJob]:
+        """Return all jobs that are remembered, the newest first."""
+        with self._changed:
+            return sorted(self._jobs.values(), key=lambda job: -job.created)
+
+    def stop(self, job: ServedJob, state: JobState) -> None:
+        """Cancel a job, or pause it: at once if it waits, else at its next event or after its present judgement."""
+        with self._changed:
+            if job is self._running or job.id in self._apart:
+                job.ask_to_stop(state)
+            elif not job.ended:
+                if job in self._waiting:
+                    self._waiting.remove(job)
+                self._end(job, state)
+
+    def resume(self, job: ServedJob) -> None:
+        """Put a paused job in the queue again."""
+        with self._changed:
+            if job.state == "paused":
+                self._check_room()
+                job.set_state("queued")
+                self._waiting.append(job)
+                self._changed.notify_all()
+
+    def gives_way(self) -> bool:
+        """Return whether a job that is shorter than a ranking waits."""
+        with self._changed:
+            return any(job.kind != "rank" for job in self._waiting)
+
+    def _check_room(self) -> None:
+        if self._closing:
+            raise RefusedRequestError(503, "ending", "The server is ending.", retry_seconds=10)
+        if len(self._waiting) >= MOST_WAITING:
+            seconds = min(math.ceil(self._mean_seconds * len(self._waiting)), _LONGEST_WAIT_SECONDS)
+            text = f"{len(self._waiting)} jobs wait already. Try again in about {seconds} s."
+            raise RefusedRequestError(429, "busy", text, retry_seconds=max(seconds, 1))
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._closing)
+                if self._closing:
+                    return
+                job = self._running = self._waiting.popleft()
+            began = time.monotonic()
+            self._do(job)
+            with self._changed:
+                self._running = None
+                if job.kind != "rank":
+                    self._mean_seconds += 0.2 * (time.monotonic() - began - self._mean_seconds)
+
+    def _do(self, job: ServedJob) -> None:
+        """Do a job to its end, or until it is stopped. Whatever it does, the next one is served."""
+        try:
+            job.set_state("running")
+            result = self._perform(job)
+        except StoppedError as stopped:
+            self._end(job, stopped.state)
+        except BaseException as error:
+            self._forget(job)
+            job.fail(error)
+        else:
+            self._forget(job)
+            job.finish(result)
+
+    def _end(self, job: ServedJob, state: JobState) -> None:
+        """Put a job that was stopped into its state, and in the queue again if it gave way."""
+        with self._changed:
+            job.set_state(state)
+            if state == "queued":
+                self._waiting.append(job)
+            elif job.ended:
+                self._forget(job)
+
+    def _forget(self, job: ServedJob) -> None:
+        if job.id in self._kept:
+            self._kept.discard(job.id)
+            self._files.forget(job)
+
+    def _forget_old(self) -> None:
+        """Forget the oldest jobs that have ended, beyond a number: their judgements are in the store."""
+        ended = [job for job in self._jobs.values() if job.ended]
+        for job in ended[: max(len(ended) - _MOST_ENDED, 0)]:
+            del self._jobs[job.id]
+        for job in ended[:-_MOST_FOLLOWED]:
+            job.drop_events()

@@ -1,0 +1,28 @@
+"""Does a job, in the engine's thread."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from vrt_lite.web.engine_desk import EngineDesk
+from vrt_lite.web.served_job import ServedJob
+
+
+def perform_job(job: ServedJob, desk: EngineDesk) -> dict[str, Any]:
+    """Do a job; return its result as plain data. Raises what the judge raises, and StoppedError."""
+    match job.kind:
+        case "compare":
+            from vrt_lite.web.compare_job import compare_clips as work  # noqa: PLC0415
+        case "rank":
+            from vrt_lite.web.rank_job import rank_folder as work  # noqa: PLC0415
+        case "rewards":
+            from vrt_lite.web.rank_job import reward_clips as work  # noqa: PLC0415
+        case "pull":
+            from vrt_lite.web.model_pull import pull_model as work  # noqa: PLC0415
+    try:
+        return work(job, desk)
+    except MemoryError:
+        with contextlib.suppress(Exception):
+            desk.close()
+        raise

@@ -1,0 +1,143 @@
+"""Ranks clips for a client, and tells the leaderboard as it grows; also the rewards of a group of clips."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from vrt_lite.api import Judge
+from vrt_lite.errors import NoVerdictError
+from vrt_lite.interfaces import Event
+from vrt_lite.protocol.messages import OVERALL
+from vrt_lite.ranking.clip_groups import ClipGroup
+from vrt_lite.ranking.entries import Group, read_entries
+from vrt_lite.ranking.ladder import Ladder, rate_group
+from vrt_lite.ranking.rank import RankProgress, rank_clips
+from vrt_lite.ranking.rank_run import Effort
+from vrt_lite.show.pages.render_templates import make_visible
+from vrt_lite.web.engine_desk import EngineDesk, name_daily_run
+from vrt_lite.web.request_bodies import RankBody, RewardsBody, read_body
+from vrt_lite.web.served_job import ServedJob, StoppedError
+from vrt_lite.web.watching import PairWatcher
+
+_LADDER_SECONDS = 0.5
+_MOST_SHOWN = 100
+"""How many clips of a group the live leaderboard shows."""
+
+
+class JobWatcher:
+    """Tells a job how its ranking goes. Between two judgements it may stop the work, or give way to a shorter job."""
+
+    def __init__(self, job: ServedJob, desk: EngineDesk, judge: Judge, *, gives_way: bool) -> None:
+        self._job = job
+        self._desk = desk
+        self._gives_way = gives_way
+        self._pair = PairWatcher(job)
+        self._groups: Sequence[ClipGroup] = ()
+        self._told = 0.0
+
+    def begins(self, groups: Sequence[ClipGroup], done: int, most: int, seconds: float | None, /) -> None:
+        """Tell how much there is to do."""
+        self._groups = groups
+        self._job.add("progress", done=done, most=most, seconds_left=seconds)
+        self._tell_ladders()
+        self._stop_if_asked()
+
+    def judged(self, progress: RankProgress, /) -> None:
+        """Tell what was judged."""
+        number, i, j = progress.label
+        clips = self._groups[number].clips
+        left = progress.seconds_left
+        self._job.add("progress", done=progress.done, most=progress.most, seconds_left=left)
+        self._job.add(
+            "pair", clips=[{"name": make_visible(clips[k].name)} for k in (i, j)], winners=dict(progress.result.winners)
+        )
+        self._desk.end_judgement(progress.result.seconds)
+        if time.monotonic() - self._told > _LADDER_SECONDS:
+            self._tell_ladders()
+        self._stop_if_asked()
+
+    def observe(self, event: Event, /) -> None:
+        """Tell what the judge does."""
+        self._pair.observe(event)
+
+    def _tell_ladders(self) -> None:
+        self._told = time.monotonic()
+        self._job.add("ladder", groups=[describe_ladder(rate_group(group)) for group in self._groups])
+
+    def _stop_if_asked(self) -> None:
+        self._job.check_stopped()
+        if self._gives_way and self._desk.gives_way():
+            raise StoppedError("queued")
+
+
+def describe_ladder(ladder: Ladder) -> dict[str, Any]:
+    """Describe a leaderboard for a page: places, strengths with intervals, and counts; names made visible."""
+    rows = [
+        {
+            "rank": standing.rank,
+            "name": make_visible(ladder.clips[standing.clip].name),
+            "letters": "".join(standing.letters),
+            **standing.ratings[OVERALL].to_json(),
+            "won": standing.won,
+            "tied": standing.tied,
+            "lost": standing.lost,
+        }
+        for standing in ladder.standings[:_MOST_SHOWN]
+    ]
+    return {"group": make_visible(ladder.group), "clips": len(ladder.clips), "rows": rows}
+
+
+def rank_folder(job: ServedJob, desk: EngineDesk) -> dict[str, Any]:
+    """Rank the clips of a request; return the ranking's JSON. It goes on where it stopped."""
+    body = read_body(dict(job.request), RankBody)
+    paths = [path for clip in body.clips for path in _find_clips(clip, desk)]
+    judge = desk.open_judge(body.model, body.options)
+    judge.connect(lambda _: job.check_cancelled())
+    effort = Effort(both_orders=body.both_orders, budget=body.budget, confidence=body.confidence)
+    watcher = JobWatcher(job, desk, judge, gives_way=True)
+    group = Group("", body.prompt, tuple(paths))
+    ranking = rank_clips([group], store=desk.store, judge=judge, watcher=watcher, effort=effort, name=body.name)
+    job.add("ladder", groups=[describe_ladder(ladder) for ladder in ranking.ladders])
+    # Without the pairs, of which there may be two million: they are in the run.
+    return ranking.to_json() | {"ladders": [ladder.to_json(pairs=False) for ladder in ranking.ladders]}
+
+
+def reward_clips(job: ServedJob, desk: EngineDesk) -> dict[str, Any]:
+    """Rank the clips of a request; return a scalar for each clip, in their order.
+
+    A reward is the clip's strength in log odds around the mean of these clips. A clip that cannot be used, or got no
+    verdict, has null and a reason. Clips with the same content have the same reward.
+    """
+    body = read_body(dict(job.request), RewardsBody)
+    paths = [desk.shelf.find(clip) for clip in body.clips]
+    judge = desk.open_judge(body.model, body.options)
+    judge.connect(lambda _: job.check_cancelled())
+    effort = Effort(both_orders=body.both_orders, budget=body.budget)
+    watcher = JobWatcher(job, desk, judge, gives_way=False)
+    run = f"{name_daily_run('rewards')} {time.strftime('%H')}:00"
+    group = Group("", body.prompt, tuple(paths))
+    ranking = rank_clips([group], store=desk.store, judge=judge, watcher=watcher, effort=effort, name=run)
+    [ladder] = ranking.ladders
+    if not ladder.standings:
+        raise NoVerdictError(next((why for _, why in ladder.unranked), "No pair got a verdict."))
+    strengths = {ladder.clips[s.clip].sha256: s.ratings[OVERALL].to_json() for s in ladder.standings}
+    reasons = {ladder.clips[clip].sha256: reason for clip, reason in ladder.unranked}
+    broken = {out.path: out.reason for out in ranking.left_out if out.broken}
+    rewards: list[dict[str, Any]] = []
+    for clip, path in zip(body.clips, paths, strict=True):
+        sha256 = "" if path in broken else desk.store.digest(path)
+        rated, reason = strengths.get(sha256), broken.get(path) or reasons.get(sha256)
+        rewards.append({"clip": clip, "reward": rated and rated["strength"], "interval": rated, "reason": reason})
+    return {"rewards": rewards, "run": run, "judgements": ladder.judgements, "found": ranking.found}
+
+
+def _find_clips(clip: str, desk: EngineDesk) -> Sequence[Path]:
+    """Return the file of a clip, or the videos of a folder without those that links lead out of the allowed ones."""
+    if not clip.startswith("upload:") and Path(clip).is_dir():
+        folder = desk.shelf.find_folder(clip)
+        [group] = read_entries([str(folder)])
+        return [path for path in group.clips if desk.shelf.is_allowed(path)]
+    return [desk.shelf.find(clip)]

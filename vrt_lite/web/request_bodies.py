@@ -1,0 +1,100 @@
+"""The bodies of requests as values: what is not allowed in them is refused with one line that says where it is."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from vrt_lite.errors import UsageError
+from vrt_lite.protocol.messages import LONGEST_PROMPT
+
+_MOST_CLIPS = 2_000
+Prompt = Annotated[str, Meta(max_length=LONGEST_PROMPT)]
+ClipName = Annotated[str, Meta(min_length=1, max_length=4096, description="A path, or the id of an upload.")]
+Count = Annotated[int, Meta(ge=1, le=10_000_000)]
+
+
+class JudgeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a client may set about a judgement; what is left out is as the server was started."""
+
+    preset: str | None = None
+    workspace: Count | None = None
+    first_frames: Count | None = None
+    window: Count | None = None
+    rounds: Count | None = None
+    max_pixels: Count | None = None
+    tool_max_pixels: Count | None = None
+    temperature: Annotated[float, Meta(ge=0, le=10)] | None = None
+    seed: Annotated[int, Meta(ge=0, lt=2**32)] | None = None
+
+
+class CompareBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Compare two clips. Without `wait` the answer is the job."""
+
+    a: ClipName
+    b: ClipName
+    prompt: Prompt = ""
+    model: str | None = None
+    both_orders: bool = False
+    options: JudgeOptions = JudgeOptions()
+    wait: bool = True
+
+
+class RankBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Rank clips; a folder stands for the videos in it. The answer is the job, unless `wait` is set."""
+
+    clips: Annotated[tuple[ClipName, ...], Meta(min_length=1, max_length=_MOST_CLIPS)]
+    prompt: Prompt = ""
+    model: str | None = None
+    both_orders: bool = True
+    budget: Count | None = None
+    confidence: Annotated[float, Meta(gt=0.5, lt=1)] | None = None
+    name: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    options: JudgeOptions = JudgeOptions()
+    wait: bool = False
+
+
+class RewardsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Give each clip made from a prompt a scalar: its strength, in log odds, in a ranking of these clips."""
+
+    prompt: Prompt
+    clips: Annotated[tuple[ClipName, ...], Meta(min_length=2, max_length=64)]
+    model: str | None = None
+    both_orders: bool = True
+    budget: Count | None = None
+    options: JudgeOptions = JudgeOptions()
+    wait: bool = True
+
+
+class PullBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Pull a model that this project knows by name."""
+
+    model: str
+
+
+class CopyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Copy the best clips of each group of a run to an allowed folder, numbered."""
+
+    run: str
+    top: Annotated[int, Meta(ge=1, le=_MOST_CLIPS)]
+    folder: ClipName
+
+
+class VoteBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A vote: the ticket that came with the pair, and 1 for the left clip, 2 for the right one, 0 for no difference."""
+
+    ticket: str
+    choice: Annotated[int, Meta(ge=0, le=2)]
+
+
+_Body = TypeVar("_Body", bound=msgspec.Struct)
+
+
+def read_body(data: bytes | dict[str, Any], kind: type[_Body]) -> _Body:
+    """Read a body, JSON or plain data; UsageError for what is not allowed in it."""
+    try:
+        return msgspec.json.decode(data, type=kind) if isinstance(data, bytes) else msgspec.convert(data, kind)
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        raise UsageError(f"The request's body cannot be used: {error}. See /openapi.json.") from error

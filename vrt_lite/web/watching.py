@@ -1,0 +1,68 @@
+"""Turns what the engine tells while it judges a pair into a job's events: what a page shows while it waits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from vrt_lite.api import Judge, open_clips
+from vrt_lite.interfaces import Encoding, Event, Predicted, Prefill, RoundBegan, RoundEnded, Wrote
+from vrt_lite.pair_frames import Workspace, workspace_of
+from vrt_lite.protocol.messages import FrameRef
+from vrt_lite.show.pages.render_templates import make_visible
+from vrt_lite.show.words import capitalize_first, describe_event
+from vrt_lite.web.served_job import ServedJob
+
+
+class PairWatcher:
+    """Watches the judge at work on pairs of a job. An event stops the judge if the job was cancelled."""
+
+    def __init__(self, job: ServedJob) -> None:
+        self._job = job
+        self._exchanged = False
+        self._spaces: tuple[Workspace, ...] = ()
+
+    def begin_pair(self, clips: tuple[Path, Path], judge: Judge, *, exchanged: bool = False) -> None:
+        """Tell that a pair begins. VideoError if a clip cannot be used."""
+        self._exchanged = exchanged
+        with open_clips(*clips) as opened:
+            self._spaces = tuple(workspace_of(clip, judge.mode.profile) for clip in opened)
+            about = [
+                {"name": make_visible(path.name), "seconds": clip.info.duration_seconds}
+                for path, clip in zip(clips, opened, strict=True)
+            ]
+        self._job.add("pair", clips=about[::-1] if exchanged else about, exchanged=exchanged)
+
+    def observe(self, event: Event) -> None:
+        """Add the event to the job. StoppedError if the job was cancelled."""
+        self._job.check_cancelled()
+        job = self._job
+        match event:
+            case Predicted(seconds):
+                if self._spaces:  # of a comparison; a ranking has its own
+                    job.add("left", seconds_left=seconds)
+            case Wrote(text):
+                job.add_text(make_visible(text))
+            case Encoding(done, total) | Prefill(done, total):
+                job.add("stage", words=capitalize_first(describe_event(event)), done=done, total=total)
+            case RoundBegan(_, number, frames):
+                job.add("round", number=number, frames=self._place(frames))
+            case RoundEnded(_, number, outcome):
+                job.add("outcome", number=number, outcome=outcome)
+            case _:
+                job.add("stage", words=capitalize_first(make_visible(describe_event(event))), done=0, total=0)
+
+    def _place(self, frames: Sequence[FrameRef]) -> list[dict[str, Any]]:
+        """Say where frames lie, by the videos as given and not as shown."""
+        if not self._spaces:
+            return []
+        return [
+            {
+                "video": (frame.clip ^ self._exchanged) + 1,
+                "source": self._spaces[frame.clip].source[frame.index],
+                "seconds": round(self._spaces[frame.clip].seconds[frame.index], 3),
+                "called": frame.called,
+            }
+            for frame in frames
+        ]
