@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from vrt_lite.cli.options import judge_options, print_text, read_settings, store_option
+from vrt_lite.cli.options import judge_options, print_text, read_settings
+from vrt_lite.cli.run_options import store_option
 from vrt_lite.errors import UsageError
 from vrt_lite.settings import Remote
 
@@ -57,7 +58,7 @@ def serve(
     What is judged is kept in the same store as that of rank. On another address than loopback every request needs a
     token, which is printed, or is taken from VRT_LITE_TOKEN. The API is described at /openapi.json.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
-    settings = read_settings(options | {"both_orders": False})
+    settings = read_settings(options | {"both_orders": False}, backend)
     for folder in folders:
         if not folder.is_dir():
             raise UsageError(f"--allow {folder} is no folder.")

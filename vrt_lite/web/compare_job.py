@@ -15,10 +15,10 @@ from vrt_lite.runs.run import Run
 from vrt_lite.runs.store import Store
 from vrt_lite.show.pages.run_pairs import PairOfRun, read_pair
 from vrt_lite.web.engine_desk import EngineDesk, name_daily_run
+from vrt_lite.web.pair_watcher import PairWatcher
 from vrt_lite.web.refusals import RefusedRequestError
 from vrt_lite.web.request_bodies import CompareBody, read_body
 from vrt_lite.web.served_job import ServedJob
-from vrt_lite.web.watching import PairWatcher
 
 
 def compare_clips(job: ServedJob, desk: EngineDesk) -> dict[str, Any]:

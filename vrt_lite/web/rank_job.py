@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,10 +18,10 @@ from vrt_lite.ranking.ladder import Ladder, rate_group
 from vrt_lite.ranking.rank import RankProgress, rank_clips
 from vrt_lite.ranking.rank_run import Effort
 from vrt_lite.show.pages.render_templates import make_visible
-from vrt_lite.web.engine_desk import EngineDesk, name_daily_run
+from vrt_lite.web.engine_desk import EngineDesk
+from vrt_lite.web.pair_watcher import PairWatcher
 from vrt_lite.web.request_bodies import RankBody, RewardsBody, read_body
 from vrt_lite.web.served_job import ServedJob, StoppedError
-from vrt_lite.web.watching import PairWatcher
 
 _LADDER_SECONDS = 0.5
 _MOST_SHOWN = 100
@@ -117,7 +118,8 @@ def reward_clips(job: ServedJob, desk: EngineDesk) -> dict[str, Any]:
     judge.connect(lambda _: job.check_cancelled())
     effort = Effort(both_orders=body.both_orders, budget=body.budget)
     watcher = JobWatcher(job, desk, judge, gives_way=False)
-    run = f"{name_daily_run('rewards')} {time.strftime('%H')}:00"
+    # A run stands for one prompt and one judge.
+    run = f"rewards-{hashlib.sha256(f'{judge.key()} {body.prompt}'.encode()).hexdigest()[:8]}"
     group = Group("", body.prompt, tuple(paths))
     ranking = rank_clips([group], store=desk.store, judge=judge, watcher=watcher, effort=effort, name=run)
     [ladder] = ranking.ladders
