@@ -1,19 +1,83 @@
-"""`python -m vrt_lite` and the `vrt-lite` command."""
+"""`python -m vrt_lite` and the `vrt-lite` command.
+
+Ctrl-C ends the process with status 130, within 2 seconds whatever it does. What was judged is in the store by then, and
+files are written whole or not at all.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import threading
+import time
+from types import FrameType
+
+_INTERRUPTED = 130
+_SILENT_SECONDS = 0.2
+"""A command that ends within this time does not say that it stops."""
+_GRACE_SECONDS = 1.5
+"""Seconds in which a command may end by itself."""
 
 
 def main() -> None:
     """Run the command line and leave with its exit status."""
+    # A process that was started in the background ignores Ctrl-C, and goes on doing so.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end_at_once)
     try:
         from vrt_lite.cli import run  # noqa: PLC0415 - an interrupt during the imports ends like any other
 
-        sys.exit(run(sys.argv[1:]))
+        _handle_with(_interrupt)
+        status = run(sys.argv[1:])
     except KeyboardInterrupt:
-        sys.stderr.write("vrt-lite: Interrupted.\n")
-        sys.exit(130)
+        _say("Interrupted.")
+        status = _INTERRUPTED
+    _handle_with(_end_at_once)
+    sys.exit(status)
+
+
+def _handle_with(handler: signal.Handlers | object) -> None:
+    """Handle Ctrl-C with this function from now on, unless it is ignored."""
+    if signal.getsignal(signal.SIGINT) in (_end_at_once, _interrupt):
+        signal.signal(signal.SIGINT, handler)  # pyright: ignore[reportArgumentType]
+
+
+def _end_at_once(number: int, frame: FrameType | None) -> None:
+    """End the process. For when nothing is left to be cleaned up, and for a second Ctrl-C."""
+    _say("Interrupted.")
+    os._exit(_INTERRUPTED)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Raise KeyboardInterrupt, and end the process if it has not ended in time."""
+    _handle_with(_end_at_once)
+    for work in (_announce, _end_in_time):
+        threading.Thread(target=work, daemon=True).start()
+    raise KeyboardInterrupt
+
+
+def _announce() -> None:
+    """Say that the command is stopping. A thread of its own, because a terminal may not take what is written."""
+    time.sleep(_SILENT_SECONDS)
+    _say("Stopping ...")
+
+
+def _end_in_time() -> None:
+    """End the process after the grace period. The engine may be in a step that nothing can break."""
+    time.sleep(_GRACE_SECONDS)
+    threading.Thread(target=_say, args=("Interrupted.", "\x1b[?25h"), daemon=True).start()
+    time.sleep(_SILENT_SECONDS)
+    os._exit(_INTERRUPTED)
+
+
+def _say(words: str, show_cursor: str = "") -> None:
+    """Print a line on stderr if it can be written. A live display hides the cursor, which must be shown again."""
+    try:
+        sys.stderr.write(f"{show_cursor if sys.stderr.isatty() else ''}vrt-lite: {words}\n")
+        sys.stderr.flush()
+    except (AttributeError, OSError, ValueError, RuntimeError):
+        pass  # it was closed, or another thread is writing to it
 
 
 if __name__ == "__main__":

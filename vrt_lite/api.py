@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from vrt_lite.disk import file_sha256, write_file
 from vrt_lite.errors import NoVerdictError, UsageError, Warned
-from vrt_lite.interfaces import Backend, FrameStore, Observe, Sampling, Stopwatch, ignore, wait_until_done
+from vrt_lite.interfaces import Backend, FrameStore, Observe, Sampling, Stopwatch, Working, ignore, wait_until_done
 from vrt_lite.interfaces import Event as Progress
 from vrt_lite.judge import Round, Trial, judge
 from vrt_lite.judgement import Judgement
@@ -134,12 +134,11 @@ class Judge:
         # middle of its log callback and be lost.
         work = self._pool.submit(self._compare, Path(a), Path(b), prompt, trace, watch, finish)
         try:
-            wait_until_done(work)
+            return wait_until_done(work)
         except KeyboardInterrupt:
             stop.set()
             wait([work])
             raise
-        return work.result()
 
     def _key(self, profile: Profile) -> str:
         return key_of(self.settings, profile, judge=self.mode.key())
@@ -169,6 +168,8 @@ class Judge:
                 with stopwatch.measure("wait"):
                     backend = mode.open(frames, observe, stopwatch)
                 trials = self._judge_orders(pair, frames, backend, lines, observe)
+            if measuring:
+                observe(Working("measuring the clips"))
             measured = measuring.finish() if measuring else None
             judgement = make_judgement(
                 pair, clips, trials, mode=mode, settings=self.settings, stopwatch=stopwatch, measures=measured

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from vrt_lite.protocol.messages import Conversation, FrameRef, Reply
 
@@ -19,7 +19,15 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+_Result = TypeVar("_Result")
 _TICK_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Working:
+    """Something is done beside the judge's own work: `what` says it in words, such as "decoding frames"."""
+
+    what: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +86,7 @@ class RoundEnded:
     outcome: str
 
 
-Event = Loading | Encoding | Prefill | Wrote | Waiting | RoundBegan | RoundEnded
+Event = Working | Loading | Encoding | Prefill | Wrote | Waiting | RoundBegan | RoundEnded
 Observe = Callable[[Event], None]
 
 
@@ -142,10 +150,13 @@ class Stopwatch:
         return time.perf_counter() - self._started
 
 
-def wait_until_done(work: Future[Any]) -> None:
-    """Wait for `work`. KeyboardInterrupt comes within 0.2 s.
+def wait_until_done(work: Future[_Result], observe: Observe = ignore) -> _Result:
+    """Wait for `work`, and return its result. KeyboardInterrupt comes within 0.2 s.
+
+    `observe` is called about as often, and may raise too.
 
     The waits are short because on Windows an interrupt cannot break one.
     """
     while not wait([work], timeout=_TICK_SECONDS).done:
-        pass
+        observe(Wrote(""))
+    return work.result()

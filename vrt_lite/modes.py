@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from vrt_lite.backends import FallbackBackend, describe_machine, open_remote
 from vrt_lite.errors import UsageError, Warned
-from vrt_lite.interfaces import Backend, FrameStore, Loading, Observe, Stopwatch
+from vrt_lite.interfaces import Backend, FrameStore, Loading, Observe, Stopwatch, Working, wait_until_done
 from vrt_lite.judgement import EngineUsed, FileUsed, ModelUsed, ServerUsed
 from vrt_lite.models import ModelFiles, find, gguf_sha256, profile_of
 from vrt_lite.profile import Profile
@@ -188,11 +188,12 @@ class LocalMode(_FileMode):
     def open(self, frames: FrameStore, observe: Observe, watch: Stopwatch) -> Backend:
         """The engine, which loads while the first frames are decoded."""
         if self._backend is None:
-            observe(Loading(self._files.name))
             loading = self._pool.submit(self._load, watch)
-            p = self.profile
-            frames.pixels([frame for clip in (0, 1) for frame in shown_first(p.workspace, p.first_frames, clip)])
-            self._backend = loading.result()
+            observe(Working("decoding frames"))
+            first = (shown_first(self.profile.workspace, self.profile.first_frames, clip) for clip in (0, 1))
+            frames.pixels([frame for shown in first for frame in shown])
+            observe(Loading(self._files.name))
+            self._backend = wait_until_done(loading, observe)
         return self._backend
 
     def used(self) -> Used:

@@ -169,7 +169,7 @@ def test_the_token_limit_is_a_reason_to_stop(backend: LlamaCppBackend) -> None:
 def test_events_tell_what_happens(backend: LlamaCppBackend) -> None:
     events: list[Event] = []
     reply = backend.reply(opening(PAIR, FILES.profile), Drawn(seed=23), sampling=SHORT, observe=events.append)
-    assert events[0] == Encoding(0, 4)
+    assert events[:2] == [Working("decoding frames"), Encoding(0, 4)]
     assert Encoding(4, 4) in events
     reads = [event for event in events if isinstance(event, Prefill)]
     assert reads[-1].done == reads[-1].total == reply.usage.tokens_prefilled

@@ -118,6 +118,10 @@ class _Workers:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: object) -> None:
         if isinstance(error, KeyboardInterrupt):
             self._stop.set()
+            # At once: the process may end before its threads do, and the pairs they judge are not to blame for it.
+            for _, question in self._in_progress.values():
+                with contextlib.suppress(StoreError):
+                    self._run.release(question)
         try:
             while self.any_busy:
                 self._take_done()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TextIO, assert_never, cast
 
-from vrt_lite.interfaces import Encoding, Event, Loading, Prefill, RoundBegan, RoundEnded, Waiting, Wrote
+from vrt_lite.interfaces import Encoding, Event, Loading, Prefill, RoundBegan, RoundEnded, Waiting, Working, Wrote
 from vrt_lite.protocol.messages import OVERALL, FrameRef
 from vrt_lite.protocol.verdict import Preference, Verdict, describe
 
@@ -147,16 +147,18 @@ def describe_frame_sizes(conditions: Conditions) -> str:
 def describe_event(event: Event) -> str:
     """Describe what the judge does now, in lower case; empty if the event has no words."""
     match event:
+        case Working(what):
+            return what
         case Loading(what):
             return f"loading {what}"
         case Waiting(what, attempt):
             return f"waiting for {what}, attempt {attempt}"
         case RoundBegan(order, number):
             return name_round(order, number)
-        case Encoding():
-            return "encoding frames"
-        case Prefill():
-            return "reading"
+        case Encoding(done, total):
+            return f"encoding frames ({done} of {total})"
+        case Prefill(done, total):
+            return f"reading ({done} of {total} tokens)"
         case Wrote(text):
             return "writing" if text else ""
         case RoundEnded(_, _, outcome):

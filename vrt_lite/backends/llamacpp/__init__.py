@@ -21,7 +21,7 @@ from vrt_lite.backends.llamacpp.lower import FrameBlock, Item, lower
 from vrt_lite.backends.llamacpp.vision import Vision, content_key
 from vrt_lite.embeddings import EmbeddingCache
 from vrt_lite.errors import ContextFullError
-from vrt_lite.interfaces import Encoding, FrameStore, Observe, Sampling, Wrote
+from vrt_lite.interfaces import Encoding, FrameStore, Observe, Sampling, Working, Wrote
 from vrt_lite.machine import EngineSettings
 from vrt_lite.profile import CELL, CONTEXT_STEP, Profile
 from vrt_lite.protocol.messages import Conversation, FrameRef, Image, Odds, Reply, StopReason, Usage, Video
@@ -85,6 +85,9 @@ class LlamaCppBackend(contextlib.ExitStack):
 
     def reply(self, conversation: Conversation, frames: FrameStore, *, sampling: Sampling, observe: Observe) -> Reply:
         """The judge's next turn."""
+        if self._model.abort_check:
+            self._model.abort_check.observe = observe
+        observe(Working("decoding frames"))
         # One request for all frames lets the store decode both clips at once.
         frames.pixels([frame for message in conversation for frame in message.frames])
         patches: Patches = {}

@@ -62,6 +62,8 @@ class Context(contextlib.ExitStack):
         params.no_perf = True
         if settings.on_eval:
             params.cb_eval = settings.on_eval
+        if model.abort_check:
+            params.abort_callback = model.abort_check.on_text_node
         self.pointer = llama.llama_init_from_model(model.pointer, params)
         if not self.pointer:
             raise OutOfMemoryError(
@@ -176,6 +178,8 @@ class Context(contextlib.ExitStack):
 
     def _decode(self, batch: Any) -> None:
         status = llama.llama_decode(self.pointer, batch)
+        if self._model.abort_check:
+            self._model.abort_check.raise_error()
         if status != 0:
             log = start_engine()
             raise OutOfMemoryError(f"The engine failed to evaluate a batch ({status}): {log.explain('no reason')}.")

@@ -17,13 +17,16 @@ from collections import deque
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from vrt_lite.errors import ModelError, OutOfMemoryError
 from vrt_lite.machine import SMALL_MODEL_BYTES, EngineSettings, Gpu, Machine, MachineMemory
 from vrt_lite.models.gguf import gguf_bytes
+
+if TYPE_CHECKING:
+    from vrt_lite.backends.llamacpp.abort_check import AbortCheck
 
 # GNU's OpenMP reads this once, when it is loaded with the engine. By default a thread that waits for another spins for
 # milliseconds: next to one busy program, prefill was 10 to 60 times as slow. With short spins it is not. A value that
@@ -223,6 +226,11 @@ class Model(contextlib.ExitStack):
         self.vocabulary = int(llama.llama_vocab_n_tokens(self._vocab))
         self.bytes = int(llama.llama_model_size(self.pointer))
         self.is_small = self.bytes < SMALL_MODEL_BYTES and not self.on_gpu
+        self.abort_check: AbortCheck | None = None
+        if not self.is_small:  # each step of a small model is short
+            from vrt_lite.backends.llamacpp.abort_check import AbortCheck  # noqa: PLC0415
+
+            self.abort_check = AbortCheck()
         self.width = int(llama.llama_model_n_embd(self.pointer))
         # Keys and values of one token over all layers, two bytes each.
         heads, all_heads = llama.llama_model_n_head_kv(self.pointer), llama.llama_model_n_head(self.pointer)

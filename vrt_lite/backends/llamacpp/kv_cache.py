@@ -94,9 +94,9 @@ class KvCache:
         observe(Prefill(0, total))
         for run in split_runs(items[kept:]):
             if isinstance(run, FrameBlock):
-                self.append_block(run)
+                for fed in self._feed_block(run):
+                    observe(Prefill(done + fed, total))
                 done += run.tokens
-                observe(Prefill(done, total))
                 if len(self.items) == first and self._prefixes.lacks(self.items):
                     self._prefixes.add(self.items, self.context.state())
                 continue
@@ -114,13 +114,20 @@ class KvCache:
 
     def append_block(self, block: FrameBlock) -> None:
         """Evaluate a video, or an image, after the items held."""
+        for _ in self._feed_block(block):
+            pass
+
+    def _feed_block(self, block: FrameBlock) -> Iterator[int]:
+        """The same patch by patch; yields how many tokens are done. After the last patch the items have the block."""
         before, start = -1, self.position
-        for key, step in zip(block.patches, block.steps, strict=True):
+        for number, (key, step) in enumerate(zip(block.patches, block.steps, strict=True), start=1):
             positions = patch_positions(start, step, block.rows, block.columns)
             feed = self.context.feed_patch_in_order if step == before else self.context.feed_patch
             feed(self._embeddings(key), positions)
             before = step
-        self._extend([block])
+            if number == len(block.patches):
+                self._extend([block])
+            yield number * block.tokens // len(block.patches)
 
     def append_tokens(self, tokens: list[int]) -> list[NDArray[np.float32]]:
         """Evaluate tokens after the items held; returns the logits after each."""

@@ -78,6 +78,8 @@ class Vision(contextlib.ExitStack):
         params.warmup = False
         params.n_threads = settings.threads or usable_cpus()
         params.flash_attn_type = flash_attention_type(False if settings.exact else settings.flash_attention)
+        if model.abort_check and not params.use_gpu:
+            params.cb_eval = model.abort_check.on_vision_node
         self._engine_key = engine_key(on_gpu=params.use_gpu, flash_attention=params.flash_attn_type)
         # Frames are resized to the model's range already: with these limits mtmd resizes nothing.
         params.image_min_tokens, params.image_max_tokens = 1, 16_384
@@ -143,7 +145,10 @@ class Vision(contextlib.ExitStack):
                     f"The projector does not turn {len(frames)} frame(s) of {frames[0].shape[1]}x{frames[0].shape[0]} "
                     f"into one patch of {tokens} tokens: it is not a Qwen2.5-VL projector that this engine can use."
                 )
-            if mtmd.mtmd_encode_chunk(self._pointer, images[0]):
+            failed = mtmd.mtmd_encode_chunk(self._pointer, images[0])
+            if self._model.abort_check:
+                self._model.abort_check.raise_error()
+            if failed:
                 raise OutOfMemoryError(
                     f"The engine failed to encode a frame pair of {tokens} tokens: "
                     f"{start_engine().explain('no reason given')}. Lower --max-pixels."
