@@ -16,7 +16,8 @@ from collections.abc import Generator, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from vrt_lite.backends.llamacpp.kv_cache import KvCache
+from vrt_lite.backends.llamacpp.kv_cache import KvCache, Step
+from vrt_lite.backends.llamacpp.step_batcher import StepBatcher
 from vrt_lite.protocol.messages import Odds
 
 MOST_GUESSED = 6
@@ -33,14 +34,20 @@ _LEAST_REPEATS = 6
 
 
 def generate_tokens(
-    cache: KvCache, sampler: Sampler, lookup: PromptLookup, *, guesses: int = MOST_GUESSED
+    cache: KvCache,
+    logits: NDArray[np.float32],
+    sampler: Sampler,
+    lookup: PromptLookup,
+    batcher: StepBatcher[Step, list[NDArray[np.float32]]],
+    *,
+    guesses: int = MOST_GUESSED,
 ) -> Generator[tuple[int, NDArray[np.float32]]]:
-    """Yield tokens without end, each with the logits (vocabulary,) it was picked from.
+    """Yield tokens without end, each with the logits (vocabulary,) it was picked from; the first from `logits`.
 
     At most `guesses` tokens are guessed at once. When the caller stops, the cache holds all tokens before the last one
     that was yielded.
     """
-    rows = [cache.context.logits()]
+    rows = [logits]
     guessed: list[int] = []
     try:
         while True:
@@ -51,11 +58,12 @@ def generate_tokens(
             if guessed and guessed[0] == token:
                 guessed.pop(0)
                 continue
-            cache.truncate(len(cache.items) - len(guessed))
-            guessed = lookup.guess(min(guesses, cache.free_tokens - 1))
-            rows = cache.append_tokens([token, *guessed])
+            wrong = len(guessed)
+            guessed = lookup.guess(min(guesses, cache.free_tokens + wrong - 1))
+            rows = batcher.take(Step(cache, wrong, [token, *guessed]))
     finally:
-        cache.truncate(len(cache.items) - len(guessed))
+        with batcher.alone():
+            cache.truncate(len(cache.items) - len(guessed))
 
 
 class PromptLookup:
