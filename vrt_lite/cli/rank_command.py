@@ -88,8 +88,8 @@ def rank(
     where each group is ranked by itself. A table's paths are relative to it; --prompt is for rows without one.
 
     Up to 12 clips are judged pair by pair. For more, or with --budget or --confidence, the judgement (one order of one
-    pair) that tells most is next, until the order is certain. Every judgement is kept when it is made: after an interruption the same command
-    goes on. A rating is in log odds; clips with a letter in common cannot be told apart.
+    pair) that tells most is next, until the order is certain. Every judgement is kept when it is made: after an
+    interruption the same command goes on. A rating is in log odds; clips with a letter in common cannot be told apart.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     caption = read_prompt(prompt, prompt_file)
     check_jobs(jobs, backend)
