@@ -129,8 +129,7 @@ class LlamaCppBackend(contextlib.ExitStack):
             cache = self._cache_for(lane, items, sampling.max_new_tokens)
             encoded = self._encode(patches, frames, observe)
             vision_end = time.perf_counter()
-            others = [other.cache for other in self._lanes if other.cache and other is not lane]
-            kept = cache.prefill(items, observe, others=others)
+            kept = cache.prefill(items, observe)
             logits = cache.context.logits()
             prefill_end = time.perf_counter()
         for run in split_runs(items[kept:]):

@@ -50,8 +50,8 @@ class Context(contextlib.ExitStack):
         params = llama.llama_context_default_params()
         params.n_ctx = settings.sequences * size
         params.n_seq_max = settings.sequences
-        # Sequences of different lengths share a batch only if they share the cells, and so can a common beginning.
-        params.kv_unified = settings.sequences > 1
+        # Each sequence has cells of its own: with shared ones attention would go over those of all.
+        params.kv_unified = False
         params.n_batch = params.n_ubatch = min(settings.ubatch, max(size, 32))
         # The engine reserves memory for this many rows of logits: 256 of a 7B's vocabulary would be 156 MB.
         params.n_outputs_max = min(MOST_LOGITS, params.n_batch)
@@ -101,10 +101,6 @@ class Context(contextlib.ExitStack):
         if self.pointer:
             llama.llama_memory_seq_rm(self._memory, sequence, position, -1)
 
-    def copy(self, source: int, sequence: int, *, end: int) -> None:
-        """Put what a sequence holds before position `end` into another, empty one. Both share the cells."""
-        llama.llama_memory_seq_cp(self._memory, source, sequence, 0, end)
-
     def state(self, *, sequence: int = 0) -> NDArray[np.uint8]:
         """The content of a sequence, as bytes for `restore`."""
         data = np.empty(llama.llama_state_seq_get_size(self.pointer, sequence), np.uint8)
@@ -128,52 +124,39 @@ class Context(contextlib.ExitStack):
             yield start + len(part)
 
     def feed_for_logits(self, parts: Sequence[Tokens]) -> list[list[NDArray[np.float32]]]:
-        """Evaluate text of one or several sequences; for each part, the logits (vocabulary,) after each token."""
-        most = min(MOST_LOGITS, self.batch_size)
+        """Evaluate text, each part in a sequence of its own; for each, the logits (vocabulary,) after each token."""
         rows: list[list[NDArray[np.float32]]] = [[] for _ in parts]
-        batch: list[tuple[int, Tokens]] = []
-        free = most
-
-        def evaluate() -> None:
-            nonlocal free
-            self._feed([part for _, part in batch], logits_from=0)
-            at = 0
-            for number, part in batch:
-                rows[number] += [self.logits(at + i) for i in range(len(part.tokens))]
-                at += len(part.tokens)
-            batch.clear()
-            free = most
-
-        for number, part in enumerate(parts):
-            start = 0
-            while start < len(part.tokens):
-                piece = part.tokens[start : start + free]
-                batch.append((number, Tokens(piece, part.position + start, part.sequence)))
-                start, free = start + len(piece), free - len(piece)
-                if not free:
-                    evaluate()
-        if batch:
-            evaluate()
+        step = max(min(MOST_LOGITS, self.batch_size) // len(parts), 1)
+        for start in range(0, max(len(part.tokens) for part in parts), step):
+            cut = [Tokens(p.tokens[start : start + step], p.position + start, p.sequence) for p in parts]
+            length = self._feed([part for part in cut if part.tokens], logits_from=0)
+            row = 0
+            for part, found in zip(cut, rows, strict=True):
+                found += [self.logits(row + i) for i in range(len(part.tokens))]
+                row += length if part.tokens else 0
         return rows
 
-    def _feed(self, parts: Sequence[Tokens], *, logits_from: int) -> None:
-        """One batch of text, with logits from its token number `logits_from` on."""
-        batch = self._text
-        fed = [(token, p.position + i, p.sequence) for p in parts for i, token in enumerate(p.tokens)]
-        count = len(fed)
-        token, position, sequence = fed[-1]
-        if count < self._min_tokens:
-            fed.append((token, position + 1, sequence))
-        batch.n_tokens = len(fed)
-        for i, (own_token, own_position, own_sequence) in enumerate(fed):
-            batch.token[i] = own_token
-            batch.pos[i] = own_position
-            batch.n_seq_id[i] = 1
-            batch.seq_id[i][0] = own_sequence
-            batch.logits[i] = logits_from <= i < count
+    def _feed(self, parts: Sequence[Tokens], *, logits_from: int) -> int:
+        """One batch of text, with logits from each part's token number `logits_from` on; returns a part's rows in it.
+
+        The engine evaluates sequences together as far as they are equally long, so shorter parts are filled up.
+        """
+        batch, at = self._text, 0
+        length = max(*(len(part.tokens) for part in parts), 1 if len(parts) > 1 else self._min_tokens)
+        for tokens, position, sequence in parts:
+            for i, token in enumerate([*tokens, *[tokens[-1]] * (length - len(tokens))]):
+                batch.token[at] = token
+                batch.pos[at] = position + i
+                batch.n_seq_id[at] = 1
+                batch.seq_id[at][0] = sequence
+                batch.logits[at] = logits_from <= i < len(tokens)
+                at += 1
+        batch.n_tokens = at
         self._decode(batch)
-        if len(fed) > count:
-            self.cut(position + 1, sequence=sequence)
+        for tokens, position, sequence in parts:
+            if len(tokens) < length:
+                self.cut(position + len(tokens), sequence=sequence)
+        return length
 
     def feed_patch(self, embeddings: NDArray[np.float32], positions: NDArray[np.int32], *, sequence: int = 0) -> None:
         """Evaluate one temporal patch: embeddings (n, width) at positions (4, n).

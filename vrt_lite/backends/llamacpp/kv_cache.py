@@ -84,16 +84,12 @@ class KvCache:
         """Tokens that still fit, less one: a single token may be evaluated as two."""
         return self.context.size - self._tokens - 1
 
-    def prefill(self, items: list[Item], observe: Observe, *, others: Sequence[KvCache] = ()) -> int:
-        """Make the cache hold `items`; returns how many of them it held before, or one of the `others` did.
+    def prefill(self, items: list[Item], observe: Observe) -> int:
+        """Make the cache hold `items`; returns how many of them it held before.
 
         The last item is always evaluated, for its logits.
         """
         kept = _common(self.items, items[:-1])
-        nearest = max(others, key=lambda other: _common(other.items, items[:-1]), default=self)
-        if (shared := _common(nearest.items, items[:-1])) > kept:
-            self._share(nearest, shared)
-            kept = shared
         prefix = self._prefixes.find_longest(items)
         if prefix and len(prefix[0]) > kept:
             self.restore(*prefix)
@@ -125,13 +121,6 @@ class KvCache:
     def state(self) -> NDArray[np.uint8]:
         """The engine's state of this sequence, for `restore`."""
         return self.context.state(sequence=self.sequence)
-
-    def _share(self, other: KvCache, count: int) -> None:
-        """Hold the first `count` items of another sequence; they are not evaluated again."""
-        self.truncate(0)
-        items = other.items[:count]
-        self.context.copy(other.sequence, self.sequence, end=_count_positions(items))
-        self.extend(items)
 
     def append_block(self, block: FrameBlock) -> None:
         """Evaluate a video, or an image, after the items held."""
