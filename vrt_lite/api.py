@@ -42,7 +42,8 @@ Finish = Callable[[Judgement, FrameStore], None]
 class Judge:
     """A judge that is loaded once, when first needed, and compares many pairs; a context manager.
 
-    On a server (`backend=Remote(URL)`) it may compare from several threads at once.
+    It may compare from several threads at once: on this machine in up to `jobs` sequences of the engine, as far as the
+    memory allows, and on a server (`backend=Remote(URL)`) in as many requests.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Judge:
         backend: Backend | Remote | None = None,
         digest: Callable[[Path], str] = file_sha256,
         measures: bool = True,
+        jobs: int = 1,
         verbose: bool = False,
     ) -> None:
         """Find the model's files, and check them. A `backend`, if given, is used in place of the model's own.
@@ -66,7 +68,9 @@ class Judge:
         self.settings = settings or Settings()
         self._measures = measures
         digest = functools.cache(digest)
-        self.mode: Mode = choose_mode(model, projector, self.settings, backend, digest=digest, verbose=verbose)
+        self.mode: Mode = choose_mode(
+            model, projector, self.settings, backend, digest=digest, jobs=jobs, verbose=verbose
+        )
         self._pool = ThreadPool(max_workers=MOST_JOBS)
 
     def __enter__(self) -> Judge:
@@ -165,9 +169,10 @@ class Judge:
 
                 measuring = Measuring(clips, spaces, mode.profile)
             if not same:
-                with stopwatch.measure("wait"):
-                    backend = mode.open(frames, observe, stopwatch)
-                trials = self._judge_orders(pair, frames, backend, lines, observe)
+                with mode.turn():
+                    with stopwatch.measure("wait"):
+                        backend = mode.open(frames, observe, stopwatch)
+                    trials = self._judge_orders(pair, frames, backend, lines, observe)
             if measuring:
                 observe(Working("measuring the clips"))
             measured = measuring.finish() if measuring else None

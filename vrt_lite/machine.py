@@ -12,6 +12,10 @@ MOST_LOGITS: Final = 16
 """Tokens of one evaluation whose logits may be requested."""
 
 
+MOST_SEQUENCES: Final = MOST_LOGITS
+"""Conversations of one context: each writes one token in an evaluation."""
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
     """What speed depends on besides the model.

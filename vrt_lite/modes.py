@@ -8,9 +8,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
+from threading import BoundedSemaphore, Lock
 from typing import TYPE_CHECKING, Protocol
 
 from vrt_lite.backends import FallbackBackend, describe_machine, open_remote
@@ -63,6 +64,10 @@ class Mode(Protocol):
         """The back end, opened once."""
         ...
 
+    def turn(self) -> AbstractContextManager[object]:
+        """Wait, in its context, until one more comparison may use the back end."""
+        ...
+
     def used(self) -> Used:
         """What judged. This sends no request to a server."""
         ...
@@ -87,6 +92,7 @@ def choose_mode(
     backend: Backend | Remote | None,
     *,
     digest: Callable[[Path], str],
+    jobs: int,
     verbose: bool,
 ) -> Mode:
     """The mode that the arguments of a `Judge` ask for. Raises ModelError, UsageError."""
@@ -96,7 +102,7 @@ def choose_mode(
     files = choose_projector(find(model, projector=projector), describe_machine)
     if backend is not None:
         return GivenMode(backend, files, settings, digest=digest)
-    return LocalMode(files, settings, digest=digest, verbose=verbose)
+    return LocalMode(files, settings, digest=digest, jobs=jobs, verbose=verbose)
 
 
 class _FileMode:
@@ -155,6 +161,10 @@ class GivenMode(_FileMode):
         """The back end that was given."""
         return self._backend
 
+    def turn(self) -> AbstractContextManager[object]:
+        """Nothing to wait for: the caller decides how many use it."""
+        return contextlib.nullcontext()
+
     def used(self) -> Used:
         """The model by its files."""
         return Used(self._describe_model())
@@ -165,10 +175,19 @@ class GivenMode(_FileMode):
 
 
 class LocalMode(_FileMode):
-    """The engine on this machine: planned to fit the memory, and loaded when first needed."""
+    """The engine on this machine: planned to fit the memory, and loaded when first needed.
 
-    def __init__(self, files: ModelFiles, settings: Settings, *, digest: Callable[[Path], str], verbose: bool) -> None:
+    `jobs` threads may share it. Each judges in a sequence of its own, if there is memory for as many; else some wait.
+    """
+
+    def __init__(
+        self, files: ModelFiles, settings: Settings, *, digest: Callable[[Path], str], jobs: int, verbose: bool
+    ) -> None:
         super().__init__(files, settings, digest=digest)
+        self._jobs = jobs
+        self._lock = Lock()
+        self._turns: BoundedSemaphore | None = None
+        self._loading: Future[FallbackBackend] | None = None
         self._settings = settings
         self._verbose = verbose
         self._planning: Future[EnginePlan] | None = None
@@ -188,13 +207,22 @@ class LocalMode(_FileMode):
     def open(self, frames: FrameStore, observe: Observe, watch: Stopwatch) -> Backend:
         """The engine, which loads while the first frames are decoded."""
         if self._backend is None:
-            loading = self._pool.submit(self._load, watch)
+            with self._lock:
+                if self._loading is None:
+                    self._loading = self._pool.submit(self._load, watch)
             observe(Working("decoding frames"))
             first = (shown_first(self.profile.workspace, self.profile.first_frames, clip) for clip in (0, 1))
             frames.pixels([frame for shown in first for frame in shown])
             observe(Loading(self._files.name))
-            self._backend = wait_until_done(loading, observe)
+            self._backend = wait_until_done(self._loading, observe)
         return self._backend
+
+    def turn(self) -> AbstractContextManager[object]:
+        """Wait for a free sequence of the engine."""
+        with self._lock:
+            if self._turns is None:
+                self._turns = BoundedSemaphore(self._start_planning().result().settings.sequences)
+        return self._turns
 
     def used(self) -> Used:
         """The model by its files, and how the engine ran if it did."""
@@ -213,7 +241,9 @@ class LocalMode(_FileMode):
 
     def _start_planning(self) -> Future[EnginePlan]:
         if self._planning is None:
-            self._planning = self._pool.submit(plan_engine, self._files, self._settings, verbose=self._verbose)
+            self._planning = self._pool.submit(
+                plan_engine, self._files, self._settings, verbose=self._verbose, sequences=self._jobs
+            )
         return self._planning
 
     def _plan_in_force(self) -> EnginePlan | None:
@@ -259,6 +289,10 @@ class ServerMode:
     def open(self, frames: FrameStore, observe: Observe, watch: Stopwatch) -> Backend:
         """The HTTP back end."""
         return self._open()
+
+    def turn(self) -> AbstractContextManager[object]:
+        """Nothing to wait for: the server has a queue."""
+        return contextlib.nullcontext()
 
     def used(self) -> Used:
         """The server, with what its answers have shown so far."""

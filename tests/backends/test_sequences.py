@@ -33,3 +33,23 @@ def test_each_conversation_gets_the_reply_that_it_gets_alone() -> None:
         for reply, other in zip(mine, theirs, strict=True):
             for at, odds in reply.odds.items():
                 assert odds == pytest.approx(other.odds[at], abs=0.01)
+
+
+def test_a_larger_context_keeps_what_the_others_hold() -> None:
+    with open_backend(sequences=2) as backend, ThreadPoolExecutor(2) as pool:
+        first = list(pool.map(lambda caption: judge_rounds(backend, caption, Drawn()), CAPTIONS[:2]))
+        assert backend._context
+        size = backend._context.size
+        backend._open_context(backend._lanes[0], size + 1024)
+        assert backend._context.size == size + 1024
+        again = list(pool.map(lambda caption: judge_rounds(backend, caption, Drawn()), CAPTIONS[:2]))
+    assert [[reply.tokens for reply in mine] for mine in again] == [[reply.tokens for reply in mine] for mine in first]
+    assert sum(reply.usage.tokens_reused for mine in again for reply in mine) > 0
+
+
+def test_more_replies_than_sequences_are_refused() -> None:
+    conversation = opening(Pair(CAPTIONS[0], (3.0, 3.0)), FILES.profile)
+    with open_backend() as backend, ThreadPoolExecutor(2) as pool:
+        tasks = [pool.submit(backend.reply, conversation, Drawn(), sampling=SHORT, observe=ignore) for _ in range(2)]
+        with pytest.raises(RuntimeError, match="More replies at once than the 1 sequences"):
+            [task.result() for task in tasks]

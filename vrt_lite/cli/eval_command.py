@@ -109,7 +109,9 @@ def evaluate(
     settings = read_settings({**options, "preset": options["preset"] or found.place.layout.preset})
     with (
         Store(file) as store,
-        open_judge(model, projector, backend, settings, verbose=verbose > 1, store=store, quiet=quiet) as judge,
+        open_judge(
+            model, projector, backend, settings, verbose=verbose > 1, store=store, quiet=quiet, jobs=jobs
+        ) as judge,
     ):
         judge.connect(view(quiet=quiet, live=False).observe)
         eval_judge = EvalJudge(judge, judge.key(), _name_judge(judge, backend, model), jobs)

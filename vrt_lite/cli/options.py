@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from vrt_lite.errors import UsageError
+from vrt_lite.machine import MOST_SEQUENCES
 from vrt_lite.settings import MOST_JOBS, Remote, Settings
 
 if TYPE_CHECKING:
@@ -141,6 +142,7 @@ def open_judge(
     store: Store | None = None,
     quiet: bool = False,
     measures: bool = False,
+    jobs: int = 1,
 ) -> Judge:
     """Open the judge that the options name, on this machine or on a server. A store remembers the files' digests.
 
@@ -150,8 +152,8 @@ def open_judge(
     from vrt_lite.disk import file_sha256  # noqa: PLC0415
 
     digest = store.digest if store else file_sha256
-    options: dict[str, Any] = {"backend": backend, "digest": digest, "measures": measures, "verbose": verbose}
-    judge = Judge(model, projector=projector, settings=settings, **options)
+    options: dict[str, Any] = {"backend": backend, "digest": digest, "measures": measures, "jobs": jobs}
+    judge = Judge(model, projector=projector, settings=settings, verbose=verbose, **options)
     if judge.files and not quiet:
         print_chosen_file(judge.files)
     return judge
@@ -227,15 +229,18 @@ jobs_option = click.option(
     metavar="N",
     type=click.IntRange(1),
     default=1,
-    help=f"Pairs judged at once, at most {MOST_JOBS}; with --backend only.",
+    help=f"Pairs judged at once: here at most {MOST_SEQUENCES}, if memory allows, with --backend {MOST_JOBS}.",
 )
 """The command calls `check_jobs` with its value."""
 
 
 def check_jobs(jobs: int, backend: Remote | None) -> None:
     """Raise UsageError for more jobs than the judge can use."""
-    if jobs > 1 and backend is None:
-        raise UsageError(f"--jobs {jobs} needs a server (--backend URL): on this machine one pair is judged at a time.")
+    if jobs > MOST_SEQUENCES and backend is None:
+        raise UsageError(
+            f"--jobs {jobs} is too many: on this machine at most {MOST_SEQUENCES} pairs are judged at once, and "
+            f"{MOST_JOBS} on a server (--backend URL)."
+        )
     if jobs > MOST_JOBS:
         raise UsageError(f"--jobs {jobs} is too many: a server is asked for at most {MOST_JOBS} pairs at once.")
 

@@ -105,7 +105,9 @@ def rank(
     try:
         with (
             Store(store) as opened,
-            open_judge(model, projector, backend, settings, verbose=verbose > 1, store=opened, quiet=quiet) as judge,
+            open_judge(
+                model, projector, backend, settings, verbose=verbose > 1, store=opened, quiet=quiet, jobs=jobs
+            ) as judge,
             view,
         ):
             judge.connect(view.observe)
