@@ -378,7 +378,7 @@ def test_the_progress_of_an_evaluation_fits(width: int, encoding: str) -> None:
     with EvaluationView(LiveScreen(on), total=40) as watching:
         for label in (1, 2, 0, None):
             watching.observe(Waiting(HOSTILE, 2))
-            watching.count(label, 1, judged=True)
+            watching.count(label, 1, seconds_left=90.0)
             watching.observe(Loading("狐" * 99))
             on.print(watching._screen._render())
     lines = [OURS.sub("", line) for line in re.split(r"[\r\n]", written(on))]
@@ -394,7 +394,7 @@ def test_lines_of_an_evaluation_come_now_and_then() -> None:
     pipe = io.StringIO()
     with EvaluationView(LineScreen(pipe), total=100) as watching:
         for _ in range(52):
-            watching.count(1, 1, judged=False)
+            watching.count(1, 1, seconds_left=None)
     lines = pipe.getvalue().splitlines()
     assert lines[0] == "1 of 100, tau 100.0, diff 100.0"
     assert lines[-1] == "52 of 100, tau 100.0, diff 100.0"

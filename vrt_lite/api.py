@@ -10,30 +10,31 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 from collections.abc import Callable, Generator
 from concurrent.futures import wait
-from dataclasses import asdict
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
-from vrt_lite.disk import file_sha256, write_file
+from vrt_lite.disk import file_sha256
 from vrt_lite.errors import NoVerdictError, UsageError, Warned
 from vrt_lite.interfaces import Backend, FrameStore, Observe, Sampling, Stopwatch, Working, ignore, wait_until_done
 from vrt_lite.interfaces import Event as Progress
-from vrt_lite.judge import Round, Trial, judge
+from vrt_lite.judge import Trial, judge
 from vrt_lite.judgement import Judgement
+from vrt_lite.mode import Mode
 from vrt_lite.models import ModelFiles
-from vrt_lite.modes import Mode, choose_mode
+from vrt_lite.modes import LocalMode, choose_mode
 from vrt_lite.pair_frames import PairFrames, workspace_of
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import LONGEST_PROMPT
-from vrt_lite.recording import ShownPair, add_warning, make_judgement, record_round
+from vrt_lite.recording import ShownPair, add_warning, make_judgement
 from vrt_lite.settings import MOST_JOBS, Remote, Settings, key_of
 from vrt_lite.shortage import ThreadPool
 
 if TYPE_CHECKING:
+    from vrt_lite.fitting.predicted_time import Prediction
+    from vrt_lite.trace_file import TraceFile
     from vrt_lite.video import Clip
 
 Finish = Callable[[Judgement, FrameStore], None]
@@ -107,6 +108,15 @@ class Judge:
         """
         return self._key(self.mode.plan())
 
+    def predict(self, clip: str | Path) -> Prediction | None:
+        """Predict how long a judgement of clips like this one takes here; None if that is not known.
+
+        It is not known for a server, for a clip that cannot be read, and on a GPU before the first judgement.
+        """
+        from vrt_lite import forecast  # noqa: PLC0415 - a small judge's compare does without
+
+        return forecast.predict_like(self.mode, Path(clip))
+
     def compare(
         self,
         a: str | Path,
@@ -151,8 +161,13 @@ class Judge:
         self, a: Path, b: Path, prompt: str, trace: Path | None, observe: Observe, finish: Finish | None
     ) -> Judgement:
         stopwatch, mode = Stopwatch(), self.mode
+        takes_long = isinstance(mode, LocalMode) and mode.files is not None and not mode.files.is_small
         with contextlib.ExitStack() as stack:
-            lines = TraceFile(trace) if trace else None
+            lines = None
+            if trace:
+                from vrt_lite.trace_file import TraceFile  # noqa: PLC0415
+
+                lines = TraceFile(trace)
             mode.prepare()
             clips = stack.enter_context(open_clips(a, b))
             same = clips[0].info.sha256 == clips[1].info.sha256
@@ -169,6 +184,10 @@ class Judge:
 
                 measuring = Measuring(clips, spaces, mode.profile)
             if not same:
+                if takes_long:
+                    from vrt_lite import forecast  # noqa: PLC0415
+
+                    forecast.announce(mode, clips[0].info, observe, both_orders=self.settings.both_orders)
                 with mode.turn():
                     with stopwatch.measure("wait"):
                         backend = mode.open(frames, observe, stopwatch)
@@ -179,6 +198,10 @@ class Judge:
             judgement = make_judgement(
                 pair, clips, trials, mode=mode, settings=self.settings, stopwatch=stopwatch, measures=measured
             )
+            if takes_long and trials:
+                from vrt_lite import forecast  # noqa: PLC0415
+
+                forecast.learn(mode, judgement)
             if lines and lines.failure:
                 judgement = add_warning(judgement, Warned("trace_not_written", lines.failure))
             if finish:
@@ -251,32 +274,3 @@ def open_clips(a: Path, b: Path) -> Generator[tuple[Clip, Clip]]:
             if not future.exception():
                 stack.enter_context(future.result())
         yield opening[0].result(), opening[1].result()
-
-
-class TraceFile:
-    """A file with a JSON line for each round, written whole each time, so that it is never cut in a line.
-
-    `failure` says why it lacks rounds, "" if it has all: a judgement is worth more than its trace.
-    """
-
-    def __init__(self, path: Path) -> None:
-        """Make the file, empty. Raises UsageError."""
-        self._path = path
-        self._lines: list[str] = []
-        self.failure = ""
-        self._write()
-        if self.failure:
-            raise UsageError(self.failure)
-
-    def add(self, first: int, pair: ShownPair, r: Round) -> None:
-        """Add a round of the order that shows clip `first` (0 or 1) as video 1."""
-        self._lines.append(json.dumps({"first": first + 1, **asdict(record_round(r, first, pair))}) + "\n")
-        self._write()
-
-    def _write(self) -> None:
-        try:
-            write_file(self._path, "".join(self._lines).encode())
-            self.failure = ""
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            self.failure = f"The trace {str(self._path)!r} cannot be written: {reason}."

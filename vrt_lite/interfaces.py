@@ -31,6 +31,16 @@ class Working:
 
 
 @dataclass(frozen=True, slots=True)
+class Predicted:
+    """How long what begins now will take: seconds of the whole, of a frame pair encoded, a token read, one written."""
+
+    seconds: float
+    pair: float
+    read: float
+    write: float
+
+
+@dataclass(frozen=True, slots=True)
 class Loading:
     """Something large is being loaded."""
 
@@ -86,7 +96,7 @@ class RoundEnded:
     outcome: str
 
 
-Event = Working | Loading | Encoding | Prefill | Wrote | Waiting | RoundBegan | RoundEnded
+Event = Working | Predicted | Loading | Encoding | Prefill | Wrote | Waiting | RoundBegan | RoundEnded
 Observe = Callable[[Event], None]
 
 

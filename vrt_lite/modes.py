@@ -1,7 +1,4 @@
-"""Where the model of a judge runs: an engine on this machine, a server, or a back end that the caller gives.
-
-Each mode has the same interface, so that `Judge` works with any of them.
-"""
+"""Chooses where the model of a judge runs: an engine on this machine, a server, or a back end that the caller gives."""
 
 from __future__ import annotations
 
@@ -9,15 +6,15 @@ import contextlib
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from threading import BoundedSemaphore, Lock
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from vrt_lite.backends import FallbackBackend, describe_machine, open_remote
-from vrt_lite.errors import UsageError, Warned
+from vrt_lite.backends import FallbackBackend, describe_machine
+from vrt_lite.errors import Warned
 from vrt_lite.interfaces import Backend, FrameStore, Loading, Observe, Stopwatch, Working, wait_until_done
-from vrt_lite.judgement import EngineUsed, FileUsed, ModelUsed, ServerUsed
+from vrt_lite.judgement import FileUsed, ModelUsed
+from vrt_lite.mode import Mode, Used
 from vrt_lite.models import ModelFiles, find, gguf_sha256, profile_of
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import shown_first
@@ -26,63 +23,7 @@ from vrt_lite.shortage import ThreadPool
 from vrt_lite.tuning import choose_projector, plan_engine, refuse_impossible
 
 if TYPE_CHECKING:
-    from vrt_lite.backends.http import HttpBackend
     from vrt_lite.fitting import EnginePlan
-
-_LOCAL_SETTINGS = ("ctx", "gpu_layers", "kv_type", "threads")
-
-
-@dataclass(frozen=True, slots=True)
-class Used:
-    """What judged, for the record."""
-
-    model: ModelUsed
-    backend: ServerUsed | None = None
-    engine: EngineUsed | None = None
-
-
-class Mode(Protocol):
-    """Where the model runs. `own` is the checkpoint's profile, `profile` the one in force; `files` are the model's."""
-
-    own: Profile
-    profile: Profile
-    files: ModelFiles | None
-
-    def key(self) -> dict[str, str]:
-        """What identifies the model in the key of a stored judgement. Loads no model."""
-        ...
-
-    def prepare(self) -> None:
-        """Start in the background what is needed before frames can be shown."""
-        ...
-
-    def plan(self) -> Profile:
-        """The profile that fits the machine; it may show smaller frames. Raises OutOfMemoryError."""
-        ...
-
-    def open(self, frames: FrameStore, observe: Observe, watch: Stopwatch) -> Backend:
-        """The back end, opened once."""
-        ...
-
-    def turn(self) -> AbstractContextManager[object]:
-        """Wait, in its context, until one more comparison may use the back end."""
-        ...
-
-    def used(self) -> Used:
-        """What judged. This sends no request to a server."""
-        ...
-
-    def notes(self) -> tuple[Warned, ...]:
-        """What a reader of a verdict must know about how the model ran."""
-        ...
-
-    def connect(self, observe: Observe) -> None:
-        """Ask a server what it serves, if its key depends on that."""
-        ...
-
-    def close(self) -> None:
-        """Free the model."""
-        ...
 
 
 def choose_mode(
@@ -97,6 +38,8 @@ def choose_mode(
 ) -> Mode:
     """The mode that the arguments of a `Judge` ask for. Raises ModelError, UsageError."""
     if isinstance(backend, Remote):
+        from vrt_lite.server_mode import ServerMode  # noqa: PLC0415
+
         return ServerMode(backend, profile_of(model), settings, projector=projector)
     refuse_impossible(settings)
     files = choose_projector(find(model, projector=projector), describe_machine)
@@ -196,12 +139,12 @@ class LocalMode(_FileMode):
 
     def prepare(self) -> None:
         """Start to choose what fits the memory, and to digest the text model."""
-        self._start_planning()
+        self.start_planning()
         super().prepare()
 
     def plan(self) -> Profile:
         """The profile with frames that fit the memory. Loads the engine's library, but no model."""
-        self.profile = self._start_planning().result().profile
+        self.profile = self.start_planning().result().profile
         return self.profile
 
     def open(self, frames: FrameStore, observe: Observe, watch: Stopwatch) -> Backend:
@@ -231,15 +174,15 @@ class LocalMode(_FileMode):
 
     def notes(self) -> tuple[Warned, ...]:
         """What was changed to fit the memory."""
-        plan = self._plan_in_force()
-        return plan.warnings if plan else ()
+        return plan.warnings if (plan := self._plan_in_force()) else ()
 
     def close(self) -> None:
         """Free the model, after the threads that use it have ended."""
         super().close()
         self._free.close()
 
-    def _start_planning(self) -> Future[EnginePlan]:
+    def start_planning(self) -> Future[EnginePlan]:
+        """Start, once, to choose what fits the memory."""
         if self._planning is None:
             self._planning = self._pool.submit(
                 plan_engine, self._files, self._settings, verbose=self._verbose, sequences=self._jobs
@@ -248,7 +191,7 @@ class LocalMode(_FileMode):
 
     def _plan_in_force(self) -> EnginePlan | None:
         """The plan that the engine runs with; None before it is loaded."""
-        return self._start_planning().result().as_run_with(self._backend.settings) if self._backend else None
+        return self.start_planning().result().as_run_with(self._backend.settings) if self._backend else None
 
     def _load(self, watch: Stopwatch) -> FallbackBackend:
         from vrt_lite.embeddings import EmbeddingCache, users_disk  # noqa: PLC0415 - numpy
@@ -256,79 +199,6 @@ class LocalMode(_FileMode):
         with watch.measure("load"):
             disk = users_disk() if self._settings.cache else None
             cache = EmbeddingCache(disk, namespace=self._projector_sha256.result)
-            choices = self._start_planning().result().choices
+            choices = self.start_planning().result().choices
             backend = FallbackBackend(self._files, profile=self.profile, choices=choices, cache=cache)
             return self._free.enter_context(backend)
-
-
-class ServerMode:
-    """A server. Threads may share it: the first that needs it connects."""
-
-    def __init__(self, remote: Remote, own: Profile, settings: Settings, *, projector: Path | None) -> None:
-        _refuse_local_settings(settings, projector)
-        self.files: ModelFiles | None = None
-        self.own = own
-        self.profile = settings.applied_to(own)
-        self._remote = remote
-        self._lock = Lock()
-        self._backend: HttpBackend | None = None
-        self._free = contextlib.ExitStack()
-
-    def key(self) -> dict[str, str]:
-        """The server and its model. Asks the server what it serves, unless the model is named."""
-        r = self._remote
-        return {"url": r.url, "kind": r.kind, "model": r.served_model or self._open().connect().model}
-
-    def prepare(self) -> None:
-        """Nothing can be done before the first request."""
-
-    def plan(self) -> Profile:
-        """The profile as it is: the server decides how the model runs."""
-        return self.profile
-
-    def open(self, frames: FrameStore, observe: Observe, watch: Stopwatch) -> Backend:
-        """The HTTP back end."""
-        return self._open()
-
-    def turn(self) -> AbstractContextManager[object]:
-        """Nothing to wait for: the server has a queue."""
-        return contextlib.nullcontext()
-
-    def used(self) -> Used:
-        """The server, with what its answers have shown so far."""
-        backend, r = self._backend, self._remote
-        if backend is None:
-            server = ServerUsed(r.url, r.served_model, None, None)
-        else:
-            info = backend.connect()
-            server = ServerUsed(r.url, info.model, info.kind, backend.form)
-        return Used(ModelUsed(server.model or r.url, None, None), server)
-
-    def notes(self) -> tuple[Warned, ...]:
-        """What a user should know about the requests to the server."""
-        return self._backend.warnings if self._backend else ()
-
-    def connect(self, observe: Observe) -> None:
-        """Ask what the server serves, unless the model is named; `observe` gets an event while waiting for it."""
-        if self._remote.served_model is None:
-            self._open().connect(observe)
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._free.close()
-
-    def _open(self) -> HttpBackend:
-        with self._lock:
-            if self._backend is None:
-                self._backend = self._free.enter_context(open_remote(self._remote, profile=self.profile))
-            return self._backend
-
-
-def _refuse_local_settings(settings: Settings, projector: Path | None) -> None:
-    """UsageError for settings that only an engine on this machine can use."""
-    names = [name for name in _LOCAL_SETTINGS if getattr(settings, name) is not None]
-    if projector is not None:
-        names.append("projector")
-    if names:
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in names)
-        raise UsageError(f"With --backend the server decides how the model runs: leave out {options}.")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from vrt_lite.backends.llamacpp import EngineSettings, LlamaCppBackend
 from vrt_lite.backends.llamacpp.decoding import Sampler, loops, odds
 from vrt_lite.errors import ContextFullError
-from vrt_lite.interfaces import Encoding, Event, Prefill, Sampling, Wrote, ignore
+from vrt_lite.interfaces import Encoding, Event, Prefill, Sampling, Working, Wrote, ignore
 from vrt_lite.judge import Pair, opening
 from vrt_lite.models import find
 from vrt_lite.protocol.messages import Conversation, FrameRef, Generated, Image, Message, Part, Reply, Text, Video

@@ -49,7 +49,7 @@ def estimate(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Estimate how much memory judging with MODEL takes, before anything is loaded or fetched.
+    """Estimate how much memory and time judging with MODEL takes, before anything is loaded or fetched.
 
     \b
     vrt-lite estimate
@@ -141,6 +141,7 @@ def _estimate_files(
     from vrt_lite.models import find  # noqa: PLC0415
     from vrt_lite.show.estimates import Estimated  # noqa: PLC0415
     from vrt_lite.tuning import choose_projector, plan_engine, plan_shape  # noqa: PLC0415
+    from vrt_lite.tuning.prediction import predict  # noqa: PLC0415
 
     files = choose_projector(find(model, projector=projector, memory_bytes=size), describe_machine)
     shape = read_shape(files)
@@ -150,7 +151,10 @@ def _estimate_files(
             return plan_engine(files, settings, repack=repack, memory=memory, shape=shape)
         return plan_shape(shape, files.profile, settings, memory, repack=repack)
 
-    return Estimated(files.name, len(shape.layers), *_plan_anyway(plan, memory, settings), choice=files.choice)
+    planned, refusal = _plan_anyway(plan, memory, settings)
+    # What another machine takes is not known here.
+    prediction = predict(files, planned) if tuned and size is None else None
+    return Estimated(files.name, len(shape.layers), planned, refusal, prediction=prediction, choice=files.choice)
 
 
 def _estimate_option(
@@ -185,12 +189,14 @@ def _print_parts(estimated: Estimated, memory: MachineMemory, *, as_json: bool) 
     if as_json:
         print_json(_to_json(estimated) | {"machine": asdict(memory)})
         return
-    from vrt_lite.show.estimates import describe_settings, show_parts  # noqa: PLC0415
+    from vrt_lite.show.estimates import describe_settings, describe_time, show_parts  # noqa: PLC0415
 
     if estimated.choice:
         print_text(estimated.choice, err=True)
     show_parts(estimated, memory)
     print_text(describe_settings(estimated))
+    if time := describe_time(estimated):
+        print_text(time)
     if disk := estimated.disk:
         print_text(
             f"disk: {format_bytes(disk.fetched)} fetched, {format_bytes(disk.stays)} stay, at most "
@@ -248,5 +254,7 @@ def _to_json(estimated: Estimated) -> dict[str, object]:
         "gpu_bytes": list(estimate.gpu_bytes),
         "disk": asdict(estimated.disk) if estimated.disk else None,
         "engine": asdict(estimated.plan.engine_used()),
+        "seconds": estimated.prediction.predict_seconds() if estimated.prediction else None,
+        "seconds_from": estimated.prediction.costs.source if estimated.prediction else None,
         "notes": estimated.notes,
     }

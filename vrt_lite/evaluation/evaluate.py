@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -34,6 +36,7 @@ from vrt_lite.evaluation.sets import LabelledSet
 from vrt_lite.interfaces import Event
 from vrt_lite.runs.judging import Task, judge_all
 from vrt_lite.runs.question import Result
+from vrt_lite.runs.run_clock import RunClock
 
 if TYPE_CHECKING:
     from vrt_lite.api import Judge
@@ -67,7 +70,11 @@ class EvalJudge:
 class EvalWatcher(Protocol):
     """Gets the progress of an evaluation."""
 
-    def count(self, label: int | None, verdict: int | None, *, judged: bool) -> None:
+    def begins(self, judgements: int, seconds: float | None) -> None:
+        """Called before judging: so many judgements are left, which will take `seconds` if that is known."""
+        ...
+
+    def count(self, label: int | None, verdict: int | None, *, seconds_left: float | None) -> None:
         """Called when a pair is done; `label` and `verdict` are the overall ones, None where there is none."""
         ...
 
@@ -133,6 +140,7 @@ def evaluate(
     place = found.place
     clips = Clips(place.folder, table=place.table, anywhere=place.layout.own)
     cases = _Cases(run, clips, selection, watcher)
+    cases.start_clock(pairs, judge)
     run.note(msgspec.structs.replace(read_eval_about(run), chosen=len(pairs)).to_json())
     judge_all(
         cases.choose_tasks(pairs),
@@ -192,10 +200,24 @@ class _Cases:
     known: dict[str, EvalCase] = field(default_factory=dict[str, EvalCase])
     tasks: int = 0
     found: int = 0
+    left: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    clock: RunClock = field(init=False)
+
+    def start_clock(self, pairs: Sequence[LabelledPair], judge: EvalJudge) -> None:
+        """Find what is left to be judged, and tell the watcher how long it will take."""
+        self.known = {case.item: case for case in read_cases(self.run)}
+        for pair in pairs:
+            for order in choose_orders(pair, self.selection):
+                case = new_case(pair, order)
+                if case.item not in self.known or not self.known[case.item].key:
+                    self.left[case.item] = (pair.a, pair.b) if order == "given" else (pair.b, pair.a)
+        found = (self.clips.find(clip) for clips in self.left.values() for clip in clips)
+        like = next((path for path in found if isinstance(path, Path)), None)
+        self.clock = RunClock(judge.judge.predict(like) if like else None, self._list_left, jobs=judge.jobs)
+        self.watcher.begins(sum(1 for _ in self._list_left()), self.clock.seconds_left())
 
     def choose_tasks(self, pairs: Sequence[LabelledPair]) -> Iterator[Task]:
         """Yield the pairs whose clips exist; the others fail at once. Ends when the budget is used."""
-        self.known = {case.item: case for case in read_cases(self.run)}
         for pair in pairs:
             a, b = self.clips.find(pair.a), self.clips.find(pair.b)
             for order in choose_orders(pair, self.selection):
@@ -203,7 +225,7 @@ class _Cases:
                 if isinstance(a, str) or isinstance(b, str):
                     why = "; ".join(reason for reason in (a, b) if isinstance(reason, str))
                     self._keep(msgspec.structs.replace(case, failure="missing clip", why=why))
-                    self.watcher.count(None, None, judged=False)
+                    self._count(case, None)
                     continue
                 if self.selection.budget is not None and self.tasks - self.found >= self.selection.budget:
                     return
@@ -219,9 +241,21 @@ class _Cases:
         if kept is None or kept.key != result.key or not result.first or kept.labels != case.labels:
             kept = self._add_result(case, result)
             self._keep(kept)
+        clips = self.left.get(case.item)
+        if now and clips and (judgement := self.run.judgement(result.key)):
+            self.clock.add(*clips, judgement)
         scored = score_case(kept, result)
-        verdict = scored.winner("OA") if scored.verdict else None
-        self.watcher.count(kept.labels.get("OA"), verdict, judged=now and bool(result.first))
+        self._count(kept, scored.winner("OA") if scored.verdict else None)
+
+    def _count(self, case: EvalCase, verdict: int | None) -> None:
+        """Count a case that is done, with its verdict overall."""
+        self.left.pop(case.item, None)
+        self.watcher.count(case.labels.get("OA"), verdict, seconds_left=self.clock.seconds_left())
+
+    def _list_left(self) -> Iterator[tuple[str, str]]:
+        """List the clips of the judgements that are left of this call."""
+        budget = self.selection.budget
+        return islice(self.left.values(), None if budget is None else max(budget - self.tasks + self.found, 0))
 
     def _add_result(self, case: EvalCase, result: Result) -> EvalCase:
         if result.error:

@@ -125,11 +125,16 @@ def shape_of(text: Gguf, projector: Gguf) -> ModelShape:
 def context_tokens(shape: ModelShape, profile: Profile) -> int:
     """The context that the engine will choose for clips shown at the full size, before their text is tokenised."""
     cells = profile.max_pixels // PIXELS_PER_TOKEN
+    patches = 2 * -(-profile.first_frames // 2)
+    bound = profile.context_bound(count_text_tokens(profile) + patches * cells, profile.tool_cells)
+    return min(bound, shape.trained_context)
+
+
+def count_text_tokens(profile: Profile) -> int:
+    """Count about how many tokens of text a judge reads before its first reply."""
     turns = opening(Pair("", (5.0, 5.0)), profile)
     letters = sum(len(part.text) for turn in turns for part in turn.parts if isinstance(part, Text))
-    words = letters // _LETTERS_PER_TOKEN + _CAPTION_TOKENS
-    patches = 2 * -(-profile.first_frames // 2)
-    return min(profile.context_bound(words + patches * cells, profile.tool_cells), shape.trained_context)
+    return letters // _LETTERS_PER_TOKEN + _CAPTION_TOKENS
 
 
 def estimate_memory(

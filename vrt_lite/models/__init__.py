@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from vrt_lite.errors import ModelError
-from vrt_lite.models.gguf import Header, list_ggufs, parts_of, read_gguf, read_header, whole_name
+from vrt_lite.machine import SMALL_MODEL_BYTES
+from vrt_lite.models.gguf import Header, gguf_bytes, list_ggufs, parts_of, read_gguf, read_header, whole_name
 from vrt_lite.models.gguf_check import check_projector, check_text
 from vrt_lite.profile import PROFILE_NAME, Profile, default_profile, load_profile, parse_profile
 
@@ -41,6 +42,11 @@ class ModelFiles:
     profile: Profile
     projectors: tuple[Path, ...] = ()
     texts: tuple[Path, ...] = ()
+
+    @property
+    def is_small(self) -> bool:
+        """Whether a judgement takes about a second."""
+        return gguf_bytes(self.text) < SMALL_MODEL_BYTES
 
     @property
     def choice(self) -> str:

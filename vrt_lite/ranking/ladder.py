@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from string import ascii_lowercase
-from typing import Any
+from typing import Any, Final
 
 from vrt_lite.protocol.messages import DIMENSIONS, KEYS, OVERALL
 from vrt_lite.protocol.verdict import MIRROR
@@ -22,6 +22,9 @@ from vrt_lite.ranking.clip_groups import (
 )
 from vrt_lite.ranking.ratings import Ratings, fit
 from vrt_lite.runs.question import Conditions, conditions_of
+
+NOT_JUDGED_YET: Final = "not judged yet"
+"""Why a clip is not ranked that no judgement has shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,14 +164,14 @@ def _list_wins(outcomes: Sequence[PairOutcome]) -> list[tuple[int, int]]:
 
 
 def _find_unranked(outcomes: Sequence[PairOutcome], count: int) -> tuple[tuple[int, str], ...]:
-    """Return the clips that were judged and got no verdict at all, each with its last error."""
+    """Return the clips without a verdict: each with its last error, or not judged yet."""
     verdicts = {clip for pair in outcomes if pair.preferences for clip in (pair.i, pair.j)}
     errors: dict[int, str] = {}
     for pair in outcomes:
         for clip in (pair.i, pair.j):
             if clip not in verdicts and pair.errors:
                 errors[clip] = pair.errors[-1]
-    return tuple((clip, errors[clip]) for clip in range(count) if clip in errors)
+    return tuple((clip, errors.get(clip, NOT_JUDGED_YET)) for clip in range(count) if clip not in verdicts)
 
 
 def _rank_clips(

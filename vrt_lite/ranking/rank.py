@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,6 +21,7 @@ from vrt_lite.interfaces import Event
 from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.ranking.clip_groups import ClipGroup, collect_votes
 from vrt_lite.ranking.entries import Group
+from vrt_lite.ranking.judgements_left import JudgementsLeft
 from vrt_lite.ranking.ladder import Ladder, rate_group
 from vrt_lite.ranking.pairing import is_order_certain, next_judgement
 from vrt_lite.ranking.participants import ExcludedClip, Participants, drop_broken, gather_clips
@@ -29,6 +29,7 @@ from vrt_lite.ranking.rank_run import CONFIDENCE, Effort, RankAbout, describe_ru
 from vrt_lite.ranking.ratings import fit
 from vrt_lite.runs.judging import Task, judge_all
 from vrt_lite.runs.question import Result
+from vrt_lite.runs.run_clock import RunClock
 from vrt_lite.runs.store import Run, Store
 
 if TYPE_CHECKING:
@@ -55,8 +56,8 @@ class RankProgress:
 class RankWatcher(Protocol):
     """Gets the progress of a ranking."""
 
-    def begins(self, groups: Sequence[ClipGroup], done: int, most: int, /) -> None:
-        """Called before judging; `done` of at most `most` judgements exist already."""
+    def begins(self, groups: Sequence[ClipGroup], done: int, most: int, seconds: float | None, /) -> None:
+        """Called before judging: `done` of at most `most` judgements exist, the others are to take `seconds`."""
         ...
 
     def judged(self, progress: RankProgress, /) -> None:
@@ -123,17 +124,23 @@ def rank_clips(
     for group in participants.groups:
         group.add_stored(results)
     found = sum(len(group.results) for group in participants.groups)
-    timer = _Timer(participants.groups, effort, found)
-    watcher.begins(participants.groups, found, timer.most)
+    tasks = _choose_tasks(participants.groups, effort)
+    first = next(tasks, None)
+    left = JudgementsLeft(participants.groups, effort)
+    clock = RunClock(judge.predict(first.first) if first else None, left.clips, jobs=jobs)
+    watcher.begins(participants.groups, found, left.most, clock.seconds_left())
 
     def add_result(task: Task, result: Result, now: bool) -> None:
         label: tuple[int, int, int] = task.label
         number, i, j = label
         participants.groups[number].results[i, j] = result
-        watcher.judged(RankProgress(timer.done(), timer.most, timer.seconds_left(judged=now), label, result))
+        if now and (judgement := run.judgement(result.key)):
+            clips = participants.groups[number].clips
+            clock.add(clips[i].sha256, clips[j].sha256, judgement)
+        watcher.judged(RankProgress(left.done, left.most, clock.seconds_left(), label, result))
 
     judge_all(
-        _choose_tasks(participants.groups, effort),
+        chain((first,), tasks) if first else tasks,
         run,
         store=store,
         judge=judge,
@@ -189,27 +196,6 @@ def _next_orders(group: ClipGroup, chosen: set[tuple[int, int]], effort: Effort)
     # With one order only, each clip is shown first in about half of its pairs.
     i, j = pair if sum(pair) % 2 else (pair[1], pair[0])
     return [(i, j), (j, i)] if effort.both_orders else [(i, j)]
-
-
-class _Timer:
-    """Counts what is done, and estimates how long the rest takes at the rate so far."""
-
-    def __init__(self, groups: Sequence[ClipGroup], effort: Effort, found: int) -> None:
-        self._groups = groups
-        self._began = time.monotonic()
-        self._made = 0
-        possible = sum(len(g.clips) * (len(g.clips) - 1) // 2 for g in groups) * (1 + effort.both_orders)
-        self.most = max(found, possible if effort.budget is None else min(possible, effort.budget))
-
-    def done(self) -> int:
-        return sum(len(group.results) for group in self._groups)
-
-    def seconds_left(self, *, judged: bool) -> float | None:
-        self._made += judged
-        if not self._made:
-            self._began = time.monotonic()
-            return None
-        return (time.monotonic() - self._began) / self._made * max(self.most - self.done(), 0)
 
 
 def _open_and_close(path: Path) -> None:

@@ -7,10 +7,23 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import sys
+import time
 from typing import TYPE_CHECKING, TextIO
 
-from vrt_lite.interfaces import Encoding, Event, Loading, Prefill, RoundBegan, RoundEnded, Waiting, Wrote
+from vrt_lite.interfaces import (
+    Encoding,
+    Event,
+    Loading,
+    Predicted,
+    Prefill,
+    RoundBegan,
+    RoundEnded,
+    Waiting,
+    Working,
+    Wrote,
+)
 from vrt_lite.protocol.messages import DIMENSIONS
 from vrt_lite.protocol.verdict import describe
 from vrt_lite.show.words import (
@@ -20,6 +33,7 @@ from vrt_lite.show.words import (
     describe_event,
     describe_preference,
     describe_recommendation,
+    format_time,
     interactive_console,
     name_clips,
     name_frames,
@@ -28,10 +42,13 @@ from vrt_lite.show.words import (
 )
 
 if TYPE_CHECKING:
+    from vrt_lite.fitting.time_left import TimeLeft
     from vrt_lite.judgement import Judgement
     from vrt_lite.show.live import LiveView
 
-__all__ = ["PlainView", "safe", "show_verdict", "verdict_lines", "view"]
+LINE_EVERY_SECONDS = 30.0
+"""How often plain lines tell the progress of something that takes long."""
+__all__ = ["LINE_EVERY_SECONDS", "PlainView", "safe", "show_verdict", "verdict_lines", "view"]
 
 
 def view(
@@ -70,6 +87,9 @@ class PlainView:
         self._quiet = quiet
         self._verbose = verbose
         self._text = ""
+        self._stage = self._working = ""
+        self._time_left: TimeLeft | None = None
+        self._due = math.inf
 
     def __enter__(self) -> PlainView:
         return self
@@ -78,8 +98,19 @@ class PlainView:
         self._print_text("\n")
 
     def observe(self, event: Event) -> None:
-        """Print a line if a stage begins or ends."""
+        """Print a line if a stage begins or ends, and every 30 seconds of a judgement that takes long."""
+        if self._time_left:
+            self._time_left.observe(event)
+            self._show_time_left(event, self._time_left)
         match event:
+            case Predicted(seconds):
+                from vrt_lite.fitting.time_left import TimeLeft  # noqa: PLC0415 - a small judge does without
+
+                self._time_left, self._due = TimeLeft(event), time.monotonic() + LINE_EVERY_SECONDS
+                self._print(f"this will take about {format_time(seconds)} here")
+            case Working(what) if what != self._working:
+                self._working = what
+                self._print(what)
             case Loading() | Waiting():
                 self._print(describe_event(event))
             case RoundBegan(order, _, frames):
@@ -95,6 +126,12 @@ class PlainView:
                 self._print(f"{name_round(order, number)}: {describe_event(event)}")
             case _:
                 pass
+
+    def _show_time_left(self, event: Event, time_left: TimeLeft) -> None:
+        self._stage = describe_event(event) or self._stage
+        if (now := time.monotonic()) >= self._due:
+            self._due = now + LINE_EVERY_SECONDS
+            self._print(f"{self._stage}, about {format_time(time_left.seconds())} left")
 
     def _print_text(self, text: str) -> None:
         """Print the complete lines of the judge's text, and keep the rest for later."""

@@ -9,10 +9,19 @@ from typing import TYPE_CHECKING
 from vrt_lite.machine import MachineMemory, format_bytes
 from vrt_lite.models.hub import SPARE_BYTES
 from vrt_lite.show.table import show_table
+from vrt_lite.show.words import format_time
 
 if TYPE_CHECKING:
     from vrt_lite.fitting import EnginePlan
+    from vrt_lite.fitting.predicted_time import Prediction
     from vrt_lite.fitting.pull_options import DiskUse
+
+
+_SOURCES = {
+    "measured": "as earlier ones did",
+    "tuned": "as vrt-lite tune measured",
+    "estimated": "estimated from the speed of this machine",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +29,7 @@ class Estimated:
     """One quant of a model as it would run: how many layers it has, the plan, and why it does not fit ("" if it does).
 
     A model that is not here has a `quant`, and `disk` is what a pull takes of the disk. `choice` is a line that names
-    the file that was chosen from a folder.
+    the file that was chosen from a folder. `prediction` is None where the time is not known.
     """
 
     name: str
@@ -29,6 +38,7 @@ class Estimated:
     refusal: str
     quant: str = ""
     disk: DiskUse | None = None
+    prediction: Prediction | None = None
     choice: str = ""
 
     @property
@@ -55,6 +65,18 @@ def describe_settings(estimated: Estimated) -> str:
         f"for context {estimate.context} tokens, {estimate.max_pixels} pixels a frame, keys and values "
         f"{settings.kv_type}, repacked weights {'on' if settings.repack else 'off'}"
         f"{f', on the GPU {describe_offload(estimated)}' if estimate.gpu_bytes else ''}"
+    )
+
+
+def describe_time(estimated: Estimated) -> str:
+    """How long a judgement takes, in a line; empty if it is not known."""
+    if estimated.prediction is None:
+        return ""
+    source, work = estimated.prediction.costs.source, estimated.prediction.work
+    visual = 2 * work.clip + work.called
+    return (
+        f"a judgement takes about {format_time(estimated.prediction.predict_seconds())} here ({_SOURCES[source]}): "
+        f"{visual:.0f} visual tokens encoded, {work.text + visual:.0f} tokens read, {work.written:.0f} written"
     )
 
 

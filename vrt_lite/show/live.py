@@ -16,7 +16,8 @@ from rich.cells import cell_len, chop_cells
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from vrt_lite.interfaces import Encoding, Event, Prefill, RoundBegan, RoundEnded, Wrote
+from vrt_lite.fitting.time_left import TimeLeft
+from vrt_lite.interfaces import Encoding, Event, Predicted, Prefill, RoundBegan, RoundEnded, Wrote
 from vrt_lite.protocol.messages import FrameRef
 from vrt_lite.show.words import (
     Glyphs,
@@ -69,6 +70,7 @@ class LiveView:
         self._unfinished = _Unfinished()
         self._pieces: list[str] = []
         self._stage: tuple[str, int, int] = ("Opening the clips", 0, 0)
+        self._time_left: TimeLeft | None = None
         self._start = self._printed = time.monotonic()
         self._live = live_on(console, self._render)
 
@@ -100,7 +102,11 @@ class LiveView:
 
     def _record(self, event: Event) -> None:
         words = capitalize_first(safe(describe_event(event), encoding=self._console.encoding))
+        if self._time_left:
+            self._time_left.observe(event)
         match event:
+            case Predicted():
+                self._time_left = TimeLeft(event)
             case Wrote(text):
                 self._pieces.append(text)
                 self._stage = (words, 0, 0) if words else self._stage
@@ -133,13 +139,14 @@ class LiveView:
             last = self._unfinished.row()
             rows = [*self._rows, last] if last else [*self._rows]
             words, done, total = self._stage
+            left = f"{format_time(self._time_left.seconds())} left, " if self._time_left else ""
         if not words:
             return Text("", end="")
         # Rows from before the terminal became narrower are folded again.
         folded = [part for row in rows for part in (row.wrap(self._console, width) if row.cell_len > width else [row])]
         shown = folded[-min(_TAIL_ROWS, max(height - 2, 1)) :]
-        elapsed = format_time(time.monotonic() - self._start)
-        return Group(*shown, status_row(self._spinner, words, elapsed, width, done=done, total=total))
+        times = f"{left}{format_time(time.monotonic() - self._start)}"
+        return Group(*shown, status_row(self._spinner, words, times, width, done=done, total=total))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self, TextIO
 
 from vrt_lite.interfaces import Event, Loading, Waiting
 from vrt_lite.protocol.messages import OVERALL
-from vrt_lite.show import print_line
+from vrt_lite.show import LINE_EVERY_SECONDS, print_line
 from vrt_lite.show.leaderboard import board
 from vrt_lite.show.words import describe_event, format_time, interactive_console, live_on, safe, spinner_for, status_row
 
@@ -24,8 +24,11 @@ if TYPE_CHECKING:
     from vrt_lite.ranking.rank import RankProgress
 
 _RATED_EVERY_SECONDS = 0.4
-_LINE_EVERY_SECONDS = 30.0
 _LINE_EVERY_SHARE = 0.05
+_LONG_SECONDS = 60.0
+_JUDGEMENTS_OF_A_CLIP = 3
+"""So many of each clip give a first order of them: a budget to name where all pairs take long."""
+_LEAST_BUDGET = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,25 +41,29 @@ class RunState:
     figures: str = ""
     last: str = ""
 
-    @property
-    def time_left(self) -> str:
-        """The time left in words; empty if it is not known."""
-        return "" if self.seconds_left is None else f"{format_time(self.seconds_left)} left"
+    def describe_time_left(self, since: float = 0.0) -> str:
+        """The time left in words, so many seconds after this was the state; empty if it is not known."""
+        return "" if self.seconds_left is None else f"{format_time(max(self.seconds_left - since, 0.0))} left"
 
-    def describe(self) -> str:
-        """Return the state in one line."""
-        counts = ", ".join(filter(None, (f"{self.done} of {self.total}", self.figures, self.time_left)))
-        return f"{counts}: {self.last}" if self.last else counts
+    def describe(self, stage: str = "", since: float = 0.0) -> str:
+        """Return the state in one line, with what is done now, so many seconds after this was the state."""
+        parts = (f"{self.done} of {self.total}", self.figures, self.describe_time_left(since))
+        counts, last = ", ".join(filter(None, parts)), stage or self.last
+        return f"{counts}: {last}" if last else counts
 
 
 class LineScreen:
-    """Prints states as lines: each one that has a last judgement, else one every 30 seconds or 5 % of the run."""
+    """Prints states as lines: each one that has a last judgement, else one every 30 seconds or 5 % of the run.
+
+    While a judgement lasts longer than that, a line says every 30 seconds what is done.
+    """
 
     def __init__(self, stream: TextIO, *, quiet: bool = False) -> None:
         self._stream = stream
         self._quiet = quiet
         self._state = self._printed = RunState()
-        self._due = 0.0
+        self._due = self._shown = 0.0
+        self._stage = ""
 
     def __enter__(self) -> LineScreen:
         return self
@@ -68,23 +75,29 @@ class LineScreen:
     def begin(self, words: str, state: RunState) -> None:
         """Print the words, if any, and take this state as printed."""
         self._state = self._printed = state
+        self._shown = time.monotonic()
         if words:
             self._print(words)
 
     def show_event(self, event: Event) -> None:
-        """Print that something large is loaded, or waited for: what comes next may take long."""
+        """Print that something large is loaded, or waited for, and what is done if a line is due."""
+        self._stage = describe_event(event) or self._stage
         if isinstance(event, Loading | Waiting):
-            self._print(describe_event(event))
+            self._print(self._stage)
+        since = time.monotonic() - self._shown
+        if self._state.total and self._stage and since >= LINE_EVERY_SECONDS and time.monotonic() >= self._due:
+            self._due = time.monotonic() + LINE_EVERY_SECONDS
+            self._print(self._state.describe(self._stage, since))
 
     def show_state(self, state: RunState) -> None:
         """Print the state if a line is due."""
-        self._state = state
+        self._state, self._shown = state, time.monotonic()
         step = state.done - self._printed.done >= _LINE_EVERY_SHARE * state.total
         if state.last or step or state.done == state.total or time.monotonic() >= self._due:
             self._print_state()
 
     def _print_state(self) -> None:
-        self._printed, self._due = self._state, time.monotonic() + _LINE_EVERY_SECONDS
+        self._printed, self._due = self._state, time.monotonic() + LINE_EVERY_SECONDS
         self._print(self._state.describe())
 
     def _print(self, line: str) -> None:
@@ -103,6 +116,7 @@ class LiveScreen:
         self._spinner = spinner_for(console)
         self._lock = threading.Lock()
         self._state = RunState()
+        self._shown = time.monotonic()
         self._stage = "reading the clips"
         self._ladder: Ladder | None = None
         self._live = live_on(console, self._render)
@@ -115,7 +129,9 @@ class LiveScreen:
         self._live.stop()
 
     def begin(self, words: str, state: RunState) -> None:
-        """Show the first state; its bar says what the words say elsewhere."""
+        """Show the first state. Its bar says what the words say elsewhere, but for a long time, which is printed."""
+        if words and (state.seconds_left or 0) >= _LONG_SECONDS:
+            self._console.print(safe(words, encoding=self._console.encoding))
         self.show_state(state)
 
     def show_event(self, event: Event) -> None:
@@ -127,7 +143,7 @@ class LiveScreen:
     def show_state(self, state: RunState) -> None:
         """Show this state from the next refresh on."""
         with self._lock:
-            self._state, self._stage = state, ""
+            self._state, self._stage, self._shown = state, "", time.monotonic()
 
     def show_ladder(self, ladder: Ladder) -> None:
         """Show the best of a leaderboard above the state, as many as the terminal has lines for."""
@@ -140,6 +156,7 @@ class LiveScreen:
 
         with self._lock:
             state, stage, ladder = self._state, self._stage, self._ladder
+            left = state.describe_time_left(time.monotonic() - self._shown)
         encoding, (width, height) = self._console.encoding, self._console.size
         rows: list[RenderableType] = []
         if ladder and ladder.standings:
@@ -151,7 +168,7 @@ class LiveScreen:
             rows.append(Text(safe(state.last, encoding=encoding), "dim", no_wrap=True, overflow="crop"))
         counts = f"{state.done} of {state.total}" if state.total else ""
         words = safe(", ".join(filter(None, (counts, state.figures, stage))), encoding=encoding)
-        status = status_row(self._spinner, words, state.time_left, width, done=state.done, total=state.total)
+        status = status_row(self._spinner, words, left, width, done=state.done, total=state.total)
         return Group(*rows, status)
 
 
@@ -169,7 +186,7 @@ class _RunView:
     """Shows a run on its screen. A context manager; `done` counts its judgements, also those of earlier calls."""
 
     def __init__(self, screen: LiveScreen | LineScreen) -> None:
-        self.done = 0
+        self.done: int = 0
         self._screen = screen
 
     def __enter__(self) -> Self:
@@ -192,12 +209,13 @@ class RankingView(_RunView):
         self._groups: Sequence[ClipGroup] = ()
         self._due = 0.0
 
-    def begins(self, groups: Sequence[ClipGroup], done: int, most: int) -> None:
-        """Show how many judgements there will be, and what is known already."""
+    def begins(self, groups: Sequence[ClipGroup], done: int, most: int, seconds: float | None) -> None:
+        """Show how many judgements there will be, how long they will take, and what is known already."""
         self._groups, self.done = groups, done
         clips = sum(len(group.clips) for group in groups)
         words = f"{clips} clips, at most {most} judgements, {done} of them made before"
-        self._screen.begin(words, RunState(done, most))
+        budget = round(_JUDGEMENTS_OF_A_CLIP * clips, -1)
+        self._screen.begin(words + describe_prediction(seconds, most - done, budget), RunState(done, most, seconds))
         self._rate(groups[0])
 
     def judged(self, progress: RankProgress) -> None:
@@ -228,35 +246,39 @@ class EvaluationView(_RunView):
         super().__init__(screen)
         screen.begin("", RunState(total=total))
         self._total = total
-        self._start: float | None = None
-        self._judged = self._failed = 0
+        self._failed = 0
         self._right_of = {"tau": (0, 0), "diff": (0, 0)}
 
-    def count(self, label: int | None, verdict: int | None, *, judged: bool) -> None:
+    def begins(self, judgements: int, seconds: float | None) -> None:
+        """Say how long so many judgements will take, if that is known."""
+        budget = max(round(judgements // 10, -1), _LEAST_BUDGET)
+        words = describe_prediction(seconds, judgements, budget)
+        self._screen.begin(words and f"{judgements} judgements{words}", RunState(self.done, self._total, seconds))
+
+    def count(self, label: int | None, verdict: int | None, *, seconds_left: float | None) -> None:
         """Count a pair. `label` and `verdict` are the overall ones, None where there is none."""
         self.done += 1
-        self._judged += judged
         self._failed += verdict is None
         if label is not None and verdict is not None:
             for measure in ("tau", "diff") if label else ("tau",):
                 right, of = self._right_of[measure]
                 self._right_of[measure] = right + (label == verdict), of + 1
-        self._screen.show_state(RunState(self.done, self._total, self._seconds_left(), self._figures()))
-
-    def observe(self, event: Event) -> None:
-        """Show what the judge does."""
-        self._start = self._start or time.monotonic()
-        super().observe(event)
+        left = None if self.done == self._total else seconds_left
+        self._screen.show_state(RunState(self.done, self._total, left, self._figures()))
 
     def _figures(self) -> str:
         parts = [f"{measure} {100 * right / of:.1f}" for measure, (right, of) in self._right_of.items() if of]
         return ", ".join([*parts, f"{self._failed} failed"] if self._failed else parts)
 
-    def _seconds_left(self) -> float | None:
-        """Estimate the time left from the pairs judged now; None before the first and after the last."""
-        if not self._judged or self._start is None or self.done == self._total:
-            return None
-        return (time.monotonic() - self._start) / self._judged * (self._total - self.done)
+
+def describe_prediction(seconds: float | None, judgements: int, budget: int) -> str:
+    """Say how long so many judgements will take, and what a budget takes if that is long; empty if it is not known."""
+    if not seconds or not judgements:
+        return ""
+    words = f"; about {format_time(seconds)} here"
+    if seconds >= _LONG_SECONDS and 0 < budget <= judgements / 2:
+        words += f" (--budget {budget}: about {format_time(seconds * budget / judgements)})"
+    return words
 
 
 def describe_judgement(groups: Sequence[ClipGroup], progress: RankProgress) -> str:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TextIO, assert_never, cast
+from typing import TYPE_CHECKING, Final, TextIO, cast
 
-from vrt_lite.interfaces import Encoding, Event, Loading, Prefill, RoundBegan, RoundEnded, Waiting, Working, Wrote
+from vrt_lite.interfaces import Encoding, Loading, Predicted, Prefill, RoundBegan, RoundEnded, Waiting, Working, Wrote
 from vrt_lite.protocol.messages import OVERALL, FrameRef
 from vrt_lite.protocol.verdict import Preference, Verdict, describe
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.spinner import Spinner
     from rich.table import Table
 
+    from vrt_lite.interfaces import Event
     from vrt_lite.judgement import Judgement, Wording
     from vrt_lite.protocol.messages import Odds
     from vrt_lite.runs.question import Conditions
@@ -149,6 +150,8 @@ def describe_event(event: Event) -> str:
     match event:
         case Working(what):
             return what
+        case Predicted():
+            return ""
         case Loading(what):
             return f"loading {what}"
         case Waiting(what, attempt):
@@ -163,8 +166,6 @@ def describe_event(event: Event) -> str:
             return "writing" if text else ""
         case RoundEnded(_, _, outcome):
             return OUTCOMES.get(outcome, outcome)
-        case _:
-            assert_never(event)
 
 
 # Numbers

@@ -160,7 +160,7 @@ class StoredTuning:
 
 def tuning_path(files: ModelFiles, machine: Machine) -> Path:
     """The file for this model on this machine, whether it exists or not."""
-    name = hashlib.blake2b(repr((_identify(files.text), machine)).encode(), digest_size=16).hexdigest()
+    name = hashlib.blake2b(repr((identify_model(files.text), machine)).encode(), digest_size=16).hexdigest()
     return tuning_folder() / f"{name}.json"
 
 
@@ -235,7 +235,7 @@ def choose_projector(
     return replace(files, projector=[*tuned, *bf16, files.projector][0])
 
 
-def _identify(text: Path) -> str:
+def identify_model(text: Path) -> str:
     """A digest of a text model's size and the first 16 MiB of each of its parts.
 
     They hold all of GGUF's header: the shape and type of every tensor. Speed depends on nothing else, so two files with

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
-from vrt_lite.backends.llamacpp.engine import llama
 from vrt_lite.interfaces import Observe, Wrote, ignore
 
 _EVERY_SECONDS = 0.1
@@ -19,12 +19,13 @@ class AbortCheck:
     must live as long as what uses them. On a GPU they are not called, and an evaluation is short.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, llama: Any) -> None:
+        """Make the callbacks of the types that `llama`, the engine's interface, has for them."""
         self.observe: Observe = ignore
         self._error: BaseException | None = None
         self._due = 0.0
         self._nodes = 0
-        self.on_text_node = llama.ggml_abort_callback(lambda data: self._stops())
+        self.on_text_node = llama.ggml_abort_callback(self._check_text)
         self.on_vision_node = llama.ggml_backend_sched_eval_callback(self._check_vision)
 
     def raise_error(self) -> None:
@@ -42,6 +43,10 @@ class AbortCheck:
                 self._error = error
             self._due = time.monotonic() + _EVERY_SECONDS
         return self._error is not None
+
+    def _check_text(self, data: object) -> bool:
+        """Answer the engine before a node: whether to end."""
+        return self._stops()
 
     def _check_vision(self, node: object, ask: bool, data: object) -> bool:
         """Answer the engine: before a node, whether to stop after it for a check; after it, whether to go on."""

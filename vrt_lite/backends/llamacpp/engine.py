@@ -132,8 +132,8 @@ def _read_instructions() -> str:
 def _list_devices() -> list[tuple[int, str, int]]:
     """Kind, description and handle of every device that the engine can use; none if its libraries cannot list them."""
     try:
-        count, get = _find_function("ggml_backend_dev_count"), _find_function("ggml_backend_dev_get")
-        kind, about = _find_function("ggml_backend_dev_type"), _find_function("ggml_backend_dev_description")
+        count, get = find_function("ggml_backend_dev_count"), find_function("ggml_backend_dev_get")
+        kind, about = find_function("ggml_backend_dev_type"), find_function("ggml_backend_dev_description")
     except AttributeError:
         return []
     count.restype, get.restype, about.restype = ctypes.c_size_t, ctypes.c_void_p, ctypes.c_char_p
@@ -147,7 +147,7 @@ def _list_gpus() -> Iterator[Gpu]:
     handles = [(name, handle) for kind, name, handle in _list_devices() if kind in _GPUS]
     if not handles or not llama.llama_supports_gpu_offload():
         return
-    read = _find_function("ggml_backend_dev_memory")
+    read = find_function("ggml_backend_dev_memory")
     size = ctypes.POINTER(ctypes.c_size_t)
     read.argtypes, read.restype = [ctypes.c_void_p, size, size], None
     for name, handle in handles:
@@ -156,14 +156,14 @@ def _list_gpus() -> Iterator[Gpu]:
         yield Gpu(name, free.value)
 
 
-def _find_function(name: str) -> Any:
+def find_function(name: str) -> Any:
     """A function of ggml; AttributeError if it is not found.
 
     On Windows a library's symbols are not found through the libraries that link to it: there ggml's own are searched.
     """
     with contextlib.suppress(AttributeError):
         return llama._lib[name]
-    for library in ("ggml", "ggml-base"):
+    for library in ("ggml", "ggml-base", "ggml-cpu"):
         with contextlib.suppress(AttributeError, OSError, FileNotFoundError):
             return llama.load_shared_library(library, llama._base_path)[name]
     raise AttributeError(name)
@@ -230,7 +230,7 @@ class Model(contextlib.ExitStack):
         if not self.is_small:  # each step of a small model is short
             from vrt_lite.backends.llamacpp.abort_check import AbortCheck  # noqa: PLC0415
 
-            self.abort_check = AbortCheck()
+            self.abort_check = AbortCheck(llama)
         self.width = int(llama.llama_model_n_embd(self.pointer))
         # Keys and values of one token over all layers, two bytes each.
         heads, all_heads = llama.llama_model_n_head_kv(self.pointer), llama.llama_model_n_head(self.pointer)

@@ -20,7 +20,7 @@ from vrt_lite.interfaces import Observe, Prefill
 Embeddings = Callable[[str], NDArray[np.float32]]
 """A patch's embeddings, shape (rows·columns, width), by its key."""
 MOST_STATE_BYTES = 256 * 2**20
-_STATES_OF_A_PAIR = 2
+STATES_OF_A_PAIR = 2
 
 
 class PrefixCache:
@@ -55,7 +55,7 @@ class PrefixCache:
         """Keep a state."""
         self._states[tuple(items)] = state
         while len(self._states) > self._most or (
-            len(self._states) > _STATES_OF_A_PAIR and self._bytes() > MOST_STATE_BYTES
+            len(self._states) > STATES_OF_A_PAIR and self._bytes() > MOST_STATE_BYTES
         ):
             self._states.popitem(last=False)
 
