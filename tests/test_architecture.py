@@ -35,7 +35,7 @@ LAYERS: tuple[set[str], ...] = (
     {"schema"},
     {"fitting"},
     {"backends"},
-    {"tuning", "mode"},
+    {"tuning"},
     {"server_mode"},
     {"modes"},
     {"forecast", "recording"},

@@ -22,9 +22,8 @@ from vrt_lite.interfaces import Backend, FrameStore, Observe, Sampling, Stopwatc
 from vrt_lite.interfaces import Event as Progress
 from vrt_lite.judge import Trial, judge
 from vrt_lite.judgement import Judgement
-from vrt_lite.mode import Mode
 from vrt_lite.models import ModelFiles
-from vrt_lite.modes import LocalMode, choose_mode
+from vrt_lite.modes import LocalMode, Mode, choose_mode
 from vrt_lite.pair_frames import PairFrames, workspace_of
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import LONGEST_PROMPT

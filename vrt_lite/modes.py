@@ -1,4 +1,7 @@
-"""Chooses where the model of a judge runs: an engine on this machine, a server, or a back end that the caller gives."""
+"""Chooses where the model of a judge runs: an engine on this machine, a server, or a back end that the caller gives.
+
+Each mode has the same interface, so that `Judge` works with any of them.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,12 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from pathlib import Path
 from threading import BoundedSemaphore, Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from vrt_lite.backends import FallbackBackend, describe_machine
+from vrt_lite.backends import FallbackBackend, Used, describe_machine
 from vrt_lite.errors import Warned
 from vrt_lite.interfaces import Backend, FrameStore, Loading, Observe, Stopwatch, Working, wait_until_done
 from vrt_lite.judgement import FileUsed, ModelUsed
-from vrt_lite.mode import Mode, Used
 from vrt_lite.models import ModelFiles, find, gguf_sha256, profile_of
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import shown_first
@@ -24,6 +26,50 @@ from vrt_lite.tuning import choose_projector, plan_engine, refuse_impossible
 
 if TYPE_CHECKING:
     from vrt_lite.fitting import EnginePlan
+
+
+class Mode(Protocol):
+    """Where the model runs. `own` is the checkpoint's profile, `profile` the one in force; `files` are the model's."""
+
+    own: Profile
+    profile: Profile
+    files: ModelFiles | None
+
+    def key(self) -> dict[str, str]:
+        """What identifies the model in the key of a stored judgement. Loads no model."""
+        ...
+
+    def prepare(self) -> None:
+        """Start in the background what is needed before frames can be shown."""
+        ...
+
+    def plan(self) -> Profile:
+        """The profile that fits the machine; it may show smaller frames. Raises OutOfMemoryError."""
+        ...
+
+    def open(self, frames: FrameStore, observe: Observe, watch: Stopwatch) -> Backend:
+        """The back end, opened once."""
+        ...
+
+    def turn(self) -> AbstractContextManager[object]:
+        """Wait, in its context, until one more comparison may use the back end."""
+        ...
+
+    def used(self) -> Used:
+        """What judged. This sends no request to a server."""
+        ...
+
+    def notes(self) -> tuple[Warned, ...]:
+        """What a reader of a verdict must know about how the model ran."""
+        ...
+
+    def connect(self, observe: Observe) -> None:
+        """Ask a server what it serves, if its key depends on that."""
+        ...
+
+    def close(self) -> None:
+        """Free the model."""
+        ...
 
 
 def choose_mode(
@@ -164,7 +210,7 @@ class LocalMode(_FileMode):
         """Wait for a free sequence of the engine."""
         with self._lock:
             if self._turns is None:
-                self._turns = BoundedSemaphore(self._start_planning().result().settings.sequences)
+                self._turns = BoundedSemaphore(self.start_planning().result().settings.sequences)
         return self._turns
 
     def used(self) -> Used:

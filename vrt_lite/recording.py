@@ -28,7 +28,7 @@ from vrt_lite.judgement import (
     Wordings,
 )
 from vrt_lite.measures import MeasuredPair, find_contradictions
-from vrt_lite.mode import Mode
+from vrt_lite.modes import Mode
 from vrt_lite.pair_frames import Workspace
 from vrt_lite.profile import Profile
 from vrt_lite.protocol import tags

@@ -8,11 +8,10 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from vrt_lite.backends import open_remote
+from vrt_lite.backends import Used, open_remote
 from vrt_lite.errors import UsageError, Warned
 from vrt_lite.interfaces import Backend, FrameStore, Observe, Stopwatch
 from vrt_lite.judgement import ModelUsed, ServerUsed
-from vrt_lite.mode import Used
 from vrt_lite.models import ModelFiles
 from vrt_lite.profile import Profile
 from vrt_lite.settings import Remote, Settings

@@ -9,7 +9,7 @@ from threading import Barrier, Event
 
 import pytest
 
-from vrt_lite.backends.llamacpp.step_batcher import StepBatcher
+from vrt_lite.backends.llamacpp.decoding import StepBatcher
 
 
 class Recorder:

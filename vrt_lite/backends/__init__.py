@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from threading import Condition
 from typing import TYPE_CHECKING
 
 from vrt_lite.errors import OutOfMemoryError
 from vrt_lite.interfaces import FrameStore, Observe, Sampling
+from vrt_lite.judgement import EngineUsed, ModelUsed, ServerUsed
 from vrt_lite.protocol.messages import Conversation, Reply
 
 if TYPE_CHECKING:
@@ -19,6 +21,15 @@ if TYPE_CHECKING:
     from vrt_lite.models import ModelFiles
     from vrt_lite.profile import Profile
     from vrt_lite.settings import Remote
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What judged, for the record."""
+
+    model: ModelUsed
+    backend: ServerUsed | None = None
+    engine: EngineUsed | None = None
 
 
 def open_backend(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vrt_lite.cli.options import (
-    check_jobs,
     jobs_option,
     judge_options,
     open_judge,
@@ -97,7 +96,6 @@ def evaluate(
     Every judgement is kept when it is made: the same call resumes where it stopped. The network is used with --pull
     and --backend only. --seed also draws the sample and the random order.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
-    check_jobs(jobs, backend)
     _check_plots(plots)
     from vrt_lite.evaluation.evaluate import EvalJudge, PairSelection  # noqa: PLC0415
     from vrt_lite.evaluation.sets import read_set  # noqa: PLC0415

@@ -151,6 +151,7 @@ def open_judge(
     from vrt_lite.api import Judge  # noqa: PLC0415
     from vrt_lite.disk import file_sha256  # noqa: PLC0415
 
+    _check_jobs(jobs, backend)
     digest = store.digest if store else file_sha256
     options: dict[str, Any] = {"backend": backend, "digest": digest, "measures": measures, "jobs": jobs}
     judge = Judge(model, projector=projector, settings=settings, verbose=verbose, **options)
@@ -231,10 +232,9 @@ jobs_option = click.option(
     default=1,
     help=f"Pairs judged at once: here at most {MOST_SEQUENCES}, if memory allows, with --backend {MOST_JOBS}.",
 )
-"""The command calls `check_jobs` with its value."""
 
 
-def check_jobs(jobs: int, backend: Remote | None) -> None:
+def _check_jobs(jobs: int, backend: Remote | None) -> None:
     """Raise UsageError for more jobs than the judge can use."""
     if jobs > MOST_SEQUENCES and backend is None:
         raise UsageError(

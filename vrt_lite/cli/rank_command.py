@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vrt_lite.cli.options import (
-    check_jobs,
     jobs_option,
     judge_options,
     open_judge,
@@ -92,7 +91,6 @@ def rank(
     interruption the same command goes on. A rating is in log odds; clips with a letter in common cannot be told apart.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     caption = read_prompt(prompt, prompt_file)
-    check_jobs(jobs, backend)
     settings = read_settings(options)
     groups = _read_groups(clips, caption, copy_to)
     from vrt_lite.ranking.rank import rank_clips  # noqa: PLC0415

@@ -19,11 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vrt_lite.backends.llamacpp.context import Context
-from vrt_lite.backends.llamacpp.decoding import MOST_GUESSED, PromptLookup, Sampler, generate_tokens, loops, odds
+from vrt_lite.backends.llamacpp.decoding import (
+    MOST_GUESSED,
+    PromptLookup,
+    Sampler,
+    StepBatcher,
+    generate_tokens,
+    loops,
+    odds,
+)
 from vrt_lite.backends.llamacpp.engine import Model, start_engine
 from vrt_lite.backends.llamacpp.kv_cache import KvCache, PrefixCache, count_tokens, split_runs, take_steps
 from vrt_lite.backends.llamacpp.lower import FrameBlock, Item, lower
-from vrt_lite.backends.llamacpp.step_batcher import StepBatcher
 from vrt_lite.backends.llamacpp.vision import Vision, content_key
 from vrt_lite.embeddings import EmbeddingCache
 from vrt_lite.errors import ContextFullError
