@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from vrt_lite.clip_files import is_clip_there
 from vrt_lite.errors import UsageError
 from vrt_lite.tables import TABLE_SUFFIXES, read_whole_table
 
@@ -70,5 +71,5 @@ def read_pairs(path: Path) -> tuple[ClipPair, ...]:
 
 def _check(pair: ClipPair, where: str) -> None:
     for clip in (pair.a, pair.b):
-        if not clip.is_file():
+        if not is_clip_there(clip):
             raise UsageError(f"{where} names {clip}, which is no file.")

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from vrt_lite.stored_settings import KEYS
+
 
 def pytest_configure() -> None:
     """Listen to interrupts, and let every child: a shell starts what it puts in the background deaf to them."""
@@ -18,5 +20,6 @@ def pytest_configure() -> None:
 def own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     home = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("VRT_LITE_HOME", str(home))
-    monkeypatch.delenv("VRT_LITE_CACHE_MB", raising=False)
+    for key in KEYS.values():
+        monkeypatch.delenv(key.variable, raising=False)
     return home

@@ -22,13 +22,13 @@ from vrt_lite.judgement import (
     ProfileUsed,
     SettingsUsed,
     Timings,
-    Wording,
 )
 from vrt_lite.pair_frames import Workspace
 from vrt_lite.profile import default_profile
 from vrt_lite.protocol.messages import FrameRef, Odds, Reply
 from vrt_lite.protocol.verdict import TIE, average, disagreements
 from vrt_lite.recording import ShownPair, record_order
+from vrt_lite.settings import Wording
 from vrt_lite.video import ClipInfo
 
 FINAL = "<snapshot>Sharp.</snapshot>\n<think>Enough.</think>\n<final answer>TA=0, VQ=2, MQ=1, OA=2</final answer>"

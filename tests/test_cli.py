@@ -444,7 +444,8 @@ def test_an_interrupt_is_status_130(seconds: float) -> None:
     code = f"import signal, threading\nthreading.Timer({seconds}, lambda: signal.raise_signal(signal.SIGINT)).start()"
     done = child(["compare", A, B, *PROMPT, "--rounds", "50", "--temperature", "9", "--ctx", "8192", "-q"], code)
     assert done.returncode == 130
-    assert done.stderr.strip() == "vrt-lite: Interrupted."
+    # On a busy machine it says first that it stops.
+    assert done.stderr.strip().removeprefix("vrt-lite: Stopping ...").strip() == "vrt-lite: Interrupted."
 
 
 def test_an_interrupt_during_the_first_imports_is_status_130() -> None:

@@ -42,8 +42,10 @@ from vrt_lite.diagnosis.file_checks import (
 from vrt_lite.diagnosis.finding import Finding
 from vrt_lite.diagnosis.setting_checks import check_environment, check_packages, check_terminal
 from vrt_lite.embeddings import EmbeddingCache, users_disk
+from vrt_lite.errors import NoVerdictError
 from vrt_lite.machine import Gpu, Machine, MachineMemory
 from vrt_lite.models import find, library
+from vrt_lite.runs.question import Question
 from vrt_lite.runs.store import Store, users_store
 from vrt_lite.show.findings import list_lines, show_findings
 from vrt_lite.tuning import Speed, Tuning, save_tuning
@@ -335,7 +337,7 @@ def test_what_is_wrong_in_the_environment_is_gone_after_the_commands() -> None:
     }
     status, found = doctor(**wrong)
     assert status == 9
-    kinds = {"hub_offline", "variable_unknown", "cache_limit_invalid", "encoding_limited"}
+    kinds = {"hub_offline", "variable_unknown", "setting_invalid", "encoding_limited"}
     status, found = doctor(*(found[kind]["next_step"] for kind in kinds), **wrong)
     assert status == 0
     assert not kinds & found.keys()
@@ -467,9 +469,13 @@ def another_programs(path: Path) -> None:
     connection.close()
 
 
+def keep_run(store: Store) -> None:
+    store.begin("r", kind="rank").add_failure(Question("a", "b", "", "j"), NoVerdictError("No verdict."))
+
+
 def damaged(path: Path) -> None:
     with Store(path) as store:
-        store.begin("r", kind="rank", about={})
+        keep_run(store)
     data = bytearray(path.read_bytes())
     data[200:4000] = bytes(3800)
     path.write_bytes(data)
@@ -481,7 +487,7 @@ def damaged(path: Path) -> None:
 def test_a_store_that_cannot_be_used_is_kept_aside(spoil: object, kind: str) -> None:
     path = users_store()
     with Store(path) as store:
-        store.begin("r", kind="rank", about={})
+        keep_run(store)
     assert "1 runs" in one(check_store(), "store").text
     path.unlink()
     assert callable(spoil)

@@ -260,9 +260,15 @@ def test_the_table_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     assert max(map(len, lines)) < 100
     judge = find()
     context, pixels = context_tokens(read_shape(judge), judge.profile), judge.profile.max_pixels
-    assert lines[-1] == (
-        f"for context {context} tokens, {pixels} pixels a frame, keys and values f16, repacked weights off"
-    )
+    assert f"for context {context} tokens, {pixels} pixels a frame, keys and values f16, repacked weights off" in lines
+    heads, *efforts = (line.split() for line in lines[-4:])
+    assert heads == ["EFFORT", "PIXELS", "ROUNDS", "REPLY", "MEMORY", "FITS"]
+    # Trained on one size, the bundled judge keeps it with every effort.
+    assert [row[:4] for row in efforts] == [
+        ["quick", "35840", "2", "512"],
+        ["balanced", "35840", "3", "512"],
+        ["full", "35840", "4", "512"],
+    ]
 
 
 def test_the_estimate_as_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import run_on_gpu
 
 CUT = """
@@ -19,18 +21,28 @@ CUT = """
 """
 
 
-def test_without_vulkan_it_is_skipped_with_the_reason(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, run_on_gpu.__file__, str(tmp_path / "gpu")],
-        env={**os.environ, "PATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def skip_reason(folder: Path, **variables: str) -> str:
+    """The line that the script prints, in an environment with these variables, before it builds anything."""
+    command = [sys.executable, run_on_gpu.__file__, str(folder / "gpu")]
+    environment = {**os.environ, **variables}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+    assert not (folder / "gpu").exists()
+    return done.stdout
+
+
+def test_without_vulkan_it_is_skipped_with_the_reason(tmp_path: Path) -> None:
     missing = "glslc or vulkaninfo is missing, and there is no apt-get to install it with"
-    assert done.stdout == f"make gpu: skipped, {missing}.\n"
-    assert not (tmp_path / "gpu").exists()
+    assert skip_reason(tmp_path, PATH=str(tmp_path)) == f"make gpu: skipped, {missing}.\n"
+
+
+@pytest.mark.skipif(
+    not (all(map(shutil.which, run_on_gpu.PROGRAMS)) and run_on_gpu.HEADER.exists()),
+    reason="Vulkan's programs and headers are not installed",
+)
+def test_without_a_driver_it_is_skipped_with_the_reason(tmp_path: Path) -> None:
+    line = skip_reason(tmp_path, VK_DRIVER_FILES=str(tmp_path / "none.json"))
+    assert line == "make gpu: skipped, vulkaninfo --summary lists no device.\n"
 
 
 def test_the_validation_layers_settings_leave_the_source() -> None:

@@ -6,6 +6,7 @@ import io
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,13 +16,25 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from vrt_lite.cli import run
-from vrt_lite.interfaces import Encoding, Event, Loading, Prefill, RoundBegan, RoundEnded, Waiting, Wrote
+from vrt_lite.interfaces import (
+    Encoding,
+    Event,
+    Loading,
+    Predicted,
+    Prefill,
+    RoundBegan,
+    RoundEnded,
+    Waiting,
+    Working,
+    Wrote,
+)
 from vrt_lite.judgement import Judgement
 from vrt_lite.protocol.messages import FrameRef
 from vrt_lite.show import PlainView, safe, show_verdict, verdict_lines, view
 from vrt_lite.show.live import LiveView
 from vrt_lite.show.panel import VerdictPanel
-from vrt_lite.show.progress import EvaluationView, LineScreen, LiveScreen, RankingView
+from vrt_lite.show.progress import EvaluationView, LineScreen, LiveScreen, RankingView, RunState
+from vrt_lite.show.run_words import describe_prediction
 
 HOSTILE = (
     "\x1b[31m\x1b]0;owned\x07\x1b[2J\x9b31m[bold]x[/bold][/] :smile: \u202egpj.exe\u2066\u200e\u061c"
@@ -422,3 +435,58 @@ def test_many_tokens_are_few_screens() -> None:
 def test_pipes_and_errors_need_no_rich() -> None:
     code = "import sys, vrt_lite.show; sys.exit('rich' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+@pytest.mark.parametrize("width", [20, 60, 80, 120])
+def test_a_long_judgement_shows_what_is_done_and_the_time_left(width: int, encoding: str) -> None:
+    on = console(width, encoding=encoding)
+    shown: list[str] = []
+    watching = LiveView(on)
+    watching.observe(Predicted(seconds=720.0, pair=10.0, read=0.05, write=0.3))
+    for event in (Working("decoding frames"), Encoding(0, 8), Prefill(0, 3741), Working("measuring the clips")):
+        watching.observe(event)
+        with on.capture() as capture:
+            on.print(watching._render())
+        shown.append(OURS.sub("", capture.get()))
+    assert max(cell_len(line) for text in shown for line in text.splitlines()) <= width
+    if width >= 60:
+        words = ("Decoding frames", "Encoding frames (0 of 8)", "Reading (0 of 3741 tokens)", "Measuring the clips")
+        assert all(said in text and "12 min left" in text for said, text in zip(words, shown, strict=True))
+
+
+def test_a_long_judgement_in_a_pipe_says_now_and_then_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    pipe = io.StringIO()
+    shown = PlainView(pipe)
+    shown.observe(Predicted(seconds=720.0, pair=10.0, read=0.05, write=0.3))
+    shown.observe(Working("decoding frames"))
+    shown.observe(Encoding(0, 8))
+    for done in range(1, 9):
+        now += 10.0
+        shown.observe(Encoding(done, 8))
+    shown.observe(Working("decoding frames"))
+    assert pipe.getvalue().splitlines() == [
+        "this will take about 12 min here",
+        "decoding frames",
+        "encoding 8 frame group(s)",
+        "encoding frames (3 of 8), about 12 min left",
+        "encoding frames (6 of 8), about 11 min left",
+    ]
+
+
+def test_a_run_of_long_judgements_says_now_and_then_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    pipe = io.StringIO()
+    with LineScreen(pipe) as screen:
+        screen.begin("14 clips" + describe_prediction(131_040.0, 182, 40), RunState(0, 182, 131_040.0))
+        for done in range(1, 9):
+            now += 10.0
+            screen.show_event(Prefill(100 * done, 800))
+    assert pipe.getvalue().splitlines() == [
+        "14 clips; about 36 h here (--budget 40: about 8.0 h)",
+        "0 of 182, 36 h left: reading (300 of 800 tokens)",
+        "0 of 182, 36 h left: reading (600 of 800 tokens)",
+    ]

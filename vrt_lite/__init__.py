@@ -5,18 +5,18 @@
     >>> judgement.winner
     1
 
-Public names are loaded when first used: importing this package does no work.
+Public names are loaded when first used: importing this package does no work. `dir(vrt_lite)` lists them.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # as in typing, which takes time to import; type checkers know the name
 if TYPE_CHECKING:
     from vrt_lite.api import Judge, compare
     from vrt_lite.backends.scripted import ScriptedBackend
     from vrt_lite.errors import (
         BackendError,
+        MissingClipError,
         ModelError,
         NoVerdictError,
         OutOfMemoryError,
@@ -26,37 +26,71 @@ if TYPE_CHECKING:
         VideoError,
         VrtError,
     )
+    from vrt_lite.evaluation.figures import Figures
     from vrt_lite.judgement import Judgement
+    from vrt_lite.protocol.messages import Dimension
+    from vrt_lite.ranking.ladder import Ladder
+    from vrt_lite.ranking.rank import Ranking
+    from vrt_lite.run_api import Evaluation, evaluate, rank, read_figures, read_ladders
+    from vrt_lite.runs.question import Result
+    from vrt_lite.runs.run import Run
+    from vrt_lite.runs.store import Store
     from vrt_lite.settings import Remote, Settings
 
 __version__ = "0.1.0"
 
 __all__ = [
     "BackendError",
+    "Dimension",
+    "Evaluation",
+    "Figures",
     "Judge",
     "Judgement",
+    "Ladder",
+    "MissingClipError",
     "ModelError",
     "NoVerdictError",
     "OutOfMemoryError",
+    "Ranking",
     "Remote",
+    "Result",
+    "Run",
     "ScriptedBackend",
     "Settings",
     "ShortageError",
+    "Store",
     "StoreError",
     "UsageError",
     "VideoError",
     "VrtError",
     "compare",
+    "evaluate",
+    "rank",
+    "read_figures",
+    "read_ladders",
 ]
 
 _HOMES = {
+    "Dimension": "protocol.messages",
+    "Evaluation": "run_api",
+    "Figures": "evaluation.figures",
     "Judge": "api",
-    "Settings": "settings",
-    "compare": "api",
     "Judgement": "judgement",
+    "Ladder": "ranking.ladder",
+    "Ranking": "ranking.rank",
     "Remote": "settings",
+    "Result": "runs.question",
+    "Run": "runs.run",
     "ScriptedBackend": "backends.scripted",
+    "Settings": "settings",
+    "Store": "runs.store",
+    "compare": "api",
+    "evaluate": "run_api",
+    "rank": "run_api",
+    "read_figures": "run_api",
+    "read_ladders": "run_api",
 }
+"""The modules of the public names that are not in `errors`."""
 
 
 def __getattr__(name: str) -> object:
@@ -65,3 +99,7 @@ def __getattr__(name: str) -> object:
     from importlib import import_module  # noqa: PLC0415
 
     return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,7 +1,7 @@
 """`python -m vrt_lite` and the `vrt-lite` command.
 
 Ctrl-C ends the process with status 130, within 2 seconds whatever it does. What was judged is in the store by then, and
-files are written whole or not at all.
+files are written whole or not at all. Little is imported before Ctrl-C is handled.
 """
 
 from __future__ import annotations
@@ -9,14 +9,17 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 import time
-from types import FrameType
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
 
 _INTERRUPTED = 130
 _SILENT_SECONDS = 0.2
 """A command that ends within this time does not say that it stops."""
-_GRACE_SECONDS = 1.5
+_GRACE_SECONDS = 1.2
 """Seconds in which a command may end by itself."""
 
 
@@ -34,13 +37,29 @@ def main() -> None:
         _say("Interrupted.")
         status = _INTERRUPTED
     _handle_with(_end_at_once)
+    if status == _INTERRUPTED:
+        _leave()
     sys.exit(status)
 
 
-def _handle_with(handler: signal.Handlers | object) -> None:
+def _handle_with(handler: Callable[[int, FrameType | None], None]) -> None:
     """Handle Ctrl-C with this function from now on, unless it is ignored."""
     if signal.getsignal(signal.SIGINT) in (_end_at_once, _interrupt):
-        signal.signal(signal.SIGINT, handler)  # pyright: ignore[reportArgumentType]
+        signal.signal(signal.SIGINT, handler)
+
+
+def _leave() -> None:
+    """End the process with the status of an interrupt.
+
+    Without Python's own way out: after an interrupt in exec(), as when a dataclass is made during an import, that ends
+    the process by a signal, though the interrupt was caught.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (AttributeError, OSError, ValueError):
+            continue
+    os._exit(_INTERRUPTED)
 
 
 def _end_at_once(number: int, frame: FrameType | None) -> None:
@@ -53,8 +72,15 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     """Raise KeyboardInterrupt, and end the process if it has not ended in time."""
     _handle_with(_end_at_once)
     for work in (_announce, _end_in_time):
-        threading.Thread(target=work, daemon=True).start()
+        _start(work)
     raise KeyboardInterrupt
+
+
+def _start(work: Callable[[], None]) -> None:
+    """Start a thread that does not keep the process alive."""
+    import threading  # noqa: PLC0415
+
+    threading.Thread(target=work, daemon=True).start()
 
 
 def _announce() -> None:
@@ -64,9 +90,9 @@ def _announce() -> None:
 
 
 def _end_in_time() -> None:
-    """End the process after the grace period. The engine may be in a step that nothing can break."""
+    """End the process after the grace period. It may be in a step that nothing can break."""
     time.sleep(_GRACE_SECONDS)
-    threading.Thread(target=_say, args=("Interrupted.", "\x1b[?25h"), daemon=True).start()
+    _start(lambda: _say("Interrupted.", "\x1b[?25h"))
     time.sleep(_SILENT_SECONDS)
     os._exit(_INTERRUPTED)
 
@@ -77,7 +103,7 @@ def _say(words: str, show_cursor: str = "") -> None:
         sys.stderr.write(f"{show_cursor if sys.stderr.isatty() else ''}vrt-lite: {words}\n")
         sys.stderr.flush()
     except (AttributeError, OSError, ValueError, RuntimeError):
-        pass  # it was closed, or another thread is writing to it
+        return  # it was closed, or another thread is writing to it
 
 
 if __name__ == "__main__":

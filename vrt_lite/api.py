@@ -12,6 +12,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Generator
 from concurrent.futures import wait
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
@@ -28,7 +29,7 @@ from vrt_lite.pair_frames import PairFrames, workspace_of
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import LONGEST_PROMPT
 from vrt_lite.recording import ShownPair, add_warning, make_judgement
-from vrt_lite.settings import MOST_JOBS, Remote, Settings, key_of
+from vrt_lite.settings import MOST_JOBS, Remote, Settings, Source, describe_settings, key_of
 from vrt_lite.shortage import ThreadPool
 
 if TYPE_CHECKING:
@@ -65,7 +66,9 @@ class Judge:
         For a `Remote` no file is needed: `model` names only its profile, VR-Thinker's if left out. `digest` gives a
         file's sha256, and is called once for each file. It may remember digests, as `Store.digest` does.
         """
-        self.settings = settings or Settings()
+        settings = settings or Settings()
+        given: dict[str, Source] = {"model": "option"} if model is not None else {}
+        self.settings = replace(settings, sources={**given, **settings.sources})
         self._measures = measures
         digest = functools.cache(digest)
         self.mode: Mode = choose_mode(
@@ -100,6 +103,18 @@ class Judge:
         """
         return self._key(self.settings.applied_to(self.mode.own))
 
+    def describe(self) -> dict[str, str]:
+        """Return the judge in words by name of option, to say how two judges with different keys differ.
+
+        "--model" is the model's name, on a server with its URL.
+        """
+        if self.files:
+            model = self.files.name
+        else:
+            served = self.mode.key()
+            model = f"{served['model']} at {served['url']}"
+        return {"--model": model, **describe_settings(self.settings, self.settings.applied_to(self.mode.own))}
+
     def key_here(self) -> str:
         """The key of what is judged on this machine now. It differs from `key` if frames are smaller to fit the memory.
 
@@ -112,9 +127,9 @@ class Judge:
 
         It is not known for a server, for a clip that cannot be read, and on a GPU before the first judgement.
         """
-        from vrt_lite import forecast  # noqa: PLC0415 - a small judge's compare does without
+        from vrt_lite.forecast import predict_like  # noqa: PLC0415 - a small judge's compare does without
 
-        return forecast.predict_like(self.mode, Path(clip))
+        return predict_like(self.mode, Path(clip))
 
     def compare(
         self,
@@ -184,9 +199,9 @@ class Judge:
                 measuring = Measuring(clips, spaces, mode.profile)
             if not same:
                 if takes_long:
-                    from vrt_lite import forecast  # noqa: PLC0415
+                    from vrt_lite.forecast import announce  # noqa: PLC0415
 
-                    forecast.announce(mode, clips[0].info, observe, both_orders=self.settings.both_orders)
+                    announce(mode, clips[0].info, observe, both_orders=self.settings.both_orders)
                 with mode.turn():
                     with stopwatch.measure("wait"):
                         backend = mode.open(frames, observe, stopwatch)
@@ -198,9 +213,9 @@ class Judge:
                 pair, clips, trials, mode=mode, settings=self.settings, stopwatch=stopwatch, measures=measured
             )
             if takes_long and trials:
-                from vrt_lite import forecast  # noqa: PLC0415
+                from vrt_lite.forecast import learn  # noqa: PLC0415
 
-                forecast.learn(mode, judgement)
+                learn(mode, judgement)
             if lines and lines.failure:
                 judgement = add_warning(judgement, Warned("trace_not_written", lines.failure))
             if finish:

@@ -18,6 +18,7 @@ from typing import BinaryIO, Final
 from vrt_lite.errors import ModelError
 
 HOME_VARIABLE: Final = "VRT_LITE_HOME"
+_SETTINGS_NAME: Final = "config.toml"
 _WRITER_SECONDS = 10.0
 _PLAIN = re.compile(r'[^\x00-\x1f\\/:*?"<>|]+')
 
@@ -36,6 +37,15 @@ def data_home() -> Path:
     if os.environ.get(HOME_VARIABLE) or sys.platform == "win32":
         return home()
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "vrt-lite"
+
+
+def settings_path() -> Path:
+    """The file of the user's settings, in VRT_LITE_HOME or else where this system keeps settings; it may not exist."""
+    if own := os.environ.get(HOME_VARIABLE):
+        return Path(own) / _SETTINGS_NAME
+    from platformdirs import user_config_path  # noqa: PLC0415 - not where one folder holds everything
+
+    return user_config_path("vrt-lite", appauthor=False) / _SETTINGS_NAME
 
 
 def is_plain_name(name: str) -> bool:

@@ -58,9 +58,9 @@ def cache_folder() -> Path:
     return home() / "embeddings"
 
 
-def users_disk() -> Disk | None:
-    """The user's folder and its limit, VRT_LITE_CACHE_MB; None if that is 0. UsageError if it is no number."""
-    given = os.environ.get(SIZE_VARIABLE) or str(DISK_BYTES // 10**6)
+def users_disk(megabytes: int | None = None) -> Disk | None:
+    """The user's folder and its limit, else VRT_LITE_CACHE_MB; None if that is 0. UsageError if it is no number."""
+    given = str(megabytes) if megabytes is not None else os.environ.get(SIZE_VARIABLE) or str(DISK_BYTES // 10**6)
     if not (given.isascii() and given.isdigit()):
         raise UsageError(f"{SIZE_VARIABLE} is {given!r}; give a whole number of megabytes, or 0 to keep nothing.")
     return Disk(cache_folder(), int(given) * 10**6) if int(given) else None

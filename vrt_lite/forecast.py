@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vrt_lite.errors import VrtError
-from vrt_lite.fitting.predicted_time import Prediction, describe_prediction
+from vrt_lite.fitting.predicted_time import Prediction, event_of
 from vrt_lite.interfaces import Observe
 from vrt_lite.judgement import Judgement
 from vrt_lite.modes import LocalMode, Mode
@@ -40,7 +40,7 @@ def predict_like(mode: Mode, path: Path) -> Prediction | None:
 def announce(mode: Mode, clip: ClipInfo, observe: Observe, *, both_orders: bool) -> None:
     """Tell `observe` how long judging clips like this one will take, if that is known."""
     if predicted := predict(mode, (clip.width, clip.height)):
-        observe(describe_prediction(predicted, mode.profile, both_orders=both_orders))
+        observe(event_of(predicted, mode.profile, both_orders=both_orders))
 
 
 def learn(mode: Mode, judgement: Judgement) -> None:

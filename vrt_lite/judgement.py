@@ -7,7 +7,7 @@ snapshot, answer, recommendation) speaks of the order in which the clips were sh
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final, Literal, TypedDict
 
 import msgspec
@@ -19,9 +19,9 @@ from vrt_lite.machine import KvType
 from vrt_lite.measures import MeasuredPair
 from vrt_lite.protocol.messages import Choice, Key
 from vrt_lite.protocol.verdict import Confidence, Verdict, average
-from vrt_lite.settings import FormName, ServerKind
+from vrt_lite.settings import EffortName, FormName, ServerKind, Source, Wordings
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 
 Video = Literal[1, 2]
 _LARGEST = 2**53  # larger numbers are not exact in JSON
@@ -93,24 +93,8 @@ class JudgedClip:
 
     @property
     def name(self) -> str:
-        """The last part of the path, whichever system wrote it."""
-        return self.path.replace("\\", "/").rstrip("/").rpartition("/")[2] or self.path
-
-
-@dataclass(frozen=True, slots=True)
-class Wording:
-    """A dimension as the judge read it."""
-
-    name: str
-    explain: str
-
-
-class Wordings(TypedDict):
-    """The wording of each dimension."""
-
-    TA: Wording
-    VQ: Wording
-    MQ: Wording
+        """The last part of the path, whichever system wrote it; of numbered pictures the last two."""
+        return "/".join(self.path.replace("\\", "/").rstrip("/").split("/")[-1 - ("%" in self.path) :]) or self.path
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +121,9 @@ class SettingsUsed:
     """The settings in force. Pixels are what was shown, also where memory limited them; `engine.kv_type` likewise.
 
     `kv_type` is what was requested. `ctx` is null if the conversation's bound decided. `engine` is null if no engine
-    ran on this machine.
+    ran on this machine. `max_new_tokens` is the length of a reply; null in a file of an earlier version. `sources` says
+    where the model and each setting come from that is not at its default: from the call itself (an option), a variable
+    of the environment, the settings file, the effort, or `vrt-lite tune`.
     """
 
     preset: str | None
@@ -157,6 +143,9 @@ class SettingsUsed:
     cache: bool
     tool_max_pixels: Count | None = None
     engine: EngineUsed | None = None
+    effort: EffortName = "full"
+    max_new_tokens: Count | None = None
+    sources: dict[str, Source] = field(default_factory=dict[str, Source])
 
 
 @dataclass(frozen=True, slots=True)

@@ -243,7 +243,7 @@ class LocalMode(_FileMode):
         from vrt_lite.embeddings import EmbeddingCache, users_disk  # noqa: PLC0415 - numpy
 
         with watch.measure("load"):
-            disk = users_disk() if self._settings.cache else None
+            disk = users_disk(self._settings.cache_mb) if self._settings.cache else None
             cache = EmbeddingCache(disk, namespace=self._projector_sha256.result)
             choices = self.start_planning().result().choices
             backend = FallbackBackend(self._files, profile=self.profile, choices=choices, cache=cache)

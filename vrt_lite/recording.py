@@ -24,8 +24,6 @@ from vrt_lite.judgement import (
     ShownFrame,
     Timings,
     Video,
-    Wording,
-    Wordings,
 )
 from vrt_lite.measures import MeasuredPair, find_contradictions
 from vrt_lite.modes import Mode
@@ -34,7 +32,7 @@ from vrt_lite.profile import Profile
 from vrt_lite.protocol import tags
 from vrt_lite.protocol.messages import FrameRef, Usage
 from vrt_lite.protocol.verdict import TIE, Confidence, average, disagreements
-from vrt_lite.settings import Settings
+from vrt_lite.settings import Settings, Wording, Wordings
 
 if TYPE_CHECKING:
     from vrt_lite.video import Clip, ClipInfo
@@ -77,10 +75,11 @@ def make_judgement(
     orders = tuple(record_order(first, trial, pair) for first, trial in trials.items())
     verdicts = [order.verdict for order in orders]
     warnings = list(mode.notes()) if orders else []
+    quantized = any(warning.kind == "kv_cache_quantized" for warning in warnings)
     if len(orders) == 1 and settings.both_orders:
         text = f"With video {3 - orders[0].first} shown first there was no verdict: only the other order counts."
         warnings.append(Warned("one_order", text))
-    limited = bool(orders) and settings.limits_pixels
+    limited = bool(orders) and (settings.limits_pixels or settings.effort != "full")
     warnings += _find_warnings(pair.prompt, inputs, mode.profile, mode.own, limited=limited)
     verdict = average(*verdicts) if len(verdicts) == 2 else verdicts[0] if verdicts else TIE
     warnings += [Warned("measured_otherwise", line) for line in find_contradictions(verdict, measures or ())]
@@ -89,7 +88,7 @@ def make_judgement(
         model=used.model,
         profile=ProfileUsed(mode.profile.name, mode.profile.sha256),
         inputs=inputs,
-        settings=record_settings(settings, mode.profile, used.engine),
+        settings=record_settings(settings, mode.profile, used.engine, quantized=quantized),
         verdict=verdict,
         orders=orders,
         disagreements=disagreements(*verdicts) if len(verdicts) == 2 else (),
@@ -188,13 +187,20 @@ def record_round(r: Round, first: int, pair: ShownPair) -> JudgedRound:
     )
 
 
-def record_settings(settings: Settings, profile: Profile, engine: EngineUsed | None) -> SettingsUsed:
-    """Every setting, with the profile's value where the profile decides."""
+def record_settings(
+    settings: Settings, profile: Profile, engine: EngineUsed | None, *, quantized: bool = False
+) -> SettingsUsed:
+    """Every setting, with the profile's value where the profile decides, and where it comes from.
+
+    `quantized` tells whether the KV type was changed to fit the memory.
+    """
     words = {key: Wording(d.name, d.explain) for key, d in profile.dimensions.items()}
     dimensions: Wordings = {"TA": words["TA"], "VQ": words["VQ"], "MQ": words["MQ"]}
-    own: dict[str, Any] = {f.name: getattr(settings, f.name) for f in fields(settings)}
-    in_profile = ("workspace", "first_frames", "window", "rounds", "max_pixels", "tool_max_pixels")
-    values: dict[str, Any] = {**own, **{name: getattr(profile, name) for name in in_profile}, "dimensions": dimensions}
+    own: dict[str, Any] = {f.name: getattr(settings, f.name) for f in fields(settings) if f.name != "cache_mb"}
+    in_profile = ("workspace", "first_frames", "window", "rounds", "max_pixels", "tool_max_pixels", "max_new_tokens")
+    decided: dict[str, Any] = {name: getattr(profile, name) for name in in_profile}
+    sources = settings.find_sources(tuned=bool(engine and engine.tuned), quantized=quantized)
+    values: dict[str, Any] = {**own, **decided, "dimensions": dimensions, "sources": sources}
     return SettingsUsed(**values, engine=engine)
 
 

@@ -14,12 +14,10 @@ from vrt_lite.interfaces import Backend, FrameStore, Observe, Stopwatch
 from vrt_lite.judgement import ModelUsed, ServerUsed
 from vrt_lite.models import ModelFiles
 from vrt_lite.profile import Profile
-from vrt_lite.settings import Remote, Settings
+from vrt_lite.settings import LOCAL_SETTINGS, Remote, Settings
 
 if TYPE_CHECKING:
     from vrt_lite.backends.http import HttpBackend
-
-_LOCAL_SETTINGS = ("ctx", "gpu_layers", "kv_type", "threads")
 
 
 class ServerMode:
@@ -87,7 +85,7 @@ class ServerMode:
 
 def _refuse_local_settings(settings: Settings, projector: Path | None) -> None:
     """UsageError for settings that only an engine on this machine can use."""
-    names = [name for name in _LOCAL_SETTINGS if getattr(settings, name) is not None]
+    names = [name for name in LOCAL_SETTINGS if getattr(settings, name) is not None]
     if projector is not None:
         names.append("projector")
     if names:

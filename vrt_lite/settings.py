@@ -6,18 +6,27 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Final, Literal
+from typing import Any, Final, Literal, TypedDict
 from urllib.parse import urlsplit
 
 from vrt_lite.errors import UsageError
 from vrt_lite.machine import KvType
-from vrt_lite.profile import Profile, check, preset
-from vrt_lite.protocol.messages import Dimension, show_key
+from vrt_lite.profile import PIXELS_PER_TOKEN, Profile, check, preset
+from vrt_lite.protocol.messages import DIMENSIONS, Dimension, show_key
 
 _COUNTS = ("workspace", "first_frames", "window", "rounds")
 _IN_PROFILE = (*_COUNTS, "max_pixels", "tool_max_pixels")
-_NO_VERDICT = ("both_orders", "cache", "gpu_layers", "threads", "preset", "dimensions", *_IN_PROFILE)
+_NO_VERDICT = (
+    *("both_orders", "cache", "cache_mb", "gpu_layers", "threads", "sources"),
+    *("effort", "preset", "dimensions", *_IN_PROFILE),
+)
 """Settings that change no verdict of one order, or change it only through the profile."""
+DECIDED_BY_EFFORT: Final = ("max_pixels", "tool_max_pixels", "rounds", "max_new_tokens")
+"""What an effort decides, other than "full", where it is not set."""
+_OUTDONE_BY_EFFORT: Final = ("max_pixels", "tool_max_pixels", "first_frames", "rounds")
+"""Settings that an effort sets back to what it decides if they come from further away than itself."""
+LOCAL_SETTINGS: Final = ("ctx", "gpu_layers", "kv_type", "threads")
+"""Settings that only an engine on this machine can use."""
 MOST_JOBS: Final = 256
 """The most pairs that are sent to a server at once: as many sequences as vLLM runs at once by default. More would wait
 there, while each takes a thread, a connection and two open clips here."""
@@ -25,6 +34,67 @@ ServerKind = Literal["vllm", "sglang", "llama", "openai"]
 """vLLM; SGLang; llama.cpp's own server or llama-cpp-python's; any other."""
 FormName = Literal["lossless video file", "frames of a video", "single images"]
 RemoteKind = Literal["auto", "vllm", "sglang", "llama"]
+EffortName = Literal["quick", "balanced", "full"]
+Source = Literal["option", "environment", "file", "effort", "tuned"]
+"""Where a setting comes from: the call itself, a variable, the settings file, an effort, or `vrt-lite tune`."""
+_ORDER: Final = ("option", "environment", "file", None)
+"""Where a value comes from, the strongest first; None is a default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much work a judgement may be: thirds of the checkpoint's own pixels, rounds, and tokens of a reply."""
+
+    pixel_thirds: int
+    rounds: int
+    reply_tokens: int
+
+    def applied_to(self, profile: Profile) -> Profile:
+        """The profile within these limits.
+
+        Frames do not get smaller than the smallest that the checkpoint was trained on: one that knows a single size
+        keeps it. The first frames stay as many as they are, because the prompt tells the judge their number.
+        """
+        p = profile
+        return replace(
+            p,
+            max_pixels=self._share_of(p.max_pixels, p.min_pixels),
+            tool_max_pixels=self._share_of(p.tool_max_pixels, p.tool_min_pixels),
+            rounds=min(p.rounds, self.rounds),
+            max_new_tokens=min(p.max_new_tokens, self.reply_tokens),
+        )
+
+    def _share_of(self, most: int, least: int) -> int:
+        share = most * self.pixel_thirds // 3 // PIXELS_PER_TOKEN * PIXELS_PER_TOKEN
+        return share if share >= least else most
+
+
+EFFORTS: Final[Mapping[EffortName, Limits | None]] = {
+    # A third of VR-Thinker's pixels is 256 visual tokens a frame, twice the least of its range. In the first of two
+    # rounds the judge may still ask for frames. A round writes under 400 tokens in the paper.
+    "quick": Limits(1, rounds=2, reply_tokens=512),
+    # Two thirds are 512 visual tokens: the paper counts about 500, and clips of 848x480 lose nothing. In three rounds
+    # the judge may ask for frames twice; the paper reports needless requests where clips are alike.
+    "balanced": Limits(2, rounds=3, reply_tokens=1024),
+    "full": None,
+}
+"""How much work a judgement may be, by name; "full" is the checkpoint's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """A dimension as the judge read it."""
+
+    name: str
+    explain: str
+
+
+class Wordings(TypedDict):
+    """The wording of each dimension."""
+
+    TA: Wording
+    VQ: Wording
+    MQ: Wording
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +103,12 @@ class Settings:
 
     `dimensions` replaces wordings by key; a name that does not show its key gets it: "Sharpness (VQ)".
     `max_pixels` bounds all frames, unless `tool_max_pixels` bounds those of a tool call.
-    `cache` keeps encoded frames on disk and reuses them; it changes no verdict.
+    `effort` limits pixels and rounds where they are not set, and the length of a reply.
+    `cache` keeps encoded frames on disk and reuses them, at most `cache_mb` megabytes; it changes no verdict.
+    `sources` says where settings come from that were not given with the call; it is for the record alone.
     """
+
+    effort: EffortName = "full"
 
     preset: str | None = None
     dimensions: Mapping[str, Dimension] = field(default_factory=dict[str, Dimension])
@@ -52,14 +126,34 @@ class Settings:
     seed: int = 0
     both_orders: bool = False
     cache: bool = True
+    cache_mb: int | None = None
+    sources: Mapping[str, Source] = field(default_factory=dict[str, Source])
 
     @property
     def limits_pixels(self) -> bool:
-        """Whether a limit on pixels was set."""
+        """Whether a limit on pixels was set, other than by an effort."""
         return self.max_pixels is not None or self.tool_max_pixels is not None
+
+    def find_sources(self, *, tuned: bool, quantized: bool) -> dict[str, Source]:
+        """Where each setting comes from that is not at its default. What no source is known of was given with the call.
+
+        `tuned` tells whether the engine ran as tuned, `quantized` whether its KV type was changed to fit the memory.
+        """
+        names = [f.name for f in fields(self) if f.name not in ("sources", "cache_mb")]
+        given = [name for name in names if getattr(self, name) != getattr(_DEFAULTS, name)]
+        decided = () if self.effort == "full" else DECIDED_BY_EFFORT
+        found = ("threads", "kv_type")[: 2 - quantized] if tuned else ()
+        sources: dict[str, Source] = dict.fromkeys(decided, "effort")
+        sources.update(dict.fromkeys(found, "tuned"))
+        sources.update(dict.fromkeys(given, "option"))
+        return {**sources, **self.sources}
 
     def applied_to(self, profile: Profile) -> Profile:
         """The profile with these settings in it; UsageError for a value that cannot be used."""
+        if self.effort not in EFFORTS:
+            raise UsageError(f"Effort {self.effort!r} is unknown; choose one of {', '.join(EFFORTS)}.")
+        if limits := EFFORTS[self.effort]:
+            profile = limits.applied_to(profile)
         given = {name: value for name in _COUNTS if (value := getattr(self, name)) is not None}
         if self.max_pixels is None:
             pixels, tool_pixels = profile.max_pixels, profile.tool_max_pixels
@@ -73,7 +167,43 @@ class Settings:
         try:
             return check(replace(profile, **given, dimensions={**dimensions, **own}))
         except ValueError as error:
-            raise UsageError(f"These settings cannot be used: {error}") from error
+            stored = [
+                name.replace("_", "-") for name, source in self.sources.items() if source in ("environment", "file")
+            ]
+            hint = f" Not given with this command: {', '.join(stored)}. See: vrt-lite config" if stored else ""
+            raise UsageError(f"These settings cannot be used: {error}{hint}") from error
+
+
+_DEFAULTS: Final = Settings()
+
+
+def choose_settings(values: Mapping[str, Any], sources: Mapping[str, Source | None], *, remote: bool) -> Settings:
+    """The settings of a command, from the values of its options and where each comes from; None is a default.
+
+    An effort decides what was set further from the command than itself: with the option `--effort full` the model's own
+    holds, whatever a variable or the settings file says. For a judge on a server (`remote`), what is set for all
+    commands about the engine here does not hold.
+    """
+    effort = _ORDER.index(sources.get("effort"))
+    dropped = [name for name in _OUTDONE_BY_EFFORT if _ORDER.index(sources.get(name)) > effort]
+    if remote:
+        dropped += [name for name in LOCAL_SETTINGS if sources.get(name) != "option"]
+    left = {name: source for name, source in sources.items() if source and name not in dropped}
+    used: dict[str, Any] = {**values, **dict.fromkeys(dropped), "sources": left}
+    return Settings(**used)
+
+
+def read_dimension(text: str) -> tuple[str, Dimension]:
+    """The key and the wording in KEY=NAME:TEXT. Raises UsageError."""
+    key, equals, words = text.partition("=")
+    name, colon, explain = words.partition(":")
+    key = key.strip().upper()
+    if not (equals and colon and name.strip() and explain.strip()) or key not in DIMENSIONS:
+        raise UsageError(
+            f"--dimension {text!r} is not KEY=NAME:TEXT with KEY one of {', '.join(DIMENSIONS)}; "
+            'for example --dimension "VQ=Sharpness: how crisp the picture is".'
+        )
+    return key, Dimension(name.strip(), explain.strip())
 
 
 def key_of(settings: Settings, profile: Profile, *, judge: Mapping[str, str]) -> str:
@@ -84,6 +214,20 @@ def key_of(settings: Settings, profile: Profile, *, judge: Mapping[str, str]) ->
     own = {f.name: getattr(settings, f.name) for f in fields(settings) if f.name not in _NO_VERDICT}
     facts = {"judge": dict(judge), "profile": profile.sha256, "settings": own}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def describe_settings(settings: Settings, profile: Profile) -> dict[str, str]:
+    """Return in words, by name of option, what a verdict of one order depends on besides clips, prompt and model.
+
+    `profile` is the one in force. Two judges with the same words may still differ, in their model or their profile.
+    """
+    own = {f.name: getattr(settings, f.name) for f in fields(settings) if f.name not in _NO_VERDICT}
+    facts = {**{name: getattr(profile, name) for name in _IN_PROFILE}, **own}
+    told = {f"--{name.replace('_', '-')}": "auto" if value is None else str(value) for name, value in facts.items()}
+    return told | {
+        "--effort": settings.effort,
+        "--dimension": ", ".join(dimension.name for dimension in profile.dimensions.values()),
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Writes the rounds of a comparison as JSON lines, while they happen."""
+"""Writes the rounds of a comparison to a file as they happen."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import re
@@ -18,11 +19,14 @@ from PIL import Image
 from vrt_lite.api import Judge
 from vrt_lite.backends.scripted import ScriptedBackend
 from vrt_lite.cli import run
-from vrt_lite.errors import UsageError
+from vrt_lite.errors import NoVerdictError, StoreError, UsageError
+from vrt_lite.evaluation.cases import Orders
 from vrt_lite.evaluation.evaluate import EvalJudge, PairSelection, begin_run, evaluate, figures_of, name_run
 from vrt_lite.evaluation.metrics import wilson
 from vrt_lite.evaluation.sets import choose_pairs, locate_set, read_set
 from vrt_lite.protocol.messages import Odds, Reply
+from vrt_lite.runs.export import csv_lines, json_lines
+from vrt_lite.runs.question import Question
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Settings
 from vrt_lite.show.evaluation_charts import draw_plots, list_charts
@@ -280,21 +284,31 @@ def test_a_users_own_paths_lead_anywhere_and_a_published_sets_do_not(
     assert "refused" in failures["first"][0]["why"]
 
 
-def test_figures_of_an_older_shape_are_made_anew(tmp_path: Path, many_clips: list[Path], store: Store) -> None:
-    asked = Asked(placed("genai-bench", tmp_path, many_clips), store, [verdict(v) for v in GENAI])
-    about = {key: value for key, value in asked.run.about.items() if key not in ("split", "labels")}
-    asked.run.note({**about, "figures": {**asked.figures, "version": 1, "accuracy": {}}})
-    again = figures_of(store.run(asked.run.name)).to_json()
-    assert again == {**asked.figures, "split": "", "baselines": {}, "published": again["published"]}
-    assert "this table's name does not tell which it is of: they are not comparable" in shown_of(asked)
-
-
 def test_what_it_costs(tmp_path: Path, many_clips: list[Path], store: Store) -> None:
     """One pair of six asks for frames once, one recommends and is never final."""
     replies = [CALL, verdict("1000"), *[verdict("0000")] * 5]
     cost = Asked(placed("genai-bench", tmp_path, many_clips), store, replies).figures["cost"]
     assert (cost["judgements"], parts(cost["tool_rate"]), cost["rounds_histogram"]) == (6, (1, 6), {"1": 5, "2": 1})
     assert cost["rounds"] == {"mean": pytest.approx(7 / 6), "median": 1, "p95": 2}
+
+
+@pytest.mark.parametrize("order", ["given", "swapped"])
+def test_an_export_has_the_labels_about_the_clips_as_shown(
+    tmp_path: Path, many_clips: list[Path], store: Store, order: Orders
+) -> None:
+    folder = placed("genai-bench", tmp_path, many_clips)
+    asked = Asked(folder, store, [verdict(v) for v in GENAI], PairSelection(order=order))
+    rows = list(csv.DictReader(io.StringIO("".join(csv_lines(asked.run)), newline="")))
+    assert [row["rows"] for row in rows] == ["1", "2", "3", "4", "5", "6"]
+    right, of = parts(asked.figures["accuracy"]["OA"]["tau"])
+    assert (sum(row["OA"] == row["OA label"] for row in rows), len(rows)) == (right, of)
+    assert {row["TA label"] for row in rows} == {""}
+    lines = [json.loads(line) for line in json_lines(asked.run)]
+    assert [str(line["labels"]["OA"]) for line in lines] == [row["OA label"] for row in rows]
+    with store._database.write() as connection:
+        connection.execute("UPDATE items SET value = '{}' WHERE kind = 'pair'")
+    with pytest.raises(StoreError, match="has a labelled pair that cannot be read"):
+        list(csv_lines(asked.run))
 
 
 def test_failures_are_listed_counted_and_wrong(tmp_path: Path, many_clips: list[Path], store: Store) -> None:
@@ -319,6 +333,11 @@ def test_failures_are_listed_counted_and_wrong(tmp_path: Path, many_clips: list[
     again = Asked(folder, store, [verdict("1000")])
     assert again.figures["failures"]["counts"] == {"broken clip": 1, "no verdict": 1}
     assert measured(again.figures, "tau") == {"OA": [(4, 4)]}
+    # What is forgotten is no failure any more, in no figure, until it is judged again.
+    assert store.forget_failures(again.run.name) == 2
+    later = figures_of(store.run(again.run.name))
+    assert later.failures.counts == {}
+    assert (later.pairs.judged, later.pairs.failed, later.pairs.left) == (4, 0, 2)
 
 
 def test_a_run_goes_on_where_it_stopped(tmp_path: Path, many_clips: list[Path], store: Store) -> None:
@@ -417,11 +436,12 @@ def test_a_name_is_of_one_set_and_judge(tmp_path: Path, many_clips: list[Path], 
     found = read_set(locate_set(placed("genai-bench", tmp_path, many_clips)))
     with Judge(backend=ScriptedBackend([])) as judge:
         judges = [EvalJudge(judge, key, "x") for key in ("one", "other")]
-    begin_run("mine", found, PairSelection(), judge=judges[0], store=store)
+    run = begin_run("mine", found, PairSelection(), judge=judges[0], store=store)
+    run.add_failure(Question("a", "b", "", "one"), NoVerdictError("No verdict."))
     begin_run("mine", found, PairSelection(budget=3), judge=judges[0], store=store)
-    with pytest.raises(UsageError, match="another judge"):
+    with pytest.raises(UsageError, match="other files or another profile of the same judge"):
         begin_run("mine", found, PairSelection(), judge=judges[1], store=store)
-    with pytest.raises(UsageError, match="another limit"):
+    with pytest.raises(UsageError, match=r"--limit none \(not 1\)"):
         begin_run("mine", found, PairSelection(limit=1), judge=judges[0], store=store)
 
 
@@ -429,7 +449,7 @@ def test_figures_are_shown_drawn_and_plain_json(tmp_path: Path, many_clips: list
     folder = placed("genai-bench", tmp_path, many_clips)
     replies = [verdict(selections, odds) for selections, odds in zip(GENAI, GENAI_ODDS, strict=True)]
     asked = Asked(folder, store, replies)
-    assert json.loads(json.dumps(asked.figures)) == asked.figures == store.run(asked.run.name).about["figures"]
+    assert json.loads(json.dumps(asked.figures)) == asked.figures == figures_of(store.run(asked.run.name)).to_json()
     shown = shown_of(asked)
     for expected in (
         "GenAI-Bench, video part, split test_v1: 6 of 6 pairs judged, 0 failed",

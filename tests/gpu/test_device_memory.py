@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -73,7 +73,9 @@ class Opened(LlamaCppBackend):
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_predicted_bytes_are_the_engines(files: ModelFiles, name: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_predicted_bytes_are_the_engines(
+    files: ModelFiles, name: str, capfd: pytest.CaptureFixture[str], write: Callable[[str], None]
+) -> None:
     settings = replace(SETTINGS[name], context=4096)
     on_gpu = settings.projector_on_gpu is None and settings.gpu_layers is None
     # With few pixels encoding takes seconds. The whole size is measured only where nothing has to be encoded.
@@ -87,7 +89,7 @@ def test_predicted_bytes_are_the_engines(files: ModelFiles, name: str, capfd: py
     found = [*BUFFER.findall(log), *PROJECTOR.findall(log)]
     on_devices = [float(size) for place, size in found if not place.startswith("CPU") and not place.endswith("_Host")]
     reserved = sum(on_devices) * 2**20
-    print(f"{files.name}, {name}: predicted {predicted / 1e6:.1f} MB, reserved {reserved / 1e6:.1f} MB")
+    write(f"{files.name}, {name}: predicted {predicted / 1e6:.1f} MB, reserved {reserved / 1e6:.1f} MB")
     assert len(found) >= 4
     assert predicted == pytest.approx(reserved, rel=0.1)
 

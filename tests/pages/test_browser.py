@@ -316,3 +316,59 @@ def test_many_judgements_open(tmp_path: Path, tabs: Callable[..., Any], count: i
     assert page.get_by_text(f"1 to 50 of {count} pairs").is_visible()
     assert page.evaluate("document.querySelectorAll('*').length") < 2000
     tab.check_quiet()
+
+
+LONG = "ComfyUI_wan2.2_fox-in-the-snow_seed-90210377_cfg6.5_steps30"
+NAMES = """() => [...document.querySelectorAll(".file")].filter((e) => e.checkVisibility()).map((e) => {
+  const parts = e.children.length ? [...e.children] : [e];
+  const [from, to] = [parts[0].getBoundingClientRect(), parts.at(-1).getBoundingClientRect()];
+  return { text: e.textContent, title: e.title, level: Math.abs(from.top - to.top) < 2, height: to.height,
+    line: parseFloat(getComputedStyle(e).lineHeight), right: to.right,
+    cut: parts[0].scrollWidth > parts[0].clientWidth };
+})"""
+
+
+def test_a_long_name_loses_its_middle_and_never_breaks(tmp_path: Path, tabs: Callable[..., Any]) -> None:
+    names = [f"{LONG}_{number:05}_.mp4" for number in range(5)]
+    clips = [write_clip(tmp_path / name, frames=30 + i, size=(112, 84)) for i, name in enumerate(names)]
+    with Store(tmp_path / "runs.sqlite") as store:
+        write_report(fill(store, clips, names=names), tmp_path / "ladder.html")
+    for width in (390, 1280):
+        tab = tabs(width=width)
+        page = tab.open(tmp_path / "ladder.html")
+        page.locator(".finder").wait_for()
+        found = page.evaluate(NAMES)
+        assert {name["text"] for name in found} == set(names)
+        assert all(name["text"][-10:] in name["title"] for name in found)
+        assert all(name["level"] and name["height"] < 1.5 * name["line"] and name["right"] <= width for name in found)
+        assert any(name["cut"] for name in found)
+        assert page.evaluate(SIDEWAYS) == 0
+        # The end of each name, by which these clips differ, and the cells of the matrix are on a phone's screen too.
+        ends = page.locator("[data-key=OA] .matrix tbody th .file span:last-child").all_inner_texts()
+        assert sorted(ends) == [f"{number:05}_.mp4"[-10:] for number in range(5)]
+        cells = page.locator("[data-key=OA] .matrix tbody tr:first-child td")
+        boxes = [cells.nth(number).bounding_box() for number in range(5)]
+        assert all(box["x"] + box["width"] <= width for box in boxes)
+        page.locator(".matrix a").first.click()
+        page.get_by_text("Side by side").wait_for()
+        assert {name["text"] for name in page.evaluate(NAMES)} <= set(names)
+        assert page.evaluate(SIDEWAYS) == 0
+        tab.check_quiet()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_bar_of_a_tie_can_be_seen(pair: Path, tabs: Callable[..., Any], scheme: str) -> None:
+    tie = with_odds("<think>T</think><final answer>TA=0, VQ=2, MQ=1, OA=0</final answer>", *[(0.9, 0.05, 0.05)] * 4)
+    write_report(judged(clip_pair(pair.parent), call(9), tie), pair)
+    page = tabs(scheme=scheme).open(pair)
+    [fill_, paper] = page.evaluate(
+        "['.odds .tie', 'body'].map((which, at) => getComputedStyle(document.querySelector(which))[at ? "
+        "'backgroundColor' : 'fill'].match(/\\d+/g).map(Number))"
+    )
+
+    def light(colour: list[int]) -> float:
+        linear = [(v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4) for v in (c / 255 for c in colour)]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] + 0.05
+
+    assert max(light(fill_), light(paper)) / min(light(fill_), light(paper)) >= 3  # as WCAG asks of a drawing
+    assert page.locator(".odds .tie").first.bounding_box()["width"] > 100

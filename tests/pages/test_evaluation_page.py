@@ -11,8 +11,7 @@ from clips import write_clip
 from judgements import FINAL, ONE, TIED, TWO, call, sure, with_odds
 from pages.made import judge_pair
 
-from vrt_lite.evaluation.cases import EvalCase, keep_case
-from vrt_lite.evaluation.compute import compute_figures
+from vrt_lite.evaluation.cases import EvalAbout, EvalCase, keep_case
 from vrt_lite.runs.question import Question
 from vrt_lite.runs.store import Run, Store
 from vrt_lite.show.pages import write_report
@@ -21,9 +20,18 @@ from vrt_lite.show.pages import write_report
 def evaluation(store: Store, folder: Path, split: str = "test") -> Run:
     """Three pairs in both orders: one as labelled, one that is undecided, one with a clip that is not there."""
     clips = [write_clip(folder / f"{n}.mp4", frames=20 + n, size=(56, 56)) for n in range(4)]
-    run = store.begin(
-        "set", kind="eval", about={"title": "GenAI-Bench", "model": "scripted", "left_out_rows": ["x: y"]}
+    about = EvalAbout(
+        set="genai-bench",
+        title="GenAI-Bench",
+        split=split,
+        labels={"OA": (1, 2, 0), "TA": (0, 0, 2)},
+        model="scripted",
+        order="both",
+        left_out={"broken": 1},
+        left_out_rows=("x: y",),
+        chosen=3,
     )
+    run = store.begin("set", kind="eval", about=about.to_json())
     cases: list[EvalCase] = []
     other = "<think>T</think><final answer>TA=0, VQ=1, MQ=2, OA=1</final answer>"
     unsure = with_odds(FINAL, TIED, TWO, ONE, (0.05, 0.225, 0.725))
@@ -37,18 +45,6 @@ def evaluation(store: Store, folder: Path, split: str = "test") -> Run:
     lost = EvalCase(2, "pair <2>", "given", {"OA": 1}, "p", 11, failure="missing clip", why="'<i>.mp4' is not there")
     for case in (*cases, lost):
         keep_case(run, case)
-    made = compute_figures(
-        [*cases, lost],
-        {result.key: result for result in run.results()},
-        name="genai-bench",
-        title="GenAI-Bench",
-        split=split,
-        labels={"OA": [1, 2, 0], "TA": [0, 0, 2]},
-        order="both",
-        chosen=3,
-        left_out={"broken": 1},
-    )
-    run.note({**run.about, "figures": made.to_json()})
     return run
 
 

@@ -102,7 +102,8 @@ def test_a_folder_is_ranked_and_found_again(capfd: pytest.CaptureFixture[str], c
 
 def test_json_says_it_all(capfd: pytest.CaptureFixture[str], clips: Path) -> None:
     (clips / "c.mp4").write_text("no video", encoding="utf-8")
-    status, out, err = ranked(capfd, str(clips), "-p", PROMPT, *JUDGE, "--json", "--top", "1", "--one-order")
+    same = (str(clips), "-p", PROMPT, *JUDGE, "--top", "1", "--one-order", "--effort", "quick")
+    status, out, err = ranked(capfd, *same, "--json")
     told: dict[str, Any] = json.loads(out)
     [ladder] = told["ladders"]
     assert status == 3, "a clip that was left out shows in the status"
@@ -114,6 +115,8 @@ def test_json_says_it_all(capfd: pytest.CaptureFixture[str], clips: Path) -> Non
     assert [out["path"] for out in told["left_out"]] == [str(clips / "c.mp4")]
     assert told["winners"] == [{"group": "", "clips": [str(clips / "a.mp4")]}]
     assert ladder["judgements"] == 1
+    assert told["effort"] == "quick"
+    assert "judged with effort quick, not with the model's own pixels" in ranked(capfd, *same)[1]
 
 
 def test_a_resumed_ranking_loads_neither_model_nor_decoder(clips: Path, own_home: Path) -> None:

@@ -29,7 +29,8 @@ def test_all_other_pairs_are_judged_by_giving_the_same_command_again(tmp_path: P
         )
         assert process.returncode == 134
         with Store(store) as opened:
-            [info] = opened.runs()
-        kept.append(info.judgements)
-        assert info.failures == 0
+            infos = opened.runs()  # none before the first judgement
+        assert len(infos) <= 1
+        kept.append(sum(info.judgements for info in infos))
+        assert not any(info.failures for info in infos)
     assert kept[-1] == 2  # of 6: the clip takes part in the other 4

@@ -21,7 +21,9 @@ def test_a_folder_gives_its_videos_in_natural_order(tmp_path: Path) -> None:
     touched(tmp_path, "take 10.mp4", "take 9.MOV", "notes.txt", ".hidden.mp4", "take 1.webm")
     touched(tmp_path / "sub.mp4", "inner.mp4")
     [group] = read_entries([str(tmp_path)], prompt="A fox.")
-    assert group == Group("", "A fox.", tuple(tmp_path / name for name in ("take 1.webm", "take 9.MOV", "take 10.mp4")))
+    left_out = f"{tmp_path}: 2 left out: notes.txt is no clip; sub.mp4 is a folder."
+    clips = tuple(tmp_path / name for name in ("take 1.webm", "take 9.MOV", "take 10.mp4"))
+    assert group == Group("", "A fox.", clips, (left_out,))
 
 
 def test_names_of_any_make_can_be_sorted(tmp_path: Path) -> None:
@@ -54,6 +56,39 @@ def test_a_file_that_is_not_there_is_left_to_be_listed(tmp_path: Path) -> None:
 def test_a_folder_without_videos_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds no videos"):
         read_entries([str(tmp_path)])
+
+
+def test_a_folder_says_what_to_give_for_its_numbered_pictures(tmp_path: Path) -> None:
+    renders = tmp_path / "renders"
+    touched(renders, "a.gif", "b.webp", "fox_00001_.png", "fox_00002_.png", "notes.txt")
+    touched(renders / "shot", *(f"{number:04d}.png" for number in range(48)))
+    touched(renders / "mixed", "a1.png", "a2.png", "b1.png", "b2.png")
+    (renders / "still.webp").write_bytes(b"RIFF\x1a\0\0\0WEBPVP8L" + bytes(14))
+    [group] = read_entries([str(renders)])
+    assert group.clips == (renders / "a.gif", renders / "b.webp")
+    assert group.left_out == (
+        f"{renders}: 6 left out: 2 numbered pictures (give {renders / 'fox_%05d_.png'}); shot is a folder of 48 "
+        f"numbered pictures (give {renders / 'shot' / '%04d.png'}); mixed is a folder; notes.txt is no clip; "
+        "still.webp is a still picture.",
+    )
+    [group] = read_entries([str(renders / "shot" / "%04d.png"), str(renders / "a.gif")], fps="8")
+    assert group.clips == (renders / "shot" / "%04d.png@8", renders / "a.gif")
+
+
+def test_folders_of_numbered_pictures_are_clips(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        touched(tmp_path / name, "9.png", "10.png")
+    [group] = read_entries([str(tmp_path / "*")])
+    assert group.clips == (tmp_path / "one", tmp_path / "two")
+    [group] = read_entries([str(tmp_path / "one"), str(tmp_path / "two")], fps="12.5")
+    assert group.clips == (tmp_path / "one@12.5", tmp_path / "two@12.5")
+    with pytest.raises(UsageError, match=r"Its folders of numbered pictures are clips: give '.*\*'\."):
+        read_entries([str(tmp_path)])
+
+
+def test_a_frame_rate_needs_numbered_pictures(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--fps 8 is for numbered pictures"):
+        read_entries([str(touched(tmp_path, "a.mp4")[0])], fps="8")
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])

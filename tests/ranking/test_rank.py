@@ -10,7 +10,6 @@ import pytest
 from brightness import Brightness, judge_of, names, unwatched, write_grey, write_greys
 from clips import cut
 
-from vrt_lite.api import Judge
 from vrt_lite.errors import UsageError, VideoError
 from vrt_lite.ranking.entries import Group
 from vrt_lite.ranking.ladder import rate_group
@@ -18,7 +17,6 @@ from vrt_lite.ranking.rank import Ranking, rank_clips
 from vrt_lite.ranking.rank_run import Effort, read_groups, read_rank_about
 from vrt_lite.ranking.winners import best_clips, copy_winners, file_name
 from vrt_lite.runs.store import Store
-from vrt_lite.settings import Settings
 from vrt_lite.show.leaderboard import show_ladders
 from vrt_lite.show.pages import write_report
 
@@ -63,10 +61,9 @@ def test_what_a_run_says_of_itself_is_its_ladder(store: Store, tmp_path: Path) -
     ranking = ranked(store, Brightness(), group(write_greys(tmp_path, GREYS)))
     run = store.run(ranking.run)
     [stored] = map(rate_group, read_groups(run))
-    assert stored.standings == ranking.ladders[0].standings
+    assert stored == ranking.ladders[0]
     assert run.about["prompt"] == "Light."
     assert [clip["name"] for clip in run.about["clips"]] == [f"take {n}.mp4" for n in (1, 2, 3, 4)]
-    assert [s["name"] for s in run.about["ladders"][0]["standings"]] == list(BEST)
     told = ranking.to_json()
     assert json.loads(json.dumps(told)) == told
     keys = {key for pair in told["ladders"][0]["pairs"] for key in pair["judgements"]}
@@ -127,9 +124,10 @@ def test_orders_that_disagree_are_undecided_and_are_reported(store: Store, tmp_p
 
 def test_judgements_made_with_different_pixels_are_said_to_differ(store: Store, tmp_path: Path) -> None:
     clips = group(write_greys(tmp_path, GREYS))
-    small = Settings(max_pixels=784 * 16, tool_max_pixels=784 * 16)
-    for settings, effort in ((None, Effort(budget=2)), (small, Effort())):
-        with Judge(backend=Brightness(), settings=settings) as judge:
+    for pixels, effort in ((None, Effort(budget=2)), (784 * 16, Effort())):
+        with judge_of(Brightness()) as judge:
+            if pixels:  # as where the memory does not hold larger frames
+                judge.mode.profile = judge.mode.profile.with_max_pixels(pixels)
             ranking = rank_clips([clips], store=store, judge=judge, watcher=unwatched(), effort=effort, name="mixed")
     [ladder] = ranking.ladders
     own = judge.mode.own.max_pixels
@@ -137,8 +135,8 @@ def test_judgements_made_with_different_pixels_are_said_to_differ(store: Store, 
     assert made_with == [(784 * 16, 10), (own, 2)]
     told = ladder.to_json()["conditions"]
     assert (told["comparable"], told["made_with"][1]["max_pixels"]) == (False, own)
-    [kept] = store.run("mixed").about["ladders"]
-    assert kept["conditions"] == told
+    [stored] = map(rate_group, read_groups(store.run("mixed")))
+    assert stored == ladder
     shown = io.StringIO()
     show_ladders(ranking.ladders, (), run="mixed", stream=shown)
     said = f"warning: 10 judgements at {784 * 16} pixels a frame, 2 at {own}: not comparable"
@@ -296,3 +294,15 @@ def test_a_winner_that_changed_is_not_copied(store: Store, tmp_path: Path) -> No
 )
 def test_copies_have_names_that_any_system_takes(name: str, kept: str) -> None:
     assert file_name(1, name) == kept
+
+
+def test_a_clip_that_no_judgement_has_shown_has_no_place(store: Store, tmp_path: Path) -> None:
+    """With a budget of one, all but two."""
+    groups = [group(write_greys(tmp_path / name, GREYS), name=name) for name in "ab"]
+    one, two = ranked(store, Brightness(), *groups, effort=Effort(budget=1)).ladders
+    assert [standing.rank for standing in one.standings] == [1, 2]
+    shown = {standing.clip for standing in one.standings}
+    left = [(clip, "not judged yet") for clip in range(len(GREYS)) if clip not in shown]
+    assert list(one.unranked) == left
+    assert two.standings == ()
+    assert len(two.unranked) == len(GREYS)

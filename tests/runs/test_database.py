@@ -57,7 +57,7 @@ def test_any_file_name_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.chdir(tmp_path)
     for path in (Path(name), tmp_path / "new" / "folder" / name):
         with Store(path) as store:
-            store.begin("r", kind="rank", about={})
+            store.begin("r", kind="rank").add(question(), JUDGED)
         assert path.is_file()
         with Store(path) as store:
             assert [info.name for info in store.runs()] == ["r"]
@@ -67,7 +67,7 @@ def test_any_file_name_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 def test_a_name_that_is_not_unicode_will_do(tmp_path: Path) -> None:
     path = tmp_path / "caf\udce9.sqlite"
     with Store(path) as store:
-        store.begin("r", kind="rank", about={})
+        store.begin("r", kind="rank").add(question(), JUDGED)
     assert path.is_file()
 
 
@@ -133,7 +133,7 @@ def test_a_file_of_the_first_version_keeps_its_judgements(tmp_path: Path) -> Non
 def test_a_step_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "a.sqlite"
     with Store(path) as store:
-        store.begin("r", kind="rank", about={})
+        store.begin("r", kind="rank").add(question(), JUDGED)
     with pytest.raises(StoreError, match="no such table"):
         Database(path, steps=(*STEPS, "CREATE TABLE more (a)", "ALTER TABLE missing ADD COLUMN a"))
     with Database(path) as opened:
@@ -165,8 +165,11 @@ def test_another_may_make_the_file_at_any_moment(tmp_path: Path, monkeypatch: py
 def test_processes_that_open_at_once_make_one_file(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from vrt_lite.runs.store import Store\n"
+        "from vrt_lite.runs.question import Question; from vrt_lite.errors import NoVerdictError\n"
         "print('ready', flush=True); sys.stdin.readline()\n"
-        "with Store(Path(sys.argv[1])) as s: s.begin(sys.argv[2], kind='rank', about={})\n"
+        "with Store(Path(sys.argv[1])) as store:\n"
+        "    run = store.begin(sys.argv[2], kind='rank')\n"
+        "    run.add_failure(Question('a', 'b', '', 'j'), NoVerdictError('No verdict.'))\n"
     )
     path = tmp_path / "a.sqlite"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -226,7 +229,7 @@ def test_what_is_no_file_ends_in_one_line(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_written_ends_in_one_line(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     with Store(folder / "a.sqlite") as store:
-        store.begin("r", kind="rank", about={})
+        store.begin("r", kind="rank").add(question(), JUDGED)
     (folder / "a.sqlite").chmod(0o400)
     folder.chmod(0o500)
     assert "written" in str(told(folder / "a.sqlite"))
@@ -241,10 +244,10 @@ def test_whoever_does_not_let_go_is_named_as_the_reason(tmp_path: Path, monkeypa
         holder = sqlite3.connect(store.path, isolation_level=None)
         holder.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreError, match="in use by another program"):
-            store.begin("r", kind="rank", about={})
+            store.begin("r", kind="rank").add(question(), JUDGED)
         holder.execute("ROLLBACK")
         holder.close()
-        store.begin("r", kind="rank", about={})
+        store.begin("r", kind="rank").add(question(), JUDGED)
 
 
 def test_half_a_write_is_none(tmp_path: Path) -> None:

@@ -21,8 +21,16 @@ from vrt_lite.protocol.messages import Dimension
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Settings
 
-NONE: dict[str, Any] = {"both_orders": True, "cache": False, "threads": 1, "gpu_layers": 0}
+NONE: dict[str, Any] = {
+    "both_orders": True,
+    "cache": False,
+    "cache_mb": 5,
+    "threads": 1,
+    "gpu_layers": 0,
+    "sources": {"rounds": "file"},
+}
 SOME: dict[str, Any] = {
+    "effort": "quick",
     "preset": "mj-bench-video",
     "dimensions": {"VQ": Dimension("Sharpness", "how crisp the picture is")},
     "workspace": 12,

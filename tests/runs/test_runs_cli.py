@@ -61,16 +61,17 @@ def test_without_runs_there_is_an_empty_list(capfd: pytest.CaptureFixture[str]) 
 @pytest.mark.usefixtures("asked")
 def test_runs_are_listed(capfd: pytest.CaptureFixture[str]) -> None:
     with Store() as store:
-        store.begin("many", kind="eval", about={"prompts": ["A fox " * 20, "b", "c"]})
+        many = store.begin("many", kind="rank", about={"prompts": ["A fox " * 20, "b", "c"]})
+        many.add_failure(question(1), NoVerdictError("No verdict."))
     _, many, foxes = said(capfd, "runs")[0].splitlines()
-    assert many.split()[:2] == ["many", "eval"]
+    assert many.split()[:2] == ["many", "rank"]
     assert many.endswith("… (and 2 more)")
     assert foxes.split()[:2] == ["foxes", "rank"]
     assert foxes.split()[4:6] == ["3", "1"]
     assert "\\u202e" in foxes
     listed = json.loads(said(capfd, "runs", "--json")[0])
     assert [(info["name"], info["judgements"], info["failures"]) for info in listed] == [
-        ("many", 0, 0),
+        ("many", 1, 1),
         ("foxes", 3, 1),
     ]
     assert listed[1]["about"]["prompt"] == EVIL
@@ -103,7 +104,7 @@ def test_a_run_is_shown(capfd: pytest.CaptureFixture[str], asked: list[Question]
     assert (first.split()[:2], second.split()[:2]) == (["1", "b.mp4"], ["2", "@a.mp4"])
     assert "run: two foxes" in facts
     assert json.loads(said(capfd, "show", "foxes", "--json")[0])["judgements"] == 3
-    refused(capfd, "the nearest is 'foxes'", "show", "fox")
+    refused(capfd, "the nearest is 'foxes'", "show", "fix")
 
 
 def rows(text: str) -> list[dict[str, str]]:

@@ -97,21 +97,23 @@ def test_results_may_be_read_while_others_are_added(run: Run) -> None:
 
 def test_runs_are_listed_the_last_used_first(store: Store, run: Run) -> None:
     other = store.begin("other", kind="eval", about={"n": 1})
+    assert other.add(question(3), JUDGED)
     run.add(question(1), JUDGED)
     run.add_failure(question(2), NoVerdictError("none"))
     first, second = store.runs()
     assert (first.name, first.kind, first.judgements, first.failures) == ("r", "rank", 2, 1)
-    assert (second.name, second.judgements, second.failures, second.about) == ("other", 0, 0, {"n": 1})
+    assert (second.name, second.judgements, second.failures, second.about) == ("other", 1, 0, {"n": 1})
     assert first.created <= first.updated
     assert other.about == {"n": 1}
 
 
 def test_a_run_begun_again_is_the_same_one(store: Store, run: Run) -> None:
     run.note({"prompt": "A fox runs.", "ratings": [1.5]})
+    run.add(question(), JUDGED)
     again = store.begin("r", kind="rank", about={"other": True})
     assert again.about == run.about == {"prompt": "A fox runs.", "ratings": [1.5]}
-    assert again.id == run.id
-    with pytest.raises(UsageError, match="of kind rank, not eval"):
+    assert again.number == run.number
+    with pytest.raises(UsageError, match="Run 'r' is a ranking, not an evaluation"):
         store.begin("r", kind="eval", about={})
 
 
@@ -123,17 +125,19 @@ def test_a_name_has_a_length(store: Store, name: str) -> None:
 
 def test_any_other_name_will_do(store: Store) -> None:
     for name in ("'; DROP TABLE runs; --", "\udcff", "😀\n\x1b[31m", "--rm"):
-        store.begin(name, kind="rank", about={"of": name})
+        store.begin(name, kind="rank", about={"of": name}).add(question(), JUDGED)
         assert store.run(name).about == {"of": name}
     assert len(store.runs()) == 4
 
 
 def test_an_unknown_run_names_the_nearest(store: Store) -> None:
-    with pytest.raises(UsageError, match=r"There is no run 'fox'\. See: vrt-lite runs"):
-        store.run("fox")
-    store.begin("foxes", kind="rank", about={})
-    with pytest.raises(UsageError, match="the nearest is 'foxes'"):
-        store.run("fox")
+    with pytest.raises(UsageError, match="There is no run 'fix': there are none yet"):
+        store.run("fix")
+    store.begin("foxes", kind="rank").add(question(), JUDGED)
+    with pytest.raises(UsageError, match=r"There is no run 'fix'; the nearest is 'foxes'\. See: vrt-lite runs"):
+        store.run("fix")
+    with pytest.raises(UsageError, match=r"There is no run 'zzzzzz'\. See: vrt-lite runs"):
+        store.run("zzzzzz")
 
 
 def test_facts_are_kept_by_kind_and_key(run: Run, store: Store) -> None:
@@ -141,6 +145,8 @@ def test_facts_are_kept_by_kind_and_key(run: Run, store: Store) -> None:
         run.put("pair", f"{number}", {"label": number})
     run.put("pair", "7", {"label": "new"})
     run.put("other", "7", {})
+    assert [key for key, _ in run.items("pair")] == [f"{n}" for n in range(300)]
+    run.add(question(), JUDGED)
     found = list(store.run("r").items("pair"))
     assert [key for key, _ in found] == [f"{n}" for n in range(300)]
     assert found[7] == ("7", {"label": "new"})
@@ -179,7 +185,7 @@ def test_room_is_given_back(run: Run, store: Store) -> None:
 
 def test_a_claim_keeps_others_away_until_it_ends(run: Run, store: Store) -> None:
     with Store(store.path) as another:
-        others = another.run("r")
+        others = another.begin("other", kind="eval")
         assert run.claim(question())
         assert run.claim(question())
         assert not others.claim(question())
@@ -265,7 +271,7 @@ def test_a_file_changed_just_now_is_not_remembered(store: Store, tmp_path: Path)
 def test_what_is_no_file_has_no_digest(store: Store, tmp_path: Path) -> None:
     with pytest.raises(VideoError, match=r"gone.mp4' cannot be read"):
         store.digest(tmp_path / "gone.mp4")
-    with pytest.raises(VideoError, match="is no regular file"):
+    with pytest.raises(VideoError, match="is a folder without numbered pictures"):
         store.digest(tmp_path)
     with pytest.raises(VideoError, match="cannot be read"):
         store.digest(Path("a\0b"))
@@ -304,7 +310,7 @@ def test_killed_while_it_writes_all_that_was_reported_is_there(tmp_path: Path, k
                 reported = here.recv() + 1
         with Store(path) as store:
             assert store._database.read("PRAGMA integrity_check") == [("ok",)]
-            run = store.run("r")
+            run = store.begin("r", kind="rank")
             kept = [result.key for result in run.results()]
             assert len(kept) >= reported
             assert kept == [question(number).key for number in range(len(kept))]

@@ -287,7 +287,7 @@ def test_the_watcher_sees_the_work_of_one_judge(folder: Path, run: Run, store: S
 def test_what_another_judges_is_come_back_to(folder: Path, run: Run, store: Store) -> None:
     tasks = list(pairs(folder))[:5]
     with Store(store.path) as another:
-        others = another.run("r")
+        others = another.begin("r", kind="rank")
         asked = [Question(store.digest(t.first), store.digest(t.second), PROMPT, "scripted") for t in tasks]
         assert others.claim(asked[0])
         assert others.claim(asked[2])

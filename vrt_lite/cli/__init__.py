@@ -1,5 +1,7 @@
 """The command line: parse, call, print. Errors become exit statuses in one place, `run`.
 
+What a user has set for all commands becomes the value of an option in one place, `KeptOption`.
+
 A command's module is imported when the command runs, and heavy modules by the command that needs them.
 """
 
@@ -10,19 +12,27 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
+from click.core import ParameterSource
 
 from vrt_lite import __version__
+from vrt_lite.disk import HOME_VARIABLE, settings_path
 from vrt_lite.errors import OutOfMemoryError, UsageError, VrtError
 from vrt_lite.shortage import explain_shortage
+
+if TYPE_CHECKING:
+    from vrt_lite.settings import Source
+    from vrt_lite.stored_settings import StoredValue
 
 _COMMANDS: Final = {
     "cache": "models_command:cache",
     "compare": "compare_command:compare",
+    "completion": "completion_command:completion",
+    "config": "config_command:config",
     "convert": "convert_command:convert",
     "doctor": "doctor_command:doctor",
     "estimate": "estimate_command:estimate",
@@ -38,11 +48,16 @@ _COMMANDS: Final = {
     "tune": "tune_command:tune",
 }
 """By name: the command's module, and what it is called there."""
+_KEPT: Final = "vrt_lite.kept"
+_SOURCES: Final[dict[ParameterSource | None, Source]] = {
+    ParameterSource.COMMANDLINE: "option",
+    ParameterSource.ENVIRONMENT: "environment",
+    ParameterSource.DEFAULT_MAP: "file",
+}
 INTERRUPTED = 130
 UNEXPECTED = 1
 _UNWRITABLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-EPILOG = """\b
-Exit status: 0 done, 2 usage, 3 bad video, 4 model missing, corrupt or mismatched, 5 out of memory,
+EPILOG = """Exit status: 0 done, 2 usage, 3 bad video, 4 model missing, corrupt or mismatched, 5 out of memory,
 6 no verdict from the model, 7 unusable store of runs, 8 back end's server failed,
 9 doctor found a problem, 130 interrupted."""
 
@@ -66,6 +81,52 @@ class _Commands(click.Group):
 @click.version_option(__version__, prog_name="vrt-lite")
 def cli() -> None:
     """Say which of two generated videos is better, on this machine."""
+
+
+class _Kept(click.Parameter):
+    """A parameter that takes its value from a variable or from the settings file if the command line has none."""
+
+    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
+        value, source = super().consume_value(ctx, opts)
+        if source is ParameterSource.COMMANDLINE or ctx.resilient_parsing:
+            return value, source
+        kept = kept_in(ctx).get((self.name or "").replace("_", "-"))
+        if kept is None:
+            return value, source
+        by_variable = kept.source == "environment"
+        return kept.value, ParameterSource.ENVIRONMENT if by_variable else ParameterSource.DEFAULT_MAP
+
+
+class KeptOption(_Kept, click.Option):
+    """An option whose name is a key of `stored_settings.KEYS`."""
+
+
+class KeptArgument(_Kept, click.Argument):
+    """An argument whose name is a key of `stored_settings.KEYS`."""
+
+
+def kept_in(ctx: click.Context) -> Mapping[str, StoredValue]:
+    """Return what `find_kept` found for the running command."""
+    if _KEPT not in ctx.meta:
+        ctx.meta[_KEPT] = find_kept()
+    return ctx.meta[_KEPT]
+
+
+def find_kept() -> Mapping[str, StoredValue]:
+    """Return what the user has set for all commands, by key. UsageError for what cannot be used."""
+    kept = any(name.startswith("VRT_LITE_") and name != HOME_VARIABLE for name in os.environ)
+    if not kept and not os.path.lexists(settings_path()):
+        return {}
+    from vrt_lite.stored_settings import find_stored  # noqa: PLC0415 - most users have set nothing
+
+    return find_stored()
+
+
+def find_sources() -> dict[str, Source | None]:
+    """Return where the value of each parameter of the running command comes from; None for a default."""
+    ctx = click.get_current_context()
+    names = [parameter.name or "" for parameter in ctx.command.params if isinstance(parameter, _Kept)]
+    return {name: _SOURCES.get(ctx.get_parameter_source(name)) for name in names}
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -159,10 +220,20 @@ def _print_error(message: str, status: int) -> int:
     return _print_line(f"vrt-lite: {safe(message)}\n", status)
 
 
+def _fit(text: str) -> str:
+    """Break lines between words where stderr is a terminal that is too narrow for them."""
+    from vrt_lite.show.wrapping import fit_line  # noqa: PLC0415
+
+    stream: TextIO | None = sys.stderr
+    if stream is None or not stream.isatty():
+        return text
+    return "".join(f"{part}\n" for line in text.splitlines() for part in fit_line(line, stream))
+
+
 def _print_line(line: str, status: int) -> int:
     """Print on stderr, if that can be written, and return the status."""
     try:
-        click.echo(line, err=True, nl=False)
+        click.echo(_fit(line), err=True, nl=False)
     except OSError:
         _drop_output(sys.stderr)
     return status

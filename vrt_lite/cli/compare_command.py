@@ -2,33 +2,46 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from vrt_lite.cli.options import judge_options, open_judge, print_json, prompt_options, read_prompt, read_settings
+from vrt_lite.cli.options import (
+    FILE,
+    fps_option,
+    judge_options,
+    open_judge,
+    print_json,
+    prompt_options,
+    read_prompt,
+    read_settings,
+    report_options,
+)
 from vrt_lite.errors import UsageError
 
 if TYPE_CHECKING:
     from vrt_lite.api import Finish
+    from vrt_lite.cli.report_writing import WantedReport
     from vrt_lite.settings import Remote
 
-STATUS = """\b
-Exit status: 0 a verdict, 2 usage, 3 bad video, 4 model missing, corrupt or mismatched,
+STATUS = """Exit status: 0 a verdict, 2 usage, 3 bad video, 4 model missing, corrupt or mismatched,
 5 out of memory, 6 no verdict from the model, 8 back end's server failed, 130 interrupted."""
 
 
 @click.command(epilog=STATUS)
-@click.argument("a", metavar="A")
-@click.argument("b", metavar="B")
+@click.argument("a", metavar="A", type=FILE)
+@click.argument("b", metavar="B", type=FILE)
 @prompt_options
 @judge_options
+@fps_option
 @click.option("--both-orders", is_flag=True, help="Judge both orders and average them; opposite winners are undecided.")
 @click.option("--json", "as_json", is_flag=True, help="Print the judgement as JSON.")
 @click.option("--trace", metavar="FILE", type=click.Path(path_type=Path), help="Write each round as a JSON line.")
 @click.option("--sheet", metavar="FILE.png", type=click.Path(path_type=Path), help="Draw the frames the judge saw.")
+@report_options
 @click.option("--measures/--no-measures", default=True, help="Measure both clips beside the judge. [default: measures]")
 @click.option("-q", "--quiet", is_flag=True, help="Only the verdict.")
 @click.option("-v", "--verbose", count=True, help="-v shows the reasoning, -vv the engine's log.")
@@ -41,9 +54,11 @@ def compare(
     model: str | None,
     projector: Path | None,
     backend: Remote | None,
+    fps: str | None,
     as_json: bool,
     trace: Path | None,
     sheet: Path | None,
+    report: WantedReport | None,
     measures: bool,
     quiet: bool,
     verbose: int,
@@ -54,16 +69,22 @@ def compare(
     \b
     vrt-lite compare a.mp4 b.mp4 --prompt "A fox runs through snow."
     vrt-lite compare a.mp4 b.mp4 --model ./vr-thinker-7b --both-orders --json
+    vrt-lite compare a.mp4 b.mp4 --report ab.html --open
     vrt-lite compare a.mp4 b.mp4 --backend http://127.0.0.1:8000/v1
+    vrt-lite compare a.webp "frames/%04d.png" --fps 8
 
+    A clip is a video, an animated GIF or WebP, or numbered pictures: a pattern, or their folder.
     Give a file name that begins with "-" as ./-name.mp4. Nothing is fetched from the network. With --backend, frames
     and prompt go to that server, and --model only names the profile. A key is read from VRT_LITE_API_KEY, or else from
     OPENAI_API_KEY.
+
+    Options that you always give can be set once for all commands: vrt-lite config --help
     """  # noqa: D301 - \b is click's mark for "do not wrap"
+    a, b = _add_rate(a, b, fps)
     inputs = {"--prompt-file": prompt_file, "--model": Path(model) if model else None, "--projector": projector}
-    _check_outputs((a, b), inputs, {"--trace": trace, "--sheet": sheet})
+    _check_outputs((a, b), inputs, {"--trace": trace, "--sheet": sheet, "--report": report and report.path})
     caption = read_prompt(prompt, prompt_file)
-    settings = read_settings(options)
+    settings = read_settings(options, backend)
     finish = _sheet_drawer(sheet) if sheet else None
     from vrt_lite.show import show_verdict, view  # noqa: PLC0415
 
@@ -78,6 +99,20 @@ def compare(
         print_json(judgement.to_json())
     else:
         show_verdict(judgement)
+    if report:
+        from vrt_lite.cli.report_writing import write_wanted  # noqa: PLC0415
+
+        write_wanted(report, judgement, quiet=quiet)
+
+
+def _add_rate(a: str, b: str, fps: str | None) -> tuple[str, str]:
+    """Return both clips, numbered pictures with their frame rate. UsageError if neither is numbered pictures."""
+    if fps is None:
+        return a, b
+    from vrt_lite.clip_files import add_rate  # noqa: PLC0415
+
+    one, other = add_rate([Path(a), Path(b)], fps)
+    return str(one), str(other)
 
 
 def _sheet_drawer(path: Path) -> Finish:
@@ -93,15 +128,24 @@ def _check_outputs(
 ) -> None:
     """Raise UsageError for an output that would replace a clip, an input of another option, or another output."""
     used = {option: path for option, path in inputs.items() if path}
+    files = [file for clip in clips for file in _files_of(Path(clip))] if any(outputs.values()) else []
     for option, output in outputs.items():
         if output is None:
             continue
-        if any(_same_file(output, Path(clip)) for clip in clips):
+        if any(_same_file(output, file) for file in files):
             raise UsageError(f"{output} is one of the clips; write to another file.")
         for other, path in used.items():
             if _same_file(output, path):
                 raise UsageError(f"{option} {output} is also {other}; write to another file.")
         used[option] = output
+
+
+def _files_of(clip: Path) -> tuple[Path, ...]:
+    if os.path.isfile(clip):  # noqa: PTH113 - it raises nothing
+        return (clip,)
+    from vrt_lite.clip_files import files_of  # noqa: PLC0415 - only for numbered pictures
+
+    return files_of(clip)
 
 
 def _same_file(a: Path, b: Path) -> bool:

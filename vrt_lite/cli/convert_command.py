@@ -48,7 +48,7 @@ def convert(
 
     \b
     vrt-lite convert ~/models/VR-Thinker --out ~/judge
-    vrt-lite convert ~/models/VR-Thinker --out ~/judge --type q5_k_m --projector-type q8_0
+    vrt-lite convert ~/models/VR-Thinker --out ~/judge --type q5_k_m
     vrt-lite compare a.mp4 b.mp4 --model ~/judge
 
     Writes DIR/NAME-TYPE.gguf and DIR/mmproj-NAME-TYPE.gguf, and prints both paths. SRC has config.json,
@@ -64,8 +64,10 @@ def convert(
       q8_0    8.5    almost equal to the checkpoint
       q6_k    6.6
       q5_k_m  5.7    q5_k_s, q5_0 are close
-      q4_k_m  4.9    the usual choice where memory is short; q4_k_s, iq4_nl, iq4_xs, q4_0 are smaller
-      q3_k_m  3.9    q3_k_l larger, q3_k_s smaller: a clear loss
+      q4_k_m  4.9    the usual choice where memory is short
+                     q4_k_s, iq4_nl, iq4_xs, q4_0 are smaller
+      q3_k_m  3.9    a clear loss
+                     q3_k_l is larger, q3_k_s smaller
       q2_k    3.0    for experiments
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     from vrt_lite.conversion.convert_folder import convert_folder  # noqa: PLC0415 - slow

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vrt_lite.cli.options import print_json, print_text, size_options
+from vrt_lite.cli import KeptArgument
+from vrt_lite.cli.options import complete_models, print_json, print_text, read_settings, size_options
 from vrt_lite.disk import home
 from vrt_lite.errors import ModelError, OutOfMemoryError, UsageError
 from vrt_lite.machine import Gpu, MachineMemory, format_bytes
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from vrt_lite.fitting import EnginePlan
     from vrt_lite.fitting.pull_options import PullOption, PullOptions
     from vrt_lite.settings import Settings
+    from vrt_lite.show.efforts import EffortEstimate
     from vrt_lite.show.estimates import Estimated
 
 STATUS = "Exit status: 0 it fits, 2 usage, 4 model missing, corrupt or mismatched, 5 it does not fit, 130 interrupted."
@@ -26,7 +28,7 @@ _UNBOUNDED = 2**62
 
 
 @click.command(epilog=STATUS)
-@click.argument("model", metavar="[MODEL|OWNER/REPO]", required=False)
+@click.argument("model", metavar="[MODEL|OWNER/REPO]", required=False, cls=KeptArgument, shell_complete=complete_models)
 @click.option("--projector", metavar="FILE", type=click.Path(path_type=Path), help="The projector (mmproj) GGUF.")
 @click.option("--quant", metavar="QUANT", default="", help="Of a model that is not here: this quant alone, by part.")
 @size_options
@@ -62,17 +64,20 @@ def estimate(
     chosen as compare chooses it: first what is best, then what fits. The estimate assumes frames of the largest size,
     and all rounds.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
-    from vrt_lite.settings import Settings  # noqa: PLC0415
-
-    settings = Settings(**options)
+    settings = read_settings(options)
     memory = _assume_memory(settings, memory_gb, vram_gb)
     size = None if memory_gb is None else memory.total_bytes
-    if offered := _find_offered(model, quant, projector):
-        found = [_estimate_option(offered, option, settings, memory, repack) for option in offered.options]
-    else:
-        found = [_estimate_files(model, projector, size, settings, memory, repack, tuned=vram_gb is None)]
+    offered = _find_offered(model, quant, projector)
+
+    def estimate_with(settings: Settings) -> list[Estimated]:
+        if offered:
+            return [_estimate_option(offered, option, settings, memory, repack) for option in offered.options]
+        return [_estimate_files(model, projector, size, settings, memory, repack, tuned=vram_gb is None)]
+
+    found = estimate_with(settings)
     if offered is None or quant or ":" in (model or ""):
-        _print_parts(found[0], memory, as_json=as_json)
+        efforts = _estimate_efforts(lambda settings: estimate_with(settings)[0], settings)
+        _print_parts(found[0], memory, efforts, as_json=as_json)
     else:
         _print_quants(offered, found, memory, size, as_json=as_json)
     if all(estimated.refusal for estimated in found):
@@ -91,6 +96,18 @@ def _assume_memory(settings: Settings, memory_gb: float | None, vram_gb: float |
         return replace(memory, gpus=(Gpu("GPU", int(vram_gb * 1e9)),))
     refuse_impossible(settings)
     return memory
+
+
+def _estimate_efforts(estimate_with: Callable[[Settings], Estimated], settings: Settings) -> list[EffortEstimate]:
+    """Estimate each effort, with all other settings as they are."""
+    from vrt_lite.settings import EFFORTS  # noqa: PLC0415
+    from vrt_lite.show.efforts import EffortEstimate  # noqa: PLC0415
+
+    found: list[EffortEstimate] = []
+    for effort in EFFORTS:
+        estimated = estimate_with(replace(settings, effort=effort))
+        found.append(EffortEstimate(effort, estimated.plan, not estimated.refusal))
+    return found
 
 
 def _find_offered(model: str | None, quant: str, projector: Path | None) -> PullOptions | None:
@@ -184,11 +201,15 @@ def _plan_anyway(
         return plan(MachineMemory(_UNBOUNDED, _UNBOUNDED, gpus)), str(error)
 
 
-def _print_parts(estimated: Estimated, memory: MachineMemory, *, as_json: bool) -> None:
-    """Print an estimate by part."""
+def _print_parts(
+    estimated: Estimated, memory: MachineMemory, efforts: Sequence[EffortEstimate], *, as_json: bool
+) -> None:
+    """Print an estimate by part, and what each effort takes in all."""
     if as_json:
-        print_json(_to_json(estimated) | {"machine": asdict(memory)})
+        listed = [effort.to_json() for effort in efforts]
+        print_json(_to_json(estimated) | {"efforts": listed, "machine": asdict(memory)})
         return
+    from vrt_lite.show.efforts import show_efforts  # noqa: PLC0415
     from vrt_lite.show.estimates import describe_settings, describe_time, show_parts  # noqa: PLC0415
 
     if estimated.choice:
@@ -202,6 +223,8 @@ def _print_parts(estimated: Estimated, memory: MachineMemory, *, as_json: bool) 
             f"disk: {format_bytes(disk.fetched)} fetched, {format_bytes(disk.stays)} stay, at most "
             f"{format_bytes(disk.most)} at once, {format_bytes(_free_disk())} free in {home()}"
         )
+    click.echo()
+    show_efforts(efforts)
     for warning in estimated.plan.warnings:
         click.echo(warning.text, err=True)
 

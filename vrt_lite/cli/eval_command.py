@@ -9,30 +9,31 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vrt_lite.cli.options import (
-    jobs_option,
+    FILE,
     judge_options,
     open_judge,
     print_json,
     print_text,
     read_settings,
+    report_options,
 )
+from vrt_lite.cli.run_options import check_jobs, jobs_option, print_effort
 from vrt_lite.errors import ClipsError, NoVerdictError, UsageError
 
 if TYPE_CHECKING:
-    from vrt_lite.api import Judge
+    from vrt_lite.cli.report_writing import WantedReport
     from vrt_lite.evaluation.evaluate import EvalJudge, PairSelection
     from vrt_lite.evaluation.figures import Figures
     from vrt_lite.evaluation.sets import LabelledSet, Place
     from vrt_lite.runs.store import Store
-    from vrt_lite.settings import Remote
+    from vrt_lite.settings import EffortName, Remote
 
-STATUS = """\b
-Exit status: 0 done, whatever the accuracy; 2 usage, 3 no clip of the set is there, 4 model
+STATUS = """Exit status: 0 done, whatever the accuracy; 2 usage, 3 no clip of the set is there, 4 model
 or set missing or out of reach, 5 out of memory, 6 no pair got a verdict, 7 store, 130 interrupted."""
 
 
 @click.command("eval", epilog=STATUS)
-@click.argument("labelled", metavar="SET")
+@click.argument("labelled", metavar="SET", type=FILE)
 @click.option(
     "--from", "folder", metavar="FOLDER", type=click.Path(path_type=Path), help="Where SET, or its clips, lie."
 )
@@ -48,6 +49,7 @@ or set missing or out of reach, 5 out of memory, 6 no pair got a verdict, 7 stor
     help="Which clip is shown first: A is given, B is swapped; its effect is reported. [default: given]",
 )
 @judge_options
+@report_options
 @jobs_option
 @click.option("--store", "file", metavar="FILE", type=click.Path(path_type=Path), help="Keep the run in this file.")
 @click.option("--name", metavar="NAME", help="The run's name. [default: the same for the same call]")
@@ -68,6 +70,7 @@ def evaluate(
     model: str | None,
     projector: Path | None,
     backend: Remote | None,
+    report: WantedReport | None,
     jobs: int,
     file: Path | None,
     name: str | None,
@@ -82,13 +85,12 @@ def evaluate(
     \b
     vrt-lite eval genai-bench --from ./GenAI-Bench --model ./vr-thinker-7b
     vrt-lite eval videogen-rewardbench --pull --sample 500
-    vrt-lite eval genai-bench --split test --from ./GenAI-Bench
     vrt-lite eval mj-bench-video --from ./MJ-BENCH-VIDEO --order both
     vrt-lite eval pairs.csv --plots figures
 
-    SET is genai-bench, videogen-rewardbench or mj-bench-video, a folder with one of them, or a table of pairs: CSV or
-    JSONL with the columns a, b (clips: absolute, or relative to the table's folder), prompt, and one or more of
-    overall, TA, VQ, MQ (A, B or same; or 1, 2, 0; empty: no label); id and group if you like.
+    SET is genai-bench, videogen-rewardbench or mj-bench-video, a folder with one of them, or a table: CSV or JSONL with
+    the columns a, b (clips: absolute, or relative to the table; numbered pictures as frames/%04d.png@8, 8 a second),
+    prompt, and one or more of overall, TA, VQ, MQ (A, B or same; or 1, 2, 0; empty: no label); id, group if you like.
 
     The splits of genai-bench are test_v1 (the authors' leaderboard; taken if it is there), test (other papers' tables)
     and unifiedreward (UnifiedReward's data.json). Published figures are shown beside the same split only.
@@ -96,6 +98,7 @@ def evaluate(
     Every judgement is kept when it is made: the same call resumes where it stopped. The network is used with --pull
     and --backend only. --seed also draws the sample and the random order.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
+    jobs = check_jobs(jobs, backend)
     _check_plots(plots)
     from vrt_lite.evaluation.evaluate import EvalJudge, PairSelection  # noqa: PLC0415
     from vrt_lite.evaluation.sets import read_set  # noqa: PLC0415
@@ -104,18 +107,16 @@ def evaluate(
 
     found = read_set(_find_set(labelled, split, folder, pull=pull, quiet=quiet))
     selection = PairSelection(order, limit, sample, options["seed"], budget)
-    settings = read_settings({**options, "preset": options["preset"] or found.place.layout.preset})
+    settings = read_settings({**options, "preset": options["preset"] or found.place.layout.preset}, backend)
     with (
         Store(file) as store,
-        open_judge(
-            model, projector, backend, settings, verbose=verbose > 1, store=store, quiet=quiet, jobs=jobs
-        ) as judge,
+        open_judge(model, projector, backend, settings, verbose=verbose > 1, store=store, quiet=quiet) as judge,
     ):
         judge.connect(view(quiet=quiet, live=False).observe)
-        eval_judge = EvalJudge(judge, judge.key(), _name_judge(judge, backend, model), jobs)
-        figures = _judge_pairs(found, selection, eval_judge, store, name, quiet=quiet, live=verbose < 2)
-    _print_figures(figures, as_json=as_json, plots=plots)
-    _check_judged(figures)
+        eval_judge = EvalJudge(judge, judge.key(), judge.describe()["--model"], jobs)
+        name, figures = _judge_pairs(found, selection, eval_judge, store, name, quiet=quiet, live=verbose < 2)
+    _print_figures(figures, settings.effort, judge=eval_judge.model, run=name, as_json=as_json, plots=plots)
+    _finish(figures, report, name, file, quiet=quiet)
 
 
 def _check_plots(plots: Path | None) -> None:
@@ -128,35 +129,18 @@ def _check_plots(plots: Path | None) -> None:
 
 def _find_set(labelled: str, split: str | None, folder: Path | None, *, pull: bool, quiet: bool) -> Place:
     """Find the set; with `pull`, fetch it first."""
+    from vrt_lite.evaluation.fetching import fetch_set, find_set  # noqa: PLC0415
     from vrt_lite.evaluation.layouts import find_set_name, layouts_of  # noqa: PLC0415
     from vrt_lite.evaluation.sets import locate_set  # noqa: PLC0415
 
+    if not pull:
+        return find_set(labelled, split=split, folder=folder)
     name = find_set_name(labelled)
-    if pull and (name is None or folder is not None):
+    if name is None or folder is not None:
         raise UsageError("--pull fetches a set by its name, to where vrt-lite keeps it: leave out --from and paths.")
-    if name is None:
-        return locate_set(Path(labelled), split=split, clips=folder)
-    if folder is not None:
-        return locate_set(folder, name=name, split=split)
-    from vrt_lite.evaluation.fetching import fetch_set, set_folder  # noqa: PLC0415
-
     layout = layouts_of(name, split)[0]
-    if pull:
-        fetched = fetch_set(layout, report=lambda line: None if quiet else print_text(line, err=True))
-        return locate_set(fetched, name=name, split=layout.split)
-    kept = set_folder(name)
-    if not kept.is_dir():
-        size = f" ({layout.megabytes / 1000:g} GB)" if layout.megabytes else ""
-        named = f"{name} --split {split}" if split else name
-        fetch = f", or fetch it{size}: vrt-lite eval {named} --pull" if layout.repository else "."
-        raise UsageError(f"{name} is not here. Give a copy with --from FOLDER{fetch}")
-    return locate_set(kept, name=name, split=split)
-
-
-def _name_judge(judge: Judge, backend: Remote | None, model: str | None) -> str:
-    """Return the model's name to show."""
-    served = backend.served_model if backend else None
-    return judge.files.name if judge.files else served or model or "the server's model"
+    fetched = fetch_set(layout, report=lambda line: None if quiet else print_text(line, err=True))
+    return locate_set(fetched, name=name, split=layout.split)
 
 
 def _judge_pairs(
@@ -168,8 +152,8 @@ def _judge_pairs(
     *,
     quiet: bool,
     live: bool,
-) -> Figures:
-    """Judge the chosen pairs in their run, with progress on stderr; return the figures."""
+) -> tuple[str, Figures]:
+    """Judge the chosen pairs in their run, with progress on stderr; return the run's name and the figures."""
     from vrt_lite.evaluation import evaluate as driver  # noqa: PLC0415
     from vrt_lite.evaluation.sets import choose_pairs  # noqa: PLC0415
     from vrt_lite.show.progress import EvaluationView, open_screen  # noqa: PLC0415
@@ -181,17 +165,21 @@ def _judge_pairs(
         print_text(f"run {run.name}: {len(pairs)} pairs of {found.place.layout.full_name}", err=True)
     total = len(pairs) * (2 if selection.order == "both" else 1)
     with EvaluationView(open_screen(quiet=quiet, live=live), total=total) as progress:
-        return driver.evaluate(found, pairs, selection, run=run, store=store, judge=judge, watcher=progress)
+        figures = driver.evaluate(found, pairs, selection, run=run, store=store, judge=judge, watcher=progress)
+    return run.name, figures
 
 
-def _print_figures(figures: Figures, *, as_json: bool, plots: Path | None) -> None:
+def _print_figures(
+    figures: Figures, effort: EffortName, *, judge: str, run: str, as_json: bool, plots: Path | None
+) -> None:
     """Print the figures; with `plots`, draw them to that folder."""
     if as_json:
-        print_json(figures.to_json())
+        print_json({**figures.to_json(), "effort": effort})
     else:
         from vrt_lite.show.evaluation_summary import show_figures  # noqa: PLC0415
 
-        show_figures(figures, stream=sys.stdout)
+        show_figures(figures, stream=sys.stdout, judge=judge, run=run)
+        print_effort(effort)
     if plots:
         from vrt_lite.show.evaluation_charts import draw_plots  # noqa: PLC0415
 
@@ -199,9 +187,13 @@ def _print_figures(figures: Figures, *, as_json: bool, plots: Path | None) -> No
             print_text(f"drawn: {path}", err=True)
 
 
-def _check_judged(figures: Figures) -> None:
-    """Raise an error with its exit status if every pair failed; the figures are printed before."""
+def _finish(figures: Figures, report: WantedReport | None, run: str, store: Path | None, *, quiet: bool) -> None:
+    """Write the report. Raise an error with its exit status if every pair failed; the figures are printed before."""
     pairs, counts = figures.pairs, figures.failures.counts
+    if report and pairs.judged:
+        from vrt_lite.cli.report_writing import write_run_report  # noqa: PLC0415
+
+        write_run_report(report, run, store, quiet=quiet)
     if pairs.judged or not counts:
         return
     if counts.get("no verdict"):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from vrt_lite.cli import find_kept
 from vrt_lite.cli.options import print_json, print_text
 from vrt_lite.errors import ModelError
 from vrt_lite.machine import format_bytes
@@ -251,13 +252,14 @@ def _row(entry: Entry) -> tuple[str, ...]:
 def cache(*, clear: bool) -> None:
     """Show the encoded frames (embeddings) that are kept on disk so that no frame is encoded twice.
 
-    Beyond VRT_LITE_CACHE_MB megabytes (2000; 0 keeps none) the least recently used are deleted. Deleting them
-    costs time, never a verdict.
+    Beyond 2000 megabytes the least recently used are deleted; another limit, or 0 to keep none:
+    vrt-lite config set cache-mb N. Deleting them costs time, never a verdict.
     """
     from vrt_lite import embeddings  # noqa: PLC0415
     from vrt_lite.disk import disk_errors  # noqa: PLC0415
 
-    disk, folder = embeddings.users_disk(), embeddings.cache_folder()
+    kept = find_kept().get("cache-mb")
+    disk, folder = embeddings.users_disk(int(kept.value) if kept else None), embeddings.cache_folder()
     entries, size_bytes = embeddings.usage(folder)
     if clear:
         with disk_errors():
@@ -265,5 +267,5 @@ def cache(*, clear: bool) -> None:
         click.echo(f"{entries} embeddings are deleted, {format_bytes(size_bytes)}")
         return
     print_text(str(folder))
-    bound = f"at most {disk.most_bytes / 1e6:.0f} MB" if disk else f"off: {embeddings.SIZE_VARIABLE} is 0"
+    bound = f"at most {disk.most_bytes / 1e6:.0f} MB" if disk else "off: cache-mb is 0"
     click.echo(f"{entries} embeddings, {format_bytes(size_bytes)} ({bound})")

@@ -4,69 +4,88 @@ from __future__ import annotations
 
 import functools
 import json
-import os
+import re
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from vrt_lite.errors import UsageError
-from vrt_lite.machine import MOST_SEQUENCES
-from vrt_lite.settings import MOST_JOBS, Remote, Settings
+from vrt_lite.cli import KeptOption, find_sources, kept_in
+from vrt_lite.errors import ModelError, UsageError
+from vrt_lite.settings import EFFORTS, Remote, choose_settings, read_dimension
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from vrt_lite.api import Judge
     from vrt_lite.models import ModelFiles
-    from vrt_lite.protocol.messages import Dimension
     from vrt_lite.runs.store import Store
-    from vrt_lite.settings import RemoteKind
+    from vrt_lite.settings import RemoteKind, Settings
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
+FILE: Final = click.Path(readable=False)
+"""The type of an argument that may name a file: a shell completes it, and the command checks it."""
 PRESETS = "model-card, videogen-reward, text2video-human or mj-bench-video"
 
 
-def auto_or(least: int) -> Callable[[str], int | None]:
-    """Return an option's type: a whole number of at least `least`, or "auto", which becomes None."""
+def _auto_or_number(name: str) -> Callable[[str], object]:
+    """Return an option's type: a number that the key of that name allows, or "auto", which becomes None."""
 
-    def convert(value: str) -> int | None:
-        if value == "auto":
-            return None
-        try:
-            number = int(value)
-        except ValueError:
-            raise click.BadParameter(f"{value!r} is neither 'auto' nor a whole number.") from None
-        if number < least:
-            raise click.BadParameter(f"{number} is below the least allowed, {least}.")
-        return number
+    def convert(value: str) -> object:
+        from vrt_lite.stored_settings import KEYS  # noqa: PLC0415 - rarely given
+
+        parsed = KEYS[name].parse(str(value))
+        if parsed is None:
+            raise click.BadParameter(f"{value!r} is not allowed; give {KEYS[name].allowed}.")
+        return None if parsed == "auto" else parsed
 
     return convert
 
 
+def complete_models(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Return the models that are here and begin so; if there are none, let the shell complete the name of a file."""
+    from vrt_lite.cli.completion_command import list_models  # noqa: PLC0415 - only while a shell completes
+
+    return list_models(begun)
+
+
+_kept_option = functools.partial(click.option, cls=KeptOption)
 _PROMPT = (
     click.option("-p", "--prompt", metavar="TEXT", help="The text the clips were made from."),
     click.option("--prompt-file", metavar="FILE", type=click.Path(path_type=Path), help="Read the prompt from a file."),
 )
 _SIZES = (
-    click.option("--workspace", metavar="N", type=int, help="How many frames of a video the judge can request."),
-    click.option("--first-frames", metavar="N", type=int, help="How many frames of a video are shown first."),
-    click.option("--window", metavar="P", type=int, help="How many rounds requested frames stay visible."),
-    click.option("--rounds", metavar="N", type=int, help="At most this many rounds."),
-    click.option("--max-pixels", metavar="N", type=int, help="At most this many pixels a frame; 784 are one token."),
-    click.option("--tool-max-pixels", metavar="N", type=int, help="The same for requested frames."),
-    click.option("--ctx", metavar="AUTO|N", type=auto_or(256), help="Context in tokens. [default: auto]"),
-    click.option("--gpu-layers", metavar="AUTO|N", type=auto_or(0), help="Layers on the GPU. [default: auto]"),
-    click.option(
+    _kept_option(
+        "--effort",
+        metavar="NAME",
+        type=click.Choice(list(EFFORTS)),
+        default="full",
+        help="quick, balanced or full: fewer pixels, rounds and words take less time. [default: full]",
+    ),
+    _kept_option("--workspace", metavar="N", type=int, help="How many frames of a video the judge can request."),
+    _kept_option("--first-frames", metavar="N", type=int, help="How many frames of a video are shown first."),
+    _kept_option("--window", metavar="P", type=int, help="How many rounds requested frames stay visible."),
+    _kept_option("--rounds", metavar="N", type=int, help="At most this many rounds."),
+    _kept_option("--max-pixels", metavar="N", type=int, help="At most this many pixels a frame; 784 are one token."),
+    _kept_option("--tool-max-pixels", metavar="N", type=int, help="The same for requested frames."),
+    _kept_option("--ctx", metavar="AUTO|N", type=_auto_or_number("ctx"), help="Context in tokens. [default: auto]"),
+    _kept_option(
+        "--gpu-layers", metavar="AUTO|N", type=_auto_or_number("gpu-layers"), help="Layers on the GPU. [default: auto]"
+    ),
+    _kept_option(
         "--kv-type",
         type=click.Choice(["f16", "q8_0"]),
         help="Type of the KV cache; q8_0 takes half the memory. [default: f16 if it fits]",
     ),
 )
 _JUDGING = (
-    click.option(
+    _kept_option(
         "-m",
         "--model",
         metavar="MODEL",
+        shell_complete=complete_models,
         help="A bundled or pulled name, a folder, or a text GGUF. [default: vrt-tiny-1]",
     ),
     click.option("--projector", metavar="FILE", type=click.Path(path_type=Path), help="The projector (mmproj) GGUF."),
@@ -79,25 +98,37 @@ _JUDGING = (
         help="Your own wording of TA, VQ or MQ. The judge reads NAME (KEY).",
     ),
     *_SIZES,
-    click.option("--threads", metavar="AUTO|N", type=auto_or(1), help="Processor threads. [default: auto]"),
+    _kept_option(
+        "--threads", metavar="AUTO|N", type=_auto_or_number("threads"), help="Processor threads. [default: auto]"
+    ),
     click.option(
         "--temperature", metavar="T", type=click.FloatRange(0, 10), default=0.0, help="0 is greedy. [default: 0]"
     ),
     click.option("--seed", metavar="N", type=click.IntRange(0, 2**32 - 1), default=0, help="[default: 0]"),
-    click.option(
+    _kept_option(
         "--cache/--no-cache", default=True, help="Keep encoded frames on disk for later runs. [default: cache]"
     ),
 )
 _REMOTE = (
-    click.option("--backend", metavar="URL", help="Judge on an OpenAI-compatible server: http://HOST:8000/v1."),
-    click.option("--served-model", metavar="NAME", help="The model's name there. [default: the only one it serves]"),
-    click.option(
+    _kept_option(
+        "--backend", metavar="URL", help="Judge on an OpenAI-compatible server: http://HOST:8000/v1. [default: local]"
+    ),
+    _kept_option("--served-model", metavar="NAME", help="The model's name there. [default: the only one it serves]"),
+    _kept_option(
         "--backend-kind",
         metavar="KIND",
         type=click.Choice(["auto", "vllm", "sglang", "llama"]),
         default="auto",
         help="The kind of server: auto, vllm, sglang or llama. [default: auto]",
     ),
+)
+
+
+_PAGE = (
+    click.option(
+        "--embed", is_flag=True, help="Put small copies of the clips into the report, so that it can be sent."
+    ),
+    click.option("--open", "open_it", is_flag=True, help="Open the report in the browser."),
 )
 
 
@@ -126,6 +157,28 @@ def judge_options(command: _Command) -> _Command:
     return _add_options(with_remote, (*_JUDGING, *_REMOTE))
 
 
+def page_options(command: _Command) -> _Command:
+    """Add the options of a report's page: `embed` and `open_it`."""
+    return _add_options(command, _PAGE)
+
+
+def report_options(command: _Command) -> _Command:
+    """Add the options that write a report. The command gets `report`, a checked `WantedReport` or None."""
+
+    @functools.wraps(command)
+    def call(*given: Any, report: Path | None, embed: bool, open_it: bool, **options: Any) -> None:
+        if report or embed or open_it:
+            from vrt_lite.cli.report_writing import want_report  # noqa: PLC0415
+
+            options["report"] = want_report(report, embed=embed, open_it=open_it)
+        command(*given, **{"report": None, **options})
+
+    with_report: Any = call
+    path = click.Path(path_type=Path)
+    option = click.option("--report", metavar="FILE.html", type=path, help="Write a report: one HTML file.")
+    return option(page_options(with_report))
+
+
 def _add_options(command: _Command, options: Sequence[Callable[[_Command], _Command]]) -> _Command:
     for option in reversed(options):
         command = option(command)
@@ -151,10 +204,14 @@ def open_judge(
     from vrt_lite.api import Judge  # noqa: PLC0415
     from vrt_lite.disk import file_sha256  # noqa: PLC0415
 
-    _check_jobs(jobs, backend)
     digest = store.digest if store else file_sha256
     options: dict[str, Any] = {"backend": backend, "digest": digest, "measures": measures, "jobs": jobs}
-    judge = Judge(model, projector=projector, settings=settings, verbose=verbose, **options)
+    try:
+        judge = Judge(model, projector=projector, settings=settings, verbose=verbose, **options)
+    except ModelError as error:
+        if settings.sources.get("model") not in ("environment", "file"):
+            raise
+        raise ModelError(f"{error}. Without --model, {model!r} is set. See: vrt-lite config") from error
     if judge.files and not quiet:
         print_chosen_file(judge.files)
     return judge
@@ -168,9 +225,9 @@ def print_chosen_file(files: ModelFiles) -> None:
 
 def print_text(text: str, *, err: bool = False) -> None:
     """Print a line that may hold a file's name, made harmless; with `err` on stderr."""
-    from vrt_lite.show import safe  # noqa: PLC0415
+    from vrt_lite.show.wrapping import print_wrapped  # noqa: PLC0415
 
-    click.echo(safe(text), err=err)
+    print_wrapped(text, sys.stderr if err else sys.stdout)
 
 
 def print_json(value: object) -> None:
@@ -180,80 +237,44 @@ def print_json(value: object) -> None:
 
 def read_prompt(prompt: str | None, prompt_file: Path | None) -> str:
     """Return the prompt from either option; empty without one."""
-    from vrt_lite.disk import open_to_read  # noqa: PLC0415
-    from vrt_lite.protocol.messages import LONGEST_PROMPT  # noqa: PLC0415
-
-    if prompt is not None and prompt_file is not None:
-        raise UsageError("Give --prompt or --prompt-file, not both.")
     if prompt_file is None:
         return prompt or ""
-    try:
-        with open_to_read(prompt_file) as file:
-            # A character is at most four bytes; one byte more is enough to know that it is too long.
-            return file.read(4 * LONGEST_PROMPT + 1).decode("utf-8-sig").rstrip("\r\n")
-    except OSError as error:
-        raise UsageError(f"The prompt file {prompt_file} cannot be read: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"The prompt file {prompt_file} is not UTF-8 text, or is too long.") from error
+    if prompt is not None:
+        raise UsageError("Give --prompt or --prompt-file, not both.")
+    from vrt_lite.cli.prompt_file import read_prompt_file  # noqa: PLC0415 - rarely given
+
+    return read_prompt_file(prompt_file)
 
 
-def read_settings(options: dict[str, Any]) -> Settings:
-    """Read the options of `judge_options`, and `both_orders` if a command has it. UsageError for bad values."""
-    dimensions: Any = dict(_read_dimension(text) for text in options["dimensions"])
-    return Settings(**{**options, "dimensions": dimensions})
+def read_settings(options: dict[str, Any], backend: Remote | None = None) -> Settings:
+    """Read the options of `judge_options` or `size_options`, and `both_orders` if a command has it.
+
+    UsageError for bad values.
+    """
+    dimensions = dict(read_dimension(text) for text in options.get("dimensions", ()))
+    kept = kept_in(click.get_current_context()).get("cache-mb")
+    values = {**options, "dimensions": dimensions, "cache_mb": kept and kept.value}
+    return choose_settings(values, find_sources(), remote=backend is not None)
 
 
 def _read_remote(url: str | None, served_model: str | None, kind: RemoteKind) -> Remote | None:
-    if url is not None:
+    if url not in (None, "local"):
         return Remote(url, served_model=served_model, kind=kind)
-    if served_model is not None or kind != "auto":
+    if "option" in map(find_sources().get, ("served_model", "backend_kind")):
         raise UsageError("--served-model and --backend-kind are about a server: give its --backend URL as well.")
     return None
 
 
-def _read_dimension(text: str) -> tuple[str, Dimension]:
-    from vrt_lite.protocol.messages import DIMENSIONS, Dimension  # noqa: PLC0415
-
-    key, equals, words = text.partition("=")
-    name, colon, explain = words.partition(":")
-    key = key.strip().upper()
-    if not (equals and colon and name.strip() and explain.strip()) or key not in DIMENSIONS:
-        raise UsageError(
-            f"--dimension {text!r} is not KEY=NAME:TEXT with KEY one of {', '.join(DIMENSIONS)}; "
-            'for example --dimension "VQ=Sharpness: how crisp the picture is".'
-        )
-    return key, Dimension(name.strip(), explain.strip())
+def _read_fps(value: str) -> str:
+    if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,9})?", value) or not 0 < float(value) <= 1000:
+        raise click.BadParameter(f"{value!r} is no frame rate: give a number above 0, at most 1000.")
+    return value
 
 
-jobs_option = click.option(
-    "--jobs",
+fps_option = click.option(
+    "--fps",
     metavar="N",
-    type=click.IntRange(1),
-    default=1,
-    help=f"Pairs judged at once: here at most {MOST_SEQUENCES}, if memory allows, with --backend {MOST_JOBS}.",
+    type=_read_fps,
+    help="Frames a second of numbered pictures, as in frames/%04d.png. [default: 24]",
 )
-
-
-def _check_jobs(jobs: int, backend: Remote | None) -> None:
-    """Raise UsageError for more jobs than the judge can use."""
-    if jobs > MOST_SEQUENCES and backend is None:
-        raise UsageError(
-            f"--jobs {jobs} is too many: on this machine at most {MOST_SEQUENCES} pairs are judged at once, and "
-            f"{MOST_JOBS} on a server (--backend URL)."
-        )
-    if jobs > MOST_JOBS:
-        raise UsageError(f"--jobs {jobs} is too many: a server is asked for at most {MOST_JOBS} pairs at once.")
-
-
-store_option = click.option(
-    "--store", metavar="FILE", type=click.Path(path_type=Path), help="The store of runs. [default: the user's]"
-)
-
-
-def open_existing_store(path: Path | None) -> Store:
-    """Open the store, the user's own without a path. UsageError if a path is given and nothing is there."""
-    from vrt_lite.runs.store import Store  # noqa: PLC0415
-
-    if path is not None and not os.path.lexists(path):
-        raise UsageError(f"There is no store {path}. Give the --store that rank or eval was given.")
-    return Store(path)
+"""The command calls `clip_files.add_rate` with its value."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,34 +11,42 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from vrt_lite.cli.options import (
-    jobs_option,
+    FILE,
+    fps_option,
     judge_options,
     open_judge,
     print_json,
+    print_text,
     prompt_options,
     read_prompt,
     read_settings,
-    store_option,
+    report_options,
 )
+from vrt_lite.cli.run_options import check_jobs, jobs_option, print_effort, store_option
 from vrt_lite.errors import ClipsError, NoVerdictError, UsageError, VrtError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Generator, Sequence
 
-    from vrt_lite.ranking.entries import Group
+    from vrt_lite.cli.report_writing import WantedReport
     from vrt_lite.ranking.rank import Ranking
-    from vrt_lite.settings import Remote
+    from vrt_lite.settings import EffortName, Remote
+    from vrt_lite.show.progress import RankingView
 
-STATUS = """\b
+STATUS = """With --watch a new clip is judged when it is whole: a file that is still being written is waited for, and
+deleted clips leave the ranking. Ctrl-C, or a spent --budget, ends it with the leaderboard and status 0.
+
 Exit status: 0 all clips are ranked, 2 usage, 3 some clip cannot be used or read (the rest is ranked, if
 two are left), 4 model missing, corrupt or mismatched, 5 out of memory, 6 no pair got a verdict, 7 the store of runs
 cannot be used, 130 interrupted."""
 
 
 @click.command(epilog=STATUS)
-@click.argument("clips", metavar="CLIPS...", nargs=-1, required=True)
+@click.argument("clips", metavar="CLIPS...", nargs=-1, required=True, type=FILE)
 @prompt_options
 @judge_options
+@fps_option
+@click.option("--watch", is_flag=True, help="Rank folders: judge new clips as they come, until Ctrl-C.")
 @click.option("--one-order", is_flag=True, help="Judge each pair once, not in both orders. Half the work.")
 @click.option(
     "--budget", metavar="N", type=click.IntRange(1), help="At most N judgements, those of earlier calls included."
@@ -49,6 +59,7 @@ cannot be used, 130 interrupted."""
 )
 @click.option("--top", metavar="K", type=click.IntRange(1), help="Name the K best clips of each group.")
 @click.option("--copy-to", metavar="DIR", type=click.Path(path_type=Path), help="Copy the best there, numbered.")
+@report_options
 @jobs_option
 @click.option("--name", metavar="NAME", help="The run's name. [default: made from clips, prompts and judge]")
 @store_option
@@ -63,11 +74,14 @@ def rank(
     model: str | None,
     projector: Path | None,
     backend: Remote | None,
+    fps: str | None,
+    watch: bool,
     one_order: bool,
     budget: int | None,
     confidence: float | None,
     top: int | None,
     copy_to: Path | None,
+    report: WantedReport | None,
     jobs: int,
     name: str | None,
     store: Path | None,
@@ -80,60 +94,94 @@ def rank(
 
     \b
     vrt-lite rank renders/ --prompt "A fox runs through snow."
-    vrt-lite rank "takes/**/*.mp4" --prompt-file fox.txt --budget 200 --top 3 --copy-to best
+    vrt-lite rank "takes/**/*.mp4" --prompt-file fox.txt --top 3 --copy-to best
     vrt-lite rank clips.csv --json
+    vrt-lite rank renders/ --watch --prompt "A fox runs through snow."
 
-    CLIPS are files, folders and patterns; or one table (.csv, .tsv, .jsonl) with the columns clip, prompt and group,
-    where each group is ranked by itself. A table's paths are relative to it; --prompt is for rows without one.
+    CLIPS are files, folders, patterns and numbered pictures (frames/%04d.png); or one table (.csv, .tsv, .jsonl) with
+    the columns clip, prompt and group, where each group is ranked by itself. Its paths are relative to it; --prompt is
+    for rows without one.
 
     Up to 12 clips are judged pair by pair. For more, or with --budget or --confidence, the judgement (one order of one
     pair) that tells most is next, until the order is certain. Every judgement is kept when it is made: after an
     interruption the same command goes on. A rating is in log odds; clips with a letter in common cannot be told apart.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     caption = read_prompt(prompt, prompt_file)
-    settings = read_settings(options)
-    groups = _read_groups(clips, caption, copy_to)
-    from vrt_lite.ranking.rank import rank_clips  # noqa: PLC0415
+    jobs = check_jobs(jobs, backend)
+    settings = read_settings(options, backend)
+    choose = _choose_watching if watch else _choose_ranking
+    rank_them, view_of = choose(clips, caption, fps=fps, copy_to=copy_to, quiet=quiet)
     from vrt_lite.ranking.rank_run import Effort  # noqa: PLC0415
     from vrt_lite.runs.store import Store  # noqa: PLC0415
-    from vrt_lite.show.progress import RankingView, open_screen  # noqa: PLC0415
+    from vrt_lite.show.progress import open_screen  # noqa: PLC0415
 
     effort = Effort(both_orders=not one_order, budget=budget, confidence=confidence)
-    view = RankingView(open_screen(quiet=quiet or as_json, live=verbose < 2))
+    view = view_of(open_screen(quiet=quiet or as_json, live=verbose < 2))
+    with (
+        _saying_what_is_kept(view),
+        Store(store) as opened,
+        open_judge(model, projector, backend, settings, verbose=verbose > 1, store=opened, quiet=quiet) as judge,
+        view,
+    ):
+        judge.connect(view.observe)
+        ranking = rank_them(store=opened, judge=judge, watcher=view, effort=effort, name=name, jobs=jobs)
+    _finish(ranking, settings.effort, report, store, top=top, copy_to=copy_to, as_json=as_json, quiet=quiet)
+
+
+@contextlib.contextmanager
+def _saying_what_is_kept(view: RankingView) -> Generator[None]:
+    """Say after an interrupt or an error that the judgements are kept."""
     try:
-        with (
-            Store(store) as opened,
-            open_judge(
-                model, projector, backend, settings, verbose=verbose > 1, store=opened, quiet=quiet, jobs=jobs
-            ) as judge,
-            view,
-        ):
-            judge.connect(view.observe)
-            ranking = rank_clips(groups, store=opened, judge=judge, watcher=view, effort=effort, name=name, jobs=jobs)
+        yield
     except (KeyboardInterrupt, VrtError):
         if view.done:
             click.echo(f"{view.done} judgement(s) are kept: the same command goes on from there.", err=True)
         raise
-    _finish(ranking, top=top, copy_to=copy_to, as_json=as_json)
 
 
-def _read_groups(clips: Sequence[str], prompt: str, copy_to: Path | None) -> Sequence[Group]:
-    """Read what to rank. UsageError for a prompt that is too long, and a folder that no winner can be copied to."""
-    from vrt_lite.protocol.messages import LONGEST_PROMPT  # noqa: PLC0415
+def _choose_ranking(
+    clips: Sequence[str], prompt: str, *, fps: str | None, copy_to: Path | None, quiet: bool
+) -> tuple[Callable[..., Ranking], type[RankingView]]:
+    """Read what to rank. Returns what ranks it, and its view. Unless `quiet`, prints what folders hold beside clips."""
     from vrt_lite.ranking.entries import read_entries  # noqa: PLC0415
+    from vrt_lite.ranking.rank import rank_clips  # noqa: PLC0415
+    from vrt_lite.show.progress import RankingView  # noqa: PLC0415
+
+    groups = read_entries(clips, prompt=prompt, fps=fps)
+    _check_inputs([group.prompt for group in groups], copy_to)
+    for line in (line for group in groups for line in group.left_out if not quiet):
+        print_text(line, err=True)
+    return functools.partial(rank_clips, groups), RankingView
+
+
+def _choose_watching(
+    folders: Sequence[str], prompt: str, *, fps: str | None, copy_to: Path | None, quiet: bool
+) -> tuple[Callable[..., Ranking], type[RankingView]]:
+    """Return what ranks the clips of folders as they come, and its view."""
+    from vrt_lite.ranking.folder_watch import FolderWatch  # noqa: PLC0415
+    from vrt_lite.ranking.watch import watch_folders  # noqa: PLC0415
+    from vrt_lite.show.watching import FolderView  # noqa: PLC0415
+
+    if fps is not None:
+        raise UsageError(f"--fps {fps} is for numbered pictures, and --watch takes video files: leave out one of them.")
+    _check_inputs([prompt], copy_to)
+    return functools.partial(watch_folders, FolderWatch(folders), prompt=prompt), FolderView
+
+
+def _check_inputs(prompts: Sequence[str], copy_to: Path | None) -> None:
+    """Raise UsageError for a prompt that is too long, and a folder that no winner can be copied to."""
+    from vrt_lite.protocol.messages import LONGEST_PROMPT  # noqa: PLC0415
     from vrt_lite.ranking.winners import check_folder  # noqa: PLC0415
 
-    groups = read_entries(clips, prompt=prompt)
-    longest = max(len(group.prompt) for group in groups)
+    longest = max(map(len, prompts))
     if longest > LONGEST_PROMPT:
         raise UsageError(f"A prompt has {longest} characters; at most {LONGEST_PROMPT} are allowed. Shorten it.")
     if copy_to:
         check_folder(copy_to)
-    return groups
 
 
-def _finish(ranking: Ranking, *, top: int | None, copy_to: Path | None, as_json: bool) -> None:
-    """Print the ranking and copy the winners. Raise an error with its exit status if clips were left out."""
+def _show(ranking: Ranking, effort: EffortName, *, top: int | None, copy_to: Path | None, as_json: bool) -> None:
+    """Print the ranking and copy the winners."""
     from vrt_lite.ranking.winners import best_clips, copy_winners  # noqa: PLC0415
     from vrt_lite.show.leaderboard import show_ladders, show_winners  # noqa: PLC0415
 
@@ -141,13 +189,36 @@ def _finish(ranking: Ranking, *, top: int | None, copy_to: Path | None, as_json:
     if as_json:
         named = [{"group": group, "clips": [str(clip.path) for clip in clips]} for group, clips in chosen]
         copies = [str(path) for path in copy_winners(chosen, copy_to)] if copy_to else []
-        print_json({**ranking.to_json(), "winners": named, "copies": copies})
+        print_json({**ranking.to_json(), "effort": effort, "winners": named, "copies": copies})
     else:
-        show_ladders(ranking.ladders, ranking.left_out, run=ranking.run)
+        show_ladders(ranking.ladders, ranking.left_out, run=ranking.run, judge=ranking.judge)
+        print_effort(effort)
         show_winners(chosen, copy_winners(chosen, copy_to) if copy_to else [])
+
+
+def _finish(
+    ranking: Ranking,
+    effort: EffortName,
+    report: WantedReport | None,
+    store: Path | None,
+    *,
+    top: int | None,
+    copy_to: Path | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Print the ranking, copy the winners and write the report.
+
+    Raise an error with its exit status if nothing is ranked, or clips were left out.
+    """
+    _show(ranking, effort, top=top, copy_to=copy_to, as_json=as_json)
     if not any(ladder.standings for ladder in ranking.ladders):
         why = next((why for ladder in ranking.ladders for _, why in ladder.unranked), "nothing was judged.")
         raise NoVerdictError(f"No pair got a verdict, so nothing is ranked: {why}")
+    if report:
+        from vrt_lite.cli.report_writing import write_run_report  # noqa: PLC0415
+
+        write_run_report(report, ranking.run, store, quiet=quiet)
     if broken := sum(out.broken for out in ranking.left_out):
         raise ClipsError(f"{broken} clip(s) cannot be used and are left out, as listed; all others are ranked.")
     if ranking.unread:

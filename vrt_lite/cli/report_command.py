@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import click
 
-from vrt_lite.cli.options import open_existing_store, print_text, store_option
+from vrt_lite.cli.options import page_options
+from vrt_lite.cli.report_writing import WantedReport, check_target, write_wanted
+from vrt_lite.cli.run_options import open_existing_store, store_option
 from vrt_lite.disk import open_to_read
 from vrt_lite.errors import UsageError
 
@@ -17,7 +18,7 @@ _LARGEST = 64 * 2**20
 
 
 @click.command(epilog=STATUS)
-@click.argument("what", metavar="RUN|FILE.json")
+@click.argument("what", metavar="[RUN|FILE.json]", default="latest")
 @click.option(
     "-o",
     "--output",
@@ -25,56 +26,36 @@ _LARGEST = 64 * 2**20
     type=click.Path(path_type=Path),
     help="Where to. [default: the run's, or the file's, name with .html]",
 )
+@page_options
 @store_option
 @click.option("--overwrite", is_flag=True, help="Replace FILE.html even if it is no report.")
-def report(what: str, *, output: Path | None, store: Path | None, overwrite: bool) -> None:
+def report(what: str, *, output: Path | None, embed: bool, open_it: bool, store: Path | None, overwrite: bool) -> None:
     """Write one HTML file that shows a run, or what compare --json printed.
 
     \b
+    vrt-lite report --open
+    vrt-lite report foxes -o foxes.html --embed
     vrt-lite compare a.mp4 b.mp4 --json > ab.json
     vrt-lite report ab.json -o ab.html
-    vrt-lite report foxes -o foxes.html
 
-    The file contains all that it shows and needs no network. The clips themselves stay where they are: the page plays
-    them while they are there. A name that ends in .json is a file, any other name is a run (see: vrt-lite runs).
+    RUN is a name (see: vrt-lite runs), the beginning of one, or latest, which is the default: the run of rank or eval
+    that was used last. compare keeps no run: give it --report FILE.html. A name that ends in .json is a file.
+
+    The file contains all that it shows and needs no network. The clips themselves stay where they are, and the page
+    plays them while they are there; with --embed it has a copy of each, without sound, of at most 480 pixels and 1 MB.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
-    from vrt_lite.show.pages import write_report  # noqa: PLC0415
-
     if what.lower().endswith(".json"):
         source = Path(what)
-        target = _check_target(output or source.with_suffix(".html"), source, overwrite=overwrite)
-        write_report(_read_json(source), target, beside=source.absolute().parent)
-    else:
-        with open_existing_store(store) as opened:
-            run = opened.run(what)
-            if output is None and Path(run.name).name != run.name:
-                raise UsageError(f"The run's name {run.name!r} is no file name. Give -o FILE.html.")
-            target = _check_target(output or Path(f"{run.name}.html"), opened.path, overwrite=overwrite)
-            write_report(run, target)
-    size = target.stat().st_size / 2**20
-    print_text(f"{target} is written ({size:.1f} MB): open it in a browser", err=True)
-
-
-def _check_target(output: Path, source: Path, *, overwrite: bool) -> Path:
-    """Return where to write. UsageError for the source, and without `overwrite` for a file that is no report."""
-    try:
-        if not output.parent.is_dir():
-            raise UsageError(f"The report {output} cannot be written: there is no folder {output.parent}.")
-        if os.path.lexists(output):
-            if not output.is_file():
-                raise UsageError(f"The report {output} cannot be written: it is no regular file.")
-            if source.exists() and output.samefile(source):
-                raise UsageError(f"{output} is what the report is made from; write to another file.")
-            if not overwrite and not _is_report(output):
-                raise UsageError(f"{output} is there and is no report: give another name, or --overwrite.")
-    except (OSError, ValueError) as error:
-        raise UsageError(f"The report {str(output)!r} cannot be written: {error}.") from error
-    return output
-
-
-def _is_report(path: Path) -> bool:
-    with path.open("rb") as file:
-        return b'content="vrt-lite ' in file.read(4096)
+        target = check_target(output or source.with_suffix(".html"), source=source, overwrite=overwrite)
+        wanted = WantedReport(target, embed, open_it)
+        write_wanted(wanted, _read_json(source), beside=source.absolute().parent)
+        return
+    with open_existing_store(store) as opened:
+        run = opened.run(what)
+        if output is None and Path(run.name).name != run.name:
+            raise UsageError(f"The run's name {run.name!r} is no file name. Give -o FILE.html.")
+        target = check_target(output or Path(f"{run.name}.html"), source=opened.path, overwrite=overwrite)
+        write_wanted(WantedReport(target, embed, open_it), run)
 
 
 def _read_json(path: Path) -> Any:

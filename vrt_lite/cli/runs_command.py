@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,76 +11,92 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from vrt_lite.cli.options import open_existing_store, print_json, print_text, store_option
+from vrt_lite.cli.options import print_json, print_text
+from vrt_lite.cli.run_options import open_existing_store, store_option
 from vrt_lite.disk import draft_of
 from vrt_lite.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from vrt_lite.runs.export import Format
     from vrt_lite.runs.store import RunInfo
 
 STATUS = "Exit status: 0 done, 2 usage, 7 the store is damaged, or cannot be read or written, 130 interrupted."
-HEADINGS = ("NAME", "KIND", "LAST USED", "JUDGED", "FAILED", "PROMPT")
-_LONGEST_PROMPT = 48
+HEADINGS = ("NAME", "KIND", "LAST USED", "JUDGED", "FAILED", "ABOUT")
+_LONGEST_SUBJECT = 68
+_LEAST_SUBJECT = 12
+
+
+run_argument = click.argument("run", metavar="[RUN]", default="latest")
+"""A run's name, the beginning of one, or "latest"."""
 
 
 @click.command(epilog=STATUS)
 @store_option
-@click.option("--rm", "remove", metavar="NAME", help="Delete a run, and the judgements that no other run has.")
-@click.option("--retry", metavar="NAME", help="Forget a run's failures, so that they are judged again.")
+@click.option("--rm", "remove", metavar="RUN", help="Delete a run, and the judgements that no other run has.")
+@click.option("--retry", metavar="RUN", help="Forget a run's failures, so that they are judged again.")
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
 def runs(*, store: Path | None, remove: str | None, retry: str | None, as_json: bool) -> None:
     """List the runs of rank and eval, the last used first.
 
-    An interrupted run continues when its command is given again. FAILED counts judgements without a verdict.
+    An interrupted run continues when its command is given again. FAILED counts judgements without a verdict. Wherever a
+    RUN is named, the beginning of its name is enough if no other begins so, and "latest" is the one last used.
     """
     if remove is not None and retry is not None:
         raise UsageError("Give --rm or --retry, not both.")
     with open_existing_store(store) as opened:
         if remove is not None:
-            deleted = opened.remove(remove)
-            print_text(f"{remove} is deleted, with {deleted} judgement(s) that no other run has")
+            name = opened.find_name(remove)
+            deleted = opened.remove(name)
+            print_text(f"{name} is deleted, with {deleted} judgement(s) that no other run has")
         elif retry is not None:
-            forgotten = opened.forget_failures(retry)
-            print_text(f"{forgotten} failure(s) of {retry} are forgotten; give its command again")
+            name = opened.find_name(retry)
+            forgotten = opened.forget_failures(name)
+            print_text(f"{forgotten} failure(s) of {name} are forgotten; give its command again")
         elif as_json:
             print_json([_to_json(info) for info in opened.runs()])
         else:
-            from vrt_lite.show.table import show_table  # noqa: PLC0415
-
-            show_table(HEADINGS, [_make_row(info) for info in opened.runs()])
+            _show_runs(opened.runs())
 
 
 @click.command(epilog=STATUS)
-@click.argument("run", metavar="RUN")
+@run_argument
 @store_option
-@click.option("--json", "as_json", is_flag=True, help="Print what is noted of the run as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the run and its results as JSON.")
 def show(run: str, *, store: Path | None, as_json: bool) -> None:
     """Show the results of RUN: the leaderboard of a ranking, the figures of an evaluation.
 
-    Judges nothing. The names of runs: vrt-lite runs
+    Judges nothing. RUN is a name (see: vrt-lite runs), the beginning of one, or latest, which is the default.
     """
     with open_existing_store(store) as opened:
         found = opened.run(run)
-        if as_json:
-            [info] = [info for info in opened.runs() if info.name == found.name]
-            print_json(_to_json(info))
-        elif found.kind == "rank":
+        [info] = [info for info in opened.runs() if info.name == found.name]
+        if found.kind == "rank":
             from vrt_lite.ranking.ladder import rate_group  # noqa: PLC0415
             from vrt_lite.ranking.rank_run import read_groups, read_rank_about  # noqa: PLC0415
             from vrt_lite.show.leaderboard import show_ladders  # noqa: PLC0415
 
             ladders = [rate_group(group) for group in read_groups(found)]
-            show_ladders(ladders, read_rank_about(found).left_out, run=found.name)
+            if as_json:
+                print_json({**_to_json(info), "ladders": [ladder.to_json() for ladder in ladders]})
+            else:
+                about = read_rank_about(found)
+                show_ladders(ladders, about.left_out, run=found.name, judge=about.model)
         else:
+            from vrt_lite.evaluation.cases import read_eval_about  # noqa: PLC0415
             from vrt_lite.evaluation.evaluate import figures_of  # noqa: PLC0415
             from vrt_lite.show.evaluation_summary import show_figures  # noqa: PLC0415
 
-            show_figures(figures_of(found), stream=sys.stdout)
+            figures = figures_of(found)
+            if as_json:
+                print_json({**_to_json(info), "figures": figures.to_json()})
+            else:
+                show_figures(figures, stream=sys.stdout, judge=read_eval_about(found).model, run=found.name)
 
 
 @click.command(epilog=STATUS)
-@click.argument("run", metavar="RUN")
+@run_argument
 @click.option(
     "-o",
     "--output",
@@ -92,7 +109,7 @@ def show(run: str, *, store: Path | None, as_json: bool) -> None:
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it is there.")
 @store_option
 def export(run: str, *, output: Path, form: Format | None, overwrite: bool, store: Path | None) -> None:
-    """Write every judgement of RUN to a file, one a line, in the order made.
+    """Write every judgement of RUN, by default the latest, to a file, one a line, in the order made.
 
     \b
     vrt-lite export foxes -o foxes.csv
@@ -102,8 +119,11 @@ def export(run: str, *, output: Path, form: Format | None, overwrite: bool, stor
     "TA tie", "TA 1", "TA 2" and so on, the probabilities; "TA both orders" and so on, the result of both orders (1, 2,
     tie, or undecided, and which one it leans to; empty without the other order); source, rounds, calls, tokens,
     seconds; error, if there was no verdict; the clips' sha256; the key; the kind of failure; warnings; what was chosen
-    for the memory (pixels a frame, pixels a requested frame, KV type). A text that a spreadsheet would take for a
-    formula begins with an apostrophe. JSONL: the same, and the whole judgement.
+    for the memory (pixels a frame, pixels a requested frame, KV type); on which of TA, VQ, MQ and OA the two orders
+    disagree; of an evaluation the rows of its table that list the pair, and their labels, about first and second. A
+    text that a spreadsheet would take for a formula begins with an apostrophe.
+
+    JSONL: the same, and the whole judgement.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     form = form or _format_of(output)
     from vrt_lite.runs.export import csv_lines, json_lines  # noqa: PLC0415
@@ -122,7 +142,7 @@ def export(run: str, *, output: Path, form: Format | None, overwrite: bool, stor
         if output.exists() and output.samefile(opened.path):
             raise UsageError(f"{output} is the store itself; write to another file.")
         written = _write_lines(output, lines, overwrite=overwrite)
-    print_text(f"{written - (form == 'csv')} judgement(s) of {run} are in {output}", err=True)
+    print_text(f"{written - (form == 'csv')} judgement(s) of {found.name} are in {output}", err=True)
 
 
 def _to_json(info: RunInfo) -> dict[str, Any]:
@@ -132,32 +152,48 @@ def _to_json(info: RunInfo) -> dict[str, Any]:
     return asdict(info) | times
 
 
-def _make_row(info: RunInfo) -> tuple[str, ...]:
-    counts = (str(info.judgements), str(info.failures))
-    return (info.name, info.kind, _format_time(info.updated), *counts, _shorten(_find_prompt(info)))
+def _show_runs(infos: Sequence[RunInfo]) -> None:
+    """Print a row for each run. On a terminal the last column is as long as there is room for, or left out."""
+    from vrt_lite.show.table import GAP, show_table  # noqa: PLC0415
+
+    on_terminal = sys.stdout.isatty()
+    rows = [
+        (info.name, info.kind, _format_time(info.updated, short=on_terminal), str(info.judgements), str(info.failures))
+        for info in infos
+    ]
+    room = _LONGEST_SUBJECT
+    if on_terminal:
+        widths = [max(map(len, column)) for column in zip(HEADINGS[:-1], *rows, strict=True)]
+        room = shutil.get_terminal_size().columns - sum(widths) - GAP * len(widths)
+    if room < _LEAST_SUBJECT:
+        show_table(HEADINGS[:-1], rows)
+    else:
+        show_table(HEADINGS, [(*row, _describe_subject(info, room)) for row, info in zip(rows, infos, strict=True)])
 
 
-def _find_prompt(info: RunInfo) -> str:
-    """Return the prompts of a run, shortened; empty if it has none."""
+def _describe_subject(info: RunInfo, room: int) -> str:
+    """Return what a run is about, in `room` characters: its prompt or prompts, or its labelled set and judge."""
     prompt, prompts = info.about.get("prompt"), info.about.get("prompts")
-    if isinstance(prompt, str):
-        return prompt
-    texts = cast("list[Any]", prompts) if isinstance(prompts, list) else []
+    if info.kind == "eval":
+        named = [str(info.about.get(key) or "") for key in ("title", "split", "model")]
+        return _shorten(", ".join(text for text in named if text), room)
+    texts = [prompt] if isinstance(prompt, str) else cast("list[Any]", prompts) if isinstance(prompts, list) else []
     more = f" (and {len(texts) - 1} more)" if len(texts) > 1 else ""
-    return f"{_shorten(str(texts[0]))}{more}" if texts else ""
+    return f"{_shorten(str(texts[0]), max(room - len(more), 1))}{more}" if texts else ""
 
 
-def _shorten(text: str) -> str:
+def _shorten(text: str, room: int) -> str:
     line = " ".join(text.split())
-    return line if len(line) <= _LONGEST_PROMPT + 20 else f"{line[:_LONGEST_PROMPT]}…"
+    return line if len(line) <= room else f"{line[: room - 1].rstrip()}…"
 
 
-def _format_time(seconds: float, *, whole: bool = False) -> str:
-    """Format a moment in local time: to the minute, or as ISO 8601 with the offset."""
+def _format_time(seconds: float, *, whole: bool = False, short: bool = False) -> str:
+    """Format a local time: to the minute, if `short` without this year, or whole, as ISO 8601 with the offset."""
     from datetime import datetime  # noqa: PLC0415
 
     moment = datetime.fromtimestamp(seconds).astimezone()
-    return moment.isoformat(timespec="seconds") if whole else f"{moment:%Y-%m-%d %H:%M}"
+    this_year = short and moment.year == datetime.now().astimezone().year
+    return moment.isoformat(timespec="seconds") if whole else f"{moment:{'' if this_year else '%Y-'}%m-%d %H:%M}"
 
 
 def _format_of(output: Path) -> Format:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vrt_lite.cli.options import print_chosen_file, print_json, print_text
+from vrt_lite.cli import KeptArgument
+from vrt_lite.cli.options import complete_models, print_chosen_file, print_json, print_text
 
 if TYPE_CHECKING:
     from vrt_lite.tuning import Tuning
@@ -17,12 +18,11 @@ if TYPE_CHECKING:
 
 HEADINGS = ("SETTING", "VALUE", "FRAME PAIR", "READS", "WRITES", "SPEED", "")
 STATUS = "Exit status: 0 done, 2 usage, 4 model missing, corrupt or mismatched, 5 out of memory, 130 interrupted."
-_WIDTH = 72
 _BUSY = 0.3
 
 
 @click.command(epilog=STATUS)
-@click.argument("model", metavar="[MODEL]", required=False)
+@click.argument("model", metavar="[MODEL]", required=False, cls=KeptArgument, shell_complete=complete_models)
 @click.option("--projector", metavar="FILE", type=click.Path(path_type=Path), help="The projector (mmproj) GGUF.")
 @click.option(
     "--budget",
@@ -59,6 +59,7 @@ def tune(model: str | None, *, projector: Path | None, budget: float, as_json: b
         print_text(f"{files.name}: {'what was measured is deleted' if deleted else 'nothing was kept'}")
         return
     from vrt_lite.show.table import show_table  # noqa: PLC0415
+    from vrt_lite.show.wrapping import rewrite_line  # noqa: PLC0415
     from vrt_lite.tuning import tune as measuring  # noqa: PLC0415
 
     # The search begins at the defaults, whatever was found before.
@@ -67,14 +68,14 @@ def tune(model: str | None, *, projector: Path | None, budget: float, as_json: b
         click.echo(f"this machine is {share:.0%} busy with other work: measure again when it is idle", err=True)
 
     def show_progress(change: str) -> None:
-        _show_line(f"{files.name}: measuring {change}")
+        rewrite_line(f"{files.name}: measuring {change}", sys.stderr)
 
     try:
         tuning, search = measuring.tune(
             files, profile=files.profile, budget_seconds=budget, show_progress=show_progress
         )
     finally:
-        _show_line("")
+        rewrite_line("", sys.stderr)
     with disk_errors():
         path = save_tuning(tuning, files, machine)
     if as_json:
@@ -91,16 +92,6 @@ def tune(model: str | None, *, projector: Path | None, budget: float, as_json: b
     ratio = tuning.default_speed.verdict_seconds / tuning.speed.verdict_seconds
     print_text(f"{files.name}: {_describe(tuning)}; {ratio:.2f} times as fast as the defaults")
     print_text(f"kept for compare on this machine ({machine.processor}): {path}", err=True)
-
-
-def _show_line(text: str) -> None:
-    """Write over the current line of stderr, if that is a terminal; an empty text clears it."""
-    from vrt_lite.show import safe  # noqa: PLC0415
-
-    if sys.stderr is not None and sys.stderr.isatty():
-        line = safe(text, encoding=sys.stderr.encoding or "utf-8")
-        end = "" if text else "\r"
-        click.echo(f"\r{line[:_WIDTH]:<{_WIDTH}}{end}", nl=False, err=True)
 
 
 def _row(tried: Tried) -> tuple[str, ...]:

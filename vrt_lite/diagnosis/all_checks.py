@@ -18,7 +18,7 @@ from vrt_lite.diagnosis.file_checks import (
     give_access,
 )
 from vrt_lite.diagnosis.finding import Finding
-from vrt_lite.diagnosis.setting_checks import check_environment, check_packages, check_terminal
+from vrt_lite.diagnosis.setting_checks import check_environment, check_packages, check_settings, check_terminal
 from vrt_lite.machine import format_bytes
 from vrt_lite.models.quants import total_memory
 
@@ -35,7 +35,11 @@ def run_all_checks() -> dict[str, list[Finding]]:
         "machine": [*check_devices(report, makers, os.environ)] if report else [total],
         "files": run_check(check_folders) + run_check(check_cache) + run_check(check_store),
         "models": run_check(check_models) + (run_check(lambda: check_tunings(report, makers)) if report else []),
-        "environment": [*check_environment(os.environ, makers, has_gpu=has_gpu), check_terminal(encoding, os.environ)],
+        "environment": [
+            *check_settings(os.environ),
+            *check_environment(os.environ, makers, has_gpu=has_gpu),
+            check_terminal(encoding, os.environ),
+        ],
         "packages": [*check_packages()],
     }
 

@@ -29,6 +29,7 @@ from vrt_lite.models import bundled_names, find
 from vrt_lite.models.gguf import gguf_bytes
 from vrt_lite.models.library import list_unreadable, partial_bytes, partial_names, stored_models
 from vrt_lite.runs.store import Store, users_store
+from vrt_lite.stored_settings import read_stored
 from vrt_lite.tuning import StoredTuning, read_tuning, tuning_folder
 
 _LEAST_FREE_BYTES: Final = 2 * 10**9
@@ -77,20 +78,19 @@ def check_cache() -> Iterator[Finding]:
     folder = embeddings.cache_folder()
     entries, used = embeddings.usage(folder)
     text = f"cache of encoded frames: {folder}, {entries} entries, {format_bytes(used)}"
-    try:
-        disk = embeddings.users_disk()
-    except UsageError as error:
-        yield Finding("cache_limit_invalid", "problem", str(error), unset_variable(embeddings.SIZE_VARIABLE))
-        return
+    kept = read_stored(os.environ)[0].get("cache-mb")
+    by_variable = kept is not None and kept.source == "environment"
+    disk = embeddings.users_disk(int(kept.value) if kept else embeddings.DISK_BYTES // 10**6)
     if disk is None:
-        step = unset_variable(embeddings.SIZE_VARIABLE)
+        step = unset_variable(embeddings.SIZE_VARIABLE) if by_variable else "vrt-lite config unset cache-mb"
         yield Finding("cache_off", "note", f"{text}; off, so every frame is encoded again in each run", step)
         return
     text = f"{text} of at most {format_bytes(disk.most_bytes)}"
     if os.path.lexists(folder) and (state := check_folder("cache", folder)).level == "problem":
         yield Finding(state.kind, "note", f"cache of encoded frames: {state.text}", state.next_step)
     elif used > disk.most_bytes * 3 // 4:
-        larger = set_variable(embeddings.SIZE_VARIABLE, str(2 * disk.most_bytes // 10**6))
+        size = str(2 * disk.most_bytes // 10**6)
+        larger = set_variable(embeddings.SIZE_VARIABLE, size) if by_variable else f"vrt-lite config set cache-mb {size}"
         yield Finding(
             "cache_full", "note", f"{text}: full, so frames are encoded again that were used long ago", larger
         )

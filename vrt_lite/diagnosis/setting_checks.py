@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import codecs
 import difflib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 from vrt_lite.diagnosis.engine_checks import install_for_gpu
-from vrt_lite.diagnosis.finding import Finding, install, set_variable, unset_variable
-from vrt_lite.disk import HOME_VARIABLE
-from vrt_lite.embeddings import SIZE_VARIABLE
+from vrt_lite.diagnosis.file_checks import give_access
+from vrt_lite.diagnosis.finding import Finding, install, move_aside, set_variable, unset_variable
+from vrt_lite.disk import HOME_VARIABLE, settings_path
+from vrt_lite.stored_settings import KEYS, Problem, read_stored
 
-_KNOWN: Final = (HOME_VARIABLE, SIZE_VARIABLE, "VRT_LITE_API_KEY")
-_SHOWN: Final = (HOME_VARIABLE, SIZE_VARIABLE, "HF_HOME", "HF_HUB_OFFLINE")
+_VARIABLES: Final = tuple(key.variable for key in KEYS.values())
+_KNOWN: Final = (HOME_VARIABLE, "VRT_LITE_API_KEY", *_VARIABLES)
+_SHOWN: Final = (HOME_VARIABLE, "HF_HOME", "HF_HUB_OFFLINE", *(v for v in _VARIABLES if v != KEYS["backend"].variable))
 """Variables whose value is shown. Any other may hold a secret."""
 _CODECS: Final = ("h264", "hevc", "vp9", "av1")
 _PACKAGES: Final = ("av", "huggingface-hub")
@@ -25,20 +28,45 @@ def check_environment(environment: Mapping[str, str], makers: Sequence[str], *, 
     for name, value in sorted(environment.items()):
         if name == "HF_HUB_OFFLINE" and value.upper() in ("1", "ON", "YES", "TRUE"):
             yield Finding("hub_offline", "note", f"{name} is {value}: pull fetches nothing", unset_variable(name))
+        elif name == KEYS["gpu-layers"].variable and not has_gpu and value not in ("0", "auto"):
+            yield _refuse_layers(f"{name} is {value!r}, and this engine uses no GPU", name, makers)
         elif name in _KNOWN or name.startswith("HF_"):
             yield Finding("variable", "ok", f"{name} is {value if name in _SHOWN else 'set'}")
         elif name.startswith("VRT_LITE_"):
             yield _explain_unknown(name, makers, has_gpu=has_gpu)
 
 
+def _refuse_layers(text: str, name: str, makers: Sequence[str]) -> Finding:
+    step = install_for_gpu(makers) if makers else unset_variable(name)
+    return Finding("gpu_layers_without_gpu", "note", text, step)
+
+
 def _explain_unknown(name: str, makers: Sequence[str], *, has_gpu: bool) -> Finding:
     if "GPU" in name and not has_gpu:
-        text = f"nothing reads {name} (there is --gpu-layers), and this engine uses no GPU"
-        step = install_for_gpu(makers) if makers else unset_variable(name)
-        return Finding("gpu_layers_without_gpu", "note", text, step)
+        return _refuse_layers(
+            f"nothing reads {name} (there is --gpu-layers), and this engine uses no GPU", name, makers
+        )
     near = difflib.get_close_matches(name, _KNOWN, n=1)
     text = f"nothing reads {name}{f'; do you mean {near[0]}?' if near else ''}"
     return Finding("variable_unknown", "note", text, unset_variable(name))
+
+
+def check_settings(environment: Mapping[str, str]) -> Iterator[Finding]:
+    """The settings file and the variables of settings: what is set, and what cannot be used."""
+    found, problems = read_stored(environment)
+    in_file = [name for name, kept in found.items() if kept.source == "file"]
+    state = f"sets {', '.join(in_file) or 'nothing'}" if os.path.lexists(settings_path()) else "not made yet"
+    yield Finding("settings", "ok", f"settings file: {settings_path()}, {state}")
+    for problem in problems:
+        yield Finding("setting_invalid", "problem", problem.text, _repair(problem))
+
+
+def _repair(problem: Problem) -> str:
+    if problem.variable:
+        return unset_variable(problem.variable)
+    if isinstance(problem.cause, OSError):
+        return give_access(settings_path(), problem.cause)
+    return problem.command or move_aside(settings_path())
 
 
 def check_packages() -> Iterator[Finding]:

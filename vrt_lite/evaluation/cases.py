@@ -15,6 +15,7 @@ from vrt_lite.errors import StoreError
 from vrt_lite.evaluation.layouts import LabelledPair
 from vrt_lite.protocol.verdict import Verdict
 from vrt_lite.runs.question import Result
+from vrt_lite.runs.run import CASE_ITEMS
 
 if TYPE_CHECKING:
     from vrt_lite.runs.run import Run
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 Order = Literal["given", "swapped"]
 Orders = Literal["given", "swapped", "random", "both"]
 Failure = Literal["", "missing clip", "broken clip", "no verdict"]
-_KIND: Final = "pair"
 UNDECIDED: Final = -1
 """The winner if the orders name opposite ones. It equals no label, so that it never counts as right."""
 
@@ -71,7 +71,9 @@ class ScoredCase(EvalCase, frozen=True, kw_only=True):
 
 
 def score_case(case: EvalCase, result: Result | None) -> ScoredCase:
-    """Combine a case with its result."""
+    """Combine a case with its result. A case whose result was forgotten is not judged yet."""
+    if case.key and result is None:
+        case = msgspec.structs.replace(case, failure="", why="")
     verdict = result.verdict if result and not case.failure else None
     if verdict and case.order == "swapped":
         verdict = verdict.mirrored()
@@ -80,12 +82,12 @@ def score_case(case: EvalCase, result: Result | None) -> ScoredCase:
 
 def keep_case(run: Run, case: EvalCase) -> None:
     """Keep a case in its run; `read_cases` reads it."""
-    run.put(_KIND, case.item, msgspec.to_builtins(case))
+    run.put(CASE_ITEMS, case.item, msgspec.to_builtins(case))
 
 
 def read_cases(run: Run) -> Iterator[EvalCase]:
     """Read the cases of a run, in the order in which they were kept; a ranking has none."""
-    return (msgspec.convert(value, EvalCase) for _, value in run.items(_KIND))
+    return (msgspec.convert(value, EvalCase) for _, value in run.items(CASE_ITEMS))
 
 
 def new_case(pair: LabelledPair, order: Order) -> EvalCase:
@@ -95,11 +97,11 @@ def new_case(pair: LabelledPair, order: Order) -> EvalCase:
 
 
 class EvalAbout(msgspec.Struct, frozen=True):
-    """The set, the pairs taken from it, the judge, and the figures once the run has ended.
+    """The set, the pairs taken from it, and the judge.
 
     `labels` counts the table's pairs labelled 1, 2 and 0, by KEY. `judge` is the judge's key, `model` the name to show.
     `left_out` counts the rows that cannot be judged, by kind; `left_out_rows` describes the first of them. `chosen` is
-    the number of pairs to judge. `figures` is the JSON of `Figures`, perhaps of an older version.
+    the number of pairs to judge.
     """
 
     set: str = ""
@@ -118,7 +120,6 @@ class EvalAbout(msgspec.Struct, frozen=True):
     left_out: Mapping[str, int] = msgspec.field(default_factory=dict[str, int])
     left_out_rows: tuple[str, ...] = ()
     chosen: int = 0
-    figures: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data; `read_eval_about` reads it."""

@@ -16,6 +16,8 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from vrt_lite.clip_files import is_clip_there
+
 _ADDRESS: Final = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 _DRIVE: Final = re.compile(r"[a-z]:/", re.IGNORECASE)
 _BESIDE: Final = ("", "videos", "video", "clips")
@@ -48,11 +50,11 @@ class Clips:
         if _is_rooted(name):
             direct = Path(name)
             reached = self._anywhere or direct.is_relative_to(self.folder)
-            if reached and not _ADDRESS.match(name) and _is_file(direct):
+            if reached and not _ADDRESS.match(name) and is_clip_there(direct):
                 return direct
         else:
             for base in self._bases:
-                if _is_file(path := base.joinpath(*parts)):
+                if is_clip_there(path := base.joinpath(*parts)):
                     return path
         return self._by_name(parts, shown)
 
@@ -109,10 +111,3 @@ def _files(folder: Path) -> Iterator[Path]:
         folders.sort()
         for name in sorted(names):
             yield Path(place, name)
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False

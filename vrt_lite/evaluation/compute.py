@@ -16,6 +16,7 @@ from vrt_lite.evaluation.cases import UNDECIDED, EvalCase, Orders, ScoredCase, s
 from vrt_lite.evaluation.layouts import KEYS
 from vrt_lite.evaluation.metrics import Share, calibrated, commonest, diff, mean_interval, share, sign, tau
 from vrt_lite.protocol.verdict import average
+from vrt_lite.runs.both_orders import count_orders
 from vrt_lite.runs.question import Result, conditions_of
 
 HARD: Final = 0.1
@@ -214,6 +215,7 @@ def _orders(cases: Sequence[ScoredCase], key: str) -> f.OrderFigures:
     if not pairs:
         return by_order
     both = [(one, other) for one, other in pairs if not one.failure and not other.failure]
+    orders = count_orders((one.verdict, other.verdict) for one, other in both if one.verdict and other.verdict)
     means = [_join_orders(one, other) for one, other in pairs]
     undecided = sum(key in case.labels and not case.failure and case.winner(key) == UNDECIDED for case in means)
     kept = [(one, other) for one, other in both if key in one.labels]
@@ -223,7 +225,7 @@ def _orders(cases: Sequence[ScoredCase], key: str) -> f.OrderFigures:
         by_order,
         averaged=f.AveragedPart(*astuple(_part(means, key)), undecided=undecided),
         effect=f.OrderEffect(len(change), fmean(change) if change else None, low, high),
-        disagree={k: share(sum(one.winner(k) != other.winner(k) for one, other in both), len(both)) for k in KEYS},
+        disagree={k: share(orders.differ[k], orders.pairs) for k in KEYS},
     )
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from vrt_lite.errors import MissingClipError, UsageError, VideoError
+from vrt_lite.errors import MissingClipError, VideoError
 from vrt_lite.evaluation.cases import (
     EvalAbout,
     EvalCase,
@@ -30,10 +30,11 @@ from vrt_lite.evaluation.cases import (
 )
 from vrt_lite.evaluation.clips import Clips
 from vrt_lite.evaluation.compute import compute_figures
-from vrt_lite.evaluation.figures import Figures, figures_from_json
+from vrt_lite.evaluation.figures import Figures
 from vrt_lite.evaluation.layouts import LabelledPair
 from vrt_lite.evaluation.sets import LabelledSet
 from vrt_lite.interfaces import Event
+from vrt_lite.runs.identity import Identity
 from vrt_lite.runs.judging import Task, judge_all
 from vrt_lite.runs.question import Result
 from vrt_lite.runs.run_clock import RunClock
@@ -70,7 +71,7 @@ class EvalJudge:
 class EvalWatcher(Protocol):
     """Gets the progress of an evaluation."""
 
-    def begins(self, judgements: int, seconds: float | None) -> None:
+    def begins(self, judgements: int, seconds: float | None, /) -> None:
         """Called before judging: so many judgements are left, which will take `seconds` if that is known."""
         ...
 
@@ -87,7 +88,7 @@ def name_run(found: LabelledSet, selection: PairSelection, judge: str) -> str:
     """Return the name that the same set, selection and judge always get."""
     s = selection
     facts = [found.place.layout.name, found.sha256, s.order, s.limit, s.sample, s.seed, judge]
-    return f"{found.place.layout.name}-{hashlib.sha256(repr(facts).encode()).hexdigest()[:8]}"
+    return f"eval-{hashlib.sha256(repr(facts).encode()).hexdigest()[:8]}"
 
 
 def begin_run(name: str, found: LabelledSet, selection: PairSelection, *, judge: EvalJudge, store: Store) -> Run:
@@ -110,17 +111,17 @@ def begin_run(name: str, found: LabelledSet, selection: PairSelection, *, judge:
         left_out=found.left_out_counts,
         left_out_rows=tuple(f"{row.kind}: {row.reason}" for row in found.left_out[:_NAMED]),
     )
-    run = store.begin(name, kind="eval", about=about.to_json())
-    before = read_eval_about(run)
-    for fact in ("table_sha256", "judge", "order", "limit", "sample", "seed"):
-        if getattr(before, fact) != getattr(about, fact):
-            raise UsageError(
-                f"Run {name!r} is of another {fact.replace('_', ' ')} ({getattr(before, fact)}, not "
-                f"{getattr(about, fact)}). Give another --name; what was judged is found again."
-            )
-    # The figures of an unfinished run are computed when they are shown.
-    run.note(msgspec.structs.replace(about, chosen=before.chosen).to_json())
+    run = store.begin(name, kind="eval", identity=_identify(found, selection, judge))
+    run.note(msgspec.structs.replace(about, chosen=read_eval_about(run).chosen).to_json())
     return run
+
+
+def _identify(found: LabelledSet, selection: PairSelection, judge: EvalJudge) -> Identity:
+    """Return what a run may be resumed with: the same judge, labels and choice of pairs."""
+    s = selection
+    chosen = {"--order": s.order, "--limit": s.limit, "--sample": s.sample, "--seed": s.seed}
+    facts = {fact: "none" if value is None else str(value) for fact, value in chosen.items()}
+    return Identity(judge.key, judge.judge.describe(), {"a table of sha256": found.sha256[:12], **facts})
 
 
 def evaluate(
@@ -133,7 +134,7 @@ def evaluate(
     judge: EvalJudge,
     watcher: EvalWatcher,
 ) -> Figures:
-    """Judge what is not judged yet; return the figures, which are also kept in the run.
+    """Judge what is not judged yet; return the figures.
 
     Raises what `judge_all` raises. Each pair judged before an error stays in the run.
     """
@@ -151,19 +152,12 @@ def evaluate(
         done=cases.keep_result,
         observe=watcher.observe,
     )
-    figures = figures_of(run)
-    run.note(msgspec.structs.replace(read_eval_about(run), figures=figures.to_json()).to_json())
-    return figures
+    return figures_of(run)
 
 
 def figures_of(run: Run) -> Figures:
-    """Return the figures that a run ended with, or, before its end, the figures of what is judged by now.
-
-    Figures of an older version are computed again.
-    """
+    """Compute the figures of what is judged by now, whether the run has ended or not."""
     about = read_eval_about(run)
-    if about.figures and (kept := figures_from_json(about.figures)):
-        return kept
     return compute_figures(
         read_cases(run),
         {result.key: result for result in run.results()},

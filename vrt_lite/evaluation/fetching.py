@@ -18,8 +18,9 @@ from typing import Final
 from vrt_lite.disk import disk_errors, draft_of, home, is_plain_name, locked, write_file
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.evaluation.clips import parts_of
-from vrt_lite.evaluation.layouts import LabelledPair, Layout, pair_of
+from vrt_lite.evaluation.layouts import LabelledPair, Layout, find_set_name, layouts_of, pair_of
 from vrt_lite.evaluation.set_tables import numbered_rows
+from vrt_lite.evaluation.sets import Place, locate_set
 from vrt_lite.machine import format_bytes
 from vrt_lite.models import hub
 from vrt_lite.models.hub import HubFile, Listing, Report, UnreachableError, check_free_space, download, held_bytes
@@ -32,6 +33,26 @@ _ADDRESS: Final = re.compile(
 def set_folder(name: str) -> Path:
     """Return the folder of a set that is fetched by name, with all of its splits; it may not exist."""
     return home() / "sets" / name
+
+
+def find_set(labelled: str, *, split: str | None = None, folder: Path | None = None) -> Place:
+    """Find a set on this machine: a published one by its name, a folder that has one, or a table of pairs.
+
+    A published set lies in `folder`, or where `fetch_set` puts it. Of a table `folder` has the clips. UsageError, which
+    says how to get it, if it is not here.
+    """
+    name = find_set_name(labelled)
+    if name is None:
+        return locate_set(Path(labelled), split=split, clips=folder)
+    if folder is not None:
+        return locate_set(folder, name=name, split=split)
+    layout, kept = layouts_of(name, split)[0], set_folder(name)
+    if not kept.is_dir():
+        size = f" ({layout.megabytes / 1000:g} GB)" if layout.megabytes else ""
+        named = f"{name} --split {split}" if split else name
+        fetch = f", or fetch it{size}: vrt-lite eval {named} --pull" if layout.repository else "."
+        raise UsageError(f"{name} is not here. Give a copy with --from FOLDER{fetch}")
+    return locate_set(kept, name=name, split=split)
 
 
 def fetch_set(layout: Layout, *, report: Report) -> Path:

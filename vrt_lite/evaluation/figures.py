@@ -201,17 +201,8 @@ class Figures(msgspec.Struct, frozen=True):
     conditions: Conditions
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain data; `figures_from_json` reads it."""
+        """Return plain data."""
         return json.loads(json.dumps(msgspec.to_builtins(self)))
-
-
-def figures_from_json(data: object) -> Figures | None:
-    """Read figures from plain data; None if it holds no figures, or figures of another version."""
-    try:
-        figures = msgspec.convert(data, Figures)
-    except msgspec.ValidationError:
-        return None
-    return figures if figures.version == VERSION else None
 
 
 class Published(msgspec.Struct, frozen=True):

@@ -104,7 +104,7 @@ class Prediction:
         return sum(course.add(*pair).total for pair in (("1", "2"), ("2", "1"))[: 1 + both_orders])
 
 
-def describe_prediction(prediction: Prediction, profile: Profile, *, both_orders: bool) -> Predicted:
+def event_of(prediction: Prediction, profile: Profile, *, both_orders: bool) -> Predicted:
     """The event that announces a judgement with this prediction."""
     costs, pairs = prediction.costs, -(-profile.first_frames // 2)
     seconds = prediction.predict_seconds(both_orders=both_orders)

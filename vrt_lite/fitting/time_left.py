@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from vrt_lite.interfaces import Encoding, Event, Predicted, Prefill, Wrote
 
@@ -14,9 +13,8 @@ _LEAST_SHARE = 0.05
 class TimeLeft:
     """The time left of a judgement that was predicted. `observe` gets its events."""
 
-    def __init__(self, predicted: Predicted, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, predicted: Predicted) -> None:
         self._predicted = predicted
-        self._clock = clock
         self._began: float | None = None
         self._done = 0.0
         self._stage = 0.0
@@ -27,7 +25,7 @@ class TimeLeft:
         match event:
             case Encoding(done, _) | Prefill(done, _):
                 if self._began is None:
-                    self._began = self._clock()
+                    self._began = time.monotonic()
                 unit = p.pair if isinstance(event, Encoding) else p.read
                 if done == 0:
                     self._done += self._stage
@@ -37,10 +35,14 @@ class TimeLeft:
             case _:
                 pass
 
-    def seconds(self) -> float:
-        """Seconds left. Work that takes longer or shorter than predicted changes what is left by the same ratio."""
+    def seconds(self) -> float | None:
+        """Seconds left; None if there is more work than was predicted.
+
+        Work that takes longer or shorter than predicted changes what is left by the same ratio.
+        """
         done, whole = self._done + self._stage, self._predicted.seconds
-        left = max(whole - done, 0.0)
+        if done >= whole:
+            return None
         if self._began is None or done < _LEAST_SHARE * whole:
-            return left
-        return left * (self._clock() - self._began) / done
+            return whole - done
+        return (whole - done) * (time.monotonic() - self._began) / done

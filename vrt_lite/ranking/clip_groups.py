@@ -5,12 +5,13 @@ Clips are numbers from 0 within their group. A result for (i, j) is one judgemen
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from vrt_lite.protocol.messages import Odds
-from vrt_lite.protocol.verdict import Preference, average, disagreements, odds_of
+from vrt_lite.protocol.verdict import Preference, Verdict, average, disagreements, odds_of
+from vrt_lite.runs.both_orders import OrderCounts, count_orders, select_counted
 from vrt_lite.runs.question import Result
 
 
@@ -33,9 +34,9 @@ class ClipGroup:
     results: dict[tuple[int, int], Result] = field(default_factory=dict[tuple[int, int], Result])
 
     def add_stored(self, results: Iterable[Result]) -> None:
-        """Add the stored results that are about these clips and this prompt."""
+        """Add the stored results that are about these clips and this prompt, one for each order."""
         number = {clip.sha256: i for i, clip in enumerate(self.clips)}
-        for result in results:
+        for result in select_counted(results).values():
             i, j = number.get(result.first), number.get(result.second)
             if i is not None and j is not None and i != j and result.prompt == self.prompt:
                 self.results[i, j] = result
@@ -43,6 +44,14 @@ class ClipGroup:
     def pairs(self) -> list[tuple[int, int]]:
         """Return the pairs i < j with a result, perhaps a failure, of at least one order."""
         return sorted({(min(order), max(order)) for order in self.results})
+
+
+def find_members(groups: Iterable[ClipGroup]) -> Callable[[str, str, str], bool]:
+    """Return a test for two clips' sha256 and a prompt: whether one of the groups has that prompt and both clips."""
+    members: dict[str, list[set[str]]] = {}
+    for group in groups:
+        members.setdefault(group.prompt, []).append({clip.sha256 for clip in group.clips})
+    return lambda first, second, prompt: any({first, second} <= clips for clips in members.get(prompt, ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +74,7 @@ class PairOutcome:
 def join_orders_of_pair(group: ClipGroup, i: int, j: int) -> PairOutcome:
     """Join both orders of a pair; return the outcome."""
     results = [group.results.get((i, j)), group.results.get((j, i))]
-    one, other = (result.verdict if result else None for result in results)
-    other = other.mirrored() if other else None
+    one, other = read_verdicts(group, i, j)
     verdict = average(one, other) if one and other else one or other
     return PairOutcome(
         i,
@@ -76,6 +84,19 @@ def join_orders_of_pair(group: ClipGroup, i: int, j: int) -> PairOutcome:
         (results[0].key if results[0] else "", results[1].key if results[1] else ""),
         tuple(result.error for result in results if result and result.error),
     )
+
+
+def read_verdicts(group: ClipGroup, i: int, j: int) -> tuple[Verdict | None, Verdict | None]:
+    """Return the verdicts of both orders of a pair, both about i as clip 1; None where there is none."""
+    one, other = (group.results.get(order) for order in ((i, j), (j, i)))
+    mirrored = other.verdict.mirrored() if other and other.verdict else None
+    return one.verdict if one else None, mirrored
+
+
+def count_order_disagreements(group: ClipGroup) -> OrderCounts:
+    """Count how often the two orders of the group's pairs disagree."""
+    both = (read_verdicts(group, i, j) for i, j in group.pairs())
+    return count_orders((one, other) for one, other in both if one and other)
 
 
 def collect_votes(group: ClipGroup, key: str) -> list[Vote]:

@@ -9,29 +9,39 @@ from __future__ import annotations
 import glob
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from vrt_lite.clip_files import add_rate, fits_any, is_clip_there, is_still_webp, list_patterns
 from vrt_lite.errors import UsageError
 from vrt_lite.runs.question import escape_surrogates
 from vrt_lite.tables import TABLE_SUFFIXES, Row, read_whole_table
 
 VIDEO_SUFFIXES: Final = frozenset(
-    (".mp4", ".m4v", ".mov", ".qt", ".mkv", ".webm", ".avi", ".ts", ".mts", ".m2ts", ".mpg", ".mpeg", ".3gp", ".3g2")
+    (
+        *(".mp4", ".m4v", ".mov", ".qt", ".mkv", ".webm", ".avi", ".ts", ".mts", ".m2ts", ".mpg", ".mpeg"),
+        *(".3gp", ".3g2", ".gif", ".webp"),
+    )
 )
 """The files of a folder that are taken. A file that is named itself is taken with any suffix."""
 _PATTERN = re.compile(r"[*?\[]")
 _DIGITS = re.compile(r"(\d+)")
+_MOST_NAMED = 4
+_MOST_FOLDERS = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Clips made from one prompt, which are ranked together. `name` is empty if there is only one group."""
+    """Clips made from one prompt, which are ranked together. `name` is empty if there is only one group.
+
+    `left_out` has a line for each folder that holds more than its clips.
+    """
 
     name: str
     prompt: str
     clips: tuple[Path, ...]
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,53 +54,101 @@ class _Row:
     group: str | None
 
 
-def read_entries(arguments: Sequence[str], *, prompt: str = "") -> tuple[Group, ...]:
+def read_entries(arguments: Sequence[str], *, prompt: str = "", fps: str | None = None) -> tuple[Group, ...]:
     """Read the groups that the arguments name: one table, or one group of files, folders and patterns.
 
-    `prompt` is for all clips whose table has none. A folder gives its own videos in natural order, not those of its
-    subfolders. A pattern (`*`, `?`, `[…]`, `**`) that no shell has expanded is expanded here. A missing file is no
-    error yet: it is later left out. UsageError for a folder or a table that cannot be read.
+    `prompt` is for all clips whose table has none, `fps` for numbered pictures without a frame rate. A folder gives its
+    own videos in natural order, not those of its subfolders. A pattern (`*`, `?`, `[…]`, `**`) that no shell has
+    expanded is expanded here. A missing file is no error yet: it is later left out. UsageError for a folder or a table
+    that cannot be read.
     """
     prompt = escape_surrogates(prompt)
     tables = [argument for argument in arguments if Path(argument).suffix.lower() in TABLE_SUFFIXES]
     if tables and len(arguments) > 1:
         raise UsageError(f"{tables[0]!r} is a table: give one table alone, or clips and folders.")
     if tables:
-        return _groups(_rows(Path(tables[0])), prompt)
-    clips = [path for argument in arguments for path in _paths(argument)]
-    return (Group("", prompt, tuple(clips)),)
+        groups = _groups(_rows(Path(tables[0])), prompt)
+    else:
+        found = [_paths(argument) for argument in arguments]
+        clips = tuple(path for paths, _ in found for path in paths)
+        groups = (Group("", prompt, clips, tuple(line for _, line in found if line)),)
+    rated = iter(add_rate([clip for group in groups for clip in group.clips], fps))
+    return tuple(replace(group, clips=tuple(next(rated) for _ in group.clips)) for group in groups)
 
 
-def _paths(argument: str) -> list[Path]:
+def _paths(argument: str) -> tuple[list[Path], str]:
+    """Return the clips that an argument names, and a line on what its folder holds beside them."""
     path = Path(argument)
     try:
         if path.is_dir():
-            return _videos(path)
+            return list_folder(path)
         if path.exists() or not _PATTERN.search(argument):
-            return [path]
-        found = sorted((Path(name) for name in glob.glob(argument, recursive=True)), key=_natural_key)  # noqa: PTH207 - absolute
+            return [path], ""
+        found = sorted((Path(name) for name in glob.glob(argument, recursive=True)), key=natural_key)  # noqa: PTH207 - absolute
+        clips = [path for path in found if not path.is_dir() or is_clip_there(path)]
     except (OSError, ValueError) as error:
         raise UsageError(f"{argument!r} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
     if not found:
         raise UsageError(f"No file matches {argument!r}.")
-    return [path for path in found if not path.is_dir()]
+    return clips, ""
 
 
-def _videos(folder: Path) -> list[Path]:
-    found = [path for path in folder.iterdir() if path.suffix.lower() in VIDEO_SUFFIXES and not _hidden(path)]
-    if not found:
-        raise UsageError(
-            f"The folder {str(folder)!r} holds no videos ({' '.join(sorted(VIDEO_SUFFIXES))}). "
-            "Name files of another kind one by one, or by a pattern."
-        )
-    return sorted(found, key=_natural_key)
+def list_folder(folder: Path) -> tuple[list[Path], str]:
+    """Return a folder's clips in natural order, and a line on what it holds beside them, "" for nothing.
+
+    A folder of numbered pictures alone is one clip. UsageError for a folder without clips.
+    """
+    everything = _list_visible(folder)
+    clips = _choose_videos(everything)
+    if clips:
+        return clips, _describe_rest(folder, sorted(set(everything) - set(clips), key=natural_key))
+    if is_clip_there(folder):
+        return [folder], ""
+    below = any(path.is_dir() and is_clip_there(path) for path in everything[:_MOST_FOLDERS])
+    advice = (
+        f"Its folders of numbered pictures are clips: give {str(folder / '*')!r}."
+        if below
+        else ("Name files of another kind one by one, or by a pattern.")
+    )
+    raise UsageError(f"The folder {str(folder)!r} holds no videos ({' '.join(sorted(VIDEO_SUFFIXES))}). {advice}")
 
 
-def _hidden(path: Path) -> bool:
-    return path.name.startswith(".") or path.is_dir()
+def list_videos(folder: Path) -> list[Path]:
+    """Return a folder's video files in natural order, also none. Raises OSError."""
+    return _choose_videos(_list_visible(folder))
 
 
-def _natural_key(path: Path) -> tuple[list[tuple[int, str]], str]:
+def _list_visible(folder: Path) -> list[Path]:
+    return sorted((path for path in folder.iterdir() if not path.name.startswith(".")), key=natural_key)
+
+
+def _choose_videos(paths: Sequence[Path]) -> list[Path]:
+    videos = (path for path in paths if path.suffix.lower() in VIDEO_SUFFIXES and not path.is_dir())
+    return [path for path in videos if not is_still_webp(path)]
+
+
+def _describe_rest(folder: Path, rest: Sequence[Path]) -> str:
+    """Describe what is left out of a folder, and why, in one line."""
+    if not rest:
+        return ""
+    patterns = list_patterns(path.name for path in rest if path.is_file())
+    parts = [f"{count} numbered pictures (give {folder / pattern})" for pattern, count in patterns.items()]
+    others: list[str] = []
+    for path in (path for path in rest if not fits_any(path.name, patterns)):
+        below = list_patterns(inner.name for inner in path.iterdir()) if path.is_dir() else {}
+        if len(below) == 1:
+            [(pattern, count)] = below.items()
+            parts.append(f"{path.name} is a folder of {count} numbered pictures (give {path / pattern})")
+        elif path.is_dir():
+            others.append(f"{path.name} is a folder")
+        else:
+            others.append(f"{path.name} is {'a still picture' if is_still_webp(path) else 'no clip'}")
+    shown = [*parts[:_MOST_NAMED], *others[:_MOST_NAMED]]
+    more = ["more"] if len(parts) + len(others) > len(shown) else []
+    return f"{folder}: {len(rest)} left out: {'; '.join([*shown, *more])}."
+
+
+def natural_key(path: Path) -> tuple[list[tuple[int, str]], str]:
     """Return a sort key that puts 2 before 10."""
     parts = _DIGITS.split(str(path).casefold())
     return [(int(part) if part.isdecimal() else 0, part) for part in parts], str(path)

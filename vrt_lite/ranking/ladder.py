@@ -6,7 +6,7 @@ A rating is in natural-log odds, with mean 0 over the group's clips and a 95 % i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from string import ascii_lowercase
 from typing import Any, Final
 
@@ -17,10 +17,12 @@ from vrt_lite.ranking.clip_groups import (
     PairOutcome,
     RankedClip,
     collect_votes,
+    count_order_disagreements,
     find_cycles,
     join_orders_of_pair,
 )
 from vrt_lite.ranking.ratings import Ratings, fit
+from vrt_lite.runs.both_orders import OrderCounts
 from vrt_lite.runs.question import Conditions, conditions_of
 
 NOT_JUDGED_YET: Final = "not judged yet"
@@ -64,8 +66,8 @@ class Ladder:
     """The ranking of one group. A clip's number is its place in `clips`, which are in the order given.
 
     `unranked` are clips without a verdict in any pair, and why. In each of the `cycles`, each clip beats the next one
-    and the last beats the first. `first` is how much it helps to be shown first (log odds, overall). `conditions` says
-    whether the judgements can be compared.
+    and the last beats the first. `orders` says how often the orders of a pair disagree. `first` is how much it helps to
+    be shown first (log odds, overall). `conditions` says whether the judgements can be compared.
     """
 
     group: str
@@ -75,10 +77,16 @@ class Ladder:
     unranked: tuple[tuple[int, str], ...]
     outcomes: tuple[PairOutcome, ...]
     cycles: tuple[tuple[int, ...], ...]
+    orders: OrderCounts
     first: Rated
     judgements: int
     failures: int
     conditions: Conditions
+
+    @property
+    def ranked(self) -> tuple[RankedClip, ...]:
+        """The clips, best first; without those of `unranked`."""
+        return tuple(self.clips[standing.clip] for standing in self.standings)
 
     @property
     def possible(self) -> int:
@@ -99,6 +107,7 @@ class Ladder:
             "unranked": [{"clip": clip, "name": self.clips[clip].name, "reason": why} for clip, why in self.unranked],
             **({"pairs": [_pair_to_json(pair) for pair in self.outcomes]} if pairs else {}),
             "cycles": [list(cycle) for cycle in self.cycles],
+            "orders": asdict(self.orders),
             "shown_first": self.first.to_json(),
             "judgements": self.judgements,
             "failures": self.failures,
@@ -150,6 +159,7 @@ def rate_group(group: ClipGroup) -> Ladder:
         unranked=unranked,
         outcomes=outcomes,
         cycles=tuple(find_cycles(_list_wins(outcomes), count)),
+        orders=count_order_disagreements(group),
         first=Rated(overall.first, overall.first_low, overall.first_high),
         judgements=len(group.results),
         failures=sum(bool(result.error) for result in group.results.values()),

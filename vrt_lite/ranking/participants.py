@@ -108,7 +108,8 @@ def _too_few(broken: Sequence[ExcludedClip]) -> UsageError | VideoError:
 def _name_clips(paths: Sequence[Path]) -> dict[Path, str]:
     """Return a name for each clip: its file name, with its folder or its whole path where names are alike."""
     for length in (1, 2, 3):
-        names = {path: "/".join(path.parts[-length:]) for path in paths}
+        # The last part of "frames/%04d.png" alone says nothing.
+        names = {path: "/".join(path.parts[-length - ("%" in path.name) :]) for path in paths}
         if len(set(names.values())) == len(names):
             return names
     return {path: str(path) for path in paths}

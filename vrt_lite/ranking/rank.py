@@ -19,13 +19,13 @@ import msgspec
 from vrt_lite.errors import MissingClipError, VideoError
 from vrt_lite.interfaces import Event
 from vrt_lite.protocol.messages import OVERALL
-from vrt_lite.ranking.clip_groups import ClipGroup, collect_votes
+from vrt_lite.ranking.clip_groups import ClipGroup, collect_votes, find_members
 from vrt_lite.ranking.entries import Group
 from vrt_lite.ranking.judgements_left import JudgementsLeft
 from vrt_lite.ranking.ladder import Ladder, rate_group
 from vrt_lite.ranking.pairing import is_order_certain, next_judgement
 from vrt_lite.ranking.participants import ExcludedClip, Participants, drop_broken, gather_clips
-from vrt_lite.ranking.rank_run import CONFIDENCE, Effort, RankAbout, describe_run, read_rank_about
+from vrt_lite.ranking.rank_run import CONFIDENCE, Effort, RankAbout, describe_run, identify_run
 from vrt_lite.ranking.ratings import fit
 from vrt_lite.runs.judging import Task, judge_all
 from vrt_lite.runs.question import Result
@@ -73,11 +73,14 @@ class RankWatcher(Protocol):
 class Ranking:
     """The result: a ladder for each group, in the order given, the clips left out, and the run that keeps it.
 
+    `run` is that run's name, `judge` the name of the judge's model.
+
     `found` is the number of judgements that existed before, `unread` of those without a verdict as a clip could not be
     read.
     """
 
     run: str
+    judge: str
     ladders: tuple[Ladder, ...]
     left_out: tuple[ExcludedClip, ...]
     found: int
@@ -87,6 +90,7 @@ class Ranking:
         """Return plain data."""
         return {
             "run": self.run,
+            "judge": self.judge,
             "ladders": [ladder.to_json() for ladder in self.ladders],
             "left_out": [msgspec.to_builtins(clip, enc_hook=str) for clip in self.left_out],
             "found": self.found,
@@ -106,20 +110,21 @@ def rank_clips(
 ) -> Ranking:
     """Rank the clips of each group. The same call resumes where an earlier one stopped.
 
-    `name` is the run's name in the store; by default it is made from clips, prompts and judge. `judge` is loaded only
-    if something is left to judge. Raises UsageError or VideoError if no group has two clips that can be used, and what
-    the judge raises; NoVerdictError and VideoError of a pair are kept as its result.
+    `name` is the run's name in the store; by default it is made from clips, prompts and judge. UsageError if a run of
+    that name was made with another judge or prompt. `judge` is loaded only if something is left to judge. Raises
+    UsageError or VideoError if no group has two clips that can be used, and what the judge raises; NoVerdictError and
+    VideoError of a pair are kept as its result.
     """
     effort = effort or Effort()
     participants = gather_clips(groups, digest=store.digest)
-    judge_key = judge.key()
-    run = store.begin(name or _name_run(participants, judge_key), kind="rank", about={})
+    identity = identify_run(participants.groups, judge)
+    run = store.begin(name or _name_run(participants, identity.judge), kind="rank", identity=identity)
     opened = dict(run.items("opened"))
     participants = drop_broken(participants, open_clip=_open_and_close, known=opened)
     for clip in (clip for group in participants.groups for clip in group.clips if clip.sha256 not in opened):
         run.put("opened", clip.sha256, {})
-    about = describe_run(participants, judge_key, effort)
-    _update_about(run, msgspec.structs.replace(about, ladders=read_rank_about(run).ladders))
+    _update_about(run, describe_run(participants, identity, effort))
+    run.list_only(find_members(participants.groups))
     results = list(run.results())
     for group in participants.groups:
         group.add_stored(results)
@@ -149,21 +154,23 @@ def rank_clips(
         observe=watcher.observe,
     )
     ladders = tuple(rate_group(group) for group in participants.groups)
-    _update_about(run, describe_run(participants, judge_key, effort, ladders))
-    failures = [result.failure for group in participants.groups for result in group.results.values()]
-    unread = sum(failure in _UNREAD for failure in failures)
-    return Ranking(run.name, ladders, participants.left_out, found, unread)
+    return Ranking(run.name, identity.model, ladders, participants.left_out, found, count_unread(participants.groups))
+
+
+def count_unread(groups: Sequence[ClipGroup]) -> int:
+    """Count the judgements without a verdict as a clip could not be read."""
+    return sum(result.failure in _UNREAD for group in groups for result in group.results.values())
 
 
 def _choose_tasks(groups: Sequence[ClipGroup], effort: Effort) -> Iterator[Task]:
     """Yield the next task, chosen from the results so far. Groups that share a budget take turns."""
     chosen = [set(group.results) for group in groups]
-    missing = [_missing_orders(group, effort) for group in groups]
+    missing = [missing_orders(group, effort) for group in groups]
     waiting = deque(range(len(groups)))
     while waiting:
         number = waiting.popleft()
         group = groups[number]
-        orders = [missing[number].pop()] if missing[number] else _next_orders(group, chosen[number], effort)
+        orders = [missing[number].pop()] if missing[number] else next_orders(group, chosen[number], effort)
         if not orders or (effort.budget is not None and sum(map(len, chosen)) + len(orders) > effort.budget):
             continue
         chosen[number].update(orders)
@@ -173,14 +180,14 @@ def _choose_tasks(groups: Sequence[ClipGroup], effort: Effort) -> Iterator[Task]
         waiting.append(number) if effort.budget is not None else waiting.appendleft(number)
 
 
-def _missing_orders(group: ClipGroup, effort: Effort) -> list[tuple[int, int]]:
+def missing_orders(group: ClipGroup, effort: Effort) -> list[tuple[int, int]]:
     """Return the missing second orders of interrupted pairs, last first."""
     if not effort.both_orders or effort.chooses(len(group.clips)):
         return []
     return [(j, i) for i, j in group.results if (j, i) not in group.results][::-1]
 
 
-def _next_orders(group: ClipGroup, chosen: set[tuple[int, int]], effort: Effort) -> list[tuple[int, int]]:
+def next_orders(group: ClipGroup, chosen: set[tuple[int, int]], effort: Effort) -> list[tuple[int, int]]:
     """Return the orders to judge next: both of a pair, or the one that tells most; none if the group is done."""
     count = len(group.clips)
     if effort.chooses(count):
@@ -207,7 +214,7 @@ def _open_and_close(path: Path) -> None:
 def _name_run(participants: Participants, judge_key: str) -> str:
     """Return a name that is the same for the same clips, prompts and judge, wherever the files are."""
     facts = sorted([g.prompt, g.name, *sorted(clip.sha256 for clip in g.clips)] for g in participants.groups)
-    return f"rank-{hashlib.sha256(json.dumps([judge_key, facts]).encode()).hexdigest()[:12]}"
+    return f"rank-{hashlib.sha256(json.dumps([judge_key, facts]).encode()).hexdigest()[:8]}"
 
 
 def _update_about(run: Run, about: RankAbout) -> None:

@@ -11,10 +11,11 @@ import msgspec
 
 from vrt_lite.errors import StoreError
 from vrt_lite.ranking.clip_groups import ClipGroup, RankedClip
-from vrt_lite.ranking.ladder import Ladder
 from vrt_lite.ranking.participants import ExcludedClip, Participants
+from vrt_lite.runs.identity import Identity
 
 if TYPE_CHECKING:
+    from vrt_lite.api import Judge
     from vrt_lite.runs.run import Run
 
 
@@ -63,7 +64,7 @@ class KeptGroup(msgspec.Struct, frozen=True):
 
 
 class RankAbout(msgspec.Struct, frozen=True, kw_only=True):
-    """The clips in their groups, the judge's key, how much was judged, and the ladders as JSON without their pairs.
+    """The clips in their groups, the judge's key and its model's name, and how much was to be judged.
 
     `prompt` is that of all groups; where they differ, `prompts` has them all.
     """
@@ -73,18 +74,25 @@ class RankAbout(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str | msgspec.UnsetType = msgspec.UNSET
     prompts: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
     judge: str = ""
+    model: str = ""
     options: Effort = Effort()
     left_out: tuple[ExcludedClip, ...] = ()
-    ladders: tuple[dict[str, Any], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data; `read_rank_about` reads it."""
         return msgspec.to_builtins(self, enc_hook=str)
 
 
-def describe_run(
-    participants: Participants, judge_key: str, effort: Effort, ladders: Sequence[Ladder] = ()
-) -> RankAbout:
+def identify_run(groups: Sequence[ClipGroup], judge: Judge) -> Identity:
+    """Return what a run of these groups may be resumed with: the same judge, and for each group the same prompt.
+
+    Clips and groups may come and go.
+    """
+    facts = {f"prompt of group {group.name!r}" if group.name else "prompt": group.prompt for group in groups}
+    return Identity(judge.key(), judge.describe(), facts)
+
+
+def describe_run(participants: Participants, identity: Identity, effort: Effort) -> RankAbout:
     """Describe a run with these participants, this judge and this effort."""
     clips: list[KeptClip] = []
     groups: list[KeptGroup] = []
@@ -98,10 +106,10 @@ def describe_run(
         groups=tuple(groups),
         prompt=prompts[0] if len(prompts) == 1 else msgspec.UNSET,
         prompts=prompts if len(prompts) != 1 else msgspec.UNSET,
-        judge=judge_key,
+        judge=identity.judge,
+        model=identity.model,
         options=effort,
         left_out=participants.left_out,
-        ladders=tuple(ladder.to_json(pairs=False) for ladder in ladders),
     )
 
 

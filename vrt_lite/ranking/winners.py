@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import re
+import secrets
 import shutil
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from vrt_lite.clip_files import files_of, find_pictures, split_rate
 from vrt_lite.disk import draft_of, file_sha256
-from vrt_lite.errors import UsageError
+from vrt_lite.errors import UsageError, VideoError
 from vrt_lite.ranking.clip_groups import RankedClip
 from vrt_lite.ranking.ladder import Ladder
 
@@ -19,7 +24,7 @@ _UNSAFE = re.compile(r'[\\/:*?"<>|]')
 
 def best_clips(ladder: Ladder, count: int) -> tuple[RankedClip, ...]:
     """Return the best clips, best first; fewer if there are fewer."""
-    return tuple(ladder.clips[standing.clip] for standing in ladder.standings[:count])
+    return ladder.ranked[:count]
 
 
 def check_folder(folder: Path) -> None:
@@ -31,16 +36,16 @@ def check_folder(folder: Path) -> None:
 def copy_winners(chosen: Sequence[tuple[str, Sequence[RankedClip]]], folder: Path) -> list[Path]:
     """Copy the winners of each (group, clips) as 01-name.mp4, 02-…; each of several groups gets its own folder.
 
-    A file of that name with the same content stays. UsageError, before anything is copied, if a file of that name has
-    another content, or a clip has changed since it was ranked.
+    Numbered pictures become a folder of that name. A file of that name with the same content stays. UsageError, before
+    anything is copied, if a file of that name has another content, or a clip has changed since it was ranked.
     """
     folders = _folders(folder, [group for group, _ in chosen])
     plan = [
-        (clip, into / file_name(place, clip.path.name))
+        (clip, into / file_name(place, _name(clip.path)))
         for into, (_, clips) in zip(folders, chosen, strict=True)
         for place, clip in enumerate(clips, start=1)
     ]
-    missing = [(clip, target) for clip, target in plan if not _is_copied(target, clip.sha256)]
+    missing = [(clip, target) for clip, target in plan if not _is_copied(target, clip)]
     for clip, target in missing:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -67,22 +72,56 @@ def _folders(folder: Path, groups: Sequence[str]) -> list[Path]:
     return [folder / file_name(number, group[:60]) for number, group in enumerate(groups, start=1)]
 
 
-def _is_copied(target: Path, sha256: str) -> bool:
-    """Return whether the copy exists; UsageError if another file has its name."""
+def _name(clip: Path) -> str:
+    """Return the name of a clip's copy; that of numbered pictures is their folder's."""
+    place, _ = split_rate(clip)
+    return place.parent.name if "%" in place.name and not place.exists() else place.name
+
+
+def _is_copied(target: Path, clip: RankedClip) -> bool:
+    """Return whether the copy exists; UsageError if something else has its name."""
     if not os.path.lexists(target):
         return False
-    if target.is_file() and file_sha256(target) == sha256:
+    if target.exists() and _digest_copy(target, clip) == clip.sha256:
         return True
     raise UsageError(
         f"{target} is there already and is another file: nothing was copied. Move it, or --copy-to elsewhere."
     )
 
 
-def _copy(clip: RankedClip, target: Path) -> None:
+def _digest_copy(copy: Path, clip: RankedClip) -> str:
+    """Return the digest of a copy, with the frame rate of its clip; "" if it is no clip."""
     try:
-        with draft_of(target, replace=False) as draft:
-            shutil.copyfile(clip.path, draft)
-            if file_sha256(draft) != clip.sha256:
+        pictures = find_pictures(copy)
+    except VideoError:
+        return ""
+    if not pictures:
+        return file_sha256(copy) if copy.is_file() else ""
+    return replace(pictures, fps=split_rate(clip.path)[1] or pictures.fps).digest()
+
+
+def _copy(clip: RankedClip, target: Path) -> None:
+    """Copy a clip whole or not at all; UsageError if it has changed, or if something has the name by now."""
+    files = files_of(clip.path)
+    try:
+        with draft_of(target, replace=False) if files == (clip.path,) else _draft_folder(target) as draft:
+            for file in files:
+                shutil.copyfile(file, draft / file.name if draft.is_dir() else draft)
+            if _digest_copy(draft, clip) != clip.sha256:
                 raise UsageError(f"{str(clip.path)!r} has changed since it was ranked; rank again.")
     except FileExistsError:
-        _is_copied(target, clip.sha256)
+        _is_copied(target, clip)
+
+
+@contextlib.contextmanager
+def _draft_folder(target: Path) -> Generator[Path]:
+    """Yield a new folder, which becomes `target` when the block ends and is deleted if the block fails."""
+    draft = target.with_name(f".{secrets.token_hex(8)}")
+    draft.mkdir()
+    try:
+        yield draft
+        if os.path.lexists(target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+        draft.rename(target)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)

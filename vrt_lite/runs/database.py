@@ -68,6 +68,7 @@ STEPS: Final = (
     ALTER TABLE judgements ADD COLUMN tool_max_pixels INTEGER;
     ALTER TABLE judgements ADD COLUMN kv_type TEXT NOT NULL DEFAULT ''
     """,
+    "ALTER TABLE links ADD COLUMN listed INTEGER NOT NULL DEFAULT 1",
 )
 """Step i brings a file from version i to i + 1. Steps are only ever added, so a file of any earlier version opens."""
 

@@ -10,11 +10,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, Final, Literal, cast
 
+import msgspec
+
+from vrt_lite.errors import StoreError
 from vrt_lite.judgement import Judgement
-from vrt_lite.protocol.messages import KEYS
-from vrt_lite.protocol.verdict import Preference, Verdict, average, describe
+from vrt_lite.protocol.messages import KEYS, Choice
+from vrt_lite.protocol.verdict import MIRROR, Preference, Verdict, average, describe, disagreements
+from vrt_lite.runs.both_orders import ShownOrder, select_counted
 from vrt_lite.runs.question import Result
-from vrt_lite.runs.run import Run
+from vrt_lite.runs.run import CASE_ITEMS, Run
 
 Format = Literal["csv", "jsonl"]
 _CHANCES = ("tie", "1", "2")
@@ -25,15 +29,26 @@ COLUMNS: Final = (
     *(f"{key} both orders" for key in KEYS),
     *("source", "rounds", "calls", "tokens", "seconds", "error"),
     *("first sha256", "second sha256", "key"),
-    *("failure", "warnings", "max pixels", "tool max pixels", "kv type"),
+    *("failure", "warnings", "max pixels", "tool max pixels", "kv type", "orders disagree on"),
+    *("rows", *(f"{key} label" for key in KEYS)),
 )
 """`first` was shown as video 1. TA, VQ, MQ, OA: 1, 2, or 0 for a tie; "OA 1" is the probability of that winner.
 
 "OA both orders" joins this judgement and that of the other order, about the same first and second: 1, 2, tie, or
-undecided and which one it leans to. The last columns are the kind of failure, the warnings, and what was chosen for the
-memory.
+undecided and which one it leans to. The last columns are the kind of failure, the warnings, what was chosen for the
+memory, and the keys on which both orders choose differently; of an evaluation also the rows of the table that list the
+pair, and the labels of the first of these rows, about first and second: 1, 2, or 0 for a tie.
 """
 _FORMULA = frozenset("=+-@")
+
+
+class _LabelledCase(msgspec.Struct, frozen=True):
+    """What an export tells of a labelled pair in one order; `key` is "" if it was not judged."""
+
+    row: int
+    order: str
+    labels: Mapping[str, Choice]
+    key: str = ""
 
 
 def csv_lines(run: Run, *, shown: Callable[[str], str] = str) -> Iterator[str]:
@@ -43,10 +58,11 @@ def csv_lines(run: Run, *, shown: Callable[[str], str] = str) -> Iterator[str]:
     a probability, or the other order.
     """
     yield _line(COLUMNS)
-    other = _verdicts(run)
+    counted, labelled = select_counted(run.results()), _read_labels(run)
     for number, result, (first, second), _ in _judged(run, whole=False):
-        both = _both(result, other)
+        both, differing = _join_orders(result, counted)
         chances = [result.odds.get(key) or ("", "", "") for key in KEYS]
+        rows, labels = labelled.get(result.key, ([], {}))
         texts = [_harmless(shown(text)) for text in (first, second, result.prompt, result.error)]
         yield _line(
             (
@@ -57,7 +73,8 @@ def csv_lines(run: Run, *, shown: Callable[[str], str] = str) -> Iterator[str]:
                 *(result.source, result.rounds, result.calls, result.tokens, result.seconds, texts[3]),
                 *(result.first, result.second, result.key, result.failure),
                 _harmless(shown(" ".join(warning.text for warning in result.warnings))),
-                *(result.max_pixels, result.tool_max_pixels, result.kv_type),
+                *(result.max_pixels, result.tool_max_pixels, result.kv_type, " ".join(differing)),
+                *(" ".join(map(str, rows)), *(labels.get(key, "") for key in KEYS)),
             )
         )
 
@@ -65,16 +82,19 @@ def csv_lines(run: Run, *, shown: Callable[[str], str] = str) -> Iterator[str]:
 def json_lines(run: Run) -> Iterator[str]:
     """Yield a line for each judgement, in the order made: its light columns, and the whole `judgement`. ASCII only.
 
-    `both_orders` has the preferences joined with those of the other order; null without a judgement of that order.
+    `both_orders` has the preferences joined with those of the other order, and `disagreements` the keys on which both
+    choose differently; null without a verdict of that order. `rows` and `labels` are those of an evaluation's table.
     """
-    other = _verdicts(run)
+    counted, labelled = select_counted(run.results()), _read_labels(run)
     for number, result, names, judgement in _judged(run, whole=True):
         clips = {place: {"name": name} for place, name in zip(("first", "second"), names, strict=True)}
         light = asdict(result)
         for place, clip in clips.items():
             clip["sha256"] = light.pop(place)
-        both = _both(result, other)
+        both, differing = _join_orders(result, counted)
+        light["disagreements"] = differing if both else None
         light["both_orders"] = both and {key: _plain(preference) for key, preference in both.preferences.items()}
+        light["rows"], light["labels"] = labelled.get(result.key, ([], {}))
         whole = judgement and judgement.to_json()
         yield json.dumps({"number": number, **clips, **light, "judgement": whole}) + "\n"
 
@@ -87,17 +107,40 @@ def names_of(run: Run) -> dict[str, str]:
     return {str(clip["sha256"]): str(clip.get("name") or clip.get("path") or "") for clip in known}
 
 
-def _verdicts(run: Run) -> dict[tuple[str, str, str], Verdict]:
-    """Return the verdicts of a run by first, second and prompt."""
-    return {(r.first, r.second, r.prompt): r.verdict for r in run.results() if r.verdict}
+def _read_labels(run: Run) -> dict[str, tuple[list[int], dict[str, Choice]]]:
+    """Return the rows of an evaluation's table, and the labels of the first of them, by the key of their judgement.
+
+    The labels are about the clips as that judgement showed them. A ranking has none.
+    """
+    found: dict[str, tuple[list[int], dict[str, Choice]]] = {}
+    for _, item in run.items(CASE_ITEMS):
+        try:
+            case = msgspec.convert(item, _LabelledCase)
+        except msgspec.ValidationError as error:
+            raise StoreError(f"Run {run.name!r} has a labelled pair that cannot be read: {error}.") from error
+        swapped = case.order == "swapped"
+        labels: dict[str, Choice] = {key: MIRROR[label] if swapped else label for key, label in case.labels.items()}
+        found.setdefault(case.key, ([], labels))[0].append(case.row)
+    return found
 
 
-def _both(result: Result, verdicts: Mapping[tuple[str, str, str], Verdict]) -> Verdict | None:
-    """Join both orders of a pair, about the clips as this judgement showed them; None if one is not there."""
-    other = verdicts.get((result.second, result.first, result.prompt))
-    if result.verdict is None or other is None or result.first == result.second:
-        return None
-    return average(result.verdict, other.mirrored())
+def _join_orders(result: Result, counted: Mapping[ShownOrder, Result]) -> tuple[Verdict | None, tuple[str, ...]]:
+    """Join both orders of a pair, about the clips as this judgement showed them.
+
+    Returns the verdict, and the keys on which both choose differently. There is none without a verdict of each order,
+    and for a judgement that does not count because a later one of its order does.
+    """
+    own, other = (
+        counted.get(order)
+        for order in (
+            (result.first, result.second, result.prompt),
+            (result.second, result.first, result.prompt),
+        )
+    )
+    if own is None or own.key != result.key or other is None or own is other or not (own.verdict and other.verdict):
+        return None, ()
+    mirrored = other.verdict.mirrored()
+    return average(own.verdict, mirrored), disagreements(own.verdict, mirrored)
 
 
 def _judged(run: Run, *, whole: bool) -> Iterator[tuple[int, Result, tuple[str, str], Judgement | None]]:

@@ -40,7 +40,7 @@ class Task:
 
 
 def judge_all(
-    tasks: Iterator[Task],
+    tasks: Iterator[Task | None],
     run: Run,
     *,
     store: Store,
@@ -51,7 +51,8 @@ def judge_all(
 ) -> None:
     """Judge every task that is not judged yet.
 
-    A task is taken from `tasks` when it can be judged at once, so that a generator can use the earlier results.
+    A task is taken from `tasks` when it can be judged at once, so that a generator can use the earlier results. None
+    means that there is none now: the next is taken a moment later.
     `done` is called in this thread with each result, and whether it was judged now (True) or found (False). A question
     that another process has claimed is waited for: its result is found once that process has it. A question that a
     process had claimed when it died comes last: if a pair ends the process, all others are judged before.
@@ -82,6 +83,9 @@ def judge_all(
             ]
 
         for task in tasks:
+            if task is None:
+                wait_a_little(take_over=True)
+                continue
             try:
                 question = _question(task, store, judge_key())
             except VideoError as error:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import asdict
-from typing import Any, cast
+from itertools import chain
+from sqlite3 import Connection
+from threading import RLock
+from typing import Any, Final, cast
 
 import msgspec
 
 from vrt_lite.errors import StoreError, UsageError, VrtError
 from vrt_lite.judgement import Judgement
 from vrt_lite.runs.database import Database, Owner, is_alive
+from vrt_lite.runs.identity import Identity, check_identity
 from vrt_lite.runs.question import Question, Result, escape_surrogates, failure_of, result_of
 
 _PAGE = 256
@@ -24,27 +29,49 @@ _LIGHT = (
 """The columns that are fields of `Result`, in their order."""
 _COLUMNS = ", ".join(f"j.{name}" for name in _LIGHT)
 _JSON = ("winners", "odds", "warnings")
+_LINK = "INSERT INTO links (run, judgement) VALUES (?, ?) ON CONFLICT (run, judgement) DO UPDATE SET listed = 1"
+_PUT = (
+    "INSERT INTO items (run, kind, key, value) VALUES (?, ?, ?, ?) "
+    "ON CONFLICT (run, kind, key) DO UPDATE SET value = excluded.value"
+)
+_TOUCH = "UPDATE runs SET updated = ? WHERE id = ?"
+CASE_ITEMS: Final = "pair"
+"""The kind of the items in which an evaluation keeps its labelled pairs."""
+_IDENTITY = "identity"
+_COMMANDS = {"rank": "a ranking", "eval": "an evaluation"}
 
 
 class Run:
-    """One run in a store: what it is about, and what was judged for it. Made by `Store.begin` and `Store.run`."""
+    """One run in a store: what it is about, and what was judged for it. Made by `Store.begin` and `Store.run`.
+
+    A new run is in the store from its first judgement on, so that a call that judges nothing leaves none. Until then
+    what is noted and put is kept in memory.
+    """
 
     def __init__(
-        self, database: Database, owner: Owner, number: int, name: str, kind: str, about: Mapping[str, Any]
+        self, database: Database, owner: Owner, number: int | None, name: str, kind: str, about: Mapping[str, Any]
     ) -> None:
+        """Describe the run with this number; None stands for a run that is not in the store yet."""
         self._database = database
         self._owner = owner
-        self.id = number
+        self._number = number
+        self._unsaved: dict[tuple[str, str], str] = {}
+        self._lock = RLock()  # threads may add while another puts
         self.name = name
         self.kind = kind
         self.about = about
 
+    @property
+    def number(self) -> int | None:
+        """The number of this run in the store; None before its first judgement."""
+        return self._number
+
     def result(self, question: Question) -> Result | None:
         """Return what is known from any run in the file, and link it to this run. None if it was never judged."""
         rows = self._database.read(
-            f"SELECT {_COLUMNS}, j.id, EXISTS (SELECT 1 FROM links WHERE run = ? AND judgement = j.id) "
+            f"SELECT {_COLUMNS}, j.id, EXISTS (SELECT 1 FROM links WHERE run = ? AND judgement = j.id AND listed) "
             "FROM judgements AS j WHERE key = ?",
-            self.id,
+            self._number,
             question.key,
         )
         if not rows:
@@ -52,9 +79,8 @@ class Run:
         *light, judgement, linked = rows[0]
         if not linked:
             # Not lasting: if it is lost, it is found and linked again.
-            with self._database.write(lasting=False) as connection:
-                self._touch(connection)
-                connection.execute("INSERT OR IGNORE INTO links (run, judgement) VALUES (?, ?)", (self.id, judgement))
+            with self._write(lasting=False) as (connection, number):
+                connection.execute(_LINK, (number, judgement))
         return self._result(light)
 
     def add(self, question: Question, judgement: Judgement) -> Result:
@@ -73,8 +99,7 @@ class Run:
         light = asdict(result)
         light |= {name: json.dumps(light[name]) for name in _JSON}
         light |= {"prompt": escape_surrogates(question.prompt), "judge": question.judge, "made": time.time()}
-        with self._database.write() as connection:
-            self._touch(connection)
+        with self._write() as (connection, number):
             inserted = connection.execute(
                 f"INSERT OR IGNORE INTO judgements ({', '.join(light)}) VALUES ({', '.join('?' * len(light))})",
                 tuple(light.values()),
@@ -82,7 +107,7 @@ class Run:
             [kept] = connection.execute("SELECT id FROM judgements WHERE key = ?", (result.key,)).fetchone()
             if inserted.rowcount and body is not None:
                 connection.execute("INSERT INTO bodies VALUES (?, ?)", (kept, body))
-            connection.execute("INSERT OR IGNORE INTO links (run, judgement) VALUES (?, ?)", (self.id, kept))
+            connection.execute(_LINK, (number, kept))
             connection.execute("DELETE FROM claims WHERE key = ? AND owner = ?", (result.key, self._owner.token))
         return result if inserted.rowcount else self.result(question) or result
 
@@ -113,10 +138,22 @@ class Run:
         """Yield what was judged for this run, in the order in which it was added; it is read a page at a time."""
         rows = self._read_pages(
             f"SELECT l.id, {_COLUMNS} FROM links AS l JOIN judgements AS j ON j.id = l.judgement "
-            "WHERE l.run = ? AND l.id > ? ORDER BY l.id LIMIT ?",
-            self.id,
+            "WHERE l.run = ? AND listed AND l.id > ? ORDER BY l.id LIMIT ?",
+            self._number,
         )
         return (self._result(light) for _, *light in rows)
+
+    def list_only(self, belongs: Callable[[str, str, str], bool]) -> None:
+        """List the judgements whose first clip, second clip (sha256) and prompt belong to the run as it is now.
+
+        The others stay linked and are listed again when they belong to it again; `results` leaves them out.
+        """
+        facts = "SELECT l.id, listed, first, second, prompt FROM links AS l JOIN judgements AS j ON j.id = l.judgement"
+        rows = self._database.read(f"{facts} WHERE l.run = ?", self._number)
+        changed = [(not listed, link) for link, listed, *pair in rows if belongs(*pair) != bool(listed)]
+        if changed:
+            with self._write() as (connection, _):
+                connection.executemany("UPDATE links SET listed = ? WHERE id = ?", changed)
 
     def judgement(self, key: str) -> Judgement | None:
         """Return one judgement as a whole; None for a failure, and for a key that is not there."""
@@ -129,9 +166,9 @@ class Run:
     def note(self, about: Mapping[str, Any]) -> None:
         """Replace what the run is about: plain JSON."""
         text = json.dumps(about)
-        with self._database.write() as connection:
-            self._touch(connection)
-            connection.execute("UPDATE runs SET about = ? WHERE id = ?", (text, self.id))
+        if self._number is not None:
+            with self._write() as (connection, number):
+                connection.execute("UPDATE runs SET about = ? WHERE id = ?", (text, number))
         self.about = json.loads(text)
 
     def put(self, kind: str, key: str, value: Mapping[str, Any]) -> None:
@@ -139,20 +176,46 @@ class Run:
 
         It is on the disk after the next judgement, or when the store is closed.
         """
+        key, text = escape_surrogates(key), json.dumps(value)
+        with self._lock:
+            if self._number is None:
+                self._unsaved[kind, key] = text
+                return
         with self._database.write(lasting=False) as connection:
-            values = (self.id, kind, escape_surrogates(key), json.dumps(value))
-            connection.execute(
-                "INSERT INTO items (run, kind, key, value) VALUES (?, ?, ?, ?) "
-                "ON CONFLICT (run, kind, key) DO UPDATE SET value = excluded.value",
-                values,
-            )
+            connection.execute(_PUT, (self._number, kind, key, text))
 
     def items(self, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the items of a kind, in the order in which they were first put; they are read a page at a time."""
+        unsaved = [("", key, text) for (of, key), text in self._unsaved.items() if of == kind]
         rows = self._read_pages(
-            "SELECT id, key, value FROM items WHERE run = ? AND kind = ? AND id > ? ORDER BY id LIMIT ?", self.id, kind
+            "SELECT id, key, value FROM items WHERE run = ? AND kind = ? AND id > ? ORDER BY id LIMIT ?",
+            self._number,
+            kind,
         )
-        return ((key, parse_object(self._database, value)) for _, key, value in rows)
+        return ((key, parse_object(self._database, text)) for _, key, text in chain(unsaved, rows))
+
+    def resume(self, kind: str, identity: Identity) -> None:
+        """Note that the run is used now, and what all of its judgements have in common.
+
+        UsageError if it is of another kind or identity.
+        """
+        check_kind(self.name, self.kind, kind)
+        before = self._identity(self._number)
+        check_identity(self.name, before, identity)
+        self.put(_IDENTITY, "", identity.with_facts_of(before).to_json())
+        if self._number is not None:
+            with self._write(lasting=False):
+                pass  # it has set the time of the last use
+
+    def _identity(self, number: int | None) -> Identity:
+        rows = self._database.read("SELECT value FROM items WHERE run = ? AND kind = ?", number, _IDENTITY)
+        return self._read_identity(rows[0][0]) if rows else Identity()
+
+    def _read_identity(self, text: str) -> Identity:
+        try:
+            return msgspec.convert(parse_object(self._database, text), Identity)
+        except msgspec.ValidationError as error:
+            raise _damaged(self._database, "the description of a run cannot be read") from error
 
     def _read_pages(self, sql: str, *values: object) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a query. Its first column is the id; its last two values are the last id and the limit."""
@@ -161,10 +224,36 @@ class Run:
             last = rows[-1][0]
             yield from rows
 
-    def _touch(self, connection: Any) -> None:
-        """Set the time of the last use. StoreError if another process has deleted the run."""
-        if not connection.execute("UPDATE runs SET updated = ? WHERE id = ?", (time.time(), self.id)).rowcount:
-            raise StoreError(f"Run {self.name!r} was deleted while it was in use. Begin it again.")
+    @contextlib.contextmanager
+    def _write(self, *, lasting: bool = True) -> Generator[tuple[Connection, int]]:
+        """Write to the run, which is in the store by then; yields its number too.
+
+        StoreError if another process has deleted the run. UsageError if one has meanwhile made another run of its name.
+        """
+        with self._lock:
+            with self._database.write(lasting=lasting) as connection:
+                number = self._save(connection) if self._number is None else self._number
+                if not connection.execute(_TOUCH, (time.time(), number)).rowcount:
+                    raise StoreError(f"Run {self.name!r} was deleted while it was in use. Begin it again.")
+                yield connection, number
+            # Not before it is on the disk: the next write must save the run if this one fails.
+            self._number = number
+            self._unsaved.clear()
+
+    def _save(self, connection: Connection) -> int:
+        """Write down a new run, with all that was put; return its number."""
+        now = time.time()
+        values = (escape_surrogates(self.name), self.kind, json.dumps(self.about), now, now)
+        made = connection.execute(
+            "INSERT OR IGNORE INTO runs (name, kind, about, created, updated) VALUES (?, ?, ?, ?, ?)", values
+        ).rowcount
+        [number, kind] = connection.execute("SELECT id, kind FROM runs WHERE name = ?", values[:1]).fetchone()
+        if not made:  # another process was quicker
+            check_kind(self.name, kind, self.kind)
+            mine = self._unsaved.get((_IDENTITY, ""), "{}")
+            check_identity(self.name, self._identity(number), self._read_identity(mine))
+        connection.executemany(_PUT, [(number, *item, text) for item, text in self._unsaved.items()])
+        return number
 
     def _result(self, light: list[Any]) -> Result:
         """Return the result in a row of the light columns. StoreError if they are not what was written."""
@@ -174,6 +263,13 @@ class Run:
             return msgspec.convert(columns, Result, dec_hook=lambda kind, value: kind(value))
         except (ValueError, TypeError, RecursionError) as error:
             raise _damaged(self._database, f"judgement {columns['key']!s:.12} cannot be read") from error
+
+
+def check_kind(name: str, kind: str, wanted: str) -> None:
+    """Raise UsageError if a run is of another kind than the one wanted."""
+    if kind != wanted:
+        made, asked = (_COMMANDS.get(of, of) for of in (kind, wanted))
+        raise UsageError(f"Run {name!r} is {made}, not {asked}. Give another --name.")
 
 
 def parse_object(database: Database, text: str) -> dict[str, Any]:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import json
 import os
-import stat
 import time
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
@@ -18,9 +16,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from vrt_lite.disk import data_home, file_sha256
+from vrt_lite.clip_files import digest_clip, stamp_clip
+from vrt_lite.disk import data_home
 from vrt_lite.errors import MissingClipError, UsageError, VideoError
 from vrt_lite.runs.database import Database, new_owner
+from vrt_lite.runs.identity import Identity
 from vrt_lite.runs.question import escape_surrogates
 from vrt_lite.runs.run import Run, parse_object
 from vrt_lite.shortage import shortage_of
@@ -28,7 +28,10 @@ from vrt_lite.shortage import shortage_of
 __all__ = ["Kind", "Run", "RunInfo", "Store", "users_store"]
 
 Kind = Literal["rank", "eval"]
+LATEST = "latest"
+"""Stands for the run that was used last, wherever a run is named."""
 LONGEST_NAME = 200
+_MOST_NAMED = 5
 _UNSAFE_SECONDS = 2.0
 
 
@@ -82,45 +85,70 @@ class Store:
         finally:
             self._database.close()
 
-    def begin(self, name: str, *, kind: Kind, about: Mapping[str, Any]) -> Run:
-        """Return the run of that name, new or unchanged. UsageError if it is of another kind."""
+    def begin(
+        self, name: str, *, kind: Kind, about: Mapping[str, Any] | None = None, identity: Identity | None = None
+    ) -> Run:
+        """Return the run of that name, to be resumed, or a new one, which is in the store once it has a judgement.
+
+        `about` describes a new run: plain JSON. UsageError, which says what differs, if the run is of another kind or
+        identity.
+        """
         if not name or len(name) > LONGEST_NAME:
             raise UsageError(f"The run's name has {len(name)} characters; give --name with 1 to {LONGEST_NAME}.")
-        now = time.time()
-        with self._database.write() as connection:
-            values = (escape_surrogates(name), kind, json.dumps(about), now, now)
-            connection.execute(
-                "INSERT OR IGNORE INTO runs (name, kind, about, created, updated) VALUES (?, ?, ?, ?, ?)", values
-            )
-        run = self.run(name)
-        if run.kind != kind:
-            raise UsageError(f"Run {name!r} is of kind {run.kind}, not {kind}. Give another --name.")
+        if name == LATEST:
+            raise UsageError(f"The name {LATEST!r} stands for the run that was used last. Give another --name.")
+        run = self._get(name) or Run(self._database, self._owner, None, name, kind, dict(about or {}))
+        run.resume(kind, identity or Identity())
         return run
 
     def run(self, name: str) -> Run:
-        """Return the run of that name; UsageError, with the nearest name, if there is none."""
-        rows = self._database.read("SELECT id, name, kind, about FROM runs WHERE name = ?", escape_surrogates(name))
-        if not rows:
-            raise UsageError(f"There is no run {name!r}{self._suggest(name)}. See: vrt-lite runs")
-        [(number, known, kind, about)] = rows
-        return Run(self._database, self._owner, number, known, kind, parse_object(self._database, about))
+        """Return the run that a name, the beginning of one, or "latest" (the run last used) stands for.
+
+        UsageError for a beginning that several names have, which it lists, and for a name that no run has.
+        """
+        return self._require(self.find_name(name))
+
+    def find_name(self, name: str) -> str:
+        """Return the whole name of the run that `name` stands for, as `run` does."""
+        names: list[str] = [
+            row[0] for row in self._database.read("SELECT name FROM runs ORDER BY updated DESC, id DESC")
+        ]
+        wanted = escape_surrogates(name)
+        if wanted in names:
+            return wanted
+        if not names:
+            raise UsageError(
+                f"There is no run {name!r}: there are none yet. vrt-lite rank and vrt-lite eval make them."
+            )
+        if wanted == LATEST:
+            return names[0]
+        found = [known for known in names if wanted and known.startswith(wanted)]
+        if len(found) > 1:
+            more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+            listed = ", ".join(map(repr, found[:_MOST_NAMED]))
+            raise UsageError(f"{name!r} is the beginning of several runs: {listed}{more}. Give more of the name.")
+        if not found:
+            near = difflib.get_close_matches(wanted, names, n=1, cutoff=0.4)
+            nearest = f"; the nearest is {near[0]!r}" if near else ""
+            raise UsageError(f"There is no run {name!r}{nearest}. See: vrt-lite runs")
+        return found[0]
 
     def runs(self) -> list[RunInfo]:
         """Return all runs, the one last used first."""
         rows = self._database.read(
             "SELECT name, kind, created, updated, count(j.id), coalesce(sum(error <> ''), 0), about FROM runs AS r "
-            "LEFT JOIN links AS l ON l.run = r.id LEFT JOIN judgements AS j ON j.id = l.judgement "
+            "LEFT JOIN links AS l ON l.run = r.id AND listed LEFT JOIN judgements AS j ON j.id = l.judgement "
             "GROUP BY r.id ORDER BY updated DESC, r.id DESC"
         )
         return [RunInfo(*row[:-1], about=parse_object(self._database, row[-1])) for row in rows]
 
     def remove(self, name: str) -> int:
-        """Delete a run and the judgements that no other run has; return how many. UsageError without that run."""
+        """Delete a run, named as for `run`, and the judgements that no other run has; return how many."""
         run = self.run(name)
         with self._database.write() as connection:
             for table in ("links", "items"):
-                connection.execute(f"DELETE FROM {table} WHERE run = ?", (run.id,))
-            connection.execute("DELETE FROM runs WHERE id = ?", (run.id,))
+                connection.execute(f"DELETE FROM {table} WHERE run = ?", (run.number,))
+            connection.execute("DELETE FROM runs WHERE id = ?", (run.number,))
             alone = "NOT IN (SELECT judgement FROM links)"
             connection.execute(f"DELETE FROM bodies WHERE judgement {alone}")
             deleted = connection.execute(f"DELETE FROM judgements WHERE id {alone}").rowcount
@@ -128,19 +156,22 @@ class Store:
         return deleted
 
     def forget_failures(self, name: str) -> int:
-        """Delete the failures of a run, for every run, so that they are judged again; return how many."""
+        """Delete the failures of a run, named as for `run`, so that they are judged again; return how many.
+
+        Other runs that have the same failures lose them too.
+        """
         run = self.run(name)
         failed = "SELECT j.id FROM judgements AS j JOIN links ON j.id = judgement WHERE run = ? AND error <> ''"
         with self._database.write() as connection:
-            numbers = connection.execute(failed, (run.id,)).fetchall()
+            numbers = connection.execute(failed, (run.number,)).fetchall()
             connection.executemany("DELETE FROM links WHERE judgement = ?", numbers)
             connection.executemany("DELETE FROM judgements WHERE id = ?", numbers)
         return len(numbers)
 
     def digest(self, path: Path) -> str:
-        """Return a file's sha256. It is remembered while the path, size, times and inode stay the same.
+        """Return a clip's sha256. It is remembered while the path, sizes, times and inodes stay the same.
 
-        The digest of a file that was changed within the last two seconds is not remembered: the file may change again
+        The digest of a clip that was changed within the last two seconds is not remembered: the file may change again
         within one tick of its file system's clock. VideoError if there is no file.
         """
         absolute = os.path.abspath(path)  # noqa: PTH100 - resolve() would follow links, at a cost
@@ -152,7 +183,7 @@ class Store:
             found = rows[0][0]
         else:
             with _video_errors(path):
-                found = file_sha256(path)
+                found = digest_clip(path)
             after, changed = _stamp(path)
             if after != stamp or time.time() - changed < _UNSAFE_SECONDS:
                 return found
@@ -161,20 +192,24 @@ class Store:
         self._digests[absolute] = (stamp, found)
         return found
 
-    def _suggest(self, name: str) -> str:
-        names = [row[0] for row in self._database.read("SELECT name FROM runs ORDER BY updated DESC")]
-        near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
-        return f"; the nearest is {near[0]!r}" if near else ""
+    def _require(self, name: str) -> Run:
+        run = self._get(name)
+        if run is None:  # another process has deleted it meanwhile
+            raise UsageError(f"There is no run {name!r}. See: vrt-lite runs")
+        return run
+
+    def _get(self, name: str) -> Run | None:
+        rows = self._database.read("SELECT id, name, kind, about FROM runs WHERE name = ?", escape_surrogates(name))
+        if not rows:
+            return None
+        [(number, known, kind, about)] = rows
+        return Run(self._database, self._owner, number, known, kind, parse_object(self._database, about))
 
 
 def _stamp(path: Path) -> tuple[str, float]:
-    """Return a text that changes when the file does, and the time of its last change in unix seconds."""
+    """Return a text that changes when the clip does, and the time of its last change in unix seconds."""
     with _video_errors(path):
-        status = path.stat()
-    if not stat.S_ISREG(status.st_mode):
-        raise VideoError(path, "is no regular file")
-    changed = max(status.st_mtime_ns, status.st_ctime_ns)
-    return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}", changed / 1e9
+        return stamp_clip(path)
 
 
 @contextlib.contextmanager

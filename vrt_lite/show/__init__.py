@@ -131,7 +131,8 @@ class PlainView:
         self._stage = describe_event(event) or self._stage
         if (now := time.monotonic()) >= self._due:
             self._due = now + LINE_EVERY_SECONDS
-            self._print(f"{self._stage}, about {format_time(time_left.seconds())} left")
+            left = time_left.seconds()
+            self._print(self._stage if left is None else f"{self._stage}, about {format_time(left)} left")
 
     def _print_text(self, text: str) -> None:
         """Print the complete lines of the judge's text, and keep the rest for later."""
@@ -171,6 +172,10 @@ def verdict_lines(judgement: Judgement, *, encoding: str = "utf-8") -> list[str]
     lines.append(f"frames: {count_frames(judgement)}")
     lines.append(f"seconds: {judgement.timings.total:.2f}")
     lines += [f"judge: {judgement.model.name}, {judgement.scope}"] if judgement.scope else []
+    if judgement.settings.effort != "full":
+        from vrt_lite.show.efforts import describe_effort  # noqa: PLC0415 - rarely needed
+
+        lines.append(describe_effort(judgement))
     warnings = [describe_recommendation(verdict), *judgement.warnings]
     lines += [f"warning: {warning}" for warning in warnings if warning]
     return [safe(line, encoding=encoding) for line in lines]

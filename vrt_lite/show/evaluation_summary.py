@@ -1,13 +1,10 @@
-"""Prints an evaluation's figures for a person. Tables that are wider than the terminal become one line a figure."""
+"""Prints an evaluation's figures for a person."""
 
 from __future__ import annotations
 
-import shutil
-import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, TextIO
 
-from vrt_lite.show import safe
 from vrt_lite.show.evaluation_words import (
     BASELINES,
     INTERVALS,
@@ -29,6 +26,7 @@ from vrt_lite.show.evaluation_words import (
 )
 from vrt_lite.show.table import show_table
 from vrt_lite.show.words import describe_frame_sizes
+from vrt_lite.show.wrapping import write_lines
 
 if TYPE_CHECKING:
     from vrt_lite.evaluation.figures import Cost, Failures, Figures
@@ -43,32 +41,33 @@ _PART: Final = ("PAIRS", "TAU", "DIFF", "ALWAYS TIE", "COMMONEST")
 _ROWS = 10
 
 
-def show_figures(figures: Figures, *, stream: TextIO) -> None:
-    """Print all of the figures for a person."""
-    _lines(stream, _head(figures))
+def show_figures(figures: Figures, *, stream: TextIO, judge: str = "", run: str = "") -> None:
+    """Print all of the figures for a person, and the names of the judge and of the run where they are given."""
+    write_lines(_head(figures), stream)
     rows: list[list[str]] = []
     for key, of in figures.accuracy.items():
         shares = (of.tau, of.diff, of.calibrated, of.sign)
         rows.append([name_key(key), str(of.pairs), *(format_share(share) for share in shares)])
         rows += [[f"  {name}", "", tau, diff, "", ""] for name, tau, diff in list_baselines(figures, key)]
     _table(stream, ["ACCURACY %", "PAIRS", *(name.upper() for name in MEASURES)], rows)
-    _lines(stream, _notes(figures))
+    write_lines(_notes(figures), stream)
     if cuts := list_cuts(figures, groups=_ROWS):
         if (more := len(figures.groups) - _ROWS) > 0:
             cuts.append([f"and {more} groups more (--json)", *[""] * len(_PART)])
         _table(stream, ["SUBSET", *_PART], cuts)
-    _lines(stream, _cost(figures.cost))
+    write_lines(_cost(figures.cost), stream)
     if position := describe_position(figures):
-        _lines(stream, [position, ""])
+        write_lines([position, ""], stream)
     if figures.orders:
         _table(stream, ["ORDER", *_PART], list_orders(figures.orders))
-        _lines(stream, [*describe_orders(figures.orders), ""])
+        write_lines([*describe_orders(figures.orders), ""], stream)
     if figures.published and (rows := list_published(figures)):
         _table(stream, ["PUBLISHED, OVERALL", "TAU", "DIFF"], rows)
-        _lines(stream, [f"source: {figures.published.source}"])
+        write_lines([f"source: {figures.published.source}"], stream)
     if others := describe_other_splits(figures):
-        _lines(stream, [others])
-    _lines(stream, _failures(figures.failures))
+        write_lines([others], stream)
+    write_lines(_failures(figures.failures), stream)
+    write_lines((f"{what}: {name}" for what, name in (("judge", judge), ("run", run)) if name), stream)
 
 
 def _head(figures: Figures) -> Iterator[str]:
@@ -127,22 +126,5 @@ def _amount(value: float) -> str:
 
 
 def _table(stream: TextIO, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table; on a terminal that is too narrow for it, a line for each figure."""
-    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
-    if stream.isatty() and sum(widths) + 4 * len(widths) > shutil.get_terminal_size().columns:
-        for row in rows:
-            named = zip(headings[1:], row[1:], strict=True)
-            inner = " " * (len(row[0]) - len(row[0].lstrip()) + 2)
-            _lines(stream, [row[0], *(f"{inner}{heading.lower()} {cell}" for heading, cell in named if cell)])
-    else:
-        show_table(headings, rows, stream=stream)
+    show_table(headings, rows, stream=stream)
     stream.write("\n")
-
-
-def _lines(stream: TextIO, lines: Iterable[str]) -> None:
-    width = shutil.get_terminal_size().columns if stream.isatty() else 0
-    for line in lines:
-        shown = safe(line, encoding=stream.encoding or "utf-8")
-        own = shown[: len(shown) - len(shown.lstrip())]
-        wrapped = textwrap.wrap(shown, width, subsequent_indent=f"{own}  ") if len(shown) > width > 20 else [shown]
-        stream.writelines(f"{part}\n" for part in wrapped)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
-import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TextIO
 
 from vrt_lite.diagnosis.finding import Finding
-from vrt_lite.show.words import console_on, count_of, safe, write_lines
+from vrt_lite.show.words import console_on, count_of, safe
+from vrt_lite.show.wrapping import terminal_width, wrap_line, write_lines
 
 _STYLES: Final = {"heading": "bold", "ok": "green", "note": "yellow", "problem": "bold red"}
 _INDENT: Final = 11
@@ -26,25 +25,23 @@ def show_findings(groups: Mapping[str, Sequence[Finding]], *, stream: TextIO | N
     from rich.text import Text
 
     console = console_on(to)
-    for kind, line in list_lines(groups, width=shutil.get_terminal_size().columns):
+    for kind, line in list_lines(groups, width=terminal_width(to)):
         text = Text(safe(line, encoding=to.encoding or "utf-8"))
         text.stylize(_STYLES.get(kind, ""), 0, _INDENT)
         console.print(text, soft_wrap=True)
 
 
-def list_lines(groups: Mapping[str, Sequence[Finding]], *, width: int | None = None) -> Iterator[tuple[str, str]]:
+def list_lines(groups: Mapping[str, Sequence[Finding]], *, width: int = 0) -> Iterator[tuple[str, str]]:
     """Yield each line after what it begins: a "heading", or the level of a finding; "" for any other line."""
     for group, findings in groups.items():
         if findings:
             yield "heading", group
         for finding in findings:
             heading = f"  {finding.level:<{_INDENT - 3}} "
-            lines = [finding.text]
-            if width:
-                lines = textwrap.wrap(finding.text, max(width - _INDENT, 20), break_on_hyphens=False)
-            yield finding.level, heading + lines[0]
-            for line in lines[1:]:
-                yield "", " " * _INDENT + line
+            first, *lines = wrap_line(heading + finding.text, width, indent=_INDENT - 2)
+            yield finding.level, first
+            for line in lines:
+                yield "", line
             if finding.next_step:
                 yield "", f"{' ' * _INDENT}next: {finding.next_step}"
     yield "", describe_findings(groups)

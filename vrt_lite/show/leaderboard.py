@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, TextIO
 
 from vrt_lite.protocol.messages import DIMENSIONS, OVERALL
 from vrt_lite.protocol.verdict import describe
-from vrt_lite.show.table import write_columns
-from vrt_lite.show.words import Glyphs, console_on, describe_frame_sizes, glyphs_for, safe, write_lines
+from vrt_lite.show.table import GAP, write_columns
+from vrt_lite.show.words import Glyphs, console_on, describe_frame_sizes, glyphs_for, safe
+from vrt_lite.show.wrapping import cut_middle, write_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,32 +22,44 @@ if TYPE_CHECKING:
     from vrt_lite.ranking.clip_groups import PairOutcome, RankedClip
     from vrt_lite.ranking.ladder import Ladder, Rated, Standing
     from vrt_lite.ranking.participants import ExcludedClip
+    from vrt_lite.runs.both_orders import OrderCounts
 
 _HEADINGS = ("RANK", "CLIP", "RATING", "LOW", "HIGH", "GROUP", *DIMENSIONS, "WON", "TIED", "LOST", "UNDECIDED")
 _MOST_LINES = 10
-_NARROW, _WIDE = 56, 80
+_INTERVAL, _SCALE_LINE, _LETTERS = "95 %", " ", ""
+"""Headings of a board: the interval in numbers, the interval drawn on one scale, and the groups."""
+_LEFT = ("CLIP", _SCALE_LINE, _LETTERS)
+_ENOUGH = 30
+"""Cells for a clip's name below which a board leaves out other columns."""
 _SCALE = 16
 
 
 def show_ladders(
-    ladders: Sequence[Ladder], left_out: Sequence[ExcludedClip], *, run: str, stream: TextIO | None = None
+    ladders: Sequence[Ladder],
+    left_out: Sequence[ExcludedClip],
+    *,
+    run: str,
+    judge: str = "",
+    stream: TextIO | None = None,
 ) -> None:
-    """Print the leaderboard of each group, its notes, the clips that were left out, and the run's name."""
+    """Print the leaderboard of each group, its notes, the clips that were left out, and the judge's and run's names."""
     to = stream or sys.stdout
     for number, ladder in enumerate(ladders):
         if number:
             to.write("\n")
         if len(ladders) > 1 or ladder.group:
             write_lines([f"{ladder.group or ladder.prompt}:"], to)
+        names = [clip.name for clip in ladder.clips]
         if to.isatty():
             console = console_on(to)
             console.print(board(ladder, console))
+            _, names = _choose_columns(ladder, console)
         else:
             write_columns(_HEADINGS, [_cells(standing, ladder) for standing in ladder.standings], to)
-        write_lines(_notes(ladder), to)
+        write_lines(_notes(ladder, names), to)
     write_lines((f"left out: {str(out.path)!r} {out.reason}" for out in left_out if out.broken), to)
     write_lines((f"note: {str(out.path)!r} {out.reason}" for out in left_out if not out.broken), to)
-    write_lines([f"run: {run}"], to)
+    write_lines([*([f"judge: {judge}"] if judge else []), f"run: {run}"], to)
 
 
 def show_winners(
@@ -62,41 +75,57 @@ def show_winners(
 
 
 def board(ladder: Ladder, console: Console, *, most: int | None = None) -> RenderableType:
-    """Return the places as a table that fits the console; on a narrow one only rank, clip, rating and group.
-
-    `most` limits the rows to the best.
-    """
+    """Return the places as a table that fits the console. `most` limits the rows to the best."""
     from rich.table import Table
+
+    columns, names = _choose_columns(ladder, console, most=most)
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")
+    for heading in columns:
+        table.add_column(heading.strip(), justify="left" if heading in _LEFT else "right", no_wrap=heading != _LETTERS)
+    for number, standing in enumerate(ladder.standings[:most]):
+        style = "bold" if standing.rank == 1 else ""
+        row = {heading: cells[number] for heading, cells in columns.items()}
+        row["CLIP"].append(names[standing.clip], style)
+        row["RATING"].stylize(style)
+        table.add_row(*row.values())
+    return table
+
+
+def _choose_columns(
+    ladder: Ladder, console: Console, *, most: int | None = None
+) -> tuple[dict[str, list[Text]], list[str]]:
+    """Choose the columns of a board. Returns the cells by heading, and the names of all clips as the board shows them.
+
+    Long names take the room that there is, then that of the scale, the dimensions and the interval, in this order. A
+    name that is still too long loses its middle.
+    """
+    from rich.cells import cell_len
     from rich.text import Text
 
-    width = console.width
-    table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="dim")
-    table.add_column("#", justify="right", no_wrap=True)
-    table.add_column("CLIP", overflow="fold", ratio=1 if width < _NARROW else None)
-    table.add_column("RATING", justify="right", no_wrap=True)
-    if width >= _NARROW:
-        table.add_column("95 %", justify="right", no_wrap=True)
-    if width >= _WIDE:
-        table.add_column("", no_wrap=True)
-        for key in DIMENSIONS:
-            table.add_column(key, justify="right", no_wrap=True)
-    table.add_column("", style="dim", overflow="fold")
+    glyphs = glyphs_for(console.options)
+    columns: dict[str, list[Text]] = {
+        heading: [] for heading in ("#", "CLIP", "RATING", _INTERVAL, _SCALE_LINE, *DIMENSIONS, _LETTERS)
+    }
     for standing in ladder.standings[:most]:
         rated = standing.ratings[OVERALL]
-        style = "bold" if standing.rank == 1 else ""
-        cells = [
-            Text(str(standing.rank), style),
-            Text(safe(ladder.clips[standing.clip].name, encoding=console.encoding), style),
-            Text(_signed(rated.strength), style),
-        ]
-        if width >= _NARROW:
-            cells.append(Text(f"{_signed(rated.low)} {_signed(rated.high)}", "dim"))
-        if width >= _WIDE:
-            cells.append(_interval(rated, ladder, glyphs_for(console.options)))
-            cells += [Text(_signed(standing.ratings[key].strength)) for key in DIMENSIONS]
-        cells.append(Text(_letters(standing)))
-        table.add_row(*cells)
-    return table
+        columns["#"].append(Text(str(standing.rank)))
+        columns["CLIP"].append(Text())
+        columns["RATING"].append(Text(_signed(rated.strength)))
+        columns[_INTERVAL].append(Text(f"{_signed(rated.low)} {_signed(rated.high)}", "dim"))
+        columns[_SCALE_LINE].append(_interval(rated, ladder, glyphs))
+        for key in DIMENSIONS:
+            columns[key].append(Text(_signed(standing.ratings[key].strength)))
+        columns[_LETTERS].append(Text(_letters(standing), "dim", overflow="fold"))
+    names = [safe(clip.name, encoding=console.encoding) for clip in ladder.clips]
+    enough = min(max(map(cell_len, names), default=0), _ENOUGH)
+    widths = {heading: max(map(cell_len, [heading, *map(str, cells)])) for heading, cells in columns.items()}
+    for headings in ((), (_SCALE_LINE,), DIMENSIONS, (_INTERVAL,)):
+        for heading in headings:
+            del columns[heading]
+        room = console.width - sum(widths[heading] + GAP for heading in columns if heading != "CLIP")
+        if room >= enough:
+            break
+    return columns, [cut_middle(name, max(room, len("CLIP")), ellipsis=glyphs.ellipsis) for name in names]
 
 
 def _interval(rated: Rated, ladder: Ladder, glyphs: Glyphs) -> Text:
@@ -125,12 +154,11 @@ def _cells(standing: Standing, ladder: Ladder) -> tuple[str, ...]:
     )
 
 
-def _notes(ladder: Ladder) -> Iterator[str]:
-    """Yield the notes below the places, a line each."""
-    names = [clip.name for clip in ladder.clips]
+def _notes(ladder: Ladder, names: Sequence[str]) -> Iterator[str]:
+    """Yield the notes below the places, a line each, with the clips' names as the board shows them."""
     pairs = [pair for pair in ladder.outcomes if pair.preferences]
     yield f"judged: {len(pairs)} of {ladder.possible} pairs, {ladder.judgements} judgement(s)"
-    if groups := _equal_groups(ladder):
+    if groups := _equal_groups(ladder, names):
         yield from _first_lines([f"cannot be told apart: {', '.join(group)}" for group in groups])
     elif len(ladder.standings) > 1:
         yield "every clip can be told from the next"
@@ -139,8 +167,7 @@ def _notes(ladder: Ladder) -> Iterator[str]:
     if pairs:
         yield _position_effect(ladder.first)
     if differing := [pair for pair in pairs if pair.disagreements]:
-        undecided = sum(pair.preferences[OVERALL].undecided for pair in pairs)
-        yield f"orders disagree in {len(differing)} of {len(pairs)} pairs; {undecided} pairs are undecided overall"
+        yield _describe_orders(ladder.orders)
         yield from _first_lines([_disagreement(pair, (names[pair.i], names[pair.j])) for pair in differing])
     if ladder.failures:
         why = next(error for pair in ladder.outcomes for error in pair.errors)
@@ -152,13 +179,13 @@ def _notes(ladder: Ladder) -> Iterator[str]:
         yield f"warning: {sizes}"
 
 
-def _equal_groups(ladder: Ladder) -> list[list[str]]:
+def _equal_groups(ladder: Ladder, names: Sequence[str]) -> list[list[str]]:
     """Return the names in each group of more than one clip that cannot be told apart."""
     groups: dict[str, list[str]] = {}
     for standing in ladder.standings:
         for letter in standing.letters:
-            groups.setdefault(letter, []).append(ladder.clips[standing.clip].name)
-    return [names for names in groups.values() if len(names) > 1]
+            groups.setdefault(letter, []).append(names[standing.clip])
+    return [group for group in groups.values() if len(group) > 1]
 
 
 def _letters(standing: Standing) -> str:
@@ -171,6 +198,15 @@ def _position_effect(first: Rated) -> str:
     odds, low, high = (math.exp(max(min(value, 20.0), -20.0)) for value in (first.strength, first.low, first.high))
     effect = "no effect found" if low <= 1 <= high else "helps" if odds > 1 else "harms"
     return f"being shown first: {effect} (odds x{odds:.2f}, 95 % {low:.2f} to {high:.2f})"
+
+
+def _describe_orders(orders: OrderCounts) -> str:
+    """Say in how many pairs the two orders choose differently, overall and by dimension."""
+    overall = f"overall in {orders.differ[OVERALL]} of {orders.pairs} pairs judged in both"
+    undecided = f"{orders.undecided[OVERALL]} of them undecided"
+    return (
+        f"orders disagree {overall}, {undecided}; {', '.join(f'{key} in {orders.differ[key]}' for key in DIMENSIONS)}"
+    )
 
 
 def _disagreement(pair: PairOutcome, names: tuple[str, str]) -> str:

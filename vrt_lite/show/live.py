@@ -139,14 +139,15 @@ class LiveView:
             last = self._unfinished.row()
             rows = [*self._rows, last] if last else [*self._rows]
             words, done, total = self._stage
-            left = f"{format_time(self._time_left.seconds())} left, " if self._time_left else ""
+            left = self._time_left.seconds() if self._time_left else None
         if not words:
             return Text("", end="")
         # Rows from before the terminal became narrower are folded again.
         folded = [part for row in rows for part in (row.wrap(self._console, width) if row.cell_len > width else [row])]
         shown = folded[-min(_TAIL_ROWS, max(height - 2, 1)) :]
-        times = f"{left}{format_time(time.monotonic() - self._start)}"
-        return Group(*shown, status_row(self._spinner, words, times, width, done=done, total=total))
+        elapsed = format_time(time.monotonic() - self._start)
+        shown_time = elapsed if left is None else f"{format_time(left)} left"
+        return Group(*shown, status_row(self._spinner, words, shown_time, width, done=done, total=total))
 
 
 @dataclass(frozen=True, slots=True)

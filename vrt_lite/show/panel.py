@@ -14,6 +14,7 @@ from rich.text import Text
 
 from vrt_lite.protocol.messages import DIMENSIONS, OVERALL
 from vrt_lite.protocol.verdict import describe
+from vrt_lite.show.efforts import describe_effort
 from vrt_lite.show.measure_rows import list_measure_rows
 from vrt_lite.show.words import (
     NOT_JUDGED,
@@ -31,6 +32,7 @@ from vrt_lite.show.words import (
     safe,
     shown_odds,
 )
+from vrt_lite.show.wrapping import cut_middle, cut_words
 
 if TYPE_CHECKING:
     from vrt_lite.judgement import Judgement
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 _WIDEST = 88
 _STACKED_BELOW, _NARROW = 64, 48
 _BAR = 20
+_LONGEST_NAME, _SHORTEST_NAME = 48, 8
 _ORDER = ((1, "1"), (0, "tie"), (2, "2"))
 """The choices as bars and shares show them, from left to right."""
 
@@ -59,7 +62,11 @@ class VerdictPanel:
         judgement, encoding, glyphs = self.judgement, options.encoding, glyphs_for(options)
         verdict, winner = judgement.verdict, judgement.winner
         names = [safe(name, encoding=encoding) for name in name_clips(judgement)]
-        one, two = (f"{_shorten(name, glyphs)} (video {number})" for number, name in enumerate(names, start=1))
+        room = width - len(" (video 1) is better")
+        short = [
+            cut_middle(name, max(min(room, _LONGEST_NAME), _SHORTEST_NAME), ellipsis=glyphs.ellipsis) for name in names
+        ]
+        one, two = (f"{name} (video {number})" for number, name in enumerate(short, start=1))
         disputed = [safe(name_dimension(judgement, key), encoding=encoding) for key in judgement.disagreements]
         doubts = (describe_recommendation(verdict), describe_disagreements(disputed))
         yield [
@@ -70,12 +77,13 @@ class VerdictPanel:
         yield _measures(judgement, width, glyphs)
         files = Table.grid(padding=(0, 2))
         for choice, name in enumerate(names, start=1):
-            files.add_row(Text(f"video {choice}", STYLES[choice]), Text(name, overflow="fold"))
+            room = max(width - len("video 1  "), _SHORTEST_NAME)
+            files.add_row(Text(f"video {choice}", STYLES[choice]), cut_middle(name, room, ellipsis=glyphs.ellipsis))
         yield [files, Text(_summary(judgement, encoding, glyphs), "dim")]
-        if judgement.scope:
-            yield [Text(safe(f"{capitalize_first(judgement.scope)}.", encoding=encoding), "dim", overflow="fold")]
+        about = [f"{capitalize_first(text)}." for text in (describe_effort(judgement), judgement.scope) if text]
+        yield [Text(safe(text, encoding=encoding), "dim", overflow="fold") for text in about]
         warnings = [f"Warning: {safe(warning, encoding=encoding)}" for warning in judgement.warnings]
-        yield [Text(warning, "yellow", overflow="fold") for warning in warnings]
+        yield [Text(cut_words(warning, width, ellipsis=glyphs.ellipsis), "yellow") for warning in warnings]
 
 
 def _preferences(judgement: Judgement, width: int, encoding: str, glyphs: Glyphs) -> RenderableType:
@@ -85,8 +93,8 @@ def _preferences(judgement: Judgement, width: int, encoding: str, glyphs: Glyphs
         preference, judged = judgement.verdict.preferences[key], key not in judgement.not_judged
         style = "bold" if key == OVERALL else ""
         name = Text(safe(name_dimension(judgement, key), encoding=encoding), style, overflow="fold")
-        # "Undecided, leans to" takes two lines, so that the bar keeps its width; the bar shows the probability.
-        words = describe(replace(preference, probabilities=None)).replace(", ", ",\n") if judged else NOT_JUDGED
+        # Without the probability, which the bar shows.
+        words = describe(replace(preference, probabilities=None)) if judged else NOT_JUDGED
         winner = Text(words, f"{STYLES[preference.winner]} {style}", no_wrap=True)
         rows.append((name, winner, shown_odds(judgement.verdict, key)))
     return _stacked(rows, width, glyphs) if width < _STACKED_BELOW else _side_by_side(rows, glyphs)
@@ -98,7 +106,9 @@ def _side_by_side(rows: list[tuple[Text, Text, Odds | None]], glyphs: Glyphs) ->
         table.add_row("", "", "", *(Text(head, STYLES[choice], justify="right") for choice, head in _ORDER))
     for name, winner, odds in rows:
         shares = [Text(percent(odds[choice], digits=0), justify="right") for choice, _ in _ORDER] if odds else []
-        table.add_row(name, winner, *([_bar(odds, _BAR, glyphs), *shares] if odds else []))
+        # "Undecided, leans to" takes two lines, so that the bar keeps its width.
+        words = Text(winner.plain.replace(", ", ",\n"), winner.style, no_wrap=True)
+        table.add_row(name, words, *([_bar(odds, _BAR, glyphs), *shares] if odds else []))
     return table
 
 
@@ -107,7 +117,7 @@ def _stacked(rows: list[tuple[Text, Text, Odds | None]], width: int, glyphs: Gly
     for name, winner, odds in rows:
         lines.append(Text.assemble(name, ": ", winner, overflow="fold"))
         if odds:
-            shares = f" {glyphs.dot} ".join(f"{head} {percent(odds[choice], digits=0)}" for choice, head in _ORDER)
+            shares = f" {glyphs.dot} ".join(f"{head}: {percent(odds[choice], digits=0)}" for choice, head in _ORDER)
             lines.append(_bar(odds, max(min(width - 28, _BAR), 4), glyphs).append(f"  {shares}"))
     return Group(*lines)
 
@@ -146,8 +156,3 @@ def _summary(judgement: Judgement, encoding: str, glyphs: Glyphs) -> str:
         both = " (both orders)" if len(counts) == 2 else ""
         parts.insert(0, f"{count_frames(judgement)} frames in {' + '.join(counts)} round{plural}{both}")
     return f" {glyphs.dot} ".join(parts)
-
-
-def _shorten(name: str, glyphs: Glyphs, *, longest: int = 48) -> str:
-    """Cut the middle out of a long name: names of generated clips often differ at the end."""
-    return name if len(name) <= longest else name[: longest // 3] + glyphs.ellipsis + name[-longest // 2 :]

@@ -11,10 +11,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TextIO
 
 from vrt_lite.interfaces import Event, Loading, Waiting
-from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.show import LINE_EVERY_SECONDS, print_line
 from vrt_lite.show.leaderboard import board
-from vrt_lite.show.words import describe_event, format_time, interactive_console, live_on, safe, spinner_for, status_row
+from vrt_lite.show.run_words import LONG_SECONDS, describe_judgement, describe_prediction
+from vrt_lite.show.words import (
+    count_of,
+    describe_event,
+    format_time,
+    interactive_console,
+    live_on,
+    safe,
+    spinner_for,
+    status_row,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -25,7 +34,6 @@ if TYPE_CHECKING:
 
 _RATED_EVERY_SECONDS = 0.4
 _LINE_EVERY_SHARE = 0.05
-_LONG_SECONDS = 60.0
 _JUDGEMENTS_OF_A_CLIP = 3
 """So many of each clip give a first order of them: a budget to name where all pairs take long."""
 _LEAST_BUDGET = 20
@@ -42,8 +50,9 @@ class RunState:
     last: str = ""
 
     def describe_time_left(self, since: float = 0.0) -> str:
-        """The time left in words, so many seconds after this was the state; empty if it is not known."""
-        return "" if self.seconds_left is None else f"{format_time(max(self.seconds_left - since, 0.0))} left"
+        """The time left in words, so many seconds after this was the state; empty if it is not known, or is over."""
+        left = 0.0 if self.seconds_left is None else self.seconds_left - since
+        return f"{format_time(left)} left" if left > 0 else ""
 
     def describe(self, stage: str = "", since: float = 0.0) -> str:
         """Return the state in one line, with what is done now, so many seconds after this was the state."""
@@ -130,7 +139,7 @@ class LiveScreen:
 
     def begin(self, words: str, state: RunState) -> None:
         """Show the first state. Its bar says what the words say elsewhere, but for a long time, which is printed."""
-        if words and (state.seconds_left or 0) >= _LONG_SECONDS:
+        if words and (state.seconds_left or 0) >= LONG_SECONDS:
             self._console.print(safe(words, encoding=self._console.encoding))
         self.show_state(state)
 
@@ -145,8 +154,8 @@ class LiveScreen:
         with self._lock:
             self._state, self._stage, self._shown = state, "", time.monotonic()
 
-    def show_ladder(self, ladder: Ladder) -> None:
-        """Show the best of a leaderboard above the state, as many as the terminal has lines for."""
+    def show_ladder(self, ladder: Ladder | None) -> None:
+        """Show the best of a leaderboard, if any, above the state: as many as the terminal has lines for."""
         with self._lock:
             self._ladder = ladder
 
@@ -213,7 +222,7 @@ class RankingView(_RunView):
         """Show how many judgements there will be, how long they will take, and what is known already."""
         self._groups, self.done = groups, done
         clips = sum(len(group.clips) for group in groups)
-        words = f"{clips} clips, at most {most} judgements, {done} of them made before"
+        words = f"{clips} clips, at most {count_of(most, 'judgement')}, {done} of them made before"
         budget = round(_JUDGEMENTS_OF_A_CLIP * clips, -1)
         self._screen.begin(words + describe_prediction(seconds, most - done, budget), RunState(done, most, seconds))
         self._rate(groups[0])
@@ -253,7 +262,9 @@ class EvaluationView(_RunView):
         """Say how long so many judgements will take, if that is known."""
         budget = max(round(judgements // 10, -1), _LEAST_BUDGET)
         words = describe_prediction(seconds, judgements, budget)
-        self._screen.begin(words and f"{judgements} judgements{words}", RunState(self.done, self._total, seconds))
+        self._screen.begin(
+            words and f"{count_of(judgements, 'judgement')}{words}", RunState(self.done, self._total, seconds)
+        )
 
     def count(self, label: int | None, verdict: int | None, *, seconds_left: float | None) -> None:
         """Count a pair. `label` and `verdict` are the overall ones, None where there is none."""
@@ -269,24 +280,3 @@ class EvaluationView(_RunView):
     def _figures(self) -> str:
         parts = [f"{measure} {100 * right / of:.1f}" for measure, (right, of) in self._right_of.items() if of]
         return ", ".join([*parts, f"{self._failed} failed"] if self._failed else parts)
-
-
-def describe_prediction(seconds: float | None, judgements: int, budget: int) -> str:
-    """Say how long so many judgements will take, and what a budget takes if that is long; empty if it is not known."""
-    if not seconds or not judgements:
-        return ""
-    words = f"; about {format_time(seconds)} here"
-    if seconds >= _LONG_SECONDS and 0 < budget <= judgements / 2:
-        words += f" (--budget {budget}: about {format_time(seconds * budget / judgements)})"
-    return words
-
-
-def describe_judgement(groups: Sequence[ClipGroup], progress: RankProgress) -> str:
-    """Describe one judgement of a ranking in a line, by the clips' names."""
-    number, i, j = progress.label
-    one, two = (groups[number].clips[clip].name for clip in (i, j))
-    if not progress.result.winners:
-        return f"{one} and {two}: no verdict ({progress.result.error})"
-    winner, odds = progress.result.winners[OVERALL], progress.result.odds.get(OVERALL)
-    share = f" {odds[winner]:.2f}" if odds else ""
-    return (f"{one} and {two} tie", f"{one} beats {two}", f"{two} beats {one}")[winner] + share

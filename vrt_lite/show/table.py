@@ -7,23 +7,88 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from vrt_lite.show.words import console_on, safe
+from vrt_lite.show.wrapping import write_lines
+
+GAP = 2
+"""Cells between two columns of a table."""
+_PROSE = 24
+"""Characters from which a text may take several lines although it has figures in it."""
 
 
 def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, stream: TextIO | None = None) -> None:
-    """Print rows under their headings; no row is cut short."""
+    """Print rows under their headings; no row is cut short.
+
+    On a terminal only columns of prose break, between words. Where even so the table is too wide, each value gets a
+    line of its own below the first one of its row.
+    """
     to = stream or sys.stdout
     if not to.isatty():
         write_columns(headings, rows, to)
         return
-    from rich import box
+    from rich.padding import Padding
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
+    console = console_on(to)
+    shown = [[safe(cell, encoding=to.encoding or "utf-8") for cell in row] for row in rows]
+    for gap in (GAP, 1):
+        if widths := _fit_widths(headings, shown, console.width - gap * (len(headings) - 1)):
+            table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim")
+            for heading, width in zip(headings, widths, strict=True):
+                table.add_column(heading, width=width)
+            for row in shown:
+                table.add_row(*(Padding(Text(cell.lstrip()), (0, 0, 0, _indent_of(cell))) for cell in row))
+            console.print(table)
+            return
+    _write_records(headings, rows, to)
+
+
+def _fit_widths(headings: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> list[int] | None:
+    """Return the widths of columns that together take `room` cells at most; None if words would break.
+
+    The widest prose gets narrower first. A heading may take several lines, and so may texts without a figure.
+    """
+    from rich.cells import cell_len
+
+    columns = list(zip(headings, *rows, strict=True))
+    widths = [max(map(cell_len, column)) for column in columns]
+    least = [
+        max(_narrowest(cell, prose=at == 0 or _is_prose(column)) for at, cell in enumerate(column))
+        for column in columns
+    ]
+    while sum(widths) > room:
+        spare, at = max((width - narrow, at) for at, (width, narrow) in enumerate(zip(widths, least, strict=True)))
+        if spare == 0:
+            return None
+        widths[at] -= 1
+    return widths
+
+
+def _is_prose(column: Sequence[str]) -> bool:
+    """Return whether the cells of a column, below its heading, may take several lines."""
+    return any(len(cell) > _PROSE for cell in column[1:]) or not any(map(str.isdigit, "".join(column[1:])))
+
+
+def _narrowest(cell: str, *, prose: bool) -> int:
+    """Return the cells that a text takes at least: all of it, or of prose its indent and its longest word."""
+    from rich.cells import cell_len
+
+    return _indent_of(cell) + max(map(cell_len, cell.split()), default=0) if prose else cell_len(cell)
+
+
+def _indent_of(cell: str) -> int:
+    return len(cell) - len(cell.lstrip())
+
+
+def _write_records(headings: Sequence[str], rows: Sequence[Sequence[str]], stream: TextIO) -> None:
+    """Write each row as lines: its first value, and below it every other one after its heading."""
     for row in rows:
-        table.add_row(*(safe(cell, encoding=to.encoding or "utf-8") for cell in row))
-    console_on(to).print(table)
+        inner = " " * (_indent_of(row[0]) + 2)
+        named = zip(headings[1:], row[1:], strict=True)
+        write_lines(
+            [row[0], *(f"{inner}{f'{heading.lower()} ' if heading else ''}{cell}" for heading, cell in named if cell)],
+            stream,
+        )
 
 
 def write_columns(headings: Sequence[str], rows: Sequence[Sequence[str]], stream: TextIO) -> None:

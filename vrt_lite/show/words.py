@@ -8,7 +8,7 @@ Video 1 is always the first clip given. Frames are numbered 1..N within their vi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TextIO, cast
 
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from vrt_lite.interfaces import Event
-    from vrt_lite.judgement import Judgement, Wording
+    from vrt_lite.judgement import Judgement
     from vrt_lite.protocol.messages import Odds
     from vrt_lite.runs.question import Conditions
+    from vrt_lite.settings import Wording
 
 DIMENSION_NAMES: Final = {OVERALL: "overall", "TA": "alignment", "VQ": "visual quality", "MQ": "motion quality"}
 """By key: the plain name of a dimension, for results of many judgements."""
@@ -187,10 +188,11 @@ def format_moment(seconds: float) -> str:
 
 
 def format_time(seconds: float) -> str:
-    """Format the time that work takes: 8 s, 3 min, 2.5 h."""
+    """Format the time that work takes: 8 s, 3 min, 2.5 h, 36 h."""
     if seconds < 90:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    hours = seconds / 3600
+    return f"{seconds / 60:.0f} min" if hours < 1.5 else f"{hours:.{0 if hours >= 10 else 1}f} h"
 
 
 def capitalize_first(text: str) -> str:
@@ -212,7 +214,7 @@ class Glyphs:
     ellipsis: str
 
 
-_UNICODE = Glyphs("·█▒", "█", "·", "─", "…")
+_UNICODE = Glyphs("━█▒", "█", "·", "─", "…")
 _ASCII = Glyphs("-12", "#", "-", "-", "...")
 
 
@@ -236,11 +238,6 @@ def safe(text: str, *, lines: bool = False, encoding: str = "utf-8") -> str:
 
 def _shows(character: str) -> bool:
     return character.isprintable() or character in _JOINERS or character in _WIDE_SPACES
-
-
-def write_lines(lines: Iterable[str], stream: TextIO) -> None:
-    """Write lines, each made harmless and fit for the stream's encoding."""
-    stream.writelines(f"{safe(line, encoding=stream.encoding or 'utf-8')}\n" for line in lines)
 
 
 def console_on(stream: TextIO) -> Console:

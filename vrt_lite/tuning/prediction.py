@@ -105,8 +105,11 @@ def _tuned_costs(files: ModelFiles, plan: EnginePlan) -> UnitCosts | None:
 
 
 def _estimate_costs(files: ModelFiles, plan: EnginePlan) -> UnitCosts | None:
-    """The costs by measuring the model if it is small, else by the speed of matrices; None where a GPU is used."""
-    if plan.estimate.gpu_bytes and any(plan.estimate.gpu_bytes):
+    """The costs by measuring the model if it is small, else by the speed of matrices.
+
+    None where a GPU is used, or repacked weights, with which some engines end the process.
+    """
+    if any(plan.estimate.gpu_bytes) or plan.settings.repack:
         return None
     try:
         return _measure_small(files, plan) if files.is_small else _add_up(files, plan)

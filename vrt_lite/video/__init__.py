@@ -1,45 +1,42 @@
-"""Reads exact frames from video files. Only this package uses PyAV.
+"""Reads exact frames from videos and pictures. Only this package uses PyAV.
 
     open_clip -> Clip.info, Clip.frames
 
-A file is opened in three steps, each of which may refuse it. Is it a regular file and one of four containers? How many
-frames are there, and are they complete (from packet headers, without decoding)? Does a first frame decode, and to which
-colours? Then `Clip.frames` decodes from the keyframe before a frame up to that frame. The cost depends on the frames
-shown, not on the clip's length.
+A video file is opened in three steps, each of which may refuse it. Is it a regular file and one of four containers? How
+many frames are there, and are they complete (from packet headers, without decoding)? Does a first frame decode, and to
+which colours? Then `Clip.frames` decodes from the keyframe before a frame up to that frame. The cost depends on the
+frames shown, not on the clip's length. `picture_reader` reads animated and numbered pictures in the same way.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Literal, Self, cast
 
 import numpy as np
 from av.error import FFmpegError
 from av.video.frame import VideoFrame
-from av.video.reformatter import ColorPrimaries, ColorTrc, Interpolation, VideoReformatter
+from av.video.reformatter import Interpolation, VideoReformatter
 from numpy.typing import NDArray
 
-from vrt_lite.disk import file_sha256
 from vrt_lite.errors import VideoError
 from vrt_lite.shortage import ThreadPool, shortage_of
-from vrt_lite.video.container import AGAIN, Extent, Timeline, UnusableError, measure_extent, regular_file
-from vrt_lite.video.frame_conversion import Conversion, Orientation
+from vrt_lite.video.container import AGAIN, Timeline, UnusableError, measure_extent, regular_file
+from vrt_lite.video.frame_conversion import Conversion, find_conversion
 from vrt_lite.video.reader import Reader
 
 if TYPE_CHECKING:
-    from vrt_lite.video.tonemap import Transfer
+    from vrt_lite.video.picture_reader import PictureReader
 
-MAX_PIXEL_ASPECT = 16  # beyond 16:1 the header is broken
 # swscale's default for 4:2:0 is a table-driven path that is off by up to two levels; this is exact.
 EXACT = Interpolation.BILINEAR | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT
 See = Callable[[int, NDArray[np.uint8]], None]
 """Gets a frame's index and its luma."""
-_HDR: dict[int, Transfer] = {ColorTrc.SMPTE2084.value: "pq", ColorTrc.ARIB_STD_B67.value: "hlg"}
 
 
 @dataclass(frozen=True)
@@ -47,7 +44,8 @@ class ClipInfo:
     """What is known once a clip is open. Width and height are as displayed: turned, with square pixels.
 
     fps comes from the timestamps ((frames - 1) / (last - first)); the declared rate is used only for a
-    clip of one frame. duration_seconds is last - first + one mean interval.
+    clip of one frame. duration_seconds is last - first + one mean interval. open_ended: the file does not say how long
+    it is, so that a missing end goes unnoticed.
     """
 
     path: Path
@@ -61,18 +59,18 @@ class ClipInfo:
     variable_rate: bool
     dynamic_range: Literal["sdr", "pq", "hlg"]
     warnings: tuple[str, ...]
+    open_ended: bool = False
 
 
 def open_clip(path: Path | str) -> Clip:
-    """Open, measure and check a video file. Raises VideoError, with one line, for a file that cannot be used."""
+    """Open, measure and check a clip: a video file, an animated GIF or WebP, or numbered pictures.
+
+    Raises VideoError, with one line, for what cannot be used.
+    """
     reader = None
     try:
-        file = regular_file(path)
-        extent = measure_extent(file)
-        if not extent.indexed:
-            raise UnusableError(f"has no whole index (moov box): it is truncated or was never finished; {AGAIN}")
-        reader = Reader(file, extent)
-        return _examine(Path(path), reader, extent)
+        reader = _open_reader(Path(path))
+        return _examine(Path(path), reader)
     except BaseException as error:
         if reader:
             reader.close()
@@ -85,27 +83,52 @@ def open_clip(path: Path | str) -> Clip:
         raise
 
 
-def _examine(path: Path, reader: Reader, extent: Extent) -> Clip:
-    """The checks between an open container and a usable clip, cheapest first."""
+def _open_reader(path: Path) -> Reader | PictureReader:
+    """Open what reads a clip. Few clips are pictures, so what reads these is imported when it is needed."""
+    pictures = None
+    if not os.path.isfile(path):  # noqa: PTH113 - it raises nothing
+        from vrt_lite.clip_files import find_pictures  # noqa: PLC0415
+
+        pictures = find_pictures(path)
+    file = pictures or regular_file(path)
+    if isinstance(file, Path) and not _is_picture(file):
+        extent = measure_extent(file)
+        if not extent.indexed:
+            raise UnusableError(f"has no whole index (moov box): it is truncated or was never finished; {AGAIN}")
+        return Reader(file, extent)
+    from vrt_lite.video.picture_reader import PictureReader  # noqa: PLC0415
+
+    return PictureReader(file)
+
+
+def _is_picture(file: Path) -> bool:
+    """Whether a file is a GIF, WebP or PNG, animated or not."""
+    with file.open("rb") as opened:
+        head = opened.read(12)
+    return head.startswith((b"GIF8", b"\x89PNG")) or (head[:4], head[8:]) == (b"RIFF", b"WEBP")
+
+
+def _examine(path: Path, reader: Reader | PictureReader) -> Clip:
+    """The checks between an open clip and a usable one, cheapest first."""
     with ThreadPool(1) as pool:  # hashing and demuxing keep one core busy each
-        digest = pool.submit(file_sha256, reader.file)
+        digest = pool.submit(reader.digest)
         timeline = reader.scan()
         sha256 = digest.result()
-    warnings = _check_complete(timeline, reader, extent)
+    warnings = _check_complete(timeline, reader) if isinstance(reader, Reader) else reader.list_opening_warnings()
     frames = len(timeline.order)
     if not frames:
         raise UnusableError(f"holds no video frames; {AGAIN}")
-    first = reader.first_frame()
-    conversion = _find_conversion(first, reader.pixel_aspect)
+    first = next(frame for _, frame in reader.read({0}))
+    conversion = find_conversion(first, reader.pixel_aspect)
     fps, duration_seconds = timeline.rate(reader.declared_fps)
     if duration_seconds < 1:
         warnings.append(f"the clip is under a second long ({duration_seconds:.2f} s, {frames} frames)")
     if conversion.transfer != "sdr":
         warnings.append(f"the clip is HDR ({conversion.transfer.upper()}) and is tone-mapped to SDR")
     info = ClipInfo(
-        path=path,
+        path=path if isinstance(reader, Reader) else reader.name(path),
         sha256=sha256,
-        size_bytes=reader.file.stat().st_size,
+        size_bytes=sum(file.stat().st_size for file in reader.files),
         width=conversion.width,
         height=conversion.height,
         fps=fps,
@@ -114,13 +137,14 @@ def _examine(path: Path, reader: Reader, extent: Extent) -> Clip:
         variable_rate=timeline.is_variable(),
         dynamic_range=conversion.transfer,
         warnings=tuple(warnings),
+        open_ended=isinstance(reader, Reader) and _is_open_ended(reader),
     )
     return Clip(info, reader, conversion, first)
 
 
-def _check_complete(timeline: Timeline, reader: Reader, extent: Extent) -> list[str]:
+def _check_complete(timeline: Timeline, reader: Reader) -> list[str]:
     """Warnings about the end of the file; UnusableError if video is missing there. Missing audio does not matter."""
-    packets = len(timeline.stamps)
+    extent, packets = reader.extent, len(timeline.stamps)
     expected = reader.expected_packets
     short = timeline.torn or bool(timeline.stopped) or packets < expected
     if extent.cuts_media and not short:
@@ -136,31 +160,13 @@ def _check_complete(timeline: Timeline, reader: Reader, extent: Extent) -> list[
         raise UnusableError(f"ends after frame {whole}{total}; {cause}: {AGAIN}")
     if extent.missing_bytes:
         return [f"bytes missing at the end of the file: {extent.missing_bytes}; every video frame is there"]
-    if extent.open_ended and (extent.fragmented or not expected):
+    if _is_open_ended(reader):
         return ["the file does not say how long it is, so a missing end would go unnoticed"]
     return []
 
 
-def _find_conversion(frame: VideoFrame, pixel_aspect: Fraction) -> Conversion:
-    """Orientation and colour from the first frame. Raises UnusableError for colours that cannot be converted."""
-    orientation = Orientation()
-    side_data = cast(Any, frame.side_data)  # by name: PyAV 18 iterates over the data, PyAV 19 over its types
-    if matrix := side_data.get("DISPLAYMATRIX"):
-        a, b, _, c, d = np.frombuffer(bytes(matrix), np.int32)[:5].tolist()
-        orientation = Orientation.of_matrix(a, b, c, d)
-    dolby_vision = side_data.get("DOVI_METADATA") is not None
-    transfer = _HDR.get(frame.color_trc, "sdr")
-    wide_gamut = frame.color_primaries == ColorPrimaries.BT2020.value
-    if transfer == "sdr" and dolby_vision:
-        raise UnusableError("is Dolby Vision without an HDR10 or HLG base; convert it to SDR first")
-    if transfer != "sdr" and not wide_gamut and frame.color_primaries != ColorPrimaries.UNSPECIFIED.value:
-        raise UnusableError(f"is HDR with primaries other than BT.2020 ({frame.color_primaries}); convert it first")
-    if not 1 / MAX_PIXEL_ASPECT <= pixel_aspect <= MAX_PIXEL_ASPECT:
-        pixel_aspect = Fraction(1)
-    width, height = max(round(frame.width * pixel_aspect), 1), frame.height
-    if orientation.transpose:
-        width, height = height, width
-    return Conversion(width, height, orientation, transfer, wide_gamut or transfer != "sdr")
+def _is_open_ended(reader: Reader) -> bool:
+    return reader.extent.open_ended and (reader.extent.fragmented or not reader.expected_packets)
 
 
 class Clip:
@@ -169,7 +175,9 @@ class Clip:
     For one thread at a time; two clips may be read by two threads, decoding runs outside the GIL.
     """
 
-    def __init__(self, info: ClipInfo, reader: Reader, conversion: Conversion, first: VideoFrame) -> None:
+    def __init__(
+        self, info: ClipInfo, reader: Reader | PictureReader, conversion: Conversion, first: VideoFrame
+    ) -> None:
         self.info = info
         self.ticks = reader.timeline.ticks
         self.decode_seconds = 0.0

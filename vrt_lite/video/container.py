@@ -82,7 +82,7 @@ def _why_unreadable(extent: Extent, error: FFmpegError) -> str:
     if extent.cuts_media:
         return f"is truncated (bytes missing: {extent.missing_bytes}) and cannot be opened; {AGAIN}"
     if isinstance(error, InvalidDataError) or error.errno == errno.EINVAL:  # EINVAL: not an allowed container
-        return "is no video of a known kind (mp4, mov, mkv, webm, avi, ts) or its header is damaged; convert it"
+        return "is no video of a known kind (mp4, mov, mkv, webm, avi, ts, gif, webp), or is damaged; convert it"
     return f"cannot be opened ({error.strerror}); {AGAIN}"
 
 

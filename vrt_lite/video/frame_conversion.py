@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+from av.video.frame import VideoFrame
+from av.video.reformatter import ColorPrimaries, ColorTrc
 from numpy.typing import NDArray
 from PIL import Image
 
+from vrt_lite.video.container import UnusableError
+
 if TYPE_CHECKING:
     from vrt_lite.video.tonemap import Transfer
+
+MAX_PIXEL_ASPECT = 16  # beyond 16:1 the header is broken
+_HDR: dict[int, Transfer] = {ColorTrc.SMPTE2084.value: "pq", ColorTrc.ARIB_STD_B67.value: "hlg"}
 
 
 @dataclass(frozen=True)
@@ -66,3 +74,25 @@ class Conversion:
             image = self.orientation.apply(Image.fromarray(stored[..., channel].astype(np.float32)))
             signal[..., channel] = np.asarray(image.resize(size, Image.Resampling.BICUBIC))
         return to_sdr(signal / np.float32(65535), self.transfer)
+
+
+def find_conversion(frame: VideoFrame, pixel_aspect: Fraction) -> Conversion:
+    """Orientation and colour from the first frame. Raises UnusableError for colours that cannot be converted."""
+    orientation = Orientation()
+    side_data = cast(Any, frame.side_data)  # by name: PyAV 18 iterates over the data, PyAV 19 over its types
+    if matrix := side_data.get("DISPLAYMATRIX"):
+        a, b, _, c, d = np.frombuffer(bytes(matrix), np.int32)[:5].tolist()
+        orientation = Orientation.of_matrix(a, b, c, d)
+    dolby_vision = side_data.get("DOVI_METADATA") is not None
+    transfer = _HDR.get(frame.color_trc, "sdr")
+    wide_gamut = frame.color_primaries == ColorPrimaries.BT2020.value
+    if transfer == "sdr" and dolby_vision:
+        raise UnusableError("is Dolby Vision without an HDR10 or HLG base; convert it to SDR first")
+    if transfer != "sdr" and not wide_gamut and frame.color_primaries != ColorPrimaries.UNSPECIFIED.value:
+        raise UnusableError(f"is HDR with primaries other than BT.2020 ({frame.color_primaries}); convert it first")
+    if not 1 / MAX_PIXEL_ASPECT <= pixel_aspect <= MAX_PIXEL_ASPECT:
+        pixel_aspect = Fraction(1)
+    width, height = max(round(frame.width * pixel_aspect), 1), frame.height
+    if orientation.transpose:
+        width, height = height, width
+    return Conversion(width, height, orientation, transfer, wide_gamut or transfer != "sdr")

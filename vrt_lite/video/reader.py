@@ -17,6 +17,7 @@ from av.stream import Discard
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
+from vrt_lite.disk import file_sha256
 from vrt_lite.shortage import check_memory, shortage_of
 from vrt_lite.video.container import (
     AGAIN,
@@ -47,10 +48,10 @@ class Reader:
     timeline: Timeline
 
     def __init__(self, file: Path, extent: Extent) -> None:
-        self.file = file
+        self.files = (file,)
         self.decoded = 0
         self.damaged = 0
-        self._extent = extent
+        self.extent = extent
         self._replaced: dict[int, str] = {}
         self._open()
         self.pixel_aspect = self._stream.sample_aspect_ratio or Fraction(1)
@@ -58,7 +59,7 @@ class Reader:
         self.written_seconds = written_seconds(self._stream)
 
     def _open(self) -> None:
-        self._container = open_container(self.file, self._extent)
+        self._container = open_container(self.files[0], self.extent)
         try:
             self._stream = find_video_stream(self._container)
         except UnusableError:
@@ -82,7 +83,7 @@ class Reader:
         kind = self._container.format.name
         if kind.startswith("mov"):
             return len(self._stream.index_entries)
-        return self._stream.frames if kind == "avi" and self._extent.missing_bytes else 0
+        return self._stream.frames if kind == "avi" and self.extent.missing_bytes else 0
 
     @property
     def warnings(self) -> list[str]:
@@ -123,14 +124,14 @@ class Reader:
             hidden,
             time_base=self._stream.time_base or Fraction(1),
             frames_counted=self._container.format.name == "avi" and self._codec.has_b_frames,
-            torn=torn or bool(corrupt and self._extent.missing_bytes),
+            torn=torn or bool(corrupt and self.extent.missing_bytes),
             stopped=stopped,
         )
         return self.timeline
 
-    def first_frame(self) -> VideoFrame:
-        """The first frame shown, or the nearest that decodes."""
-        return next(frame for _, frame in self.read({0}))
+    def digest(self) -> str:
+        """The sha256 of the file, in hexadecimal."""
+        return file_sha256(self.files[0])
 
     def read(self, indices: Iterable[int], *, passing: Iterable[int] = ()) -> Iterator[tuple[int, VideoFrame]]:
         """Yield (index, frame) for each of `indices`; each group of pictures is decoded once.

@@ -6,12 +6,14 @@ If a frame cannot be decoded, the page shows the reason; that is never an except
 from __future__ import annotations
 
 import base64
+import contextlib
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vrt_lite.clip_files import is_clip_there
 from vrt_lite.errors import VideoError
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from vrt_lite.judgement import JudgedClip
+    from vrt_lite.video import Clip
 
 LONGEST_SIDE = 480
 _STEPS = ((LONGEST_SIDE, 85), (LONGEST_SIDE, 70), (384, 60), (320, 50), (240, 40), (160, 30))
@@ -98,7 +101,7 @@ def find_places(clip: JudgedClip, beside: Path | None, *, known: str = "") -> li
         given = Path(clip.path)
         candidates = [*([Path(known)] if known else []), given]
         candidates += [beside / given, beside / clip.name] if beside else []
-        return [path for path in dict.fromkeys(candidates) if path.is_file()]
+        return [path for path in dict.fromkeys(candidates) if is_clip_there(path)]
     except (OSError, ValueError):  # a name that this system cannot have
         return []
 
@@ -110,17 +113,24 @@ def _decode(
 
     VideoError if no file has the content that was judged.
     """
+    scale = min(1.0, LONGEST_SIDE / max(*clip.shown_size, 1))
+    size = (max(round(clip.shown_size[0] * scale), 1), max(round(clip.shown_size[1] * scale), 1))
+    with open_judged_clip(clip, places) as opened:
+        there = [source for source in sources if source < opened.info.frames]
+        yield from opened.frames(there, size=size).items()
+
+
+@contextlib.contextmanager
+def open_judged_clip(clip: JudgedClip, places: Sequence[Path]) -> Generator[Clip]:
+    """Open the first file that has the content that was judged. VideoError if none has."""
     from vrt_lite.video import open_clip  # noqa: PLC0415 - the decoder only when there is something to decode
 
     if not places:
         raise VideoError(clip.path, "is no longer there")
-    scale = min(1.0, LONGEST_SIDE / max(*clip.shown_size, 1))
-    size = (max(round(clip.shown_size[0] * scale), 1), max(round(clip.shown_size[1] * scale), 1))
     for path in places:
         with open_clip(path) as opened:
             if opened.info.sha256 == clip.sha256:
-                there = [source for source in sources if source < opened.info.frames]
-                yield from opened.frames(there, size=size).items()
+                yield opened
                 return
     raise VideoError(clip.path, "has changed since it was judged")
 

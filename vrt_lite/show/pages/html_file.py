@@ -24,13 +24,16 @@ from vrt_lite.show.pages.render_templates import render
 
 
 @contextlib.contextmanager
-def write_page(path: Path, title: str) -> Generator[TextIO]:
+def write_page(path: Path, title: str, *, embedded: bool = False) -> Generator[TextIO]:
     """Open a page for its content; its end, with the script, is written when the block ends.
 
+    Clips are files beside the page, or `embedded`: then it fetches nothing at all.
     UsageError if the file cannot be written. After any error there is no new file at `path`.
     """
+    media = "data:" if embedded else "'self' file:"
+    beside = "" if embedded else f" {media}"
     policy = (
-        f"default-src 'none'; img-src data:; media-src 'self' file:; style-src '{_digest('report.css')}'; "
+        f"default-src 'none'; img-src data:{beside}; media-src {media}; style-src '{_digest('report.css')}'; "
         f"script-src '{_digest('report.js')}'; base-uri 'none'; form-action 'none'"
     )
     try:
@@ -58,8 +61,8 @@ def write_packed(file: TextIO, name: str, data: Any) -> None:
     file.write(f'<script type="text/plain" id="{name}">{packed}</script>\n')
 
 
-def write_picture(file: TextIO, name: str, uri: str) -> None:
-    """Write a picture that the script puts where it is shown."""
+def write_data(file: TextIO, name: str, uri: str) -> None:
+    """Write a picture or a clip that the script puts where it is shown."""
     file.write(f'<script type="text/plain" id="{name}">{uri}</script>\n')
 
 

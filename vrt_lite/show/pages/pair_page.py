@@ -9,9 +9,10 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 from urllib.parse import quote
 
+from vrt_lite.clip_files import PICTURE_SUFFIXES
 from vrt_lite.judgement import JudgedClip, JudgedOrder, JudgedRound, Judgement
 from vrt_lite.protocol.messages import DIMENSIONS, OVERALL, Choice
 from vrt_lite.protocol.verdict import MIRROR
@@ -75,12 +76,14 @@ def prepare_pair(
     album: FrameAlbum,
     addresses: tuple[str, str],
     *,
+    notes: tuple[str, str] = ("", ""),
     label: PairLabel | None = None,
     elsewhere: Folds | None = None,
     warnings: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Prepare everything that the template shows of a pair. A clip without an address cannot be played.
 
+    An address "#id" is that of an element of the page that has the clip. `notes` say what is played, or why nothing is.
     Details that are shown `elsewhere` are left out. `warnings` are shown beside those of the judgement.
     """
     names = {key: name_dimension(judgement, key) for key in (OVERALL, *DIMENSIONS)}
@@ -100,6 +103,8 @@ def prepare_pair(
         "measures": list_measure_rows(judgement.measures),
         "label": label and {"name": label.name, "words": _describe_label(label, names)},
         "addresses": addresses,
+        "forms": [_find_form(clip, address) for clip, address in zip(judgement.inputs, addresses, strict=True)],
+        "notes": notes,
         "posters": [_find_poster(judgement, video, album) for video in (1, 2)],
         "orders": [
             (order, [_prepare_round(judgement, order, i, album) for i in range(len(order.rounds))])
@@ -114,6 +119,16 @@ def write_headline(judgement: Judgement) -> str:
     words = headline(judgement.verdict)
     differ = OVERALL in judgement.disagreements and not judgement.verdict.overall.undecided
     return f"{words}, but the orders disagree" if differ else words
+
+
+def _find_form(clip: JudgedClip, address: str) -> Literal["video", "animation", "pictures"]:
+    """Find what shows a clip in a page: a player, an image, or nothing. A copy that is in the page is a video."""
+    if address.startswith(("#", "data:")):
+        return "video"
+    suffix = Path(clip.name.rpartition("@")[0] or clip.name).suffix.lower()
+    if "%" in clip.name and suffix in PICTURE_SUFFIXES:
+        return "pictures"
+    return "animation" if suffix in (".gif", ".webp") else "video"
 
 
 def make_address(clip: Path, page: Path) -> str:

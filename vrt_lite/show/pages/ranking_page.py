@@ -70,16 +70,6 @@ class _Group:
         """Whether there are clips that cannot be told apart."""
         return len({standing.letters for standing in self.ladder.standings}) < len(self.ladder.standings)
 
-    @property
-    def disagreeing(self) -> int:
-        """How many pairs are judged differently in the two orders."""
-        return sum(OVERALL in outcome.disagreements for outcome in self.ladder.outcomes)
-
-    @property
-    def undecided(self) -> int:
-        """How many pairs are undecided."""
-        return sum(pair.preferences[OVERALL].undecided for pair in self.ladder.outcomes if pair.preferences)
-
 
 def prepare_ranking(material: RunMaterial) -> dict[str, Any]:
     """Prepare everything that the template shows of a ranking."""

@@ -14,6 +14,14 @@ function make(tag, attributes = {}, ...texts) {
   return element;
 }
 
+/** A file's name in its two parts, as the macro `file` makes it. */
+function fileName([start, end]) {
+  const name = make("bdi", { class: "file", title: start + end });
+  if (end) name.append(make("span", {}, start), make("span", {}, end));
+  else name.append(start);
+  return name;
+}
+
 /** Markup that the writer of this page made, every text in it escaped. Nothing in a template loads or runs. */
 function parse(html) {
   const template = make("template");
@@ -119,6 +127,7 @@ function startPlayers(root) {
 
   for (const video of videos) {
     video.controls = false;
+    if (video.dataset.copy) video.src = pictureAt(video.dataset.copy.slice(1));
     if (video.dataset.poster) video.poster = pictureAt(video.dataset.poster) ?? "";
     video.muted = true;
     video.addEventListener("error", () => lose(video));
@@ -167,7 +176,7 @@ function startSwitch(root) {
   }
 }
 
-/** The list of pairs: searched, filtered, a page at a time. A row: [names of both, prompt, winner, words, share, marks]. */
+/** The list of pairs: searched, filtered, a page at a time. A row: [both names, each in two parts, prompt, winner, words and a name, share, marks]. */
 function startFinder(box, rows) {
   const PAGE = 50;
   let found = rows.map((_, number) => number), page = 0;
@@ -179,13 +188,14 @@ function startFinder(box, rows) {
     body.replaceChildren(...shown.map((number) => {
       const [a, b, prompt, winner, better, share, marks] = rows[number];
       const link = make("a", { href: `#/pair/${number + 1}` });
-      link.append(make("bdi", {}, a), " and ", make("bdi", {}, b));
-      const row = make("tr"), head = make("th", { scope: "row" }), words = make("td", { class: "quiet" }), result = make("td");
+      link.append(fileName(a), " and ", fileName(b));
+      const row = make("tr"), head = make("th", { scope: "row" }), asked = make("td", { class: "quiet" }), result = make("td");
       head.append(link);
-      words.append(make("bdi", {}, prompt));
-      result.append(make("bdi", { class: `choice ${["tie", "one", "two"][winner] ?? winner ?? "tie"}` }, better), share ? ` ${share}` : "");
+      asked.append(make("bdi", {}, prompt));
+      const words = better.map((part) => (Array.isArray(part) ? fileName(part) : part));
+      result.append(make("bdi", { class: `choice ${["tie", "one", "two"][winner] ?? winner ?? "tie"}` }, ...words), share ? ` ${share}` : "");
       for (const mark of marks) result.append(make("span", { class: mark === "as labelled" ? "tag plain" : "tag" }, mark));
-      row.append(head, ...(prompts ? [words] : []), result);
+      row.append(head, ...(prompts ? [asked] : []), result);
       return row;
     }));
     status.textContent = found.length ? `${from + 1} to ${from + shown.length} of ${found.length} pairs` : "No pair like that";
@@ -196,7 +206,7 @@ function startFinder(box, rows) {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean), choice = kind.value;
     found = rows.map((_, number) => number).filter((number) => {
       const [a, b, prompt, winner, , , marks] = rows[number];
-      const text = `${a} ${b} ${prompt}`.toLowerCase();
+      const text = `${a.join("")} ${b.join("")} ${prompt}`.toLowerCase();
       return words.every((word) => text.includes(word)) && (!choice || String(winner) === choice || marks.includes(choice));
     });
     page = 0;

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -22,10 +22,11 @@ from vrt_lite.protocol.verdict import Preference, describe
 from vrt_lite.ranking.rank_run import read_rank_about
 from vrt_lite.show import evaluation_words
 from vrt_lite.show.evaluation_charts import list_charts, list_confusion
+from vrt_lite.show.pages.clip_copies import ClipCopies
 from vrt_lite.show.pages.frame_album import FrameAlbum, find_places
-from vrt_lite.show.pages.html_file import write_json, write_packed, write_page, write_picture
+from vrt_lite.show.pages.html_file import write_data, write_json, write_packed, write_page
 from vrt_lite.show.pages.pair_page import Folds, PairLabel, list_common_details, make_address, prepare_pair
-from vrt_lite.show.pages.render_templates import format_percent, make_visible, render
+from vrt_lite.show.pages.render_templates import format_percent, make_visible, render, split_name
 from vrt_lite.show.pages.run_pairs import (
     PairOfRun,
     RunMaterial,
@@ -39,6 +40,7 @@ from vrt_lite.show.words import DIMENSION_NAMES, capitalize_first
 
 if TYPE_CHECKING:
     from vrt_lite.evaluation.cases import EvalCase
+    from vrt_lite.judgement import JudgedClip
     from vrt_lite.runs.run import Run
 
 PICTURE_BYTES = 20 * 2**20
@@ -52,19 +54,27 @@ _POSTERS = 500
 
 @dataclass(frozen=True, slots=True)
 class _RunPages:
-    """What the pages of a run's pairs are made from. `shared` are details that most pairs have, shown once."""
+    """What the pages of a run's pairs are made from. `shared` are details that most pairs have, shown once.
+
+    `paths` are where the run has its clips: a judgement that was found by content names them where they were judged.
+    """
 
     material: RunMaterial
     labels: Mapping[str, EvalCase]
     addresses: Mapping[str, str]
+    paths: Mapping[str, str]
     shared: Folds
+    copies: ClipCopies | None
 
 
-def write_run(run: Run, path: Path, *, beside: Path | None = None) -> None:
-    """Write the report of a run to `path`. UsageError if there is nothing to report, or it cannot be written."""
+def write_run(run: Run, path: Path, *, beside: Path | None = None, copies: ClipCopies | None = None) -> None:
+    """Write the report of a run to `path`, with `copies` of its clips if they are given.
+
+    UsageError if there is nothing to report, or it cannot be written.
+    """
     clips = read_rank_about(run).clips if run.kind == "rank" else ()
     about = None if run.kind == "rank" else read_eval_about(run)
-    if next(iter(run.results()), None) is None and not (about and about.figures):
+    if next(iter(run.results()), None) is None:
         raise UsageError(f"Run {run.name!r} has no judgements yet: there is nothing to report.")
     if beside is None and about and about.folder:
         beside = Path(about.folder)
@@ -80,18 +90,25 @@ def write_run(run: Run, path: Path, *, beside: Path | None = None) -> None:
     material = RunMaterial(run, pairs, shown, album, names, _number_pairs(pairs))
     example = next((judgement for pair in pairs if (judgement := read_pair(run, pair))), None)
     addresses = {sha256: make_address(at[0], path) if at else "" for sha256, at in places.items()}
-    pages = _RunPages(material, read_labels(run), addresses, list_common_details(example) if example else [])
+    pages = _RunPages(
+        material, read_labels(run), addresses, known, list_common_details(example) if example else [], copies
+    )
     title, overview = _render_overview(pages)
-    with write_page(path, title) as file:
+    with write_page(path, title, embedded=copies is not None) as file:
         file.write(overview)
         write_json(file, "about", {"pairs": len(pairs), "block": _BLOCK})
         write_packed(file, "index", [_make_index_row(pages, pair) for pair in pairs])
         # Posters that the overview did not show, then first frames, then those that the judge requested.
         for frame in [frame for frame in album.frames.values() if frame.uri]:
-            write_picture(file, frame.id, frame.uri)
+            write_data(file, frame.id, frame.uri)
         for of, sources in [*((of, of.first) for of in shown.values()), *((of, of.called) for of in shown.values())]:
             for frame in album.embed(of.clip, sources, places[of.clip.sha256]):
-                write_picture(file, frame.id, frame.uri)
+                write_data(file, frame.id, frame.uri)
+        if copies:
+            for sha256, of in shown.items():
+                clip = replace(of.clip, path=known.get(sha256) or of.clip.path)
+                if uri := copies.embed(clip, places[sha256]):
+                    write_data(file, copies.ids[sha256], uri)
         _write_pairs(file, (_render_page(pages, pair) for pair in pairs))
 
 
@@ -141,19 +158,27 @@ def _render_page(pages: _RunPages, pair: PairOfRun) -> str:
     if judgement is None:
         names = [material.names.get(sha256, sha256[:12]) for sha256 in (pair.first, pair.second)]
         return render("no_verdict.html", pair=pair, names=names)
-    one, two = (
-        "" if clip.sha256 in material.album.absent else pages.addresses.get(clip.sha256, "")
-        for clip in judgement.inputs
-    )
+    first, second = (replace(clip, path=pages.paths.get(clip.sha256) or clip.path) for clip in judgement.inputs)
+    judgement = replace(judgement, inputs=(first, second))
+    (one, note), (two, other_note) = _find_clip(pages, first), _find_clip(pages, second)
     values = prepare_pair(
         judgement,
         material.album,
         (one, two),
+        notes=(note, other_note),
         label=find_label(pair, pages.labels),
         elsewhere=pages.shared,
         warnings=[f"The other order: {error}" for error in pair.errors],
     )
     return render("pair_article.html", **values)
+
+
+def _find_clip(pages: _RunPages, clip: JudgedClip) -> tuple[str, str]:
+    """Find where a clip is played from, and what there is to say of that."""
+    if pages.copies:
+        return pages.copies.address(clip), pages.copies.notes.get(clip.sha256, "")
+    missing = pages.material.album.absent.get(clip.sha256, "")
+    return "" if missing else pages.addresses.get(clip.sha256, ""), missing
 
 
 def _make_index_row(pages: _RunPages, pair: PairOfRun) -> list[Any]:
@@ -163,8 +188,8 @@ def _make_index_row(pages: _RunPages, pair: PairOfRun) -> list[Any]:
     one, two = (make_visible(names.get(clip, clip[:12])) for clip in (pair.first, pair.second))
     prompt = pair.prompt if len(pair.prompt) <= _PROMPT_LENGTH else f"{pair.prompt[:_PROMPT_LENGTH]}…"
     return [
-        one,
-        two,
+        split_name(one),
+        split_name(two),
         make_visible(prompt),
         _UNDECIDED if own and own.undecided else own.winner if own else None,
         *_describe_better(own, (one, two)),
@@ -172,14 +197,17 @@ def _make_index_row(pages: _RunPages, pair: PairOfRun) -> list[Any]:
     ]
 
 
-def _describe_better(preference: Preference | None, names: tuple[str, str]) -> tuple[str, str]:
-    """Say which is better, and the probability of that where the words do not give it."""
+def _describe_better(preference: Preference | None, names: tuple[str, str]) -> tuple[list[str | tuple[str, str]], str]:
+    """Say which is better, a clip's name in its two parts, and the probability where the words do not give it."""
     if preference is None:
-        return "No verdict", ""
-    words = describe(preference, names)
-    odds = None if preference.undecided else preference.odds
+        return ["No verdict"], ""
+    words, odds = describe(preference, names), None if preference.undecided else preference.odds
     share = format_percent(odds[preference.winner]) if odds else ""
-    return words if preference.winner else capitalize_first(words), share
+    named = preference.winner or preference.leans
+    if not named:
+        return [capitalize_first(words)], share
+    before, name, after = words.partition(names[named - 1])
+    return [capitalize_first(before), split_name(name), after], share
 
 
 def _list_marks(pair: PairOfRun, label: PairLabel | None) -> list[str]:

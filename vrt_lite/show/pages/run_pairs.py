@@ -14,6 +14,7 @@ from vrt_lite.judgement import JudgedClip, Judgement
 from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.protocol.verdict import MIRROR, Preference, Verdict, average, disagreements
 from vrt_lite.recording import exchange_clips, join_orders
+from vrt_lite.runs.both_orders import select_counted
 from vrt_lite.runs.question import Result
 from vrt_lite.show.pages.pair_page import PairLabel
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class PairOfRun:
-    """Two clips and a prompt, in the order first judged, and every judgement of them.
+    """Two clips and a prompt, in the order first judged, and the judgement that counts for each order.
 
     For each judgement there are its key, whether it showed the clips exchanged, and its error or its source.
     `verdicts` are about the clips in this order: the first one for each order shown.
@@ -89,7 +90,7 @@ class RunMaterial:
 def read_pairs(run: Run) -> list[PairOfRun]:
     """Read the pairs of a run, in the order first judged."""
     found: dict[tuple[str, str, str], PairOfRun] = {}
-    for result in run.results():
+    for result in select_counted(run.results()).values():
         low, high = sorted((result.first, result.second))
         pair = found.setdefault((low, high, result.prompt), PairOfRun(result.first, result.second, result.prompt))
         pair.add(result)

@@ -1,0 +1,254 @@
+"""Makes the golden pictures of a terminal: what commands print at 60, 80 and 120 columns, a text file for each width.
+
+    PYTHONPATH=.:tests python tests/golden/make_terminal.py [FOLDER]
+
+Look at them when they change. All values are made up, so that they are the same on every machine.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import replace
+from itertools import permutations
+from pathlib import Path
+from typing import TextIO
+
+from judgements import FINAL, ONE, TIED, TWO, call, judgement, sure, with_odds
+
+from vrt_lite.cli import run
+from vrt_lite.diagnosis.finding import Finding
+from vrt_lite.evaluation.cases import EvalCase
+from vrt_lite.evaluation.compute import compute_figures
+from vrt_lite.evaluation.figures import Figures
+from vrt_lite.judgement import Judgement
+from vrt_lite.measures import MEASURES, compare_values
+from vrt_lite.protocol.messages import KEYS, Odds
+from vrt_lite.ranking.clip_groups import ClipGroup, RankedClip
+from vrt_lite.ranking.ladder import Ladder, rate_group
+from vrt_lite.ranking.participants import ExcludedClip
+from vrt_lite.runs.question import Result
+from vrt_lite.show import show_verdict
+from vrt_lite.show.evaluation_summary import show_figures
+from vrt_lite.show.findings import show_findings
+from vrt_lite.show.leaderboard import show_ladders
+from vrt_lite.show.table import show_table
+
+HERE = Path(__file__).parent
+WIDTHS = (60, 80, 120)
+LONG = "ComfyUI_wan2.2_fox-in-the-snow_seed-90210377_cfg6.5_steps30_{:05}_.mp4"
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal, without colours."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+def draw_screens(width: int) -> str:
+    """Return what the commands print on a terminal of that many columns, each below its name."""
+    return "".join(f"$ {name}\n{draw_screen(show, width)}\n" for name, show in SCREENS.items())
+
+
+def draw_screen(show: Callable[[TextIO], object], width: int) -> str:
+    """Return what a command prints, without the spaces at the ends of its lines."""
+    stream = Terminal()
+    with _terminal(width), redirect_stdout(stream), redirect_stderr(stream):
+        show(stream)
+    return "".join(f"{line.rstrip()}\n" for line in stream.getvalue().splitlines())
+
+
+@contextmanager
+def _terminal(width: int) -> Iterator[None]:
+    set_here = {"COLUMNS": str(width), "LINES": "40", "TERM": "dumb"}
+    before = {name: os.environ.get(name) for name in set_here}
+    os.environ |= set_here
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _verdict(stream: TextIO) -> None:
+    values = ((0.41, 0.22), (2.1, 9.4), (1.0, 1.05), (3.0, 2.5), (0.4, 0.3), (0.0, 0.75), (0.0, None), (0.0, 0.0))
+    measures = tuple(compare_values(name, pair) for name, pair in zip(MEASURES, values, strict=True))
+    show_verdict(replace(judgement([call(9, 57), sure()]), measures=measures), stream=stream)
+
+
+def _tie() -> Judgement:
+    mostly, fully = (0.72, 0.18, 0.1), (1.0, 0.0, 0.0)
+    words = "<snapshot>S</snapshot><think>T</think><final answer>TA=0, VQ=0, MQ=0, OA=0</final answer>"
+    return judgement([with_odds(words, fully, mostly, mostly, mostly)])
+
+
+def _undecided() -> Judgement:
+    unsure: Odds = (0.1, 0.3, 0.6)
+    warnings = (
+        f"Video 1: the clip is under a second long (0.62 s, 15 frames): {LONG.format(1)}",
+        "Frames are judged at 112896 pixels, below the 602112 that the judge was trained on.",
+    )
+    replies = [with_odds(FINAL, TIED, TWO, ONE, TWO)], [with_odds(FINAL, TIED, TWO, ONE, unsure)]
+    return judgement(*replies, names=(LONG.format(1), LONG.format(2)), warnings=warnings)
+
+
+def _ladder(names: list[str]) -> Ladder:
+    """A ranking in which the earlier clip mostly wins, and the two orders of one pair name opposite winners."""
+    group = ClipGroup("", "A fox runs.", tuple(RankedClip(name, Path(name), name) for name in names))
+    for a, b in permutations(range(len(names)), 2):
+        winner = 1 if a < b or (a, b) == (3, 2) else 2
+        share = 0.5 + 0.08 * abs(a - b)
+        odds: Odds = (0.1, share, 0.9 - share) if winner == 1 else (0.1, 0.9 - share, share)
+        result = Result(
+            f"{a} {b}",
+            names[a],
+            names[b],
+            "A fox runs.",
+            dict.fromkeys(KEYS, winner),
+            dict.fromkeys(KEYS, odds),
+            "final",
+            2,
+            1,
+            2321,
+            1.5,
+        )
+        group.results[a, b] = result
+    return rate_group(group)
+
+
+def _rank(names: list[str]) -> Callable[[TextIO], None]:
+    left_out = [ExcludedClip(Path("notes.mp4"), "", "is no video that can be read (Invalid data found)", broken=True)]
+    return lambda stream: show_ladders([_ladder(names)], left_out, run="foxes", judge="vrt-tiny-1", stream=stream)
+
+
+def _figures() -> Figures:
+    cases: list[EvalCase] = []
+    results: dict[str, Result] = {}
+    for row in range(12):
+        winner, label = (1, 2, 0)[row % 3], (1, 2, 1)[row % 3]
+        odds: Odds = tuple(0.8 if choice == winner else 0.1 for choice in range(3))  # type: ignore[assignment]
+        results[str(row)] = Result(
+            str(row),
+            f"a{row}",
+            f"b{row}",
+            "p",
+            dict.fromkeys(KEYS, winner),
+            dict.fromkeys(KEYS, odds),
+            "final",
+            2,
+            1,
+            2000 + row,
+            1.0 + row / 10,
+        )
+        labels = {"OA": label, "VQ": 0}
+        cases.append(
+            EvalCase(row, f"pair {row}", "given", labels, f"p{row // 2}", 11, key=str(row), clip_seconds=2.0 + row)
+        )
+    cases.append(
+        EvalCase(
+            12, "pair 12", "given", {"OA": 1}, "p", 11, failure="missing clip", why=f"{LONG.format(7)!r} is not there"
+        )
+    )
+    return compute_figures(
+        cases,
+        results,
+        name="genai-bench",
+        title="GenAI-Bench",
+        split="test",
+        labels={"OA": [9, 4, 0], "VQ": [0, 0, 12]},
+        order="given",
+        chosen=13,
+        left_out={"broken": 1},
+    )
+
+
+FINDINGS = {
+    "engine": [
+        Finding("engine", "ok", "llama-cpp-python 0.3.36, built by GCC 12.2; back ends: cpu"),
+        Finding(
+            "amx",
+            "note",
+            "GCC 12.2 builds AMX kernels that crash with repacked weights: repacking stays off, as by default",
+            "CC=gcc-13 CXX=g++-13 python -m pip install --force-reinstall --no-cache-dir llama-cpp-python",
+        ),
+    ],
+    "files": [
+        Finding("home", "problem", "/home/someone/.cache/vrt-lite cannot be written", "chmod u+w ~/.cache/vrt-lite")
+    ],
+}
+RUNS = (
+    ("NAME", "KIND", "LAST USED", "JUDGED", "FAILED", "PROMPT"),
+    [
+        ("foxes-1f3a", "rank", "11-23 00:10", "30", "0", "A red fox runs through the deep snow at dawn."),
+        ("genai-bench-test-77c0", "eval", "11-22 21:44", "1234", "2", ""),
+    ],
+)
+MODELS = (
+    ("NAME", "STATE", "QUANT", "ON DISK", "MEMORY", "VERIFIED", "LICENCE"),
+    [
+        ("vrt-tiny-1", "bundled", "Q8_0", "0.00 GB", "~0.2 GB", "yes", "MIT"),
+        ("qwen2.5-vl-3b", "can be pulled", "Q8_0", "~4.62 GB", "~6.1 GB", "no", "Qwen Research (non-commercial)"),
+        ("vr-thinker-7b", "can be pulled", "Q8_0", "~9.45 GB", "~11.9 GB", "no", "MIT"),
+    ],
+)
+QUANTS = (
+    ("QUANT", "FETCHED", "STAYS", "DISK AT MOST", "PROCESSOR", "GPU", "ON THE GPU", "PIXELS", "KV", "FITS"),
+    [
+        ("q8_0", "16.60 GB", "9.45 GB", "19.45 GB", "3.10 GB", "7.62 GB", "27 of 29 layers", "602112", "q8_0", "yes"),
+        (
+            "q4_k_m",
+            "16.60 GB",
+            "6.03 GB",
+            "16.03 GB",
+            "1.20 GB",
+            "7.90 GB",
+            "all layers, projector",
+            "602112",
+            "f16",
+            "no: disk",
+        ),
+    ],
+)
+TUNED = (
+    ("SETTING", "VALUE", "FRAME PAIR", "READS", "WRITES", "SPEED", ""),
+    [
+        ("defaults", "-", "0.031 s", "4960.2 tok/s", "310.4 tok/s", "1.00", "measured"),
+        ("repacking", "on", "-", "-", "-", "-", "refused (the engine ended with signal 11)"),
+        ("threads", "2", "0.021 s", "7391.0 tok/s", "322.9 tok/s", "1.31", "taken"),
+    ],
+)
+MISSING = "a judgement of two foxes in the snow that nobody has kept.json"
+SCREENS: dict[str, Callable[[TextIO], object]] = {
+    "vrt-lite compare a.mp4 b.mp4": _verdict,
+    "vrt-lite compare a.mp4 b.mp4  (a tie)": lambda stream: show_verdict(_tie(), stream=stream),
+    "vrt-lite compare … --both-orders  (undecided, long names)": lambda stream: show_verdict(
+        _undecided(), stream=stream
+    ),
+    "vrt-lite rank renders/": _rank(["maple.mp4", "cedar.mp4", "aspen.mp4", "birch.mp4", "alder.mp4"]),
+    "vrt-lite rank renders/  (long names)": _rank([LONG.format(number) for number in range(5)]),
+    "vrt-lite eval genai-bench": lambda stream: show_figures(
+        _figures(), judge="vr-thinker-7b", run="genai-bench-test", stream=stream
+    ),
+    "vrt-lite runs": lambda stream: show_table(*RUNS, stream=stream),
+    "vrt-lite models": lambda stream: show_table(*MODELS, stream=stream),
+    "vrt-lite estimate vr-thinker-7b --vram 8": lambda stream: show_table(*QUANTS, stream=stream),
+    "vrt-lite tune": lambda stream: show_table(*TUNED, stream=stream),
+    "vrt-lite doctor": lambda stream: show_findings(FINDINGS, stream=stream),
+    "vrt-lite compare a.mp4": lambda _: run(["compare", "a.mp4"]),
+    f"vrt-lite report '{MISSING}'": lambda _: run(["report", MISSING]),
+}
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "terminal"
+    folder.mkdir(parents=True, exist_ok=True)
+    for columns in WIDTHS:
+        (folder / f"{columns}.txt").write_text(draw_screens(columns), encoding="utf-8", newline="\n")

@@ -1,0 +1,143 @@
+"""What is printed fits 60, 80 and 120 columns, and no word is broken: golden pictures, and the commands themselves."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from golden.make_terminal import HERE, SCREENS, WIDTHS, Terminal, draw_screen, draw_screens
+from rich.cells import cell_len
+
+from vrt_lite.cli import _COMMANDS, cli, run
+from vrt_lite.show.table import show_table
+from vrt_lite.show.wrapping import cut_middle, cut_words, rewrite_line, wrap_line, write_lines
+
+WIDE = 1000
+DRAWN = re.compile(r"[█▒━─│╭╮╰╯]+")
+FIGURE = re.compile(r"[~(]*[\d.,:%)-]+")
+COMMANDS = {
+    "models": ["models"],
+    "cache": ["cache"],
+    "runs": ["runs"],
+    "estimate": ["estimate", "vrt-tiny-1"],
+    "quants": ["estimate", "vr-thinker-7b", "--memory", "16"],
+    "no clip": ["compare", "renders/a-clip-that-is-nowhere.mp4", "b.mp4", "-m", "vrt-tiny-0", "-q"],
+    "no run": ["show", "a run of that name"],
+    "no model": ["compare", "a.mp4", "b.mp4", "--model", "some-model-that-nobody-has-here"],
+    "no report": ["report", "a judgement that is nowhere.json"],
+    "bad option": ["rank", "renders", "--confidence", "7"],
+}
+
+
+def words_of(shown: str) -> set[str]:
+    """The words of a screen: not figures, which another moment changes, nor what is drawn."""
+    return {word for word in DRAWN.sub(" ", shown).lower().replace(":", " ").split() if not FIGURE.fullmatch(word)}
+
+
+def check_words(narrow: str, wide: str) -> None:
+    """Each word is whole, or has lost its middle."""
+    whole = words_of(wide)
+    for word in words_of(narrow) - whole:
+        start, cut, end = word.partition("…")
+        assert cut, f"{word!r} is a part of a word"
+        assert any(of.startswith(start) and of.endswith(end) for of in whole), word
+
+
+def check_width(shown: str, width: int) -> None:
+    """Each line fits, but for a command to copy and for a word that is longer than a line, which the terminal folds."""
+    for line in shown.splitlines():
+        if cell_len(line) > width:
+            assert "next: " in line or len(line.split()) == 1, line
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_screens_are_the_golden_ones(width: int) -> None:
+    golden = (HERE / "terminal" / f"{width}.txt").read_text(encoding="utf-8")
+    assert draw_screens(width) == golden, "look at what python tests/golden/make_terminal.py makes of it"
+
+
+@pytest.mark.parametrize("name", SCREENS)
+@pytest.mark.parametrize("width", [40, *WIDTHS])
+def test_screens_fit_and_break_no_word(name: str, width: int) -> None:
+    shown = draw_screen(SCREENS[name], width)
+    check_width(shown, width)
+    check_words(shown, draw_screen(SCREENS[name], WIDE))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands_fit_and_break_no_word(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    wide = draw_screen(lambda _: run(COMMANDS[name]), WIDE)
+    for width in WIDTHS:
+        shown = draw_screen(lambda _: run(COMMANDS[name]), width)
+        check_width(shown, width)
+        check_words(shown, wide)
+
+
+# A line
+
+
+def test_a_line_breaks_between_words_and_what_follows_is_indented() -> None:
+    assert wrap_line("  one two three four five six", 22) == ["  one two three four", "    five six"]
+    assert wrap_line("one two", 0) == ["one two"]
+    assert wrap_line("", 40) == [""]
+    path = "renders/" + "x" * 50 + ".mp4"
+    assert wrap_line(f"cannot read {path} at all", 40) == ["cannot read", f"  {path}", "  at all"]
+
+
+def test_a_command_to_copy_stays_on_one_line_where_it_fits() -> None:
+    line = "To try again: vrt-lite runs --retry foxes, and then the same command."
+    assert wrap_line(line, 40) == ["To try again:", "  vrt-lite runs --retry foxes, and then", "  the same command."]
+    long = f"See: vrt-lite show {'x ' * 20}"
+    assert wrap_line(long, 30)[0].startswith("See: vrt-lite show x")
+
+
+def test_a_name_keeps_its_beginning_and_its_end() -> None:
+    assert cut_middle("short.mp4", 9) == "short.mp4"
+    assert cut_middle("fox_seed_1234.mp4", 12) == "fox…1234.mp4"
+    assert cut_middle("fox_seed_1234.mp4", 12, ellipsis="...") == "fox...34.mp4"
+    assert cell_len(cut_middle("狐が雪の中を走る_42.mp4", 12)) <= 12
+    assert cut_words("see fox_seed_1234.mp4 there", 12) == "see fox…1234.mp4 there"
+
+
+def test_a_pipe_gets_lines_unbroken() -> None:
+    pipe, terminal = io.StringIO(), Terminal()
+    for stream in (pipe, terminal):
+        write_lines(["word " * 40], stream)
+    assert pipe.getvalue().count("\n") == 1
+    assert terminal.getvalue().count("\n") > 1
+
+
+def test_a_table_that_is_too_wide_becomes_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "24")
+    stream = Terminal()
+    show_table(("NAME", "SIZE", ""), [("one-name-of-a-model", "12 GB", "note")], stream=stream)
+    assert stream.getvalue() == "one-name-of-a-model\n  size 12 GB\n  note\n"
+
+
+@pytest.mark.parametrize("width", [20, 60])
+def test_a_line_that_is_rewritten_stays_one_line(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    pipe, terminal = io.StringIO(), Terminal()
+    for stream in (pipe, terminal, None):
+        rewrite_line("copying a-clip-with-a-very-long-name-in\x1b[2Jdeed-and-more-of-it.mp4 into the report", stream)
+        rewrite_line("", stream)
+    assert pipe.getvalue() == ""
+    first, second, *rest = terminal.getvalue().split("\r")[1:]
+    assert len(first) == len(second) == width - 1
+    assert first.startswith("copying a-clip")
+    assert (second.strip(), rest) == ("", [""])
+    assert first.isascii() and first.isprintable()
+
+
+@pytest.mark.parametrize("name", [None, *_COMMANDS])
+def test_help_fits(name: str | None) -> None:
+    arguments = [*([name] if name else []), "--help"]
+    for width in (60, 80):
+        shown = CliRunner().invoke(cli, arguments, terminal_width=width).output
+        too_long = [line for line in shown.splitlines() if len(line) > width]
+        # Below 80 columns a command to copy stays on its line.
+        assert [line for line in too_long if width == 80 or "vrt-lite" not in line] == []

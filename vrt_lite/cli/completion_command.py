@@ -1,0 +1,53 @@
+"""The command that prints what a shell needs to complete vrt-lite's commands, options and values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+SHELLS = ("bash", "zsh", "fish", "powershell")
+_VARIABLE = "_VRT_LITE_COMPLETE"
+"""Where click's scripts tell the program that a shell asks for completions."""
+
+
+@click.command(epilog="Exit status: 0 done, 2 usage.")
+@click.argument("shell", metavar="|".join(SHELLS), type=click.Choice(SHELLS))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the script with which a shell completes commands, options and values of vrt-lite.
+
+    These commands install it for the shells that are opened afterwards:
+
+    \b
+    bash:
+      echo 'eval "$(vrt-lite completion bash)"' >> ~/.bashrc
+    zsh:
+      echo 'autoload -Uz compinit && compinit' >> ~/.zshrc
+      echo 'eval "$(vrt-lite completion zsh)"' >> ~/.zshrc
+    fish:
+      mkdir -p ~/.config/fish/completions
+      vrt-lite completion fish > ~/.config/fish/completions/vrt-lite.fish
+    powershell:
+      mkdir -Force (Split-Path $PROFILE)
+      vrt-lite completion powershell | Add-Content $PROFILE
+    """  # noqa: D301 - \b is click's mark for "do not wrap"
+    from click.shell_completion import get_completion_class  # noqa: PLC0415
+
+    made = get_completion_class(shell)
+    assert made is not None
+    click.echo(made(ctx.find_root().command, {}, "vrt-lite", _VARIABLE).source())
+
+
+def list_models(begun: str) -> list[CompletionItem]:
+    """Return the names of the models that are here and begin so; if there are none, the mark for a file's name."""
+    from click.shell_completion import CompletionItem  # noqa: PLC0415
+
+    from vrt_lite.models import bundled_names  # noqa: PLC0415
+    from vrt_lite.models.library import stored_models  # noqa: PLC0415
+
+    names = [*bundled_names(), *(model.manifest.name for model in stored_models())]
+    return [CompletionItem(name) for name in names if name.startswith(begun)] or [CompletionItem(begun, type="file")]

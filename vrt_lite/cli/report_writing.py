@@ -1,0 +1,100 @@
+"""What several commands do for a report: check where it goes, write it, open it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vrt_lite.errors import UsageError
+
+if TYPE_CHECKING:
+    from vrt_lite.judgement import Judgement
+    from vrt_lite.runs.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class WantedReport:
+    """Where to write a report, whether it holds copies of the clips, and whether to open it."""
+
+    path: Path
+    embed: bool = False
+    open_it: bool = False
+
+
+def want_report(path: Path | None, *, embed: bool, open_it: bool) -> WantedReport | None:
+    """Return the report that the options of a command ask for, if any. UsageError if it cannot be written."""
+    if path is None:
+        if embed or open_it:
+            raise UsageError("--embed and --open are about a report: give its --report FILE.html as well.")
+        return None
+    return WantedReport(check_target(path), embed, open_it)
+
+
+def check_target(output: Path, *, source: Path | None = None, overwrite: bool | None = None) -> Path:
+    """Return where to write. UsageError for the source, and without `overwrite` for a file that is no report.
+
+    A command without that option leaves it None.
+    """
+    from vrt_lite.show.pages import check_name  # noqa: PLC0415 - Jinja2 only for a report
+
+    try:
+        if not output.parent.is_dir():
+            raise UsageError(f"The report {output} cannot be written: there is no folder {output.parent}.")
+        if os.path.lexists(output):
+            if not output.is_file():
+                raise UsageError(f"The report {output} cannot be written: it is no regular file.")
+            if source and source.exists() and output.samefile(source):
+                raise UsageError(f"{output} is what the report is made from; write to another file.")
+            if not overwrite and not _is_report(output):
+                other = "give another name" if overwrite is None else "give another name, or --overwrite"
+                raise UsageError(f"{output} is there and is no report: {other}.")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"The report {str(output)!r} cannot be written: {error}.") from error
+    check_name(output)
+    return output
+
+
+def _is_report(path: Path) -> bool:
+    with path.open("rb") as file:
+        return b'content="vrt-lite ' in file.read(4096)
+
+
+def write_wanted(
+    wanted: WantedReport,
+    source: Judgement | Mapping[str, Any] | Run,
+    *,
+    beside: Path | None = None,
+    quiet: bool = False,
+) -> None:
+    """Write the report, open it if that is wanted, and say so unless `quiet`."""
+    from vrt_lite.show.pages import ClipCopies, write_report  # noqa: PLC0415
+    from vrt_lite.show.wrapping import print_wrapped, rewrite_line  # noqa: PLC0415
+
+    def say(line: str) -> None:
+        rewrite_line("" if quiet else line, sys.stderr)
+
+    try:
+        write_report(source, wanted.path, beside=beside, copies=ClipCopies(say) if wanted.embed else None)
+    finally:
+        say("")
+    if not quiet:
+        size = wanted.path.stat().st_size / 2**20
+        then = "" if wanted.open_it else ": open it in a browser"
+        print_wrapped(f"{wanted.path} is written ({size:.1f} MB){then}", sys.stderr)
+    if wanted.open_it:
+        import webbrowser  # noqa: PLC0415
+
+        if not webbrowser.open(wanted.path.absolute().as_uri()):
+            print_wrapped(f"No browser was found: open {wanted.path} in one.", sys.stderr)
+
+
+def write_run_report(wanted: WantedReport, name: str, store: Path | None, *, quiet: bool) -> None:
+    """Write the report of the run of that name, as `write_wanted` does."""
+    from vrt_lite.runs.store import Store  # noqa: PLC0415
+
+    with Store(store) as opened:
+        write_wanted(wanted, opened.run(name), quiet=quiet)

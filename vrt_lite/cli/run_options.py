@@ -1,0 +1,60 @@
+"""The options of the commands that make runs or read them: how many pairs at once, and which store."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from vrt_lite.cli import KeptOption, find_sources
+from vrt_lite.errors import UsageError
+from vrt_lite.machine import MOST_SEQUENCES
+from vrt_lite.settings import MOST_JOBS, Remote
+
+if TYPE_CHECKING:
+    from vrt_lite.runs.store import Store
+    from vrt_lite.settings import EffortName
+
+jobs_option = click.option(
+    "--jobs",
+    cls=KeptOption,
+    metavar="N",
+    type=click.IntRange(1),
+    default=1,
+    help=f"Pairs judged at once: here at most {MOST_SEQUENCES}, if memory allows, with --backend {MOST_JOBS}.",
+)
+"""The command calls `check_jobs` with its value."""
+
+
+def check_jobs(jobs: int, backend: Remote | None) -> int:
+    """Return how many jobs to use. UsageError for more than the judge can use."""
+    if jobs > MOST_JOBS:
+        raise UsageError(f"--jobs {jobs} is too many: a server is asked for at most {MOST_JOBS} pairs at once.")
+    if jobs > MOST_SEQUENCES and backend is None and find_sources()["jobs"] == "option":
+        raise UsageError(
+            f"--jobs {jobs} is too many: on this machine at most {MOST_SEQUENCES} pairs are judged at once, and "
+            f"{MOST_JOBS} on a server (--backend URL)."
+        )
+    return jobs if backend else min(jobs, MOST_SEQUENCES)
+
+
+def print_effort(effort: EffortName) -> None:
+    """Print what a run was judged with, unless it is the model's own."""
+    if effort != "full":
+        click.echo(f"judged with effort {effort}, not with the model's own pixels, rounds and length of replies")
+
+
+store_option = click.option(
+    "--store", metavar="FILE", type=click.Path(path_type=Path), help="The store of runs. [default: the user's]"
+)
+
+
+def open_existing_store(path: Path | None) -> Store:
+    """Open the store, the user's own without a path. UsageError if a path is given and nothing is there."""
+    from vrt_lite.runs.store import Store  # noqa: PLC0415
+
+    if path is not None and not os.path.lexists(path):
+        raise UsageError(f"There is no store {path}. Give the --store that rank or eval was given.")
+    return Store(path)

@@ -1,0 +1,66 @@
+"""Says what an effort limits: in a verdict that was made with one, and what judging takes with each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from vrt_lite.machine import format_bytes
+from vrt_lite.show.table import show_table
+from vrt_lite.show.words import count_of
+
+if TYPE_CHECKING:
+    from vrt_lite.fitting import EnginePlan
+    from vrt_lite.judgement import Judgement
+    from vrt_lite.settings import EffortName
+
+
+def describe_effort(judgement: Judgement) -> str:
+    """Say what the judge was limited to by an effort; empty for the model's own.
+
+    "effort quick: frames of at most 200704 pixels, at most 2 rounds, replies of at most 512 tokens"
+    """
+    settings = judgement.settings
+    if settings.effort == "full":
+        return ""
+    rounds, tokens = count_of(settings.rounds, "round"), settings.max_new_tokens
+    replies = f", replies of at most {tokens} tokens" if tokens else ""
+    return f"effort {settings.effort}: frames of at most {settings.max_pixels} pixels, at most {rounds}{replies}"
+
+
+@dataclass(frozen=True, slots=True)
+class EffortEstimate:
+    """What judging takes with an effort, as planned for this machine, and whether that fits."""
+
+    effort: EffortName
+    plan: EnginePlan
+    fits: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        profile, estimate = self.plan.profile, self.plan.estimate
+        return {
+            "effort": self.effort,
+            "max_pixels": profile.max_pixels,
+            "tool_max_pixels": profile.tool_max_pixels,
+            "first_frames": profile.first_frames,
+            "rounds": profile.rounds,
+            "max_new_tokens": profile.max_new_tokens,
+            "context": estimate.context,
+            "bytes": estimate.cpu_bytes,
+            "gpu_bytes": list(estimate.gpu_bytes),
+            "fits": self.fits,
+        }
+
+
+def show_efforts(efforts: Sequence[EffortEstimate]) -> None:
+    """Print a row for each effort: what it limits, and the memory that it takes."""
+    gpu = ("GPU",) if any(effort.plan.estimate.gpu_bytes for effort in efforts) else ()
+    rows: list[tuple[str, ...]] = []
+    for effort in efforts:
+        profile, estimate = effort.plan.profile, effort.plan.estimate
+        limits = (profile.max_pixels, profile.rounds, profile.max_new_tokens)
+        sizes = (estimate.cpu_bytes, *([sum(estimate.gpu_bytes)] if gpu else ()))
+        rows.append((effort.effort, *map(str, limits), *map(format_bytes, sizes), "yes" if effort.fits else "no"))
+    show_table(("EFFORT", "PIXELS", "ROUNDS", "REPLY", "MEMORY", *gpu, "FITS"), rows)

@@ -1,0 +1,37 @@
+"""The words that tell how a run goes: how long it will take, and each judgement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from vrt_lite.protocol.messages import OVERALL
+from vrt_lite.show.words import format_time
+
+if TYPE_CHECKING:
+    from vrt_lite.ranking.clip_groups import ClipGroup
+    from vrt_lite.ranking.rank import RankProgress
+
+LONG_SECONDS = 60.0
+"""What takes as long is said before it begins, and less of it is suggested."""
+
+
+def describe_prediction(seconds: float | None, judgements: int, budget: int) -> str:
+    """Say how long so many judgements will take, and what a budget takes if that is long; empty if it is not known."""
+    if not seconds or not judgements:
+        return ""
+    words = f"; about {format_time(seconds)} here"
+    if seconds >= LONG_SECONDS and 0 < budget <= judgements / 2:
+        words += f" (--budget {budget}: about {format_time(seconds * budget / judgements)})"
+    return words
+
+
+def describe_judgement(groups: Sequence[ClipGroup], progress: RankProgress) -> str:
+    """Describe one judgement of a ranking in a line, by the clips' names."""
+    number, i, j = progress.label
+    one, two = (groups[number].clips[clip].name for clip in (i, j))
+    if not progress.result.winners:
+        return f"{one} and {two}: no verdict ({progress.result.error})"
+    winner, odds = progress.result.winners[OVERALL], progress.result.odds.get(OVERALL)
+    share = f" {odds[winner]:.2f}" if odds else ""
+    return (f"{one} and {two} tie", f"{one} beats {two}", f"{two} beats {one}")[winner] + share
