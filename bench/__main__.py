@@ -153,24 +153,22 @@ def measure_gpu(report_file: Path | None, cpu: bool, rounds: tuple[int, ...], **
 
 @cli.command("batch")
 @click.argument("folder", type=FOLDER)
-@click.option("--repeat", type=click.IntRange(min=1), default=9, show_default=True)
 @_json_option
-def measure_batch(folder: Path, repeat: int, report_file: Path | None) -> None:
+def measure_batch(folder: Path, report_file: Path | None) -> None:
     """One token written in each of 1, 2, 4 and 8 conversations, in one evaluation."""
     from bench.batch_cost import measure_steps  # noqa: PLC0415
 
-    measure_steps(folder, repeat=repeat).print_and_save(report_file)
+    measure_steps(folder, repeat=9).print_and_save(report_file)
 
 
 @cli.command("projectors")
 @click.argument("folder", type=FOLDER)
-@click.option("--size", type=(int, int), default=(588, 336), show_default=True, help="Width and height.")
 @_json_option
-def measure_projectors(folder: Path, size: tuple[int, int], report_file: Path | None) -> None:
+def measure_projectors(folder: Path, report_file: Path | None) -> None:
     """A frame pair encoded with each projector of a folder."""
     from bench.batch_cost import measure_projectors  # noqa: PLC0415
 
-    measure_projectors(folder, size=size, repeat=3).print_and_save(report_file)
+    measure_projectors(folder).print_and_save(report_file)
 
 
 @cli.command("video")

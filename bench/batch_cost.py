@@ -41,7 +41,7 @@ def measure_steps(folder: Path, *, repeat: int) -> Report:
     return Report("batch", "One token written", {"model": files.name, "repeat": repeat}, figures)
 
 
-def measure_projectors(folder: Path, *, size: tuple[int, int], repeat: int) -> Report:
+def measure_projectors(folder: Path, *, size: tuple[int, int] = (588, 336), repeat: int = 3) -> Report:
     """Measure the encoding of a frame pair with each of a folder's projectors, by turns."""
     files = find(folder)
     sides = (size[1] // CELL * CELL, size[0] // CELL * CELL, 3)

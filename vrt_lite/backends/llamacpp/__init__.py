@@ -145,7 +145,7 @@ class LlamaCppBackend(contextlib.ExitStack):
         reply = self._generate(lane, cache, logits, sampling, observe)
         generate_end = time.perf_counter()
         with self._batcher.alone():
-            self._vision.trim(frozenset().union(*(other.patches for other in self._lanes)))
+            self._vision.trim(frozenset[str]().union(*(other.patches for other in self._lanes)))
         usage = Usage(
             tokens_prefilled=count_tokens(items[kept:]),
             tokens_reused=count_tokens(items[:kept]),
