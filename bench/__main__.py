@@ -151,6 +151,26 @@ def measure_gpu(report_file: Path | None, cpu: bool, rounds: tuple[int, ...], **
     measure(_job(**common), cpu=cpu, rounds=rounds).print_and_save(report_file)
 
 
+@cli.command("batch")
+@click.argument("folder", type=FOLDER)
+@_json_option
+def measure_batch(folder: Path, report_file: Path | None) -> None:
+    """One token written in each of 1, 2, 4 and 8 conversations, in one evaluation."""
+    from bench.batch_cost import measure_steps  # noqa: PLC0415
+
+    measure_steps(folder, repeat=9).print_and_save(report_file)
+
+
+@cli.command("projectors")
+@click.argument("folder", type=FOLDER)
+@_json_option
+def measure_projectors(folder: Path, report_file: Path | None) -> None:
+    """A frame pair encoded with each projector of a folder."""
+    from bench.batch_cost import measure_projectors  # noqa: PLC0415
+
+    measure_projectors(folder).print_and_save(report_file)
+
+
 @cli.command("video")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False, exists=True))
 @click.option("--frames", type=click.IntRange(min=1), default=8, show_default=True)

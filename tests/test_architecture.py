@@ -36,6 +36,7 @@ LAYERS: tuple[set[str], ...] = (
     {"fitting"},
     {"backends"},
     {"tuning"},
+    {"server_mode"},
     {"modes"},
     {"forecast"},
     {"recording"},

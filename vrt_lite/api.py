@@ -43,7 +43,8 @@ Finish = Callable[[Judgement, FrameStore], None]
 class Judge:
     """A judge that is loaded once, when first needed, and compares many pairs; a context manager.
 
-    On a server (`backend=Remote(URL)`) it may compare from several threads at once.
+    It may compare from several threads at once: on this machine in up to `jobs` sequences of the engine, as far as the
+    memory allows, and on a server (`backend=Remote(URL)`) in as many requests.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Judge:
         backend: Backend | Remote | None = None,
         digest: Callable[[Path], str] = file_sha256,
         measures: bool = True,
+        jobs: int = 1,
         verbose: bool = False,
     ) -> None:
         """Find the model's files, and check them. A `backend`, if given, is used in place of the model's own.
@@ -69,7 +71,9 @@ class Judge:
         self.settings = replace(settings, sources={**given, **settings.sources})
         self._measures = measures
         digest = functools.cache(digest)
-        self.mode: Mode = choose_mode(model, projector, self.settings, backend, digest=digest, verbose=verbose)
+        self.mode: Mode = choose_mode(
+            model, projector, self.settings, backend, digest=digest, jobs=jobs, verbose=verbose
+        )
         self._pool = ThreadPool(max_workers=MOST_JOBS)
 
     def __enter__(self) -> Judge:
@@ -198,9 +202,10 @@ class Judge:
                     from vrt_lite.forecast import announce  # noqa: PLC0415
 
                     announce(mode, clips[0].info, observe, both_orders=self.settings.both_orders)
-                with stopwatch.measure("wait"):
-                    backend = mode.open(frames, observe, stopwatch)
-                trials = self._judge_orders(pair, frames, backend, lines, observe)
+                with mode.turn():
+                    with stopwatch.measure("wait"):
+                        backend = mode.open(frames, observe, stopwatch)
+                    trials = self._judge_orders(pair, frames, backend, lines, observe)
             if measuring:
                 observe(Working("measuring the clips"))
             measured = measuring.finish() if measuring else None

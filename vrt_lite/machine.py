@@ -12,6 +12,10 @@ MOST_LOGITS: Final = 16
 """Tokens of one evaluation whose logits may be requested."""
 
 
+MOST_SEQUENCES: Final = MOST_LOGITS
+"""Conversations of one context: each writes one token in an evaluation."""
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
     """What speed depends on besides the model.
@@ -61,7 +65,8 @@ class EngineSettings:
     """None lets the engine choose.
 
     `context` is in tokens; `ubatch` the most tokens of one evaluation; `repack` keeps a second copy of the weights in
-    the processor's own layout; `prefixes` is how many clips' state as video 1 is kept for later pairs. `exact`
+    the processor's own layout; `prefixes` is how many clips' state as video 1 is kept for later pairs; `sequences` is
+    how many conversations are held at once, each in a context of this size. `exact`
     rounds nothing to F16 on the way (keys, values, attention): for comparing with the reference. `on_eval` is the
     engine's own callback for each node of the text model's graph: for calibrating.
     """
@@ -75,6 +80,7 @@ class EngineSettings:
     ubatch: int = 256
     kv_type: KvType = "f16"
     prefixes: int = 8
+    sequences: int = 1
     verbose: bool = False
     exact: bool = False
     on_eval: Any = field(default=None, repr=False, compare=False)

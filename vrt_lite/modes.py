@@ -1,4 +1,4 @@
-"""Where the model of a judge runs: an engine on this machine, a server, or a back end that the caller gives.
+"""Chooses where the model of a judge runs: an engine on this machine, a server, or a back end that the caller gives.
 
 Each mode has the same interface, so that `Judge` works with any of them.
 """
@@ -8,34 +8,24 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
 from pathlib import Path
-from threading import Lock
+from threading import BoundedSemaphore, Lock
 from typing import TYPE_CHECKING, Protocol
 
-from vrt_lite.backends import FallbackBackend, describe_machine, open_remote
-from vrt_lite.errors import UsageError, Warned
+from vrt_lite.backends import FallbackBackend, Used, describe_machine
+from vrt_lite.errors import Warned
 from vrt_lite.interfaces import Backend, FrameStore, Loading, Observe, Stopwatch, Working, wait_until_done
-from vrt_lite.judgement import EngineUsed, FileUsed, ModelUsed, ServerUsed
+from vrt_lite.judgement import FileUsed, ModelUsed
 from vrt_lite.models import ModelFiles, find, gguf_sha256, profile_of
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import shown_first
-from vrt_lite.settings import LOCAL_SETTINGS, Remote, Settings
+from vrt_lite.settings import Remote, Settings
 from vrt_lite.shortage import ThreadPool
 from vrt_lite.tuning import choose_projector, plan_engine, refuse_impossible
 
 if TYPE_CHECKING:
-    from vrt_lite.backends.http import HttpBackend
     from vrt_lite.fitting import EnginePlan
-
-
-@dataclass(frozen=True, slots=True)
-class Used:
-    """What judged, for the record."""
-
-    model: ModelUsed
-    backend: ServerUsed | None = None
-    engine: EngineUsed | None = None
 
 
 class Mode(Protocol):
@@ -59,6 +49,10 @@ class Mode(Protocol):
 
     def open(self, frames: FrameStore, observe: Observe, watch: Stopwatch) -> Backend:
         """The back end, opened once."""
+        ...
+
+    def turn(self) -> AbstractContextManager[object]:
+        """Wait, in its context, until one more comparison may use the back end."""
         ...
 
     def used(self) -> Used:
@@ -85,16 +79,19 @@ def choose_mode(
     backend: Backend | Remote | None,
     *,
     digest: Callable[[Path], str],
+    jobs: int,
     verbose: bool,
 ) -> Mode:
     """The mode that the arguments of a `Judge` ask for. Raises ModelError, UsageError."""
     if isinstance(backend, Remote):
+        from vrt_lite.server_mode import ServerMode  # noqa: PLC0415
+
         return ServerMode(backend, profile_of(model), settings, projector=projector)
     refuse_impossible(settings)
     files = choose_projector(find(model, projector=projector), describe_machine)
     if backend is not None:
         return GivenMode(backend, files, settings, digest=digest)
-    return LocalMode(files, settings, digest=digest, verbose=verbose)
+    return LocalMode(files, settings, digest=digest, jobs=jobs, verbose=verbose)
 
 
 class _FileMode:
@@ -153,6 +150,10 @@ class GivenMode(_FileMode):
         """The back end that was given."""
         return self._backend
 
+    def turn(self) -> AbstractContextManager[object]:
+        """Nothing to wait for: the caller decides how many use it."""
+        return contextlib.nullcontext()
+
     def used(self) -> Used:
         """The model by its files."""
         return Used(self._describe_model())
@@ -163,10 +164,19 @@ class GivenMode(_FileMode):
 
 
 class LocalMode(_FileMode):
-    """The engine on this machine: planned to fit the memory, and loaded when first needed."""
+    """The engine on this machine: planned to fit the memory, and loaded when first needed.
 
-    def __init__(self, files: ModelFiles, settings: Settings, *, digest: Callable[[Path], str], verbose: bool) -> None:
+    `jobs` threads may share it. Each judges in a sequence of its own, if there is memory for as many; else some wait.
+    """
+
+    def __init__(
+        self, files: ModelFiles, settings: Settings, *, digest: Callable[[Path], str], jobs: int, verbose: bool
+    ) -> None:
         super().__init__(files, settings, digest=digest)
+        self._jobs = jobs
+        self._lock = Lock()
+        self._turns: BoundedSemaphore | None = None
+        self._loading: Future[FallbackBackend] | None = None
         self._settings = settings
         self._verbose = verbose
         self._planning: Future[EnginePlan] | None = None
@@ -186,13 +196,22 @@ class LocalMode(_FileMode):
     def open(self, frames: FrameStore, observe: Observe, watch: Stopwatch) -> Backend:
         """The engine, which loads while the first frames are decoded."""
         if self._backend is None:
-            loading = self._pool.submit(self._load, watch)
+            with self._lock:
+                if self._loading is None:
+                    self._loading = self._pool.submit(self._load, watch)
             observe(Working("decoding frames"))
             first = (shown_first(self.profile.workspace, self.profile.first_frames, clip) for clip in (0, 1))
             frames.pixels([frame for shown in first for frame in shown])
             observe(Loading(self._files.name))
-            self._backend = wait_until_done(loading, observe)
+            self._backend = wait_until_done(self._loading, observe)
         return self._backend
+
+    def turn(self) -> AbstractContextManager[object]:
+        """Wait for a free sequence of the engine."""
+        with self._lock:
+            if self._turns is None:
+                self._turns = BoundedSemaphore(self.start_planning().result().settings.sequences)
+        return self._turns
 
     def used(self) -> Used:
         """The model by its files, and how the engine ran if it did."""
@@ -211,7 +230,9 @@ class LocalMode(_FileMode):
     def start_planning(self) -> Future[EnginePlan]:
         """Start, once, to choose what fits the memory."""
         if self._planning is None:
-            self._planning = self._pool.submit(plan_engine, self._files, self._settings, verbose=self._verbose)
+            self._planning = self._pool.submit(
+                plan_engine, self._files, self._settings, verbose=self._verbose, sequences=self._jobs
+            )
         return self._planning
 
     def _plan_in_force(self) -> EnginePlan | None:
@@ -227,72 +248,3 @@ class LocalMode(_FileMode):
             choices = self.start_planning().result().choices
             backend = FallbackBackend(self._files, profile=self.profile, choices=choices, cache=cache)
             return self._free.enter_context(backend)
-
-
-class ServerMode:
-    """A server. Threads may share it: the first that needs it connects."""
-
-    def __init__(self, remote: Remote, own: Profile, settings: Settings, *, projector: Path | None) -> None:
-        _refuse_local_settings(settings, projector)
-        self.files: ModelFiles | None = None
-        self.own = own
-        self.profile = settings.applied_to(own)
-        self._remote = remote
-        self._lock = Lock()
-        self._backend: HttpBackend | None = None
-        self._free = contextlib.ExitStack()
-
-    def key(self) -> dict[str, str]:
-        """The server and its model. Asks the server what it serves, unless the model is named."""
-        r = self._remote
-        return {"url": r.url, "kind": r.kind, "model": r.served_model or self._open().connect().model}
-
-    def prepare(self) -> None:
-        """Nothing can be done before the first request."""
-
-    def plan(self) -> Profile:
-        """The profile as it is: the server decides how the model runs."""
-        return self.profile
-
-    def open(self, frames: FrameStore, observe: Observe, watch: Stopwatch) -> Backend:
-        """The HTTP back end."""
-        return self._open()
-
-    def used(self) -> Used:
-        """The server, with what its answers have shown so far."""
-        backend, r = self._backend, self._remote
-        if backend is None:
-            server = ServerUsed(r.url, r.served_model, None, None)
-        else:
-            info = backend.connect()
-            server = ServerUsed(r.url, info.model, info.kind, backend.form)
-        return Used(ModelUsed(server.model or r.url, None, None), server)
-
-    def notes(self) -> tuple[Warned, ...]:
-        """What a user should know about the requests to the server."""
-        return self._backend.warnings if self._backend else ()
-
-    def connect(self, observe: Observe) -> None:
-        """Ask what the server serves, unless the model is named; `observe` gets an event while waiting for it."""
-        if self._remote.served_model is None:
-            self._open().connect(observe)
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._free.close()
-
-    def _open(self) -> HttpBackend:
-        with self._lock:
-            if self._backend is None:
-                self._backend = self._free.enter_context(open_remote(self._remote, profile=self.profile))
-            return self._backend
-
-
-def _refuse_local_settings(settings: Settings, projector: Path | None) -> None:
-    """UsageError for settings that only an engine on this machine can use."""
-    names = [name for name in LOCAL_SETTINGS if getattr(settings, name) is not None]
-    if projector is not None:
-        names.append("projector")
-    if names:
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in names)
-        raise UsageError(f"With --backend the server decides how the model runs: leave out {options}.")

@@ -174,8 +174,8 @@ def test_a_clip_shown_first_again_is_not_read_again(forgetting: Listened) -> Non
 
 
 def context_size(backend: LlamaCppBackend) -> int:
-    assert backend._cache
-    return backend._cache.context.size
+    assert backend._context
+    return backend._context.size
 
 
 def test_a_context_grows_with_what_it_holds(forgetting: Listened) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from test_llamacpp import Drawn
 from vrt_lite.backends import FallbackBackend
 from vrt_lite.embeddings import EmbeddingCache
 from vrt_lite.errors import OutOfMemoryError
-from vrt_lite.fitting import EnginePlan, choose_plan
+from vrt_lite.fitting import EnginePlan, add_sequences, choose_plan
 from vrt_lite.fitting.memory_estimate import read_shape
 from vrt_lite.interfaces import Sampling, ignore
 from vrt_lite.judge import Pair, opening
@@ -77,3 +78,42 @@ def test_the_plan_in_force_tells_what_ran() -> None:
     ]
     assert none.engine_used().gpu_layers == 0
     assert none.engine_used().gpu_memory_bytes == (0,)
+
+
+def test_replies_that_fail_together_go_on_together() -> None:
+    choices = [replace(settings, sequences=2) for settings in (LARGE, SMALL)]
+    conversation = opening(Pair("A red circle moving down.", (3.0, 3.0)), FILES.profile)
+    with (
+        FallbackBackend(FILES, profile=FILES.profile, choices=choices, cache=EmbeddingCache()) as backend,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        tasks = [
+            pool.submit(backend.reply, conversation, Drawn(), sampling=Sampling(8), observe=ignore) for _ in range(2)
+        ]
+        replies = [task.result() for task in tasks]
+        assert backend.settings == choices[1]
+    expected, _ = reply_with(SMALL)
+    assert [reply.tokens for reply in replies] == [expected.tokens] * 2
+
+
+def test_as_many_sequences_as_memory_allows() -> None:
+    def plan(free: int) -> EnginePlan:
+        memory = MachineMemory(free, free)
+        alone = choose_plan(SHAPE, FILES.profile, EngineSettings(), memory)
+        return add_sequences(alone, SHAPE, memory, 4)
+
+    roomy = plan(16 * GB)
+    assert roomy.settings.sequences == 4
+    one, four = (
+        {term.name: term.cpu for term in estimate.terms}
+        for estimate in (
+            choose_plan(SHAPE, FILES.profile, EngineSettings(), MachineMemory(GB, GB)).estimate,
+            roomy.estimate,
+        )
+    )
+    for name in ("keys and values", "frames and embeddings", "decoding of clips"):
+        assert four[name] == pytest.approx(4 * one[name])
+    needed = roomy.estimate.cpu_bytes
+    assert plan(needed).settings.sequences == 4
+    assert plan(needed - 1).settings.sequences == 3
+    assert plan(roomy.estimate.cpu_bytes // 2).profile == FILES.profile

@@ -545,7 +545,7 @@ def test_the_command_with_the_bundled_judge(tmp_path: Path, capfd: pytest.Captur
         (["genai-bench"], 2, "vrt-lite eval genai-bench --pull"),
         (["nowhere"], 2, "There is no set 'nowhere'"),
         (["pairs.csv", "--pull"], 2, "--pull fetches a set by its name"),
-        (["genai-bench", "--jobs", "2"], 2, "--backend URL"),
+        (["genai-bench", "--jobs", "17"], 2, "--backend URL"),
         (["genai-bench", "--split", "test"], 2, "vrt-lite eval genai-bench --split test --pull"),
         (["genai-bench", "--split", "unifiedreward"], 2, "Give a copy with --from FOLDER."),
         (["genai-bench", "--split", "dev"], 2, "known are test_v1, test, unifiedreward"),

@@ -67,9 +67,9 @@ class DeviceBackend(StagedBackend):
 
     def grow(self) -> tuple[int, int]:
         """Open a larger context with the content of this one, as a longer conversation does; both sizes."""
-        assert self._cache
-        before = self._cache.context.size
-        return before, self._open_cache(before + 1024).context.size
+        assert self._context
+        before = self._context.size
+        return before, self._open_context(self._lanes[0], before + 1024).context.size
 
 
 def judge(model: str, backend: DeviceBackend) -> list[dict[str, Any]]:

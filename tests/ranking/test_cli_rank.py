@@ -140,7 +140,7 @@ def test_what_cannot_be_is_refused_in_a_line(capfd: pytest.CaptureFixture[str], 
     refused(capfd, 2, "Two different clips are needed", str(clips / "a.mp4"))
     refused(capfd, 3, "left out", str(clips / "a.mp4"), str(tmp_path / "gone.mp4"))
     refused(capfd, 2, "No file matches", str(tmp_path / "*.mp4"))
-    refused(capfd, 2, "--jobs 2 needs a server", str(clips), "--jobs", "2")
+    refused(capfd, 2, "--jobs 17 is too many: on this machine at most 16", str(clips), "--jobs", "17")
     refused(capfd, 2, "is no folder", str(clips), "--copy-to", str(clips / "a.mp4"))
     refused(capfd, 2, "at most 8000 are allowed", str(clips), "-p", "x" * 8001)
     refused(capfd, 2, "budget", str(clips), "--budget", "0")

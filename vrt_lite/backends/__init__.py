@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import dataclass
+from threading import Condition
 from typing import TYPE_CHECKING
 
 from vrt_lite.errors import OutOfMemoryError
 from vrt_lite.interfaces import FrameStore, Observe, Sampling
+from vrt_lite.judgement import EngineUsed, ModelUsed, ServerUsed
 from vrt_lite.protocol.messages import Conversation, Reply
 
 if TYPE_CHECKING:
@@ -18,6 +21,15 @@ if TYPE_CHECKING:
     from vrt_lite.models import ModelFiles
     from vrt_lite.profile import Profile
     from vrt_lite.settings import Remote
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What judged, for the record."""
+
+    model: ModelUsed
+    backend: ServerUsed | None = None
+    engine: EngineUsed | None = None
 
 
 def open_backend(
@@ -44,22 +56,40 @@ class FallbackBackend(contextlib.ExitStack):
         self._profile = profile
         self._cache = cache
         self._choices = list(choices)
+        self._changed = Condition()
+        self._replies = 0
         self._open()
 
     def reply(self, conversation: Conversation, frames: FrameStore, *, sampling: Sampling, observe: Observe) -> Reply:
-        """The judge's next turn."""
+        """The judge's next turn. As many threads as there are sequences may call it at once."""
         while True:
+            with self._changed:
+                backend = self._backend
+                self._replies += 1
             try:
-                return self._backend.reply(conversation, frames, sampling=sampling, observe=observe)
+                return backend.reply(conversation, frames, sampling=sampling, observe=observe)
             except OutOfMemoryError:
-                if not self._choices:
+                if not self._choices and backend is self._backend:
                     raise
-            self._open()
+            finally:
+                with self._changed:
+                    self._replies -= 1
+                    self._changed.notify_all()
+            self._replace(backend)
+
+    def _replace(self, failed: LlamaCppBackend) -> None:
+        """Open the next one, once no reply uses this one any more. One thread does so, if several have failed."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._replies or self._backend is not failed)
+            if self._backend is failed:
+                self._open()
 
     def _open(self) -> None:
         """Close the back end, and open one with the first of the remaining settings for which there is memory."""
         self.close()
         while True:
+            if not self._choices:
+                raise OutOfMemoryError("No settings are left that take less memory.")
             self.settings = self._choices.pop(0)
             try:
                 opened = open_backend(self._files, profile=self._profile, settings=self.settings, cache=self._cache)

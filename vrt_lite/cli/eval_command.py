@@ -112,7 +112,7 @@ def evaluate(
     settings = read_settings({**options, "preset": options["preset"] or found.place.layout.preset}, backend)
     with (
         Store(file) as store,
-        open_run_judge(model, projector, backend, settings, store=store, verbose=verbose > 1, quiet=quiet) as judge,
+        open_run_judge(model, projector, backend, settings, store, verbose=verbose, quiet=quiet, jobs=jobs) as judge,
     ):
         judge.connect(view(quiet=quiet, live=False).observe)
         eval_judge = EvalJudge(judge, judge.key(), judge.describe()["--model"], jobs)

@@ -194,6 +194,7 @@ def open_judge(
     digest: Callable[[Path], str] | None = None,
     quiet: bool = False,
     measures: bool = False,
+    jobs: int = 1,
 ) -> Judge:
     """Open the judge that the options name, on this machine or on a server. `digest` finds files' digests.
 
@@ -203,9 +204,9 @@ def open_judge(
     from vrt_lite.disk import file_sha256  # noqa: PLC0415
 
     digest = digest or file_sha256
-    options: dict[str, Any] = {"backend": backend, "digest": digest, "measures": measures, "verbose": verbose}
+    options: dict[str, Any] = {"backend": backend, "digest": digest, "measures": measures, "jobs": jobs}
     try:
-        judge = Judge(model, projector=projector, settings=settings, **options)
+        judge = Judge(model, projector=projector, settings=settings, verbose=verbose, **options)
     except ModelError as error:
         if settings.sources.get("model") not in ("environment", "file"):
             raise

@@ -120,7 +120,7 @@ def rank(
     with (
         _saying_what_is_kept(view),
         Store(store) as kept,
-        open_run_judge(model, projector, backend, settings, store=kept, verbose=verbose > 1, quiet=quiet) as judge,
+        open_run_judge(model, projector, backend, settings, kept, verbose=verbose, quiet=quiet, jobs=jobs) as judge,
         view,
     ):
         judge.connect(view.observe)

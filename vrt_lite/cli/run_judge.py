@@ -19,16 +19,20 @@ def open_run_judge(
     projector: Path | None,
     backend: Remote | None,
     settings: Settings,
-    *,
     store: Store,
-    verbose: bool,
+    *,
+    verbose: int,
     quiet: bool,
+    jobs: int,
 ) -> Judge | JudgeProcess:
-    """Open the judge of a run, as `open_judge` does; on this machine its engine gets a process of its own."""
+    """Open the judge of a run, as `open_judge` does. On this machine its engine gets a process of its own.
+
+    With several jobs it does not: the threads that judge share the engine.
+    """
     from vrt_lite.runs.judge_process import Digests, JudgeProcess, LocalJudge  # noqa: PLC0415
 
-    digests = Digests(store.digest)
-    judge = open_judge(model, projector, backend, settings, digest=digests, verbose=verbose, quiet=quiet)
-    if backend:
+    digests, log = Digests(store.digest), verbose > 1
+    judge = open_judge(model, projector, backend, settings, digest=digests, verbose=log, quiet=quiet, jobs=jobs)
+    if backend or jobs > 1:
         return judge
-    return JudgeProcess(judge, LocalJudge(model, projector, settings, verbose, digests.known), prints=verbose)
+    return JudgeProcess(judge, LocalJudge(model, projector, settings, log, digests.known), prints=log)

@@ -10,6 +10,7 @@ import click
 
 from vrt_lite.cli import KeptOption, find_sources
 from vrt_lite.errors import UsageError
+from vrt_lite.machine import MOST_SEQUENCES
 from vrt_lite.settings import MOST_JOBS, Remote
 
 if TYPE_CHECKING:
@@ -22,18 +23,21 @@ jobs_option = click.option(
     metavar="N",
     type=click.IntRange(1),
     default=1,
-    help=f"Pairs judged at once, at most {MOST_JOBS}; with --backend only.",
+    help=f"Pairs judged at once: here at most {MOST_SEQUENCES}, if memory allows, with --backend {MOST_JOBS}.",
 )
 """The command calls `check_jobs` with its value."""
 
 
 def check_jobs(jobs: int, backend: Remote | None) -> int:
-    """Return how many jobs to use: one on this machine. UsageError for more than the judge can use."""
+    """Return how many jobs to use. UsageError for more than the judge can use."""
     if jobs > MOST_JOBS:
         raise UsageError(f"--jobs {jobs} is too many: a server is asked for at most {MOST_JOBS} pairs at once.")
-    if jobs > 1 and backend is None and find_sources()["jobs"] == "option":
-        raise UsageError(f"--jobs {jobs} needs a server (--backend URL): on this machine one pair is judged at a time.")
-    return jobs if backend else 1
+    if jobs > MOST_SEQUENCES and backend is None and find_sources()["jobs"] == "option":
+        raise UsageError(
+            f"--jobs {jobs} is too many: on this machine at most {MOST_SEQUENCES} pairs are judged at once, and "
+            f"{MOST_JOBS} on a server (--backend URL)."
+        )
+    return jobs if backend else min(jobs, MOST_SEQUENCES)
 
 
 def print_effort(effort: EffortName) -> None:

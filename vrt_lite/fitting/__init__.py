@@ -117,6 +117,16 @@ def choose_plan(
     )
 
 
+def add_sequences(plan: EnginePlan, shape: ModelShape, memory: MachineMemory, most: int) -> EnginePlan:
+    """The plan with as many sequences as fit the free memory beside it, at most `most`. Nothing else is given up."""
+    for count in range(most, 1, -1):
+        settings = replace(plan.settings, sequences=count)
+        estimate = estimate_memory(shape, plan.profile, settings, gpu_shares=_shares(memory))
+        if fits(estimate, memory):
+            return replace(plan, estimate=estimate)
+    return plan
+
+
 def _advise(
     shape: ModelShape, profile: Profile, settings: EngineSettings, memory: MachineMemory, least: Estimate
 ) -> str:

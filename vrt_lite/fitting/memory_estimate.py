@@ -161,6 +161,7 @@ def estimate_memory(
     # Evaluation touches only the conversation's part of a context that is larger than the conversation.
     conversation = min(context, context_tokens(shape, profile))
     touched = text_buffer(shape, settings, conversation, on_gpu=bool(used))
+    held = settings.sequences
     if places[0] is not None:
         touched = 2 * min(settings.ubatch, context) * (shape.width * F32 + context)
     reserved = gpu_text_buffer(shape, settings, context, whole=places[0] is not None)
@@ -184,12 +185,12 @@ def estimate_memory(
         split("weights", [shape.embedding, *weights], [None, *places]),
         term("repacked weights", sum(size for size, place in copied if place is None)),
         split("projector", [shape.projector], [vision_place]),
-        split("keys and values", [token * context] * len(shape.layers), places[:-1]),
+        split("keys and values", [held * token * context] * len(shape.layers), places[:-1]),
         term("evaluation of text", touched, reserved, used),
         term("evaluation of frames", vision_inputs(patches) if vision_on_gpu else vision, vision, {vision_place}),
         term("kept states", min(settings.prefixes, _SAVED_STATES) * state),
-        term("frames and embeddings", _frames(shape, profile, cells)),
-        term("decoding of clips", _DECODER_BYTES * source_pixels),
+        term("frames and embeddings", held * _frames(shape, profile, cells)),
+        term("decoding of clips", held * _DECODER_BYTES * source_pixels),
         term("program", program, _GPU_BYTES, {*used, vision_place}),
     )
     return Estimate(terms, context, profile.max_pixels, settings)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 BUNDLED: Final = "vrt-tiny-1"
 _BUNDLE = Path(__file__).parents[1] / "bundled"
-_TYPES = ("f16", "q8_0", "bf16", "f32")
-_TYPE = re.compile(r"[-._](bf16|fp?16|fp?32|q8_0)(?=[-._])")
+_TYPES = ("f16", "q8_0", "bf16", "f32", "q6_k", "q5_k", "q4_k")
+_TYPE = re.compile(r"[-._](bf16|fp?16|fp?32|q8_0|q[456]_k)(?=[-._])")
 _MODEL_KEYS: Final = ("general.architecture", "general.name", "qwen2vl.block_count", "qwen2vl.embedding_length")
 """These values are the same in all files of one model."""
 _NO_TEXT: Final = ("adapter", "imatrix", "mmproj")

@@ -20,7 +20,7 @@ import psutil
 from vrt_lite.backends import describe_machine, has_gpu, read_memory
 from vrt_lite.disk import home, write_file
 from vrt_lite.errors import ShortageError, UsageError
-from vrt_lite.fitting import EnginePlan, choose_plan
+from vrt_lite.fitting import EnginePlan, add_sequences, choose_plan
 from vrt_lite.fitting.engine_buffers import ModelShape
 from vrt_lite.fitting.memory_estimate import read_shape
 from vrt_lite.machine import EngineSettings, KvType, Machine, MachineMemory
@@ -46,11 +46,12 @@ def plan_engine(
     settings: Settings,
     *,
     verbose: bool = False,
+    sequences: int = 1,
     repack: bool | None = None,
     memory: MachineMemory | None = None,
     shape: ModelShape | None = None,
 ) -> EnginePlan:
-    """Plan how the engine runs on this machine, or with the `memory` given.
+    """Plan how the engine runs on this machine, or with the `memory` given. `sequences` is the most that are used.
 
     `repack` is None where the user has not set it, `shape` where the files' headers were not read yet. Raises
     ModelError, UsageError, OutOfMemoryError; ShortageError for a limit of this process's memory.
@@ -59,6 +60,7 @@ def plan_engine(
     engine, tuned = apply_tuning(files, _engine_settings(settings, verbose=verbose), describe_machine())
     shape, here = shape or read_shape(files), memory or read_memory()
     plan = plan_shape(shape, files.profile, settings, here, engine=engine, repack=repack)
+    plan = add_sequences(plan, shape, here, sequences)
     if memory is None:
         _check_address_space(plan.estimate.cpu_bytes)
     return replace(plan, tuned=tuned)

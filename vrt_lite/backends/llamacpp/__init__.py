@@ -10,13 +10,26 @@ from __future__ import annotations
 import codecs
 import contextlib
 import time
-from dataclasses import replace
+from collections.abc import Generator
+from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Lock, get_ident
+
+import numpy as np
+from numpy.typing import NDArray
 
 from vrt_lite.backends.llamacpp.context import Context
-from vrt_lite.backends.llamacpp.decoding import MOST_GUESSED, PromptLookup, Sampler, generate_tokens, loops, odds
+from vrt_lite.backends.llamacpp.decoding import (
+    MOST_GUESSED,
+    PromptLookup,
+    Sampler,
+    StepBatcher,
+    generate_tokens,
+    loops,
+    odds,
+)
 from vrt_lite.backends.llamacpp.engine import Model, start_engine
-from vrt_lite.backends.llamacpp.kv_cache import KvCache, PrefixCache, count_tokens, split_runs
+from vrt_lite.backends.llamacpp.kv_cache import KvCache, PrefixCache, count_tokens, split_runs, take_steps
 from vrt_lite.backends.llamacpp.lower import FrameBlock, Item, lower
 from vrt_lite.backends.llamacpp.vision import Vision, content_key
 from vrt_lite.embeddings import EmbeddingCache
@@ -41,6 +54,21 @@ _LOOP_CHECK_EVERY = 32
 
 Patches = dict[str, tuple[FrameRef, ...]]
 """The frames that each temporal patch shows, by its key."""
+
+
+@dataclass
+class _Lane:
+    """One sequence of the context: the conversation that it holds, and what a reply in it needs.
+
+    `patches` are those of the last conversation. `thread` used it last, until `used`.
+    """
+
+    lookup: PromptLookup
+    cache: KvCache | None = None
+    patches: frozenset[str] = frozenset()
+    thread: int | None = None
+    used: float = 0.0
+    busy: bool = False
 
 
 class LlamaCppBackend(contextlib.ExitStack):
@@ -69,41 +97,55 @@ class LlamaCppBackend(contextlib.ExitStack):
             self._banned = [self._model.control(name) for name in NEVER_WRITTEN]
             self._digits = [self._model.control(digit) for digit in "012"]
             self.enter_context(opened.pop_all())
-        self.callback(self._close_cache)
-        self._cache: KvCache | None = None
+        self.callback(self._close_context)
+        self._context: Context | None = None
         self._prefixes = PrefixCache(settings.prefixes)
-        self._lookup = self._new_lookup()
-        self.guesses = MOST_GUESSED
+        self._lanes = [_Lane(self._new_lookup()) for _ in range(settings.sequences)]
+        self._choosing = Lock()
+        self._batcher = StepBatcher(take_steps)
+        # A batch has at most as many tokens as one sequence with its guesses.
+        self.guesses = (MOST_GUESSED + 1) // settings.sequences - 1
 
     def reset(self) -> None:
         """Forget all that was evaluated and encoded. The next reply computes everything again."""
         self._vision.clear()
         self._prefixes.clear()
-        self._lookup = self._new_lookup()
-        if self._cache:
-            self._cache.truncate(0)
+        for lane in self._lanes:
+            lane.lookup = self._new_lookup()
+            if lane.cache:
+                lane.cache.truncate(0)
 
     def reply(self, conversation: Conversation, frames: FrameStore, *, sampling: Sampling, observe: Observe) -> Reply:
-        """The judge's next turn."""
-        if self._model.abort_check:
-            self._model.abort_check.observe = observe
+        """The judge's next turn. As many threads as there are sequences may call it at once."""
+        with self._lane() as lane, self._batcher.reply():
+            return self._reply(lane, conversation, frames, sampling, observe)
+
+    def _reply(
+        self, lane: _Lane, conversation: Conversation, frames: FrameStore, sampling: Sampling, observe: Observe
+    ) -> Reply:
         observe(Working("decoding frames"))
         # One request for all frames lets the store decode both clips at once.
         frames.pixels([frame for message in conversation for frame in message.frames])
         patches: Patches = {}
         items = lower(conversation, self._model, lambda part: self._block(part, frames, patches))
-        start = time.perf_counter()
-        cache = self._cache_for(items, sampling.max_new_tokens)
-        encoded = self._encode(patches, frames, observe)
-        vision_end = time.perf_counter()
-        kept = cache.prefill(items, observe)
+        lane.patches = frozenset(patches)
+        with self._batcher.alone():
+            if self._model.abort_check:
+                self._model.abort_check.observe = observe
+            start = time.perf_counter()
+            cache = self._cache_for(lane, items, sampling.max_new_tokens)
+            encoded = self._encode(patches, frames, observe)
+            vision_end = time.perf_counter()
+            kept = cache.prefill(items, observe)
+            logits = cache.context.logits()
+            prefill_end = time.perf_counter()
         for run in split_runs(items[kept:]):
             if not isinstance(run, FrameBlock):
-                self._lookup.learn(run)
-        prefill_end = time.perf_counter()
-        reply = self._generate(cache, sampling, observe)
+                lane.lookup.learn(run)
+        reply = self._generate(lane, cache, logits, sampling, observe)
         generate_end = time.perf_counter()
-        self._vision.trim(frozenset(patches))
+        with self._batcher.alone():
+            self._vision.trim(frozenset[str]().union(*(other.patches for other in self._lanes)))
         usage = Usage(
             tokens_prefilled=count_tokens(items[kept:]),
             tokens_reused=count_tokens(items[:kept]),
@@ -115,6 +157,21 @@ class LlamaCppBackend(contextlib.ExitStack):
             generate_seconds=generate_end - prefill_end,
         )
         return replace(reply, usage=usage)
+
+    @contextlib.contextmanager
+    def _lane(self) -> Generator[_Lane]:
+        """A free lane, the one that this thread had before if possible: it holds the conversation that goes on."""
+        thread = get_ident()
+        with self._choosing:
+            free = [lane for lane in self._lanes if not lane.busy]
+            if not free:
+                raise RuntimeError(f"More replies at once than the {len(self._lanes)} sequences of the context.")
+            lane = next((lane for lane in free if lane.thread == thread), min(free, key=lambda lane: lane.used))
+            lane.busy, lane.thread = True, thread
+        try:
+            yield lane
+        finally:
+            lane.busy, lane.used = False, time.monotonic()
 
     def _block(self, part: Video | Image, frames: FrameStore, patches: Patches) -> FrameBlock:
         """A part's block, by content. Adds the frames of each of its patches to `patches`."""
@@ -141,13 +198,13 @@ class LlamaCppBackend(contextlib.ExitStack):
             lookup.learn(self._model.tokens(text, special=False), times=2)
         return lookup
 
-    def _cache_for(self, items: list[Item], reply_tokens: int) -> KvCache:
-        """A cache with room for this conversation and, unless the user set its size, for a reply of `reply_tokens`."""
+    def _cache_for(self, lane: _Lane, items: list[Item], reply_tokens: int) -> KvCache:
+        """The lane's cache with room for this conversation and, unless the user set its size, for the longest reply."""
         needed = count_tokens(items) + 2
-        cache = self._cache or self._open_cache(self._settings.context or self._bound(items))
+        cache = lane.cache or self._open_context(lane, self._settings.context or self._bound(items))
         size = min(needed + reply_tokens, self._model.trained_context)
         if size > cache.context.size and self._settings.context is None:
-            cache = self._open_cache(-(-size // CONTEXT_STEP) * CONTEXT_STEP)
+            cache = self._open_context(lane, -(-size // CONTEXT_STEP) * CONTEXT_STEP)
         if needed > cache.context.size:
             raise ContextFullError(
                 f"The conversation needs {needed} tokens, but the context holds {cache.context.size}. "
@@ -163,21 +220,26 @@ class LlamaCppBackend(contextlib.ExitStack):
             largest = p.tool_cells
         return min(p.context_bound(count_tokens(items), largest), self._model.trained_context)
 
-    def _open_cache(self, size: int) -> KvCache:
-        """Open a context of this size, with the content of the one before."""
-        before = self._cache
-        state = before.context.state() if before and before.items else None
-        self._close_cache()
-        context = Context(self._model, size=size, settings=self._settings)
-        self._cache = KvCache(context, self._vision.embeddings, self._prefixes)
-        if before and state is not None:
-            self._cache.restore(before.items, state)
-        return self._cache
+    def _open_context(self, lane: _Lane, size: int) -> KvCache:
+        """Open a context of this size, with what the one before held; returns the lane's cache."""
+        held = [(lane.cache, lane.cache.items, lane.cache.state()) for lane in self._lanes if lane.cache]
+        self._close_context()
+        self._context = context = Context(self._model, size=size, settings=self._settings)
+        for number, each in enumerate(self._lanes):
+            if each.cache:
+                each.cache.move(context)
+            else:
+                each.cache = KvCache(context, self._vision.embeddings, self._prefixes, sequence=number)
+        for cache, items, state in held:
+            if items:
+                cache.restore(items, state)
+        assert lane.cache
+        return lane.cache
 
-    def _close_cache(self) -> None:
-        if self._cache:
-            self._cache.context.close()
-            self._cache = None
+    def _close_context(self) -> None:
+        if self._context:
+            self._context.close()
+            self._context = None
 
     def _encode(self, patches: Patches, frames: FrameStore, observe: Observe) -> set[str]:
         """Encode the patches that are not encoded yet; returns their keys."""
@@ -192,14 +254,17 @@ class LlamaCppBackend(contextlib.ExitStack):
     def _sampler(self, sampling: Sampling) -> Sampler:
         return Sampler(temperature=sampling.temperature, seed=sampling.seed, banned=self._banned)
 
-    def _generate(self, cache: KvCache, sampling: Sampling, observe: Observe) -> Reply:
+    def _generate(
+        self, lane: _Lane, cache: KvCache, logits: NDArray[np.float32], sampling: Sampling, observe: Observe
+    ) -> Reply:
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         text, tokens, digit_odds = "", list[int](), dict[int, Odds]()
         most = min(sampling.max_new_tokens, cache.free_tokens)
         stop: StopReason = "limit"
-        generated = generate_tokens(cache, self._sampler(sampling), self._lookup, guesses=self.guesses)
+        sampler = self._sampler(sampling)
+        generated = generate_tokens(cache, logits, sampler, lane.lookup, self._batcher, guesses=max(self.guesses, 0))
         with contextlib.closing(generated):
-            for token, logits in generated if most > 0 else ():
+            for token, picked_from in generated if most > 0 else ():
                 if self._model.ends(token):
                     stop = "end"
                     break
@@ -207,7 +272,7 @@ class LlamaCppBackend(contextlib.ExitStack):
                 piece = decoder.decode(self._model.piece(token))
                 text += piece
                 if token in self._digits:
-                    digit_odds[len(text) - 1] = odds(logits, self._digits)
+                    digit_odds[len(text) - 1] = odds(picked_from, self._digits)
                 observe(Wrote(piece))
                 if ">" in piece and sampling.concluded(text):
                     stop = "end"

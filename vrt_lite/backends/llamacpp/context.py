@@ -1,11 +1,11 @@
-"""The engine's working state: one sequence in the KV cache, evaluated batch by batch at the positions given."""
+"""The engine's working state: sequences in the KV cache, evaluated batch by batch at the positions given."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,10 +24,18 @@ from vrt_lite.machine import MOST_LOGITS, EngineSettings
 _KV_TYPES = {"f32": llama.GGML_TYPE_F32, "f16": llama.GGML_TYPE_F16, "q8_0": llama.GGML_TYPE_Q8_0}
 
 
-class Context(contextlib.ExitStack):
-    """The engine's working state: one sequence in the KV cache; a context manager.
+class Tokens(NamedTuple):
+    """Text that is evaluated from `position` on in a sequence."""
 
-    `size` is in tokens, `batch_size` the most tokens of one evaluation.
+    tokens: Sequence[int]
+    position: int
+    sequence: int = 0
+
+
+class Context(contextlib.ExitStack):
+    """The engine's working state: `settings.sequences` sequences in the KV cache; a context manager.
+
+    `size` is that of each sequence, in tokens; `batch_size` the most tokens of one evaluation.
     """
 
     def __init__(self, model: Model, *, size: int, settings: EngineSettings) -> None:
@@ -35,12 +43,15 @@ class Context(contextlib.ExitStack):
         log = start_engine()
         log.lines.clear()
         if not model.on_gpu:
-            needed = size * model.cache_bytes * (2 if settings.exact else 1)
+            needed = settings.sequences * size * model.cache_bytes * (2 if settings.exact else 1)
             require_memory(needed, f"A context of {size} tokens", "Lower --ctx.")
         self._model = model
         self.size = size
         params = llama.llama_context_default_params()
-        params.n_ctx = size
+        params.n_ctx = settings.sequences * size
+        params.n_seq_max = settings.sequences
+        # Each sequence has cells of its own: with shared ones attention would go over those of all.
+        params.kv_unified = False
         params.n_batch = params.n_ubatch = min(settings.ubatch, max(size, 32))
         # The engine reserves memory for this many rows of logits: 256 of a 7B's vocabulary would be 156 MB.
         params.n_outputs_max = min(MOST_LOGITS, params.n_batch)
@@ -58,7 +69,6 @@ class Context(contextlib.ExitStack):
             self._min_tokens = 2
         params.n_threads = params.n_threads_batch = threads
         params.type_k = params.type_v = _KV_TYPES["f32" if settings.exact else settings.kv_type]
-        params.n_seq_max = 1
         params.no_perf = True
         if settings.on_eval:
             params.cb_eval = settings.on_eval
@@ -70,11 +80,15 @@ class Context(contextlib.ExitStack):
                 f"Not enough memory for a context of {size} tokens: {log.explain('the engine gave no reason')}. "
                 "Lower --ctx, --max-pixels or --gpu-layers."
             )
-        self.callback(llama.llama_free, self.pointer)
+        self.callback(self._free)
         self._memory = llama.llama_get_memory(self.pointer)
         self.batch_size = int(params.n_batch)
         self._text = self._batch(self.batch_size, 0)
         self._frames = self._batch(self.batch_size, model.width)
+
+    def _free(self) -> None:
+        llama.llama_free(self.pointer)
+        self.pointer = None
 
     def _batch(self, size: int, width: int) -> Any:
         # An embedding batch holds four position planes, but the engine allocates one: request four times the size.
@@ -82,59 +96,69 @@ class Context(contextlib.ExitStack):
         self.callback(llama.llama_batch_free, batch)
         return batch
 
-    def cut(self, position: int) -> None:
+    def cut(self, position: int, *, sequence: int = 0) -> None:
         """Forget everything at `position` and after."""
-        llama.llama_memory_seq_rm(self._memory, 0, position, -1)
+        if self.pointer:
+            llama.llama_memory_seq_rm(self._memory, sequence, position, -1)
 
-    def state(self) -> NDArray[np.uint8]:
-        """The content of the context, as bytes for `restore`."""
-        data = np.empty(llama.llama_state_seq_get_size(self.pointer, 0), np.uint8)
+    def state(self, *, sequence: int = 0) -> NDArray[np.uint8]:
+        """The content of a sequence, as bytes for `restore`."""
+        data = np.empty(llama.llama_state_seq_get_size(self.pointer, sequence), np.uint8)
         pointer = data.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
-        used = llama.llama_state_seq_get_data(self.pointer, pointer, len(data), 0)
+        used = llama.llama_state_seq_get_data(self.pointer, pointer, len(data), sequence)
         return data[:used]
 
-    def restore(self, state: NDArray[np.uint8]) -> None:
+    def restore(self, state: NDArray[np.uint8], *, sequence: int = 0) -> None:
         """Restore a state that was taken from a context with the same settings."""
         pointer = state.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
-        if not llama.llama_state_seq_set_data(self.pointer, pointer, len(state), 0):
+        if not llama.llama_state_seq_set_data(self.pointer, pointer, len(state), sequence):
             raise OutOfMemoryError(
                 f"The engine failed to restore {len(state)} bytes: {start_engine().explain('no reason')}."
             )
 
-    def feed(self, tokens: Sequence[int], position: int) -> Iterator[int]:
+    def feed(self, tokens: Sequence[int], position: int, *, sequence: int = 0) -> Iterator[int]:
         """Evaluate text from `position` on, batch by batch; yields how many tokens are done."""
         for start in range(0, len(tokens), self.batch_size):
             part = tokens[start : start + self.batch_size]
-            self._feed(part, position + start, logits_from=len(tokens) - 1 - start)
+            self._feed([Tokens(part, position + start, sequence)], logits_from=len(tokens) - 1 - start)
             yield start + len(part)
 
-    def feed_for_logits(self, tokens: Sequence[int], position: int) -> NDArray[np.float32]:
-        """Evaluate text from `position` on; the logits after each of its tokens, shape (n, vocabulary)."""
-        rows: list[NDArray[np.float32]] = []
-        most = min(MOST_LOGITS, self.batch_size)
-        for start in range(0, len(tokens), most):
-            part = tokens[start : start + most]
-            self._feed(part, position + start, logits_from=0)
-            rows += [self.logits(i) for i in range(len(part))]
-        return np.stack(rows)
+    def feed_for_logits(self, parts: Sequence[Tokens]) -> list[list[NDArray[np.float32]]]:
+        """Evaluate text, each part in a sequence of its own; for each, the logits (vocabulary,) after each token."""
+        rows: list[list[NDArray[np.float32]]] = [[] for _ in parts]
+        step = max(min(MOST_LOGITS, self.batch_size) // len(parts), 1)
+        for start in range(0, max(len(part.tokens) for part in parts), step):
+            cut = [Tokens(p.tokens[start : start + step], p.position + start, p.sequence) for p in parts]
+            length = self._feed([part for part in cut if part.tokens], logits_from=0)
+            row = 0
+            for part, found in zip(cut, rows, strict=True):
+                found += [self.logits(row + i) for i in range(len(part.tokens))]
+                row += length if part.tokens else 0
+        return rows
 
-    def _feed(self, part: Sequence[int], position: int, *, logits_from: int) -> None:
-        """One batch of text, with logits from its token number `logits_from` on."""
-        batch = self._text
-        count = len(part)
-        fed = [*part, part[-1]] if count < self._min_tokens else part
-        batch.n_tokens = len(fed)
-        for i, token in enumerate(fed):
-            batch.token[i] = token
-            batch.pos[i] = position + i
-            batch.n_seq_id[i] = 1
-            batch.seq_id[i][0] = 0
-            batch.logits[i] = logits_from <= i < count
+    def _feed(self, parts: Sequence[Tokens], *, logits_from: int) -> int:
+        """One batch of text, with logits from each part's token number `logits_from` on; returns a part's rows in it.
+
+        The engine evaluates sequences together as far as they are equally long, so shorter parts are filled up.
+        """
+        batch, at = self._text, 0
+        length = max(*(len(part.tokens) for part in parts), 1 if len(parts) > 1 else self._min_tokens)
+        for tokens, position, sequence in parts:
+            for i, token in enumerate([*tokens, *[tokens[-1]] * (length - len(tokens))]):
+                batch.token[at] = token
+                batch.pos[at] = position + i
+                batch.n_seq_id[at] = 1
+                batch.seq_id[at][0] = sequence
+                batch.logits[at] = logits_from <= i < len(tokens)
+                at += 1
+        batch.n_tokens = at
         self._decode(batch)
-        if len(fed) > count:
-            self.cut(position + count)
+        for tokens, position, sequence in parts:
+            if len(tokens) < length:
+                self.cut(position + len(tokens), sequence=sequence)
+        return length
 
-    def feed_patch(self, embeddings: NDArray[np.float32], positions: NDArray[np.int32]) -> None:
+    def feed_patch(self, embeddings: NDArray[np.float32], positions: NDArray[np.int32], *, sequence: int = 0) -> None:
         """Evaluate one temporal patch: embeddings (n, width) at positions (4, n).
 
         It is fed in parts of equal length that fit a batch. The result is the same: a token sees the earlier ones of
@@ -142,9 +166,9 @@ class Context(contextlib.ExitStack):
         """
         parts = -(-len(embeddings) // self.batch_size)
         for part, at in zip(np.array_split(embeddings, parts), np.array_split(positions, parts, axis=1), strict=True):
-            self._feed_embeddings(part, at)
+            self._feed_embeddings(part, at, sequence)
 
-    def _feed_embeddings(self, embeddings: NDArray[np.float32], positions: NDArray[np.int32]) -> None:
+    def _feed_embeddings(self, embeddings: NDArray[np.float32], positions: NDArray[np.int32], sequence: int) -> None:
         count = len(embeddings)
         batch = self._frames
         batch.n_tokens = count
@@ -154,11 +178,13 @@ class Context(contextlib.ExitStack):
         ctypes.memmove(batch.pos, planes.ctypes.data, planes.nbytes)
         for i in range(count):
             batch.n_seq_id[i] = 1
-            batch.seq_id[i][0] = 0
+            batch.seq_id[i][0] = sequence
             batch.logits[i] = 0
         self._decode(batch)
 
-    def feed_patch_in_order(self, embeddings: NDArray[np.float32], positions: NDArray[np.int32]) -> None:
+    def feed_patch_in_order(
+        self, embeddings: NDArray[np.float32], positions: NDArray[np.int32], *, sequence: int = 0
+    ) -> None:
         """The same for a patch at the temporal position of the one before it (a patch of less than a second).
 
         The engine masks by position, the reference by order; where temporal positions repeat, only one token at a
@@ -167,7 +193,7 @@ class Context(contextlib.ExitStack):
         llama.llama_set_causal_attn(self.pointer, False)
         try:
             for i in range(len(embeddings)):
-                self._feed_embeddings(embeddings[i : i + 1], positions[:, i : i + 1])
+                self._feed_embeddings(embeddings[i : i + 1], positions[:, i : i + 1], sequence)
         finally:
             llama.llama_set_causal_attn(self.pointer, True)
 
@@ -177,6 +203,8 @@ class Context(contextlib.ExitStack):
         return cast("NDArray[np.float32]", np.ctypeslib.as_array(pointer, (self._model.vocabulary,)).copy())
 
     def _decode(self, batch: Any) -> None:
+        if not self.pointer:  # no larger one could be opened in its place
+            raise OutOfMemoryError("The engine has no context any more. Lower --ctx, --max-pixels or --jobs.")
         status = llama.llama_decode(self.pointer, batch)
         if self._model.abort_check:
             self._model.abort_check.raise_error()

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vrt_lite.backends.llamacpp.context import Context
+from vrt_lite.backends.llamacpp.context import Context, Tokens
 from vrt_lite.backends.llamacpp.lower import FrameBlock, Item, patch_positions
 from vrt_lite.interfaces import Observe, Prefill
 
@@ -63,15 +64,20 @@ class PrefixCache:
 
 
 class KvCache:
-    """A context and the items that it holds. The caller closes `context`."""
+    """One sequence of a context, and the items that it holds. The caller closes `context`."""
 
-    def __init__(self, context: Context, embeddings: Embeddings, prefixes: PrefixCache) -> None:
+    def __init__(self, context: Context, embeddings: Embeddings, prefixes: PrefixCache, *, sequence: int = 0) -> None:
         self.context = context
+        self.sequence = sequence
         self.items: list[Item] = []
         self.position = 0
         self._tokens = 0
         self._embeddings = embeddings
         self._prefixes = prefixes
+
+    def move(self, context: Context) -> None:
+        """Use another context, which holds nothing yet."""
+        self.context, self.items, self.position, self._tokens = context, [], 0, 0
 
     @property
     def free_tokens(self) -> int:
@@ -98,19 +104,23 @@ class KvCache:
                     observe(Prefill(done + fed, total))
                 done += run.tokens
                 if len(self.items) == first and self._prefixes.lacks(self.items):
-                    self._prefixes.add(self.items, self.context.state())
+                    self._prefixes.add(self.items, self.state())
                 continue
-            for fed in self.context.feed(run, self.position):
+            for fed in self.context.feed(run, self.position, sequence=self.sequence):
                 observe(Prefill(done + fed, total))
             done += len(run)
-            self._extend(run)
+            self.extend(run)
         return kept
 
     def restore(self, items: Sequence[Item], state: NDArray[np.uint8]) -> None:
         """Hold `items` again, from the `state` of a context with the same settings that held them."""
         self.truncate(0)
-        self.context.restore(state)
-        self._extend(items)
+        self.context.restore(state, sequence=self.sequence)
+        self.extend(items)
+
+    def state(self) -> NDArray[np.uint8]:
+        """The engine's state of this sequence, for `restore`."""
+        return self.context.state(sequence=self.sequence)
 
     def append_block(self, block: FrameBlock) -> None:
         """Evaluate a video, or an image, after the items held."""
@@ -123,17 +133,15 @@ class KvCache:
         for number, (key, step) in enumerate(zip(block.patches, block.steps, strict=True), start=1):
             positions = patch_positions(start, step, block.rows, block.columns)
             feed = self.context.feed_patch_in_order if step == before else self.context.feed_patch
-            feed(self._embeddings(key), positions)
+            feed(self._embeddings(key), positions, sequence=self.sequence)
             before = step
             if number == len(block.patches):
-                self._extend([block])
+                self.extend([block])
             yield number * block.tokens // len(block.patches)
 
     def append_tokens(self, tokens: list[int]) -> list[NDArray[np.float32]]:
         """Evaluate tokens after the items held; returns the logits after each."""
-        rows = self.context.feed_for_logits(tokens, self.position)
-        self._extend(tokens)
-        return list(rows)
+        return take_steps([Step(self, 0, tokens)])[0]
 
     def truncate(self, count: int) -> None:
         """Keep the first `count` items."""
@@ -141,12 +149,32 @@ class KvCache:
         del self.items[count:]
         self.position -= _count_positions(cut)
         self._tokens -= count_tokens(cut)
-        self.context.cut(self.position)
+        self.context.cut(self.position, sequence=self.sequence)
 
-    def _extend(self, items: Sequence[Item]) -> None:
+    def extend(self, items: Sequence[Item]) -> None:
+        """Note that the context holds these items after those held."""
         self.items.extend(items)
         self.position += _count_positions(items)
         self._tokens += count_tokens(items)
+
+
+class Step(NamedTuple):
+    """What a reply evaluates next: the last `dropped` items of its cache are dropped, then the tokens are added."""
+
+    cache: KvCache
+    dropped: int
+    tokens: Sequence[int]
+
+
+def take_steps(steps: Sequence[Step]) -> list[list[NDArray[np.float32]]]:
+    """Evaluate steps of several sequences of one context in one batch; for each, the logits after each token."""
+    for cache, dropped, _ in steps:
+        cache.truncate(len(cache.items) - dropped)
+    parts = [Tokens(step.tokens, step.cache.position, step.cache.sequence) for step in steps]
+    rows = steps[0].cache.context.feed_for_logits(parts)
+    for step in steps:
+        step.cache.extend(step.tokens)
+    return rows
 
 
 def count_tokens(items: Sequence[Item]) -> int:

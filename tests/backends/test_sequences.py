@@ -1,0 +1,55 @@
+"""Several conversations at once in one context: each gets the reply that it gets alone, and shares what is common."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from backends.test_llamacpp import FILES, SHORT, Drawn, grown, open_backend
+
+from vrt_lite.backends.llamacpp import LlamaCppBackend
+from vrt_lite.interfaces import ignore
+from vrt_lite.judge import Pair, opening
+from vrt_lite.protocol.messages import FrameRef, Image, Reply
+
+CAPTIONS = ("A red circle moving down.", "A blue star moving up.", "Nothing moves.", "A green square.")
+
+
+def judge_rounds(backend: LlamaCppBackend, caption: str, store: Drawn) -> list[Reply]:
+    """Two replies, with frames between them."""
+    conversation = opening(Pair(caption, (3.0, 3.0)), FILES.profile)
+    first = backend.reply(conversation, store, sampling=SHORT, observe=ignore)
+    more = grown(conversation, first, Image(FrameRef(0, 8)), Image(FrameRef(1, 8)))
+    return [first, backend.reply(more, store, sampling=SHORT, observe=ignore)]
+
+
+def test_each_conversation_gets_the_reply_that_it_gets_alone() -> None:
+    with open_backend() as alone:
+        expected = [judge_rounds(alone, caption, Drawn()) for caption in CAPTIONS]
+    with open_backend(sequences=4) as together, ThreadPoolExecutor(4) as pool:
+        got = list(pool.map(lambda caption: judge_rounds(together, caption, Drawn()), CAPTIONS))
+    for mine, theirs in zip(got, expected, strict=True):
+        assert [reply.tokens for reply in mine] == [reply.tokens for reply in theirs]
+        for reply, other in zip(mine, theirs, strict=True):
+            for at, odds in reply.odds.items():
+                assert odds == pytest.approx(other.odds[at], abs=0.01)
+
+
+def test_a_larger_context_keeps_what_the_others_hold() -> None:
+    with open_backend(sequences=2) as backend, ThreadPoolExecutor(2) as pool:
+        first = list(pool.map(lambda caption: judge_rounds(backend, caption, Drawn()), CAPTIONS[:2]))
+        assert backend._context
+        size = backend._context.size
+        backend._open_context(backend._lanes[0], size + 1024)
+        assert backend._context.size == size + 1024
+        again = list(pool.map(lambda caption: judge_rounds(backend, caption, Drawn()), CAPTIONS[:2]))
+    assert [[reply.tokens for reply in mine] for mine in again] == [[reply.tokens for reply in mine] for mine in first]
+    assert sum(reply.usage.tokens_reused for mine in again for reply in mine) > 0
+
+
+def test_more_replies_than_sequences_are_refused() -> None:
+    conversation = opening(Pair(CAPTIONS[0], (3.0, 3.0)), FILES.profile)
+    with open_backend() as backend, ThreadPoolExecutor(2) as pool:
+        tasks = [pool.submit(backend.reply, conversation, Drawn(), sampling=SHORT, observe=ignore) for _ in range(2)]
+        with pytest.raises(RuntimeError, match="More replies at once than the 1 sequences"):
+            [task.result() for task in tasks]
