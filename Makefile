@@ -41,8 +41,9 @@ VOCABULARY := $(VENV)/vocabulary
 demo: $(VENV)/run.stamp
 	@$(RUN) vrt_lite compare examples/star.mp4 examples/circle.mp4 --prompt "A blue star moves up."
 
+# Each file's tests in one of several processes, as many as there are processors, at most 8.
 test: $(VENV)/test.stamp
-	$(RUN) pytest
+	$(RUN) pytest --numprocesses logical --maxprocesses 8 --dist loadfile
 
 nightly: $(VENV)/test.stamp
 	$(RUN) pytest -m nightly

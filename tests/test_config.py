@@ -398,7 +398,7 @@ def test_settings_of_the_engine_here_are_not_for_a_server() -> None:
             settings = read_settings(options_of(ctx), remote)
             jobs = check_jobs(ctx.params["jobs"], remote), check_jobs(ctx.params["jobs"], None)
         assert (settings.threads, settings.rounds) == (threads, 3)
-        assert jobs == (4, 1)
+        assert jobs == (4, 4)
 
 
 def test_an_effort_outdoes_what_comes_from_further_away(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,9 +98,9 @@ def test_a_step_that_nothing_can_break_ends_with_the_process() -> None:
         "import click, sys, time, vrt_lite.cli as cli\n"
         "@click.command()\n"
         "def stuck():\n"
-        "    print('here', file=sys.stderr, flush=True)\n"
         "    while True:\n"
         "        try:\n"
+        "            print('here', file=sys.stderr, flush=True)\n"
         "            time.sleep(60)\n"
         "        except KeyboardInterrupt:\n"
         "            pass\n"
@@ -115,7 +115,7 @@ def test_a_step_that_nothing_can_break_ends_with_the_process() -> None:
         wait_for_line(process, "here")
         seconds, err = interrupt(process)
     assert seconds < BUSY_SECONDS
-    assert err.splitlines() == ["vrt-lite: Stopping ...", "vrt-lite: Interrupted."]
+    assert err.splitlines()[-2:] == ["vrt-lite: Stopping ...", "vrt-lite: Interrupted."]
 
 
 def test_the_bundled_judge_stops_and_keeps_what_it_judged(tmp_path: Path) -> None:

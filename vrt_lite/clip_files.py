@@ -174,6 +174,8 @@ def fits_any(name: str, patterns: Iterable[str]) -> bool:
 
 def is_still_webp(path: Path) -> bool:
     """Return whether a file is a WebP that does not say that it is animated; False if it cannot be read."""
+    if not path.is_file():  # a FIFO would be waited for
+        return False
     try:
         with path.open("rb") as file:
             head = file.read(21)

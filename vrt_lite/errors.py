@@ -25,6 +25,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+ASK_DOCTOR = " See what is wrong: vrt-lite doctor"
+"""The end of a message about an engine that does not work."""
+
 
 class VrtError(Exception):
     """Base of every error here. `str(error)` can be shown to a user; `kind` tells programs what failed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import sqlite3
 import subprocess
 import sys
 import time
@@ -74,8 +75,14 @@ def test_a_death_under_a_limit_of_memory_says_nothing_about_a_pair(tmp_path: Pat
         assert not any(info.judgements for info in store.runs())
 
 
-def judging_child(process: psutil.Process) -> psutil.Process | None:
-    """The child that has the judge's file open, if there is one."""
+def judging_child(process: psutil.Process, store: Path) -> psutil.Process | None:
+    """The child that has the judge's file open while a pair is being judged, if there is one."""
+    with (
+        contextlib.suppress(sqlite3.Error),
+        contextlib.closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as db,
+    ):
+        if not db.execute("SELECT 1 FROM claims").fetchone():
+            return None
     for child in process.children():
         with contextlib.suppress(psutil.Error):
             if any(place.path.endswith(".gguf") for place in child.memory_maps()):
@@ -94,7 +101,7 @@ def test_a_killed_engine_in_the_command(tmp_path: Path, deaths: int) -> None:
         watched, killed = psutil.Process(process.pid), set[int]()
         until = time.monotonic() + 60
         while len(killed) < deaths and process.poll() is None and time.monotonic() < until:
-            child = judging_child(watched)
+            child = judging_child(watched, file)
             if child and child.pid not in killed:
                 killed.add(child.pid)
                 child.send_signal(6)

@@ -66,9 +66,9 @@ def end(served: Served) -> None:
         served.process.stdout.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """One server for all tests that leave it as it was, but for what it has judged."""
+    """One server for all tests of a module that leave it as it was, but for what it has judged."""
     found = start(tmp_path_factory.mktemp("served"), "--allow", EXAMPLES)
     yield found
     end(found)

@@ -218,12 +218,12 @@ def test_votes_are_the_table_that_eval_reads_and_are_compared_with_the_judge(ser
 @pytest.mark.skipif(not shutil.which("curl"), reason="curl is not here")
 def test_the_request_in_the_help_works_as_printed(served: Served, tmp_path: Path) -> None:
     text = " ".join((serve.help or "").split())
-    command = text[text.index("curl ") :].partition('snow."')[0] + 'snow."'
+    command = text[text.index("curl ") :].partition('fox."')[0] + 'fox."'
     for name, path in (("a.mp4", STAR), ("b.mp4", CIRCLE)):
         shutil.copyfile(path, tmp_path / name)
     words = shlex.split(command.replace("127.0.0.1:8765", urlsplit(served.url).netloc))
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert Judgement.from_json(json.loads(done.stdout)).prompt == "A fox runs through snow."
+    assert Judgement.from_json(json.loads(done.stdout)).prompt == "A fox."
 
 
 def test_what_is_beyond_the_queue_is_told_when_to_try_again(served: Served) -> None:

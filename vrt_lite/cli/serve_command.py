@@ -53,7 +53,7 @@ def serve(
     \b
     vrt-lite serve --open
     vrt-lite serve --allow renders --model vr-thinker-7b
-    curl 127.0.0.1:8765/v1/compare -F a=@a.mp4 -F b=@b.mp4 -F prompt="A fox runs through snow."
+    curl 127.0.0.1:8765/v1/compare -F a=@a.mp4 -F b=@b.mp4 -F prompt="A fox."
 
     What is judged is kept in the same store as that of rank. On another address than loopback every request needs a
     token, which is printed, or is taken from VRT_LITE_TOKEN. The API is described at /openapi.json.

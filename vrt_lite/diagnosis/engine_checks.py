@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from vrt_lite.diagnosis.finding import Finding, install_engine, unset_variable
-from vrt_lite.errors import VrtError
+from vrt_lite.errors import ASK_DOCTOR, VrtError
 from vrt_lite.machine import EngineSettings, Machine, MachineMemory, format_bytes
 from vrt_lite.tuning.child import run_in_child
 
@@ -107,7 +107,7 @@ def check_engine() -> tuple[EngineReport | None, list[Finding]]:
     try:
         machine, memory = run_in_child(_read_machine, seconds=_LOAD_SECONDS)
     except VrtError as error:
-        text = f"the engine cannot be loaded: {error}"
+        text = str(error).removesuffix(ASK_DOCTOR)
         return None, [*findings, Finding("engine_unusable", "problem", text, repair)]
     report = EngineReport(build, machine, memory)
     try:

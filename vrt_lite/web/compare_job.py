@@ -13,6 +13,7 @@ from vrt_lite.runs.judging import Task, judge_all
 from vrt_lite.runs.question import Result
 from vrt_lite.runs.run import Run
 from vrt_lite.runs.store import Store
+from vrt_lite.settings import Source
 from vrt_lite.show.pages.run_pairs import PairOfRun, read_pair
 from vrt_lite.web.engine_desk import EngineDesk, name_daily_run
 from vrt_lite.web.pair_watcher import PairWatcher
@@ -64,7 +65,9 @@ def join_results(run: Run, results: list[Result], clips: tuple[Path, Path], *, b
         raise RefusedRequestError(404 if failed.failure == "missing_clip" else 422, failed.failure, failed.error)
     # The same content may have been judged before under another name.
     inputs = tuple(replace(clip, path=str(path)) for clip, path in zip(judgement.inputs, clips, strict=True))
-    judgement = replace(judgement, inputs=inputs, settings=replace(judgement.settings, both_orders=both_orders))
+    sources: dict[str, Source] = {**judgement.settings.sources, **({"both_orders": "option"} if both_orders else {})}
+    settings = replace(judgement.settings, both_orders=both_orders, sources=sources)
+    judgement = replace(judgement, inputs=inputs, settings=settings)
     if both_orders and len(judgement.orders) == 1 and len(results) == 2:
         text = (
             f"With video {3 - judgement.orders[0].first} shown first there was no verdict: only the other order counts."

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from vrt_lite.errors import ModelError, OutOfMemoryError
+from vrt_lite.errors import ASK_DOCTOR, ModelError, OutOfMemoryError
 from vrt_lite.machine import SMALL_MODEL_BYTES, EngineSettings, Gpu, Machine, MachineMemory
 from vrt_lite.models.gguf import gguf_bytes
 from vrt_lite.shortage import explain_shortage
@@ -38,9 +38,7 @@ try:
     import llama_cpp.llama_cpp as _llama
     import llama_cpp.mtmd_cpp as _mtmd
 except (OSError, RuntimeError) as error:  # what llama_cpp raises if its libraries are missing, or do not fit
-    raise explain_shortage(error) or ModelError(
-        f"The engine cannot be loaded: {error}. See what is wrong: vrt-lite doctor"
-    ) from error
+    raise explain_shortage(error) or ModelError(f"The engine cannot be loaded: {error}.{ASK_DOCTOR}") from error
 finally:
     if _spins_by_default:
         del os.environ["GOMP_SPINCOUNT"]
