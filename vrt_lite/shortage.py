@@ -7,7 +7,7 @@ import mmap
 import sys
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from threading import Thread
+from threading import Event, Thread
 from typing import Final, ParamSpec, TypeVar
 
 from vrt_lite.errors import ShortageError
@@ -16,6 +16,8 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _OPEN_FILES: Final = (errno.EMFILE, errno.ENFILE)
 _PLENTY_BYTES: Final = 2**30
+_DECODER_THREADS: Final = 16
+"""As many as FFmpeg's decoders start by themselves, at most."""
 
 
 def shortage_of(error: BaseException) -> ShortageError | None:
@@ -31,7 +33,8 @@ def shortage_of(error: BaseException) -> ShortageError | None:
     # A library that finds no room is an ImportError without a number.
     if (isinstance(error, MemoryError | ImportError) or number == errno.ENOMEM) and not has_memory():
         return ShortageError("memory")
-    if number == errno.EAGAIN:  # what a decoder reports that can start none
+    # What a decoder reports that can start none, and also for some damaged files.
+    if number == errno.EAGAIN and not _can_start_threads():
         return ShortageError("threads")
     return None
 
@@ -42,7 +45,7 @@ def explain_shortage(error: BaseException) -> ShortageError | None:
         return short
     if not has_memory():
         return ShortageError("memory")
-    return None if _can_start_thread() else ShortageError("threads")
+    return None if _can_start_threads() else ShortageError("threads")
 
 
 def memory_limit() -> int | None:
@@ -70,11 +73,16 @@ def has_memory() -> bool:
     return True
 
 
-def _can_start_thread() -> bool:
+def _can_start_threads() -> bool:
+    """Whether this process can have as many more threads as a decoder starts."""
+    end = Event()
     try:
-        Thread(target=int).start()
+        for _ in range(_DECODER_THREADS):
+            Thread(target=end.wait, daemon=True).start()
     except RuntimeError:
         return False
+    finally:
+        end.set()
     return True
 
 

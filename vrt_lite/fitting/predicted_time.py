@@ -101,7 +101,9 @@ class Prediction:
     def predict_seconds(self, *, both_orders: bool = False) -> float:
         """Seconds of a judgement, or of both orders, of two clips that were not seen before."""
         course = Course(self)
-        return sum(course.add(*pair).total for pair in (("1", "2"), ("2", "1"))[: 1 + both_orders])
+        seconds = course.add("1", "2").total
+        # For the second order the clips are open, and measured.
+        return seconds + course.add("2", "1").total - self.costs.other if both_orders else seconds
 
 
 def event_of(prediction: Prediction, profile: Profile, *, both_orders: bool) -> Predicted:
@@ -117,13 +119,18 @@ class Course:
     def __init__(self, prediction: Prediction) -> None:
         self._prediction = prediction
         self._encoded: set[str] = set()
+        self._pairs: set[frozenset[str]] = set()
         self._read: OrderedDict[str, None] = OrderedDict()
 
     def add(self, first: str, second: str) -> Stages:
         """Add a judgement of two clips, each named by any text; returns its seconds."""
         work, costs = self._prediction.work, self._prediction.costs
-        new = len({first, second} - self._encoded)
-        self._encoded |= {first, second}
+        pair = frozenset((first, second))
+        new = len(pair - self._encoded)
+        self._encoded |= pair
+        # In the other order a judge mostly asks for the same frames.
+        called = 0.0 if pair in self._pairs else work.called
+        self._pairs.add(pair)
         repeated = first in self._read
         self._read[first] = None
         self._read.move_to_end(first)
@@ -131,7 +138,7 @@ class Course:
             self._read.popitem(last=False)
         read = work.text + work.called + work.clip * (1 if repeated else 2)
         return Stages(
-            costs.encode * (new * work.clip + work.called), costs.read * read, costs.write * work.written, costs.other
+            costs.encode * (new * work.clip + called), costs.read * read, costs.write * work.written, costs.other
         )
 
 
