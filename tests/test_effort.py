@@ -155,3 +155,11 @@ def test_estimate_shows_each_effort(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["estimate", "vr-thinker-7b:q4_k_m", "--memory", "16", "--gpu-layers", "0", "--effort", "quick"]
     assert run([*arguments, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["bytes"] == efforts["quick"]["bytes"]
+
+
+def test_estimate_shows_the_seconds_of_each_effort(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["estimate", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    seconds = {effort["effort"]: effort["seconds"] for effort in said["efforts"]}
+    assert seconds["full"] == pytest.approx(said["seconds"])
+    assert 0 < seconds["quick"] <= seconds["full"]

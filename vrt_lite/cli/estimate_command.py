@@ -106,7 +106,8 @@ def _estimate_efforts(estimate_with: Callable[[Settings], Estimated], settings: 
     found: list[EffortEstimate] = []
     for effort in EFFORTS:
         estimated = estimate_with(replace(settings, effort=effort))
-        found.append(EffortEstimate(effort, estimated.plan, not estimated.refusal))
+        seconds = estimated.prediction.predict_seconds() if estimated.prediction else None
+        found.append(EffortEstimate(effort, estimated.plan, not estimated.refusal, seconds))
     return found
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from vrt_lite.machine import format_bytes
 from vrt_lite.show.table import show_table
-from vrt_lite.show.words import count_of
+from vrt_lite.show.words import count_of, format_short_time
 
 if TYPE_CHECKING:
     from vrt_lite.fitting import EnginePlan
@@ -31,11 +31,15 @@ def describe_effort(judgement: Judgement) -> str:
 
 @dataclass(frozen=True, slots=True)
 class EffortEstimate:
-    """What judging takes with an effort, as planned for this machine, and whether that fits."""
+    """What judging takes with an effort, as planned for this machine, and whether that fits.
+
+    `seconds` are those of a judgement; None if that is not known.
+    """
 
     effort: EffortName
     plan: EnginePlan
     fits: bool
+    seconds: float | None
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -51,16 +55,20 @@ class EffortEstimate:
             "bytes": estimate.cpu_bytes,
             "gpu_bytes": list(estimate.gpu_bytes),
             "fits": self.fits,
+            "seconds": self.seconds,
         }
 
 
 def show_efforts(efforts: Sequence[EffortEstimate]) -> None:
-    """Print a row for each effort: what it limits, and the memory that it takes."""
+    """Print a row for each effort: what it limits, and the memory and the time that it takes, as far as it is known."""
+    timed = ("TIME",) if any(effort.seconds is not None for effort in efforts) else ()
     gpu = ("GPU",) if any(effort.plan.estimate.gpu_bytes for effort in efforts) else ()
     rows: list[tuple[str, ...]] = []
     for effort in efforts:
         profile, estimate = effort.plan.profile, effort.plan.estimate
         limits = (profile.max_pixels, profile.rounds, profile.max_new_tokens)
         sizes = (estimate.cpu_bytes, *([sum(estimate.gpu_bytes)] if gpu else ()))
-        rows.append((effort.effort, *map(str, limits), *map(format_bytes, sizes), "yes" if effort.fits else "no"))
-    show_table(("EFFORT", "PIXELS", "ROUNDS", "REPLY", "MEMORY", *gpu, "FITS"), rows)
+        time = [format_short_time(effort.seconds) if effort.seconds is not None else "─"] if timed else []
+        fits = "yes" if effort.fits else "no"
+        rows.append((effort.effort, *map(str, limits), *map(format_bytes, sizes), *time, fits))
+    show_table(("EFFORT", "PIXELS", "ROUNDS", "REPLY", "MEMORY", *gpu, *timed, "FITS"), rows)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from vrt_lite.machine import MachineMemory, format_bytes
 from vrt_lite.models.hub import SPARE_BYTES
 from vrt_lite.show.table import show_table
-from vrt_lite.show.words import format_time
+from vrt_lite.show.words import format_short_time
 
 if TYPE_CHECKING:
     from vrt_lite.fitting import EnginePlan
@@ -73,9 +73,9 @@ def describe_time(estimated: Estimated) -> str:
     if estimated.prediction is None:
         return ""
     source, work = estimated.prediction.costs.source, estimated.prediction.work
-    visual = 2 * work.clip + work.called
+    visual, time = 2 * work.clip + work.called, format_short_time(estimated.prediction.predict_seconds())
     return (
-        f"a judgement takes about {format_time(estimated.prediction.predict_seconds())} here ({_SOURCES[source]}): "
+        f"a judgement takes about {time} here ({_SOURCES[source]}): "
         f"{visual:.0f} visual tokens encoded, {work.text + visual:.0f} tokens read, {work.written:.0f} written"
     )
 

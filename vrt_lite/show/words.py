@@ -195,6 +195,11 @@ def format_time(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if hours < 1.5 else f"{hours:.{0 if hours >= 10 else 1}f} h"
 
 
+def format_short_time(seconds: float) -> str:
+    """Format the time of one judgement, which may be short: 0.4 s, 8 s, 3 min."""
+    return f"{seconds:.1f} s" if seconds < 1 else format_time(seconds)
+
+
 def capitalize_first(text: str) -> str:
     """Return the text with a capital first letter, all else as it is."""
     return text[:1].upper() + text[1:]
