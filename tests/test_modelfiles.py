@@ -14,7 +14,7 @@ from vrt_lite.backends.llamacpp.lower import FrameBlock, lower
 from vrt_lite.errors import ModelError, VrtError
 from vrt_lite.judge import Pair, opening
 from vrt_lite.machine import EngineSettings
-from vrt_lite.models import BUNDLED, ModelFiles, bundled_names, find, read_header
+from vrt_lite.models import BUNDLED, ModelFiles, bundled_names, find, loses_detail, read_header
 from vrt_lite.profile import PROFILE_NAME, default_profile, load_profile
 
 JUDGE = find("vrt-tiny-0")
@@ -222,3 +222,14 @@ def test_the_errors_have_the_documented_statuses() -> None:
         "BackendError": 8,
         "DiagnosisError": 9,
     }
+
+
+def test_a_projector_in_several_types_is_taken_in_the_most_exact_one(tmp_path: Path) -> None:
+    judge = find("vrt-tiny-0")
+    shutil.copyfile(judge.text, tmp_path / "judge-Q8_0.gguf")
+    for kind in ("Q4_K", "Q8_0", "Q6_K", "F16"):
+        shutil.copyfile(judge.projector, tmp_path / f"mmproj-judge-{kind}.gguf")
+    projectors = find(str(tmp_path)).projectors
+    assert [path.stem.rpartition("-")[2] for path in projectors] == ["F16", "Q8_0", "Q6_K", "Q4_K"]
+    # Those that cost accuracy are not tried by `tune`.
+    assert [loses_detail(path) for path in projectors] == [False, False, True, True]

@@ -166,6 +166,11 @@ def _projectors_in(folder: Path) -> tuple[Path, ...]:
     return tuple(sorted(projectors, key=_type_rank))
 
 
+def loses_detail(projector: Path) -> bool:
+    """Whether a projector's type, by its name, makes a measurable difference to what the judge sees."""
+    return _type_rank(projector) >= _TYPES.index("q6_k")
+
+
 def _type_rank(projector: Path) -> int:
     kind = _TYPE.search(projector.name.lower())
     return _TYPES.index(kind[1].replace("fp", "f")) if kind else 0

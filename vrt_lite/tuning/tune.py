@@ -10,7 +10,7 @@ import psutil
 from vrt_lite.backends import describe_machine, read_memory
 from vrt_lite.errors import EngineEndedError, ModelError
 from vrt_lite.machine import EngineSettings
-from vrt_lite.models import ModelFiles
+from vrt_lite.models import ModelFiles, loses_detail
 from vrt_lite.models.gguf import gguf_bytes
 from vrt_lite.profile import PIXELS_PER_TOKEN, Profile
 from vrt_lite.tuning import SETTINGS, Tuning
@@ -85,7 +85,7 @@ def tune(
     measurer = open_measurer(files, profile=profile, budget_seconds=budget_seconds)
     changes = list_changes(
         start,
-        files.projectors,
+        [path for path in files.projectors if not loses_detail(path)],
         physical_cpus=psutil.cpu_count(logical=False) or cpus,
         usable_cpus=cpus,
         repack_fits=lambda: read_memory().free_bytes > gguf_bytes(files.text) + _SPARE_BYTES,
