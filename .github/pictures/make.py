@@ -92,7 +92,7 @@ def shrink(picture: Path) -> None:
     """Make a screenshot as small as a README's picture may be."""
     with Image.open(picture) as drawn:
         small = drawn.convert("RGB").resize((drawn.width * 4 // 5, drawn.height * 4 // 5), Image.Resampling.LANCZOS)
-        small.quantize(200, method=Image.Quantize.MAXCOVERAGE).save(picture, optimize=True)
+        small.quantize(256, method=Image.Quantize.MEDIANCUT).save(picture, optimize=True)
 
 
 if __name__ == "__main__":
