@@ -77,8 +77,7 @@ def make_judgement(
     warnings = list(mode.notes()) if orders else []
     quantized = any(warning.kind == "kv_cache_quantized" for warning in warnings)
     if len(orders) == 1 and settings.both_orders:
-        text = f"With video {3 - orders[0].first} shown first there was no verdict: only the other order counts."
-        warnings.append(Warned("one_order", text))
+        warnings.append(warn_of_one_order(orders[0].first))
     limited = bool(orders) and (settings.limits_pixels or settings.effort != "full")
     warnings += _find_warnings(pair.prompt, inputs, mode.profile, mode.own, limited=limited)
     verdict = average(*verdicts) if len(verdicts) == 2 else verdicts[0] if verdicts else TIE
@@ -101,6 +100,11 @@ def make_judgement(
         scope=mode.profile.scope if orders else "",
         not_judged=("TA",) if orders and not mode.profile.understands(pair.prompt) else (),
     )
+
+
+def warn_of_one_order(first: int) -> Warned:
+    """The warning that only the order with video `first` (1 or 2) shown first gave a verdict."""
+    return Warned("one_order", f"With video {3 - first} shown first there was no verdict: only the other order counts.")
 
 
 def add_warning(judgement: Judgement, warning: Warned) -> Judgement:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-import os
 import random
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -102,18 +100,3 @@ def change_value(value: Any, draw: random.Random) -> None:
         else:
             value[key] = draw.choice(ODD)
             return
-
-
-@contextlib.contextmanager
-def variables(**values: str) -> Iterator[None]:
-    """Set variables of the environment while the block runs."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

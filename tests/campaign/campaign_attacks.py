@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import random
 import signal
 import subprocess
@@ -15,10 +16,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import broken_gguf
 import mp4_boxes
-from attack_tools import JUDGED, ODD, change_value, check, command, good_clips, mutate_bytes, variables
+from attack_tools import JUDGED, ODD, change_value, check, command, good_clips, mutate_bytes
 from chat_server import Act, answers, delta, dies_after, pieces, sends
 from chat_server import serving as serving_chat
 from engine_worker import try_judge
@@ -201,7 +203,7 @@ def attack_as_hub(draw: random.Random, place: Path) -> None:
                 draw.choice(("", "../..", "\0", "x" * 1000)),
                 draw.choice(("\x1b[2J", "", "x" * 9999)),
             )
-    with serving_hub(hub), variables(HF_ENDPOINT=hub.url, VRT_LITE_HOME=str(place / "home")):
+    with serving_hub(hub), patch.dict(os.environ, HF_ENDPOINT=hub.url, VRT_LITE_HOME=str(place / "home")):
         command("pull", hub.repository, "-q")
         command("models")
         command("rm", hub.repository)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import random
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
-from attack_tools import JUDGED, change_value, command, good_clips, mutate_bytes, variables
+from attack_tools import JUDGED, change_value, command, good_clips, mutate_bytes
 
 from vrt_lite.models import find
 from vrt_lite.profile import PROFILE_NAME
@@ -75,7 +77,7 @@ def attack_with_arguments(draw: random.Random, place: Path) -> None:
         arguments.append(draw.choice(_OPTIONS))
         if draw.random() < 0.8:
             arguments.append(draw.choice(ODD_TEXTS))
-    with variables(HF_ENDPOINT="http://127.0.0.1:9", VRT_LITE_HOME=str(place / "home")):
+    with patch.dict(os.environ, HF_ENDPOINT="http://127.0.0.1:9", VRT_LITE_HOME=str(place / "home")):
         command(*arguments)
 
 
@@ -96,7 +98,7 @@ def attack_with_variables(draw: random.Random, place: Path) -> None:
             ("pull", "someone/judge"),
         )
     )
-    with variables(**{"HF_ENDPOINT": "http://127.0.0.1:9", **given}):
+    with patch.dict(os.environ, {"HF_ENDPOINT": "http://127.0.0.1:9", **given}):
         command(*arguments)
 
 
@@ -124,7 +126,7 @@ def attack_with_table(draw: random.Random, place: Path) -> None:
     if data and draw.random() < 0.4:
         mutate_bytes(data, draw)
     (place / f"table{suffix}").write_bytes(data)
-    with variables(VRT_LITE_HOME=str(place / "home")):
+    with patch.dict(os.environ, VRT_LITE_HOME=str(place / "home")):
         command("rank" if ranks else "eval", str(place / f"table{suffix}"), "-q", "--budget", "2", "--rounds", "1")
 
 

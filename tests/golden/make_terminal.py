@@ -10,12 +10,13 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 from typing import TextIO
+from unittest.mock import patch
 
 from judgements import FINAL, ONE, TIED, TWO, call, judgement, sure, with_odds
 
@@ -59,24 +60,13 @@ def draw_screens(width: int) -> str:
 def draw_screen(show: Callable[[TextIO], object], width: int) -> str:
     """Return what a command prints, without the spaces at the ends of its lines."""
     stream = Terminal()
-    with _terminal(width), redirect_stdout(stream), redirect_stderr(stream):
+    with (
+        patch.dict(os.environ, COLUMNS=str(width), LINES="40", TERM="dumb"),
+        redirect_stdout(stream),
+        redirect_stderr(stream),
+    ):
         show(stream)
     return "".join(f"{line.rstrip()}\n" for line in stream.getvalue().splitlines())
-
-
-@contextmanager
-def _terminal(width: int) -> Iterator[None]:
-    set_here = {"COLUMNS": str(width), "LINES": "40", "TERM": "dumb"}
-    before = {name: os.environ.get(name) for name in set_here}
-    os.environ |= set_here
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def _verdict(stream: TextIO) -> None:

@@ -6,9 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from vrt_lite.errors import Warned
 from vrt_lite.judgement import Judgement
-from vrt_lite.recording import add_warning
+from vrt_lite.recording import add_warning, warn_of_one_order
 from vrt_lite.runs.judging import Task, judge_all
 from vrt_lite.runs.question import Result
 from vrt_lite.runs.run import Run
@@ -69,10 +68,7 @@ def join_results(run: Run, results: list[Result], clips: tuple[Path, Path], *, b
     settings = replace(judgement.settings, both_orders=both_orders, sources=sources)
     judgement = replace(judgement, inputs=inputs, settings=settings)
     if both_orders and len(judgement.orders) == 1 and len(results) == 2:
-        text = (
-            f"With video {3 - judgement.orders[0].first} shown first there was no verdict: only the other order counts."
-        )
-        judgement = add_warning(judgement, Warned("one_order", text))
+        judgement = add_warning(judgement, warn_of_one_order(judgement.orders[0].first))
     return judgement
 
 

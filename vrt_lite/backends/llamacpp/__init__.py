@@ -104,7 +104,7 @@ class LlamaCppBackend(contextlib.ExitStack):
         self._choosing = Lock()
         self._batcher = StepBatcher(take_steps)
         # A batch has at most as many tokens as one sequence with its guesses.
-        self.guesses = (MOST_GUESSED + 1) // settings.sequences - 1
+        self.guesses = max((MOST_GUESSED + 1) // settings.sequences - 1, 0)
 
     def reset(self) -> None:
         """Forget all that was evaluated and encoded. The next reply computes everything again."""
@@ -262,7 +262,7 @@ class LlamaCppBackend(contextlib.ExitStack):
         most = min(sampling.max_new_tokens, cache.free_tokens)
         stop: StopReason = "limit"
         sampler = self._sampler(sampling)
-        generated = generate_tokens(cache, logits, sampler, lane.lookup, self._batcher, guesses=max(self.guesses, 0))
+        generated = generate_tokens(cache, logits, sampler, lane.lookup, self._batcher, guesses=self.guesses)
         with contextlib.closing(generated):
             for token, picked_from in generated if most > 0 else ():
                 if self._model.ends(token):
