@@ -25,6 +25,7 @@ from vrt_lite.evaluation.fetching import find_set
 from vrt_lite.evaluation.figures import Figures
 from vrt_lite.evaluation.sets import choose_pairs, read_set
 from vrt_lite.interfaces import Backend
+from vrt_lite.machine import MOST_SEQUENCES
 from vrt_lite.ranking.entries import read_entries
 from vrt_lite.ranking.ladder import Ladder, rate_group
 from vrt_lite.ranking.rank import Ranking, RankWatcher, rank_clips
@@ -81,8 +82,9 @@ def rank(
     replaces that of the settings. At most `budget` judgements are made, those of earlier calls included; one judgement
     is one order of one pair. With `confidence` (0.5 to 1) judging stops when each clip is better than the next with
     that probability. Without either, all pairs of up to 12 clips are judged; of more, those that tell most. `jobs` is
-    how many pairs are judged at once, on a server only. `name` names the run, by default after clips, prompts and
-    judge. `store` is an open store or its file, by default the user's. `watcher` is told of the progress.
+    how many pairs are judged at once, on this machine as far as the memory allows. `name` names the run, by default
+    after clips, prompts and judge. `store` is an open store or its file, by default the user's. `watcher` is told of
+    the progress.
 
     Ratings are natural-log odds. Clips that cannot be read are listed in `left_out`, pairs without a verdict count as
     failures. Raises UsageError, VideoError if no two clips can be read, ModelError, OutOfMemoryError, ShortageError,
@@ -175,8 +177,12 @@ def _open_judge(
     store: Store,
 ) -> Judge:
     """Open a judge of one order at a time, which measures nothing. UsageError for more jobs than it can have."""
-    if not 1 <= jobs <= (MOST_JOBS if isinstance(backend, Remote) else 1):
-        raise UsageError(f"jobs={jobs} is not possible: 1 on this machine, up to {MOST_JOBS} on a server (a Remote).")
+    most = MOST_JOBS if isinstance(backend, Remote) else MOST_SEQUENCES if backend is None else 1
+    if not 1 <= jobs <= most:
+        raise UsageError(
+            f"jobs={jobs} is not possible: up to {MOST_SEQUENCES} on this machine, {MOST_JOBS} on a server (a Remote), "
+            "1 with a back end of your own."
+        )
     one_order = replace(settings or Settings(), both_orders=False)
-    options: dict[str, Any] = {"digest": store.digest, "measures": False}
+    options: dict[str, Any] = {"digest": store.digest, "measures": False, "jobs": jobs}
     return Judge(model, projector=projector, settings=one_order, backend=backend, **options)

@@ -6,12 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from brightness import unwatched
 
-from vrt_lite.api import Judge
-from vrt_lite.ranking.entries import Group
-from vrt_lite.ranking.rank import rank_clips
-from vrt_lite.runs.store import Store
+from vrt_lite import rank
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
 
@@ -24,10 +20,8 @@ def test_the_ladder_is_the_same_whatever_is_judged_at_once(tmp_path: Path) -> No
     clips = tuple(write_ladder(tmp_path / "clips")[:3])
     strengths: list[list[float]] = []
     for jobs in (1, 3):
-        store = Store(tmp_path / f"{jobs}.sqlite")
-        with Judge("vrt-tiny-0", digest=store.digest, measures=False, jobs=jobs) as judge:
-            group = Group("", PROMPT, clips)
-            [ladder] = rank_clips([group], store=store, judge=judge, watcher=unwatched(), jobs=jobs).ladders
+        made = rank(clips, prompt=PROMPT, model="vrt-tiny-0", jobs=jobs, store=tmp_path / f"{jobs}.sqlite")
+        [ladder] = made.ladders
         assert (ladder.judgements, ladder.failures) == (6, 0)
         standings = sorted(ladder.standings, key=lambda standing: standing.clip)
         strengths.append([standing.ratings["OA"].strength for standing in standings])
