@@ -95,8 +95,8 @@ def test_an_upload_is_named_by_its_id(served: Served) -> None:
     assert answer.json()["inputs"][0]["path"].endswith("my star.mp4")
     played = served.client.get(made.json()["address"], headers={"range": "bytes=0-9"})
     assert (played.status_code, played.content) == (206, Path(STAR).read_bytes()[:10])
-    served_shelf = served.home / "uploads" / made.json()["clip"].removeprefix("upload:")
-    assert [path.name for path in served_shelf.iterdir()] == ["my star.mp4"]
+    uploaded = served.home / "uploads" / made.json()["clip"].removeprefix("upload:")
+    assert [path.name for path in uploaded.iterdir()] == ["my star.mp4"]
 
 
 def test_a_cancelled_comparison_leaves_the_engine_as_it_was(served: Served) -> None:

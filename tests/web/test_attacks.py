@@ -18,7 +18,7 @@ from pages.made import HOSTILE
 from web.conftest import CIRCLE, EXAMPLES, PROMPT, STAR, Served
 
 from vrt_lite.runs.store import Store
-from vrt_lite.web.clip_shelf import MOST_UPLOAD_BYTES
+from vrt_lite.web.clip_store import MOST_UPLOAD_BYTES
 
 
 @pytest.mark.parametrize(
@@ -168,9 +168,9 @@ def test_an_upload_that_stops_coming_is_ended_and_leaves_nothing(served: Served,
 
     from starlette.requests import Request
 
-    from vrt_lite.web.clip_shelf import ClipShelf
+    from vrt_lite.web.clip_store import ClipStore
     from vrt_lite.web.refusals import RefusedRequestError
-    from vrt_lite.web.uploading import UploadGate
+    from vrt_lite.web.uploading import BodyReader
 
     async def receive() -> dict[str, Any]:
         await asyncio.sleep(0.05 if not sent else 60)
@@ -178,8 +178,8 @@ def test_an_upload_that_stops_coming_is_ended_and_leaves_nothing(served: Served,
         return {"type": "http.request", "body": b"x" * 1000, "more_body": True}
 
     async def upload() -> None:
-        gate = UploadGate(ClipShelf((), tmp_path / "uploads"), silence_seconds=0.3)
-        await gate.take_clip(Request({"type": "http", "query_string": b"", "headers": []}, receive))
+        reader = BodyReader(ClipStore((), tmp_path / "uploads"), silence_seconds=0.3)
+        await reader.take_clip(Request({"type": "http", "query_string": b"", "headers": []}, receive))
 
     sent: list[int] = []
     # A browser's driver may have an event loop in this thread.

@@ -69,7 +69,7 @@ def serve(
         if package in ("starlette", "uvicorn", "python_multipart"):
             raise UsageError(f"vrt-lite serve needs {package}: pip install 'vrt-lite[web]'") from error
         raise
-    from vrt_lite.web.engine_desk import JudgeChoice  # noqa: PLC0415
+    from vrt_lite.web.job_context import JudgeChoice  # noqa: PLC0415
 
     choice = JudgeChoice(model, projector, backend, settings)
     run_server(ServeOptions(host, port, folders, store, choice, open_browser), say=print_text)

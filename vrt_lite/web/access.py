@@ -41,7 +41,7 @@ def is_loopback(host: str) -> bool:
     return False
 
 
-class AccessGate:
+class AccessMiddleware:
     """The ASGI application in front of all others. `token` is needed from everyone, unless it is empty."""
 
     def __init__(self, app: ASGIApp, *, host: str, token: str) -> None:

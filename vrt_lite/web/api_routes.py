@@ -51,11 +51,11 @@ async def compare(request: Request) -> Response:
     """Compare two clips, named in JSON or sent as files in a form."""
     state, uploads = state_of(request), []
     if request.headers.get("content-type", "").startswith("multipart/form-data"):
-        fields = await state.gate.take_form(request)
+        fields = await state.body_reader.take_form(request)
         uploads = [clip for name in ("a", "b") if (clip := str(fields.get(name, ""))).startswith("upload:")]
         body = read_body(_read_form(fields), CompareBody)
     else:
-        body = read_body(await state.gate.read_json(request), CompareBody)
+        body = read_body(await state.body_reader.read_json(request), CompareBody)
     try:
         job = await run_in_threadpool(_begin, state, "compare", body)
     except BaseException:
@@ -72,29 +72,31 @@ async def compare(request: Request) -> Response:
 
 async def rank(request: Request) -> Response:
     """Rank clips, or the videos of a folder."""
-    body = read_body(await state_of(request).gate.read_json(request), RankBody)
+    body = read_body(await state_of(request).body_reader.read_json(request), RankBody)
     job = await run_in_threadpool(_begin, state_of(request), "rank", body)
     return await _answer(request, job, wait=body.wait)
 
 
 async def rewards(request: Request) -> Response:
     """Give each clip of a prompt a scalar."""
-    body = read_body(await state_of(request).gate.read_json(request), RewardsBody)
+    body = read_body(await state_of(request).body_reader.read_json(request), RewardsBody)
     job = await run_in_threadpool(_begin, state_of(request), "rewards", body)
     return await _answer(request, job, wait=body.wait)
 
 
 async def upload(request: Request) -> Response:
     """Take a clip; return its id, by which other requests name it."""
-    clip = await state_of(request).gate.take_clip(request)
-    path = state_of(request).shelf.find(clip)
-    return JSONResponse({"clip": clip, "name": path.name, "address": state_of(request).shelf.make_address(path)}, 201)
+    clip = await state_of(request).body_reader.take_clip(request)
+    path = state_of(request).clip_store.find(clip)
+    return JSONResponse(
+        {"clip": clip, "name": path.name, "address": state_of(request).clip_store.make_address(path)}, 201
+    )
 
 
 async def list_folder(request: Request) -> Response:
     """List the folders and clips of an allowed folder."""
-    shelf = state_of(request).shelf
-    return JSONResponse(await run_in_threadpool(shelf.list_folder, request.query_params.get("path", "")))
+    clip_store = state_of(request).clip_store
+    return JSONResponse(await run_in_threadpool(clip_store.list_folder, request.query_params.get("path", "")))
 
 
 async def list_judges(request: Request) -> Response:
@@ -110,7 +112,7 @@ async def list_judges(request: Request) -> Response:
         | {"fits": entry.memory_bytes <= memory}
         for entry in found
     ]
-    return JSONResponse({"models": models, "memory_bytes": memory, "default": state_of(request).desk.choice.model})
+    return JSONResponse({"models": models, "memory_bytes": memory, "default": state_of(request).context.choice.model})
 
 
 async def pull(request: Request) -> Response:
@@ -119,7 +121,7 @@ async def pull(request: Request) -> Response:
     from vrt_lite.models.library import recipes  # noqa: PLC0415
 
     state = state_of(request)
-    body = read_body(await state.gate.read_json(request), PullBody)
+    body = read_body(await state.body_reader.read_json(request), PullBody)
     known = sorted(set(recipes()) - set(bundled_names()))
     if body.model not in known:
         raise UsageError(f"{body.model[:80]!r} is no model that can be pulled by name. Those are: {', '.join(known)}.")
@@ -182,8 +184,8 @@ def _begin(state: ServerState, kind: JobKind, body: _Asked) -> ServedJob:
     """Check what is asked for, and put it in the queue."""
     clips = (body.a, body.b) if isinstance(body, CompareBody) else body.clips
     for clip in clips:
-        state.shelf.check(clip, folders=isinstance(body, RankBody))
-    state.desk.check_model(body.model)
+        state.clip_store.check(clip, folders=isinstance(body, RankBody))
+    state.context.check_model(body.model)
     job = ServedJob(kind, msgspec.to_builtins(body))
     state.queue.add(job, keep=not body.wait)
     return job
@@ -249,5 +251,5 @@ def _forget_when_ended(state: ServerState, job: ServedJob, clips: list[str]) -> 
 
 def _forget_uploads(state: ServerState, clips: list[str]) -> None:
     for clip in clips:
-        state.shelf.forget(clip)
+        state.clip_store.forget(clip)
     clips.clear()

@@ -1,4 +1,4 @@
-"""The ASGI application: routes to the API and the pages, errors as JSON, and the gate in front of all."""
+"""The ASGI application: routes to the API and the pages, errors as JSON, and the access check in front of all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp
 
 from vrt_lite.errors import VrtError
-from vrt_lite.web.access import AccessGate
+from vrt_lite.web.access import AccessMiddleware
 from vrt_lite.web.api_routes import list_api_routes
 from vrt_lite.web.page_routes import list_page_routes
 from vrt_lite.web.refusals import describe_error
@@ -31,7 +31,7 @@ def build_application(state: ServerState, *, host: str, token: str) -> ASGIApp:
     handlers = {VrtError: _answer_error, HTTPException: _answer_http_error, Exception: _answer_error}
     app = Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
     app.state.server = state
-    return AccessGate(app, host=host, token=token)
+    return AccessMiddleware(app, host=host, token=token)
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:

@@ -14,27 +14,27 @@ from vrt_lite.runs.run import Run
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Source
 from vrt_lite.show.pages.run_pairs import PairOfRun, read_pair
-from vrt_lite.web.engine_desk import EngineDesk, name_daily_run
+from vrt_lite.web.job_context import JobContext, name_daily_run
 from vrt_lite.web.pair_watcher import PairWatcher
 from vrt_lite.web.refusals import RefusedRequestError
 from vrt_lite.web.request_bodies import CompareBody, read_body
 from vrt_lite.web.served_job import ServedJob
 
 
-def compare_clips(job: ServedJob, desk: EngineDesk) -> dict[str, Any]:
+def compare_clips(job: ServedJob, context: JobContext) -> dict[str, Any]:
     """Judge one or both orders; return the judgement's JSON, and where it is kept."""
     body = read_body(dict(job.request), CompareBody)
-    clips = (desk.shelf.find(body.a), desk.shelf.find(body.b))
-    judge = desk.open_judge(body.model, body.options)
+    clips = (context.clip_store.find(body.a), context.clip_store.find(body.b))
+    judge = context.open_judge(body.model, body.options)
     judge.connect(lambda _: job.check_cancelled())
     watcher = PairWatcher(job)
     results: list[Result] = []
 
     def tasks() -> Any:
-        orders = 2 if body.both_orders and not _are_same(clips, desk.store) else 1
+        orders = 2 if body.both_orders and not _are_same(clips, context.store) else 1
         for exchanged in range(orders):
             job.check_stopped()
-            left = desk.seconds and desk.seconds * (orders - exchanged)
+            left = context.seconds and context.seconds * (orders - exchanged)
             job.add("progress", done=exchanged, most=orders, seconds_left=left)
             first, second = clips[::-1] if exchanged else clips
             watcher.begin_pair((first, second), judge, exchanged=bool(exchanged))
@@ -43,11 +43,11 @@ def compare_clips(job: ServedJob, desk: EngineDesk) -> dict[str, Any]:
     def keep(task: Task, result: Result, now: bool) -> None:
         results.append(result)
         if now:
-            desk.end_judgement(result.seconds)
+            context.end_judgement(result.seconds)
 
     name = name_daily_run("comparisons")
-    run = desk.store.begin(name, kind="rank", about={})
-    judge_all(tasks(), run, store=desk.store, judge=judge, done=keep, observe=watcher.observe)
+    run = context.store.begin(name, kind="rank", about={})
+    judge_all(tasks(), run, store=context.store, judge=judge, done=keep, observe=watcher.observe)
     judgement = join_results(run, results, clips, both_orders=body.both_orders)
     pair = results[0]
     return {"judgement": judgement.to_json(), "run": name, "first": pair.first, "second": pair.second}

@@ -6,7 +6,7 @@ import time
 from threading import Lock
 from typing import Any
 
-from vrt_lite.web.engine_desk import EngineDesk
+from vrt_lite.web.job_context import JobContext
 from vrt_lite.web.request_bodies import PullBody, read_body
 from vrt_lite.web.served_job import ServedJob
 
@@ -42,7 +42,7 @@ class JobTransfer:
         self._job.add("progress", done=done, most=self._total, words=self._words)
 
 
-def pull_model(job: ServedJob, desk: EngineDesk) -> dict[str, Any]:
+def pull_model(job: ServedJob, context: JobContext) -> dict[str, Any]:
     """Pull a model; return its name."""
     from vrt_lite.models.quants import total_memory  # noqa: PLC0415
     from vrt_lite.pulling import pull  # noqa: PLC0415

@@ -127,7 +127,7 @@ async def show_job_page(request: Request) -> Response:
         job = state.queue.find(request.path_params["id"])
     except RefusedRequestError as error:
         return _page("message.html", "This job is over", "runs", status=404, message=str(error))
-    prompt, folders = str(job.request.get("prompt", "")), [str(folder) for folder in state.shelf.folders]
+    prompt, folders = str(job.request.get("prompt", "")), [str(folder) for folder in state.clip_store.folders]
     if job.kind == "compare":
         return _page("compare_job.html", "Comparing", "job", job=job, prompt=prompt, clips=_list_clips(state, job))
     return _page("rank_job.html", "Ranking", "job", job=job, prompt=prompt, folders=folders)
@@ -152,14 +152,14 @@ async def show_frame(request: Request) -> Response:
     video, source = request.path_params["video"], request.path_params["source"]
     if job.kind != "compare" or video not in (1, 2):
         raise RefusedRequestError(404, "missing_frame", "There is no such frame.")
-    path = state.shelf.find(str(job.request["ab"[video - 1]]))
+    path = state.clip_store.find(str(job.request["ab"[video - 1]]))
     picture = await run_in_threadpool(draw_job_frame, path, source)
     return Response(picture, media_type="image/jpeg", headers={"cache-control": "private, max-age=3600"})
 
 
 async def play_clip(request: Request) -> Response:
     """Send a clip, or a range of its bytes."""
-    path = state_of(request).shelf.find_address(request.path_params["name"])
+    path = state_of(request).clip_store.find_address(request.path_params["name"])
     kind = mimetypes.guess_type(path.name)[0] or ""
     kind = kind if kind.startswith(("video/", "image/")) and "svg" not in kind else "application/octet-stream"
     return FileResponse(path, media_type=kind, headers={"content-security-policy": "default-src 'none'; sandbox"})
@@ -184,11 +184,11 @@ def _page(template: str, title: str, page: str, *, status: int = 200, **values: 
 
 
 def _form_values(state: ServerState) -> dict[str, Any]:
-    own = state.desk.choice.model
+    own = state.context.choice.model
     names = [*bundled_names(), *(model.manifest.name for model in stored_models())]
     first = f"{Path(own).name if own else 'the default'}, as the server was started"
     judges = [(first, ""), *((name, name) for name in dict.fromkeys(names))]
-    return {"judges": judges, "folders": state.shelf.folders, "longest_prompt": LONGEST_PROMPT}
+    return {"judges": judges, "folders": state.clip_store.folders, "longest_prompt": LONGEST_PROMPT}
 
 
 def _list_clips(state: ServerState, job: ServedJob) -> list[dict[str, str]]:
@@ -196,8 +196,8 @@ def _list_clips(state: ServerState, job: ServedJob) -> list[dict[str, str]]:
     clips: list[dict[str, str]] = []
     for clip in (str(job.request["a"]), str(job.request["b"])):
         try:
-            path = state.shelf.find(clip)
-            clips.append({"name": path.name, "address": state.shelf.make_address(path)})
+            path = state.clip_store.find(clip)
+            clips.append({"name": path.name, "address": state.clip_store.make_address(path)})
         except VrtError:
             clips.append({"name": json.dumps(clip)[1:41], "address": ""})
     return clips

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from vrt_lite.web.engine_desk import EngineDesk
+from vrt_lite.web.job_context import JobContext
 from vrt_lite.web.served_job import ServedJob
 
 
-def perform_job(job: ServedJob, desk: EngineDesk) -> dict[str, Any]:
+def perform_job(job: ServedJob, context: JobContext) -> dict[str, Any]:
     """Do a job; return its result as plain data. Raises what the judge raises, and StoppedError."""
     match job.kind:
         case "compare":
@@ -21,8 +21,8 @@ def perform_job(job: ServedJob, desk: EngineDesk) -> dict[str, Any]:
         case "pull":
             from vrt_lite.web.model_pull import pull_model as work  # noqa: PLC0415
     try:
-        return work(job, desk)
+        return work(job, context)
     except MemoryError:
         with contextlib.suppress(Exception):
-            desk.close()
+            context.close()
         raise

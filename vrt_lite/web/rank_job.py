@@ -18,7 +18,7 @@ from vrt_lite.ranking.ladder import Ladder, rate_group
 from vrt_lite.ranking.rank import RankProgress, rank_clips
 from vrt_lite.ranking.rank_run import Effort
 from vrt_lite.show.pages.render_templates import make_visible
-from vrt_lite.web.engine_desk import EngineDesk
+from vrt_lite.web.job_context import JobContext
 from vrt_lite.web.pair_watcher import PairWatcher
 from vrt_lite.web.request_bodies import RankBody, RewardsBody, read_body
 from vrt_lite.web.served_job import ServedJob, StoppedError
@@ -31,9 +31,9 @@ _MOST_SHOWN = 100
 class JobWatcher:
     """Tells a job how its ranking goes. Between two judgements it may stop the work, or give way to a shorter job."""
 
-    def __init__(self, job: ServedJob, desk: EngineDesk, judge: Judge, *, gives_way: bool) -> None:
+    def __init__(self, job: ServedJob, context: JobContext, judge: Judge, *, gives_way: bool) -> None:
         self._job = job
-        self._desk = desk
+        self._context = context
         self._gives_way = gives_way
         self._pair = PairWatcher(job)
         self._groups: Sequence[ClipGroup] = ()
@@ -55,7 +55,7 @@ class JobWatcher:
         self._job.add(
             "pair", clips=[{"name": make_visible(clips[k].name)} for k in (i, j)], winners=dict(progress.result.winners)
         )
-        self._desk.end_judgement(progress.result.seconds)
+        self._context.end_judgement(progress.result.seconds)
         if time.monotonic() - self._told > _LADDER_SECONDS:
             self._tell_ladders()
         self._stop_if_asked()
@@ -70,7 +70,7 @@ class JobWatcher:
 
     def _stop_if_asked(self) -> None:
         self._job.check_stopped()
-        if self._gives_way and self._desk.gives_way():
+        if self._gives_way and self._context.gives_way():
             raise StoppedError("queued")
 
 
@@ -91,37 +91,37 @@ def describe_ladder(ladder: Ladder) -> dict[str, Any]:
     return {"group": make_visible(ladder.group), "clips": len(ladder.clips), "rows": rows}
 
 
-def rank_folder(job: ServedJob, desk: EngineDesk) -> dict[str, Any]:
+def rank_folder(job: ServedJob, context: JobContext) -> dict[str, Any]:
     """Rank the clips of a request; return the ranking's JSON. It goes on where it stopped."""
     body = read_body(dict(job.request), RankBody)
-    paths = [path for clip in body.clips for path in _find_clips(clip, desk)]
-    judge = desk.open_judge(body.model, body.options)
+    paths = [path for clip in body.clips for path in _find_clips(clip, context)]
+    judge = context.open_judge(body.model, body.options)
     judge.connect(lambda _: job.check_cancelled())
     effort = Effort(both_orders=body.both_orders, budget=body.budget, confidence=body.confidence)
-    watcher = JobWatcher(job, desk, judge, gives_way=True)
+    watcher = JobWatcher(job, context, judge, gives_way=True)
     group = Group("", body.prompt, tuple(paths))
-    ranking = rank_clips([group], store=desk.store, judge=judge, watcher=watcher, effort=effort, name=body.name)
+    ranking = rank_clips([group], store=context.store, judge=judge, watcher=watcher, effort=effort, name=body.name)
     job.add("ladder", groups=[describe_ladder(ladder) for ladder in ranking.ladders])
     # Without the pairs, of which there may be two million: they are in the run.
     return ranking.to_json() | {"ladders": [ladder.to_json(pairs=False) for ladder in ranking.ladders]}
 
 
-def reward_clips(job: ServedJob, desk: EngineDesk) -> dict[str, Any]:
+def reward_clips(job: ServedJob, context: JobContext) -> dict[str, Any]:
     """Rank the clips of a request; return a scalar for each clip, in their order.
 
     A reward is the clip's strength in log odds around the mean of these clips. A clip that cannot be used, or got no
     verdict, has null and a reason. Clips with the same content have the same reward.
     """
     body = read_body(dict(job.request), RewardsBody)
-    paths = [desk.shelf.find(clip) for clip in body.clips]
-    judge = desk.open_judge(body.model, body.options)
+    paths = [context.clip_store.find(clip) for clip in body.clips]
+    judge = context.open_judge(body.model, body.options)
     judge.connect(lambda _: job.check_cancelled())
     effort = Effort(both_orders=body.both_orders, budget=body.budget)
-    watcher = JobWatcher(job, desk, judge, gives_way=False)
+    watcher = JobWatcher(job, context, judge, gives_way=False)
     # A run stands for one prompt and one judge.
     run = f"rewards-{hashlib.sha256(f'{judge.key()} {body.prompt}'.encode()).hexdigest()[:8]}"
     group = Group("", body.prompt, tuple(paths))
-    ranking = rank_clips([group], store=desk.store, judge=judge, watcher=watcher, effort=effort, name=run)
+    ranking = rank_clips([group], store=context.store, judge=judge, watcher=watcher, effort=effort, name=run)
     [ladder] = ranking.ladders
     if not ladder.standings:
         raise NoVerdictError(next((why for _, why in ladder.unranked), "No pair got a verdict."))
@@ -130,16 +130,16 @@ def reward_clips(job: ServedJob, desk: EngineDesk) -> dict[str, Any]:
     broken = {out.path: out.reason for out in ranking.left_out if out.broken}
     rewards: list[dict[str, Any]] = []
     for clip, path in zip(body.clips, paths, strict=True):
-        sha256 = "" if path in broken else desk.store.digest(path)
+        sha256 = "" if path in broken else context.store.digest(path)
         rated, reason = strengths.get(sha256), broken.get(path) or reasons.get(sha256)
         rewards.append({"clip": clip, "reward": rated and rated["strength"], "interval": rated, "reason": reason})
     return {"rewards": rewards, "run": run, "judgements": ladder.judgements, "found": ranking.found}
 
 
-def _find_clips(clip: str, desk: EngineDesk) -> Sequence[Path]:
+def _find_clips(clip: str, context: JobContext) -> Sequence[Path]:
     """Return the file of a clip, or the videos of a folder without those that links lead out of the allowed ones."""
     if not clip.startswith("upload:") and Path(clip).is_dir():
-        folder = desk.shelf.find_folder(clip)
+        folder = context.clip_store.find_folder(clip)
         [group] = read_entries([str(folder)])
-        return [path for path in group.clips if desk.shelf.is_allowed(path)]
-    return [desk.shelf.find(clip)]
+        return [path for path in group.clips if context.clip_store.is_allowed(path)]
+    return [context.clip_store.find(clip)]

@@ -27,7 +27,7 @@ def write_served_report(state: ServerState, name: str) -> str:
     top = render_page("report_top.html", query=urlencode({"run": run.name}))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.html"
-        write_run(run, path, served=ServedReport(top, state.shelf.make_address))
+        write_run(run, path, served=ServedReport(top, state.clip_store.make_address))
         return path.read_text(encoding="utf-8")
 
 
@@ -37,7 +37,7 @@ def render_verdict(judgement: Any, state: ServerState, addresses: list[str]) -> 
     frames = {(f.video, f.source_frame) for order in read.orders for r in order.rounds for f in r.frames}
     album = FrameAlbum(_PICTURE_BYTES, largest=_PICTURE_BYTES // max(len(frames), 1))
     for video, clip in enumerate(read.inputs, start=1):
-        places = [path for path in (Path(clip.path),) if state.shelf.is_allowed(path) and path.is_file()]
+        places = [path for path in (Path(clip.path),) if state.clip_store.is_allowed(path) and path.is_file()]
         album.embed_in_place(clip, (source for of, source in frames if of == video), places)
     one, two = addresses
     return render("pair_article.html", **prepare_pair(read, album, (one, two)))

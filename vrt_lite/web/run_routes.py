@@ -67,7 +67,7 @@ async def export_run(request: Request) -> Response:
 async def copy_best(request: Request) -> Response:
     """Copy the best clips of a ranking to the folder `best` of an allowed folder, numbered."""
     state = state_of(request)
-    body = read_body(await state.gate.read_json(request), CopyBody)
+    body = read_body(await state.body_reader.read_json(request), CopyBody)
     return JSONResponse({"copies": await run_in_threadpool(_copy, state, body)})
 
 
@@ -87,7 +87,7 @@ async def show_next_pair(request: Request) -> Response:
 async def vote(request: Request) -> Response:
     """Keep a vote."""
     state = state_of(request)
-    body = read_body(await state.gate.read_json(request), VoteBody)
+    body = read_body(await state.body_reader.read_json(request), VoteBody)
     await run_in_threadpool(state.ballots.vote, body.ticket, body.choice)
     return JSONResponse({"kept": True}, 201)
 
@@ -148,13 +148,13 @@ def _copy(state: ServerState, body: CopyBody) -> list[str]:
     run = state.store.run(body.run)
     if run.kind != "rank":
         raise UsageError(f"Run {run.name!r} is no ranking.")
-    folder = state.shelf.find_folder(body.folder) / "best"
-    if not state.shelf.is_allowed(folder):
+    folder = state.clip_store.find_folder(body.folder) / "best"
+    if not state.clip_store.is_allowed(folder):
         raise RefusedRequestError(403, "path", f"{str(folder)!r} is in no allowed folder.")
     ladders = [rate_group(group) for group in read_groups(run)]
     chosen = [(ladder.group, best_clips(ladder, body.top)) for ladder in ladders]
     for clip in chain.from_iterable(clips for _, clips in chosen):
-        if not state.shelf.is_allowed(clip.path):
+        if not state.clip_store.is_allowed(clip.path):
             raise RefusedRequestError(403, "path", f"{clip.name!r} is in no allowed folder.")
     return [str(path) for path in copy_winners(chosen, folder)]
 
@@ -172,7 +172,7 @@ def _find_next_pair(state: ServerState, name: str) -> dict[str, Any]:
 
 
 def _make_address(state: ServerState, path: Path) -> str:
-    return state.shelf.make_address(path) if path.is_file() else ""
+    return state.clip_store.make_address(path) if path.is_file() else ""
 
 
 def _name_of(request: Request) -> str:

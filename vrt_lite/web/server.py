@@ -18,7 +18,7 @@ from vrt_lite.api import Judge
 from vrt_lite.errors import UsageError
 from vrt_lite.web.access import is_loopback
 from vrt_lite.web.application import build_application
-from vrt_lite.web.engine_desk import JudgeChoice
+from vrt_lite.web.job_context import JudgeChoice
 from vrt_lite.web.server_state import ServerState
 
 TOKEN_VARIABLE: Final = "VRT_LITE_TOKEN"

@@ -1,4 +1,4 @@
-"""Everything that the server holds while it runs: the clips, the store, the engine's desk and its queue."""
+"""Everything that the server holds while it runs: the clips, the store, the engine's context and its queue."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from starlette.requests import Request
 
 from vrt_lite.disk import data_home
 from vrt_lite.runs.store import Store
-from vrt_lite.web.clip_shelf import ClipShelf
-from vrt_lite.web.engine_desk import EngineDesk, JudgeChoice
+from vrt_lite.web.clip_store import ClipStore
 from vrt_lite.web.engine_queue import EngineQueue
+from vrt_lite.web.job_context import JobContext, JudgeChoice
 from vrt_lite.web.job_files import JobFiles
 from vrt_lite.web.perform_job import perform_job
-from vrt_lite.web.uploading import UploadGate
-from vrt_lite.web.votes import VoteDesk
+from vrt_lite.web.uploading import BodyReader
+from vrt_lite.web.votes import VoteBox
 
 
 class ServerState:
@@ -26,12 +26,12 @@ class ServerState:
         self.store = Store(store)
         try:
             home = data_home()
-            self.shelf = ClipShelf(folders, home / "uploads")
-            self.gate = UploadGate(self.shelf)
-            self.ballots = VoteDesk(self.store)
-            self.desk = EngineDesk(self.store, self.shelf, choice)
-            self.queue = EngineQueue(lambda job: perform_job(job, self.desk), JobFiles(home / "jobs"))
-            self.desk.gives_way = self.queue.gives_way
+            self.clip_store = ClipStore(folders, home / "uploads")
+            self.body_reader = BodyReader(self.clip_store)
+            self.ballots = VoteBox(self.store)
+            self.context = JobContext(self.store, self.clip_store, choice)
+            self.queue = EngineQueue(lambda job: perform_job(job, self.context), JobFiles(home / "jobs"))
+            self.context.gives_way = self.queue.gives_way
         except BaseException:
             self.store.close()
             raise
@@ -44,7 +44,7 @@ class ServerState:
             if not self._closed:
                 self._closed = True
                 self.queue.close()
-                self.desk.close()
+                self.context.close()
                 self.store.close()
 
 

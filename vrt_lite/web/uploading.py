@@ -13,7 +13,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 
 from vrt_lite.errors import UsageError
-from vrt_lite.web.clip_shelf import MOST_UPLOAD_BYTES, ClipShelf
+from vrt_lite.web.clip_store import MOST_UPLOAD_BYTES, ClipStore
 from vrt_lite.web.refusals import RefusedRequestError
 
 MOST_JSON_BYTES: Final = 4 * 2**20
@@ -24,11 +24,11 @@ _PART_BYTES = 2**20
 _MOST_FIELDS = 16
 
 
-class UploadGate:
+class BodyReader:
     """Lets a bounded number of uploads in at once, and ends those that come too slowly."""
 
-    def __init__(self, shelf: ClipShelf, *, silence_seconds: float = _SILENCE_SECONDS) -> None:
-        self._shelf = shelf
+    def __init__(self, clip_store: ClipStore, *, silence_seconds: float = _SILENCE_SECONDS) -> None:
+        self._clip_store = clip_store
         self._silence = silence_seconds
         self._running = 0
 
@@ -37,7 +37,7 @@ class UploadGate:
         with self._one_more():
             name = request.query_params.get("name", "clip.mp4")
             parts = self._receive(request, MOST_UPLOAD_BYTES)
-            return await self._shelf.take(name, parts, announced=_read_length(request))
+            return await self._clip_store.take(name, parts, announced=_read_length(request))
 
     async def take_form(self, request: Request) -> dict[str, Any]:
         """Take a form; return its fields. A file becomes a clip, and its field the id of the clip."""
@@ -66,7 +66,7 @@ class UploadGate:
             for name, value in form.multi_items():
                 if isinstance(value, UploadFile):
                     parts = _read_parts(value)
-                    value = await self._shelf.take(value.filename or "", parts, announced=value.size)  # noqa: PLW2901
+                    value = await self._clip_store.take(value.filename or "", parts, announced=value.size)  # noqa: PLW2901
                 fields[name] = value
         finally:
             await form.close()

@@ -39,7 +39,7 @@ class BlindPair:
     exchanged: bool
 
 
-class VoteDesk:
+class VoteBox:
     """Hands out pairs of runs, each side at random, and takes the votes. Nobody is told which side is which clip."""
 
     def __init__(self, store: Store) -> None:

@@ -16,7 +16,7 @@ from vrt_lite.models import bundled_names
 from vrt_lite.models.library import find_stored
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Remote, Settings
-from vrt_lite.web.clip_shelf import ClipShelf
+from vrt_lite.web.clip_store import ClipStore
 from vrt_lite.web.request_bodies import JudgeOptions
 
 
@@ -30,12 +30,12 @@ class JudgeChoice:
     settings: Settings = field(default_factory=Settings)
 
 
-class EngineDesk:
+class JobContext:
     """The store, the clips and the one judge that is loaded. Jobs run in one thread."""
 
-    def __init__(self, store: Store, shelf: ClipShelf, choice: JudgeChoice) -> None:
+    def __init__(self, store: Store, clip_store: ClipStore, choice: JudgeChoice) -> None:
         self.store = store
-        self.shelf = shelf
+        self.clip_store = clip_store
         self.choice = choice
         self.gives_way: Callable[[], bool] = lambda: False
         self.seconds: float | None = None

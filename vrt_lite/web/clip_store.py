@@ -36,7 +36,7 @@ _MOST_LISTED = 2_000
 _DRAFT_SECONDS = 3600.0
 
 
-class ClipShelf:
+class ClipStore:
     """The clips that this server may use. `folders` are the allowed ones, `uploads` is where uploads are kept."""
 
     def __init__(self, folders: Sequence[Path], uploads: Path) -> None:
