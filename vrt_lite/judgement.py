@@ -207,7 +207,11 @@ class JudgedOrder:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Seconds by stage. Loading and decoding run side by side: the stages may add up to more than the total."""
+    """Seconds by stage. Loading and decoding run side by side: the stages may add up to more than the total.
+
+    Of what the engine evaluates for several conversations at once, each counts an equal part. Of a server, "prefill" and
+    "generate" are seconds of its requests, which overlap if both orders are judged at once.
+    """
 
     load: Amount
     decode: Amount

@@ -6,24 +6,27 @@ import contextlib
 from contextlib import AbstractContextManager
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from vrt_lite.backends import Used, open_remote
 from vrt_lite.errors import UsageError, Warned
-from vrt_lite.interfaces import Backend, FrameStore, Observe, Stopwatch
+from vrt_lite.interfaces import Backend, FrameStore, Observe, Stopwatch, Turns
 from vrt_lite.judgement import ModelUsed, ServerUsed
 from vrt_lite.models import ModelFiles
 from vrt_lite.profile import Profile
-from vrt_lite.settings import LOCAL_SETTINGS, Remote, Settings
+from vrt_lite.settings import LOCAL_SETTINGS, Remote, ServerKind, Settings
 
 if TYPE_CHECKING:
     from vrt_lite.backends.http import HttpBackend
 
+_BATCHING: Final[tuple[ServerKind, ...]] = ("vllm", "sglang")
+"""Servers that write several replies at once."""
+
 
 class ServerMode:
-    """A server. Threads may share it: the first that needs it connects."""
+    """A server. `jobs` threads may share it: the first that needs it connects."""
 
-    def __init__(self, remote: Remote, own: Profile, settings: Settings, *, projector: Path | None) -> None:
+    def __init__(self, remote: Remote, own: Profile, settings: Settings, *, projector: Path | None, jobs: int) -> None:
         _refuse_local_settings(settings, projector)
         self.files: ModelFiles | None = None
         self.own = own
@@ -32,6 +35,7 @@ class ServerMode:
         self._lock = Lock()
         self._backend: HttpBackend | None = None
         self._free = contextlib.ExitStack()
+        self._turns = Turns(max(jobs, 2 if settings.both_orders is True else 1))
 
     def key(self) -> dict[str, str]:
         """The server and its model. Asks the server what it serves, unless the model is named."""
@@ -49,9 +53,14 @@ class ServerMode:
         """The HTTP back end."""
         return self._open()
 
-    def turn(self) -> AbstractContextManager[object]:
-        """Nothing to wait for: the server has a queue."""
-        return contextlib.nullcontext()
+    def turn(self, most: int, observe: Observe) -> AbstractContextManager[int]:
+        """Wait until fewer requests are in progress. Only a server that is known for it gets more for one comparison.
+
+        llama-cpp-python's server breaks off a reply when the next request comes.
+        """
+        if most > 1 and self._open().connect(observe).kind not in _BATCHING:
+            most = 1
+        return self._turns.take(most, observe)
 
     def used(self) -> Used:
         """The server, with what its answers have shown so far."""

@@ -100,7 +100,7 @@ def test_as_many_sequences_as_memory_allows() -> None:
     def plan(free: int) -> EnginePlan:
         memory = MachineMemory(free, free)
         alone = choose_plan(SHAPE, FILES.profile, EngineSettings(), memory)
-        return add_sequences(alone, SHAPE, memory, 4)
+        return add_sequences(alone, SHAPE, memory, 4, pairs=4)
 
     roomy = plan(16 * GB)
     assert roomy.settings.sequences == 4

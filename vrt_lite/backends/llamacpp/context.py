@@ -101,6 +101,10 @@ class Context(contextlib.ExitStack):
         if self.pointer:
             llama.llama_memory_seq_rm(self._memory, sequence, position, -1)
 
+    def copy(self, source: int, target: int) -> None:
+        """Make a sequence hold what another one holds. The engine copies the bytes when it next evaluates anything."""
+        llama.llama_memory_seq_cp(self._memory, source, target, -1, -1)
+
     def state(self, *, sequence: int = 0) -> NDArray[np.uint8]:
         """The content of a sequence, as bytes for `restore`."""
         data = np.empty(llama.llama_state_seq_get_size(self.pointer, sequence), np.uint8)
