@@ -44,8 +44,8 @@ class Judge:
     """A judge that is loaded once, when first needed, and compares many pairs; a context manager.
 
     It may compare from several threads at once: on this machine in up to `jobs` sequences of the engine, as far as the
-    memory allows, and on a server (`backend=Remote(URL)`) in as many requests. Where there is a second sequence, or the
-    server writes several replies at once, both orders of a pair are judged at once.
+    memory allows, and on a server (`backend=Remote(URL)`) in as many requests. Both orders of a pair are judged at once
+    where there is memory for a second sequence, and on a server of vLLM or SGLang.
     """
 
     def __init__(

@@ -209,8 +209,8 @@ class JudgedOrder:
 class Timings:
     """Seconds by stage. Loading and decoding run side by side: the stages may add up to more than the total.
 
-    Of what the engine evaluates for several conversations at once, each counts an equal part. Of a server, "prefill" and
-    "generate" are seconds of its requests, which overlap if both orders are judged at once.
+    Of a batch for several conversations each counts an equal part. With a server "prefill" and "generate" are the
+    seconds of requests, which overlap if both orders are judged at once.
     """
 
     load: Amount

@@ -89,7 +89,7 @@ def choose_mode(
     if isinstance(backend, Remote):
         from vrt_lite.server_mode import ServerMode  # noqa: PLC0415
 
-        return ServerMode(backend, profile_of(model), settings, projector=projector, jobs=jobs)
+        return ServerMode(backend, profile_of(model), settings, projector=projector)
     refuse_impossible(settings)
     files = choose_projector(find(model, projector=projector), describe_machine)
     if backend is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from vrt_lite.backends import Used, open_remote
 from vrt_lite.errors import UsageError, Warned
-from vrt_lite.interfaces import Backend, FrameStore, Observe, Stopwatch, Turns
+from vrt_lite.interfaces import Backend, FrameStore, Observe, Stopwatch
 from vrt_lite.judgement import ModelUsed, ServerUsed
 from vrt_lite.models import ModelFiles
 from vrt_lite.profile import Profile
@@ -24,9 +24,9 @@ _BATCHING: Final[tuple[ServerKind, ...]] = ("vllm", "sglang")
 
 
 class ServerMode:
-    """A server. `jobs` threads may share it: the first that needs it connects."""
+    """A server. Threads may share it: the first that needs it connects."""
 
-    def __init__(self, remote: Remote, own: Profile, settings: Settings, *, projector: Path | None, jobs: int) -> None:
+    def __init__(self, remote: Remote, own: Profile, settings: Settings, *, projector: Path | None) -> None:
         _refuse_local_settings(settings, projector)
         self.files: ModelFiles | None = None
         self.own = own
@@ -35,7 +35,6 @@ class ServerMode:
         self._lock = Lock()
         self._backend: HttpBackend | None = None
         self._free = contextlib.ExitStack()
-        self._turns = Turns(max(jobs, 2 if settings.both_orders is True else 1))
 
     def key(self) -> dict[str, str]:
         """The server and its model. Asks the server what it serves, unless the model is named."""
@@ -54,13 +53,12 @@ class ServerMode:
         return self._open()
 
     def turn(self, most: int, observe: Observe) -> AbstractContextManager[int]:
-        """Wait until fewer requests are in progress. Only a server that is known for it gets more for one comparison.
+        """Nothing to wait for: the server has a queue. Only one that is known for it gets more requests at once.
 
         llama-cpp-python's server breaks off a reply when the next request comes.
         """
-        if most > 1 and self._open().connect(observe).kind not in _BATCHING:
-            most = 1
-        return self._turns.take(most, observe)
+        at_once = most > 1 and self._open().connect(observe).kind in _BATCHING
+        return contextlib.nullcontext(most if at_once else 1)
 
     def used(self) -> Used:
         """The server, with what its answers have shown so far."""

@@ -16,7 +16,8 @@ from vrt_lite.recording import ShownPair, record_round
 class TraceFile:
     """A file with a JSON line for each round, written whole each time, so that it is never cut in a line.
 
-    The rounds of the first order come first, also if both orders are judged at once. `failure` says why it lacks rounds, "" if it has all: a judgement is worth more than its trace.
+    The rounds of the first order come first, also if both orders are judged at once. `failure` says why it lacks
+    rounds, "" if it has all: a judgement is worth more than its trace.
     """
 
     def __init__(self, path: Path) -> None:

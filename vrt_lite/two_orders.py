@@ -16,7 +16,6 @@ from vrt_lite.interfaces import Encoding, Event, Observe, Prefill, Waiting, Wrot
 from vrt_lite.judge import Trial
 from vrt_lite.shortage import ThreadPool
 
-
 JudgeOrder = Callable[[int, Observe], Trial]
 """Judges order 0 or 1, and tells an observer of it. Raises NoVerdictError."""
 

@@ -61,9 +61,8 @@ def test_a_reply_that_waits_for_a_sequence_can_be_stopped() -> None:
     def stop(event: Event) -> None:
         raise KeyboardInterrupt
 
-    with open_backend() as backend, backend._lanes.take(ignore):
-        with pytest.raises(KeyboardInterrupt):
-            backend.reply(conversation, Drawn(), sampling=SHORT, observe=stop)
+    with open_backend() as backend, backend._lanes.take(ignore), pytest.raises(KeyboardInterrupt):
+        backend.reply(conversation, Drawn(), sampling=SHORT, observe=stop)
     with open_backend() as backend:
         assert backend.reply(conversation, Drawn(), sampling=SHORT, observe=ignore).tokens
 

@@ -119,9 +119,7 @@ def choose_plan(
     )
 
 
-def add_sequences(
-    plan: EnginePlan, shape: ModelShape, memory: MachineMemory, most: int, *, pairs: int
-) -> EnginePlan:
+def add_sequences(plan: EnginePlan, shape: ModelShape, memory: MachineMemory, most: int, *, pairs: int) -> EnginePlan:
     """The plan with as many sequences as fit the free memory beside it, at most `most`, for `pairs` judged at once.
 
     Nothing else is given up. The plan without them is its first fallback.

@@ -103,9 +103,9 @@ class Lanes:
 
     @contextlib.contextmanager
     def take(self, observe: Observe) -> Generator[Lane]:
-        """Wait for a free lane; the one that this thread had before if possible: it holds the conversation that goes on.
+        """Wait for a free lane, and take it; the one that this thread had before, if that is free.
 
-        `observe` is called while it waits, and may raise.
+        It holds the conversation that goes on. `observe` is called while it waits, and may raise.
         """
         thread = get_ident()
         with self._changed:

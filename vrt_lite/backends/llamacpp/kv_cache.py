@@ -121,7 +121,7 @@ class KvCache:
         return kept
 
     def _copy(self, source: KvCache, count: int) -> None:
-        """Hold the first `count` items of another cache. The engine copies when it next evaluates, so do that at once."""
+        """Hold the first `count` items of another cache. Evaluate something at once: only then the engine copies."""
         self.context.copy(source.sequence, self.sequence)
         self.extend(source.items)
         self.truncate(count)
