@@ -97,9 +97,9 @@ class _Teller:
             if isinstance(event, Encoding | Prefill | Wrote):
                 self.first_reads.set()
             if order == self._told or event == Wrote("") or isinstance(event, Waiting):
-                self._observe(event)
+                self._pass_on(event)
             elif isinstance(event, Encoding | Prefill):
-                self._observe(replace(event, order=order))
+                self._pass_on(replace(event, order=order))
             else:
                 self._held.append(event)
 
@@ -110,8 +110,16 @@ class _Teller:
                 return
             self._told = 1
             for event in self._held:
-                self._observe(event)
+                self._pass_on(event)
         self.first_reads.set()
+
+    def _pass_on(self, event: Event) -> None:
+        try:
+            self._observe(event)
+        except BaseException:
+            # At once: this order may have to wait for the engine, which the other one uses, until it can end.
+            self._stopped = True
+            raise
 
     def stop(self) -> None:
         """Make both orders end at their next event."""

@@ -30,9 +30,7 @@ def test_each_conversation_gets_the_reply_that_it_gets_alone() -> None:
         got = list(pool.map(lambda caption: judge_rounds(together, caption, Drawn()), CAPTIONS))
     for mine, theirs in zip(got, expected, strict=True):
         assert [reply.tokens for reply in mine] == [reply.tokens for reply in theirs]
-        for reply, other in zip(mine, theirs, strict=True):
-            for at, odds in reply.odds.items():
-                assert odds == pytest.approx(other.odds[at], abs=0.01)
+        assert [reply.odds for reply in mine] == [reply.odds for reply in theirs]
 
 
 def test_a_larger_context_keeps_what_the_others_hold() -> None:
@@ -40,7 +38,7 @@ def test_a_larger_context_keeps_what_the_others_hold() -> None:
         first = list(pool.map(lambda caption: judge_rounds(backend, caption, Drawn()), CAPTIONS[:2]))
         assert backend._context
         size = backend._context.size
-        backend._open_context(backend._lanes.all[0], size + 1024)
+        backend._open_context(backend._lanes[0], size + 1024)
         assert backend._context.size == size + 1024
         again = list(pool.map(lambda caption: judge_rounds(backend, caption, Drawn()), CAPTIONS[:2]))
     assert [[reply.tokens for reply in mine] for mine in again] == [[reply.tokens for reply in mine] for mine in first]

@@ -94,7 +94,7 @@ class LlamaCppBackend(contextlib.ExitStack):
         """Forget all that was evaluated and encoded. The next reply computes everything again."""
         self._vision.clear()
         self._prefixes.clear()
-        for lane in self._lanes.all:
+        for lane in self._lanes:
             lane.lookup = self._new_lookup()
             if lane.cache:
                 lane.cache.truncate(0)
@@ -120,7 +120,7 @@ class LlamaCppBackend(contextlib.ExitStack):
             cache = self._cache_for(lane, items, sampling.max_new_tokens)
             encoded = self._encode(patches, frames, observe)
             vision_end = time.perf_counter()
-            kept = cache.prefill(items, observe, others=[o.cache for o in self._lanes.all if o.cache and o is not lane])
+            kept = cache.prefill(items, observe, others=[o.cache for o in self._lanes if o.cache and o is not lane])
             logits = cache.context.logits()
             prefill_end, waited = time.perf_counter(), self._batcher.waited_seconds
         for run in split_runs(items[kept:]):
@@ -129,7 +129,7 @@ class LlamaCppBackend(contextlib.ExitStack):
         reply = self._generate(lane, cache, logits, sampling, observe)
         generate_end, waited_at_end = time.perf_counter(), self._batcher.waited_seconds
         with self._batcher.alone():
-            self._vision.trim(frozenset[str]().union(*(other.patches for other in self._lanes.all)))
+            self._vision.trim(frozenset[str]().union(*(other.patches for other in self._lanes)))
         usage = Usage(
             tokens_prefilled=count_tokens(items[kept:]),
             tokens_reused=count_tokens(items[:kept]),
@@ -145,7 +145,7 @@ class LlamaCppBackend(contextlib.ExitStack):
 
     def _take_steps(self, steps: Sequence[Step]) -> list[list[NDArray[np.float32]]]:
         """Evaluate what replies write next. The observer of each may stop it."""
-        observers = [self._lanes.all[step.cache.sequence].observe for step in steps]
+        observers = [self._lanes[step.cache.sequence].observe for step in steps]
 
         def observe(event: Event) -> None:
             for each in observers:
@@ -204,10 +204,10 @@ class LlamaCppBackend(contextlib.ExitStack):
 
     def _open_context(self, lane: Lane, size: int) -> KvCache:
         """Open a context of this size, with what the one before held; returns the lane's cache."""
-        held = [(lane.cache, lane.cache.items, lane.cache.state()) for lane in self._lanes.all if lane.cache]
+        held = [(lane.cache, lane.cache.items, lane.cache.state()) for lane in self._lanes if lane.cache]
         self._close_context()
         self._context = context = Context(self._model, size=size, settings=self._settings)
-        for number, each in enumerate(self._lanes.all):
+        for number, each in enumerate(self._lanes):
             if each.cache:
                 each.cache.move(context)
             else:

@@ -146,7 +146,7 @@ class Context(contextlib.ExitStack):
         The engine evaluates sequences together as far as they are equally long, so shorter parts are filled up.
         """
         batch, at = self._text, 0
-        length = max(*(len(part.tokens) for part in parts), 1 if len(parts) > 1 else self._min_tokens)
+        length = max(*(len(part.tokens) for part in parts), self._min_tokens)
         for tokens, position, sequence in parts:
             for i, token in enumerate([*tokens, *[tokens[-1]] * (length - len(tokens))]):
                 batch.token[at] = token

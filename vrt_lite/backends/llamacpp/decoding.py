@@ -94,11 +94,10 @@ class Lane:
     busy: bool = False
 
 
-class Lanes:
+class Lanes(tuple[Lane, ...]):
     """The lanes of a context, for one reply each."""
 
-    def __init__(self, lanes: Iterable[Lane]) -> None:
-        self.all = tuple(lanes)
+    def __init__(self, lanes: Iterable[Lane] = (), /) -> None:
         self._changed = Condition()
 
     @contextlib.contextmanager
@@ -109,7 +108,7 @@ class Lanes:
         """
         thread = get_ident()
         with self._changed:
-            while not (free := [lane for lane in self.all if not lane.busy]):
+            while not (free := [lane for lane in self if not lane.busy]):
                 self._changed.wait(_TICK_SECONDS)
                 observe(Wrote(""))
             lane = next((lane for lane in free if lane.thread == thread), min(free, key=lambda lane: lane.used))
