@@ -38,7 +38,7 @@ def complete_values(ctx: click.Context, parameter: click.Parameter, begun: str) 
     key = KEYS.get(ctx.params.get("key") or "")
     if key and key.name == "model":
         return complete_models(ctx, parameter, begun)
-    words = ("true", "false") if key and key.type is bool else key.words if key else ()
+    words = (*(("true", "false") if key.type is bool else ()), *key.words) if key else ()
     return [CompletionItem(word) for word in words if word.startswith(begun)]
 
 
