@@ -18,7 +18,7 @@ from vrt_lite.backends import describe_machine
 from vrt_lite.cli import cli, find_sources, run
 from vrt_lite.cli.config_command import config
 from vrt_lite.cli.options import read_settings
-from vrt_lite.cli.run_options import check_jobs
+from vrt_lite.cli.run_options import choose_jobs
 from vrt_lite.diagnosis.setting_checks import check_settings
 from vrt_lite.disk import settings_path
 from vrt_lite.errors import UsageError
@@ -397,9 +397,9 @@ def test_settings_of_the_engine_here_are_not_for_a_server() -> None:
     for words, threads in (([], None), (["--threads", "2"], 2)):
         with parsed("rank", *CLIPS, *words) as ctx:
             settings = read_settings(options_of(ctx), remote)
-            jobs = check_jobs(ctx.params["jobs"], remote), check_jobs(ctx.params["jobs"], None)
+            jobs = [choose_jobs(ctx.params["jobs"], None, None, backend) for backend in (remote, None)]
         assert (settings.threads, settings.rounds) == (threads, 3)
-        assert jobs == (4, 4)
+        assert jobs == [4, 4]
 
 
 def test_an_effort_outdoes_what_comes_from_further_away(monkeypatch: pytest.MonkeyPatch) -> None:

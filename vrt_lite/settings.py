@@ -129,6 +129,7 @@ class Settings:
     temperature: float = 0.0
     seed: int = 0
     both_orders: BothOrders = False
+    # 2.2 log odds: the other order can name the other video only if being shown first is worth more than half of that.
     confidence: float = 0.9
     cache: bool = True
     cache_mb: int | None = None

@@ -121,7 +121,7 @@ KEYS: Final[Mapping[str, Key]] = {
         Key(name="backend", default=LOCAL, type=str, what=f"{LOCAL} or http://HOST/v1"),
         Key(name="served-model", default="the only one", type=str, what="a name on the server"),
         Key(name="backend-kind", default="auto", type=str, words=get_args(RemoteKind)),
-        Key(name="jobs", default="1", type=int, least=1, most=MOST_JOBS),
+        Key(name="jobs", default="auto", type=int, least=1, most=MOST_JOBS, words=("auto",)),
     )
 }
 """Everything that can be kept, by name, in the order in which it is shown."""
