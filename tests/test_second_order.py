@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +29,7 @@ from vrt_lite.protocol.messages import Odds, Reply
 from vrt_lite.protocol.verdict import SkippedOrder
 from vrt_lite.schema import make_schema
 from vrt_lite.settings import Settings
-from vrt_lite.show import verdict_lines
+from vrt_lite.show import PlainView, verdict_lines
 from vrt_lite.show.pages import write_report
 
 ROOT = Path(__file__).parent.parent
@@ -224,6 +225,12 @@ def test_the_time_of_a_second_order_is_announced_beside_that_of_one() -> None:
     one, both, either = (event_of(PREDICTION, default_profile(), both_orders=of) for of in (False, True, "auto"))
     assert (either.seconds, either.most_seconds) == (one.seconds, both.seconds)
     assert one.most_seconds is both.most_seconds is None
+
+
+def test_the_longer_time_is_told_too() -> None:
+    pipe = io.StringIO()
+    PlainView(pipe).observe(Predicted(seconds=100.0, pair=10.0, read=0.02, write=0.5, most_seconds=160.0))
+    assert pipe.getvalue() == "this will take about 2 min here, or 3 min with a second order\n"
 
 
 def test_the_time_left_grows_when_the_second_order_begins() -> None:
