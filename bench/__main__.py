@@ -42,6 +42,8 @@ def _model_options(command: _F) -> _F:
         click.option("--threads", type=click.IntRange(min=1), default=lambda: len(_cpus()), help="All by default."),
         click.option("--engine", multiple=True, metavar="NAME=VALUE", help="One of our engine's settings, as JSON."),
         click.option("--stock-ctx", type=click.IntRange(min=512), default=16_384, show_default=True),
+        click.option("--stock-projector", type=FILE, help="The stock handler's, in F16 or Q8_0."),
+        click.option("--former", type=FOLDER, help="A checkout of an earlier state, for the side `former`."),
     ):
         command = option(command)
     return _json_option(command)
@@ -110,7 +112,7 @@ def write_clip(file: Path, minutes: float, size: tuple[int, int]) -> None:
 
 @cli.command("verdict")
 @_model_options
-@click.option("--sides", default="ours,stock,transformers", show_default=True, help="In the order they run.")
+@click.option("--sides", default="ours,former,stock,transformers", show_default=True, help="In the order they run.")
 @click.option("--rounds", "rounds", type=click.IntRange(1, 3), multiple=True, default=(2, 3), show_default=True)
 @click.option("--repeat", type=click.IntRange(min=1), default=1, help="Medians; the order turns each time.")
 @click.option("--checkpoint", "checkpoint_folder", type=FOLDER, help="The same shape for transformers.")
@@ -136,7 +138,7 @@ def measure_rank(
     """Clips judged in all ordered pairs: thirty judgements of six clips."""
     from bench.judging_cost import rank  # noqa: PLC0415
 
-    chosen = _sides(order, ("ours", "stock"))
+    chosen = _sides(order, ("ours", "former", "stock"))
     rank(_job(**common), clips=clips, rounds=rounds, sample=sample, order=chosen).print_and_save(report_file)
 
 
@@ -256,6 +258,8 @@ def _job(
     threads: int,
     stock_ctx: int,
     engine: tuple[str, ...],
+    stock_projector: Path | None = None,
+    former: Path | None = None,
     checkpoint_folder: Path | None = None,
     dtype: str = "bfloat16",
 ) -> Any:
@@ -278,6 +282,8 @@ def _job(
         checkpoint=str(checkpoint_folder.resolve()) if checkpoint_folder else "",
         dtype=dtype,
         engine=dict(map(_setting, engine)),
+        stock_projector=str(stock_projector.resolve()) if stock_projector else "",
+        former=str(former.resolve()) if former else "",
     )
 
 
