@@ -35,7 +35,7 @@ from vrt_lite.show.pages import write_report
 ROOT = Path(__file__).parent.parent
 A, B = (str(ROOT / "examples" / name) for name in ("star.mp4", "circle.mp4"))
 PROMPT = "A blue star moves up."
-SETTINGS = Settings(both_orders="auto")
+SETTINGS = Settings(both_orders="auto", confidence=0.9)
 NOT_NEEDED = "second order not needed: the probability 0.93 reaches the confidence 0.9"
 
 
@@ -202,7 +202,7 @@ def test_the_bundled_judge_is_asked_again_only_in_doubt(capfd: pytest.CaptureFix
         jsonschema.validate(record, make_schema())
         return [len(record["orders"]), record.get("skipped_order", {}).get("confidence"), record["warnings"]]
 
-    assert orders("--both-orders", "auto") == [1, 0.9, []]
+    assert orders("--both-orders", "auto") == [1, Settings().confidence, []]
     assert orders("--both-orders", "auto", "--confidence", "0.999999999") == [2, None, []]
 
 

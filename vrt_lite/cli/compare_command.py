@@ -102,7 +102,7 @@ def _complete_both_orders(ctx: click.Context, parameter: click.Parameter, begun:
     "--confidence",
     metavar="P",
     type=click.FloatRange(0.5, 1, min_open=True, max_open=True),
-    help="With --both-orders auto: a first order whose choice has this probability leaves no doubt. [default: 0.9]",
+    help="With --both-orders auto: a first order whose choice has this probability leaves no doubt. [default: 0.95]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the judgement as JSON.")
 @click.option("--trace", metavar="FILE", type=click.Path(path_type=Path), help="Write each round as a JSON line.")
