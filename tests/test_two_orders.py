@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import threading
@@ -244,7 +245,7 @@ def test_the_second_order_is_told_when_the_first_has_ended_and_its_progress_at_o
     ]
 
 
-@pytest.mark.parametrize("way", [judge_in_turn, judge_at_once])
+@pytest.mark.parametrize("way", [functools.partial(judge_in_turn, skip_second=lambda _: False), judge_at_once])
 @pytest.mark.parametrize("failing", [(0,), (1,), (0, 1)])
 def test_an_order_without_a_verdict_leaves_the_other(
     way: Callable[[JudgeOrder, Observe], dict[int, Trial]], failing: tuple[int, ...]

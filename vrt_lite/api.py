@@ -252,7 +252,9 @@ class Judge:
             return {0: judge_order(0, observe)}
         from vrt_lite.two_orders import judge_at_once, judge_in_turn  # noqa: PLC0415 - one order does without
 
-        return (judge_at_once if at_once else judge_in_turn)(judge_order, observe)
+        if at_once:
+            return judge_at_once(judge_order, observe)
+        return judge_in_turn(judge_order, observe, skip_second=settings.skip_second_order)
 
 
 def compare(

@@ -14,15 +14,24 @@ from threading import Lock
 from vrt_lite.errors import NoVerdictError
 from vrt_lite.interfaces import Encoding, Event, Observe, Prefill, Waiting, Wrote
 from vrt_lite.judge import Trial
+from vrt_lite.protocol.verdict import Verdict
 from vrt_lite.shortage import ThreadPool
 
 JudgeOrder = Callable[[int, Observe], Trial]
 """Judges order 0 or 1, and tells an observer of it. Raises NoVerdictError."""
 
 
-def judge_in_turn(judge_order: JudgeOrder, observe: Observe) -> dict[int, Trial]:
-    """Judge one order after the other; returns the trials of those with a verdict. NoVerdictError if none has one."""
-    return _select_trials([_try_order(judge_order, order, observe) for order in (0, 1)])
+def judge_in_turn(
+    judge_order: JudgeOrder, observe: Observe, *, skip_second: Callable[[Verdict], object]
+) -> dict[int, Trial]:
+    """Judge one order after the other; returns the trials of those with a verdict. NoVerdictError if none has one.
+
+    The second is left out if `skip_second` is true of the first one's verdict.
+    """
+    found = [_try_order(judge_order, 0, observe)]
+    if not (isinstance(found[0], Trial) and skip_second(found[0].verdict)):
+        found.append(_try_order(judge_order, 1, observe))
+    return _select_trials(found)
 
 
 def judge_at_once(judge_order: JudgeOrder, observe: Observe) -> dict[int, Trial]:
