@@ -98,4 +98,5 @@ def _choose_token() -> str:
 
 def _check_judge(choice: JudgeChoice) -> None:
     """Find the model's files, so that what is wrong with them is told before anything is served."""
-    Judge(choice.model, projector=choice.projector, settings=choice.settings, backend=choice.backend).close()
+    settings, backend = choice.settings, choice.backend
+    Judge(choice.model, projector=choice.projector, settings=settings, backend=backend, jobs=choice.jobs).close()

@@ -30,8 +30,9 @@ class ServerState:
             self.body_reader = BodyReader(self.clip_store)
             self.ballots = VoteBox(self.store)
             self.context = JobContext(self.store, self.clip_store, choice)
-            self.queue = EngineQueue(lambda job: perform_job(job, self.context), JobFiles(home / "jobs"))
-            self.context.gives_way = self.queue.gives_way
+            files = JobFiles(home / "jobs")
+            self.queue = EngineQueue(lambda job: perform_job(job, self.context), files, threads=choice.jobs)
+            self.context.is_short_job_queued = self.queue.is_short_job_queued
         except BaseException:
             self.store.close()
             raise
