@@ -18,7 +18,7 @@ from pages.made import HOSTILE
 from web.conftest import CIRCLE, EXAMPLES, PROMPT, STAR, Served
 
 from vrt_lite.runs.store import Store
-from vrt_lite.web.clip_store import MOST_UPLOAD_BYTES
+from vrt_lite.web.upload_folder import MOST_UPLOAD_BYTES, UploadFolder
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,6 @@ def test_an_upload_that_stops_coming_is_ended_and_leaves_nothing(served: Served,
 
     from starlette.requests import Request
 
-    from vrt_lite.web.clip_store import ClipStore
     from vrt_lite.web.refusals import RefusedRequestError
     from vrt_lite.web.uploading import BodyReader
 
@@ -178,7 +177,7 @@ def test_an_upload_that_stops_coming_is_ended_and_leaves_nothing(served: Served,
         return {"type": "http.request", "body": b"x" * 1000, "more_body": True}
 
     async def upload() -> None:
-        reader = BodyReader(ClipStore((), tmp_path / "uploads"), silence_seconds=0.3)
+        reader = BodyReader(UploadFolder(tmp_path / "uploads"), silence_seconds=0.3)
         await reader.take_clip(Request({"type": "http", "query_string": b"", "headers": []}, receive))
 
     sent: list[int] = []

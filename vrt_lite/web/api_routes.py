@@ -21,6 +21,7 @@ from vrt_lite.web.request_bodies import CompareBody, PullBody, RankBody, Rewards
 from vrt_lite.web.run_routes import list_run_routes
 from vrt_lite.web.served_job import JobKind, ServedJob
 from vrt_lite.web.server_state import ServerState, state_of
+from vrt_lite.web.uploading import FORM
 
 _LOOK_SECONDS = 0.5
 _Asked = CompareBody | RankBody | RewardsBody
@@ -49,17 +50,18 @@ def list_api_routes() -> list[Route]:
 
 async def compare(request: Request) -> Response:
     """Compare two clips, named in JSON or sent as files in a form."""
-    state, uploads = state_of(request), []
-    if request.headers.get("content-type", "").startswith("multipart/form-data"):
-        fields = await state.body_reader.take_form(request)
-        uploads = [clip for name in ("a", "b") if (clip := str(fields.get(name, ""))).startswith("upload:")]
-        body = read_body(_read_form(fields), CompareBody)
-    else:
-        body = read_body(await state.body_reader.read_json(request), CompareBody)
+    state = state_of(request)
+    uploads: list[str] = []
     try:
+        if request.headers.get("content-type", "").startswith(FORM):
+            fields, clips = await state.body_reader.take_form(request, ("a", "b"))
+            uploads = list(clips.values())
+            body = read_body(_read_form(fields) | clips, CompareBody)
+        else:
+            body = read_body(await state.body_reader.read_json(request), CompareBody)
         job = await run_in_threadpool(_begin, state, "compare", body)
     except BaseException:
-        _forget_uploads(state, uploads)
+        state.clip_store.uploads.give_back(uploads)
         raise
     if uploads:
         forget = functools.partial(_forget_when_ended, state, job, uploads)
@@ -182,9 +184,9 @@ def _job_of(request: Request) -> ServedJob:
 
 def _begin(state: ServerState, kind: JobKind, body: _Asked) -> ServedJob:
     """Check what is asked for, and put it in the queue."""
-    clips = (body.a, body.b) if isinstance(body, CompareBody) else body.clips
-    for clip in clips:
-        state.clip_store.check(clip, folders=isinstance(body, RankBody))
+    find = state.clip_store.find_all if isinstance(body, RankBody) else state.clip_store.find
+    for clip in (body.a, body.b) if isinstance(body, CompareBody) else body.clips:
+        find(clip)
     state.context.check_model(body.model)
     job = ServedJob(kind, msgspec.to_builtins(body))
     state.queue.add(job, keep=not body.wait)
@@ -231,25 +233,19 @@ def _answer_job(job: ServedJob) -> Response:
     return JSONResponse(job.describe(), HTTPStatus.ACCEPTED, headers={"location": f"/v1/jobs/{job.id}"})
 
 
-def _read_form(fields: dict[str, Any]) -> dict[str, Any]:
+def _read_form(fields: dict[str, str]) -> dict[str, Any]:
     """Read the fields of a form, which are all text, as the JSON would have them."""
-    flags = {"both_orders", "wait"} & fields.keys()
-    for name in flags:
-        fields[name] = str(fields[name]).lower() in ("1", "true", "yes", "on")
-    if isinstance(options := fields.get("options"), str):
-        try:
-            fields["options"] = msgspec.json.decode(options)
-        except msgspec.DecodeError as error:
-            raise UsageError(f"The form's options are no JSON: {error}.") from error
-    return fields
+    flags = {
+        name: fields[name].lower() in ("1", "true", "yes", "on") for name in ("both_orders", "wait") if name in fields
+    }
+    if "options" not in fields:
+        return fields | flags
+    try:
+        return fields | flags | {"options": msgspec.json.decode(fields["options"])}
+    except msgspec.DecodeError as error:
+        raise UsageError(f"The form's options are no JSON: {error}.") from error
 
 
 def _forget_when_ended(state: ServerState, job: ServedJob, clips: list[str]) -> None:
     if job.ended:
-        _forget_uploads(state, clips)
-
-
-def _forget_uploads(state: ServerState, clips: list[str]) -> None:
-    for clip in clips:
-        state.clip_store.forget(clip)
-    clips.clear()
+        state.clip_store.uploads.give_back(clips)

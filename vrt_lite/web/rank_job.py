@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from vrt_lite.errors import NoVerdictError
 from vrt_lite.interfaces import Event
 from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.ranking.clip_groups import ClipGroup
-from vrt_lite.ranking.entries import Group, read_entries
+from vrt_lite.ranking.entries import Group
 from vrt_lite.ranking.ladder import Ladder, rate_group
 from vrt_lite.ranking.rank import RankProgress, rank_clips
 from vrt_lite.ranking.rank_run import Effort
@@ -93,7 +92,7 @@ def describe_ladder(ladder: Ladder) -> dict[str, Any]:
 def rank_folder(job: ServedJob, context: JobContext) -> dict[str, Any]:
     """Rank the clips of a request; return the ranking's JSON. It goes on where it stopped."""
     body = read_body(dict(job.request), RankBody)
-    paths = [path for clip in body.clips for path in _find_clips(clip, context)]
+    paths = [path for clip in body.clips for path in context.clip_store.find_all(clip)]
     effort = Effort(both_orders=body.both_orders, budget=body.budget, confidence=body.confidence)
     watcher = JobWatcher(job, context, gives_way=True)
     group, jobs = Group("", body.prompt, tuple(paths)), context.choice.jobs
@@ -134,12 +133,3 @@ def reward_clips(job: ServedJob, context: JobContext) -> dict[str, Any]:
         rated, reason = strengths.get(sha256), broken.get(path) or reasons.get(sha256)
         rewards.append({"clip": clip, "reward": rated and rated["strength"], "interval": rated, "reason": reason})
     return {"rewards": rewards, "run": run, "judgements": ladder.judgements, "found": ranking.found}
-
-
-def _find_clips(clip: str, context: JobContext) -> Sequence[Path]:
-    """Return the file of a clip, or the videos of a folder without those that links lead out of the allowed ones."""
-    if not clip.startswith("upload:") and Path(clip).is_dir():
-        folder = context.clip_store.find_folder(clip)
-        [group] = read_entries([str(folder)])
-        return [path for path in group.clips if context.clip_store.is_allowed(path)]
-    return [context.clip_store.find(clip)]

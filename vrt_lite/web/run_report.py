@@ -9,8 +9,9 @@ from threading import Lock
 from typing import Any
 from urllib.parse import urlencode
 
+from vrt_lite.clip_files import stamp_clip
 from vrt_lite.judgement import Judgement
-from vrt_lite.show.pages.frame_album import FrameAlbum, draw_frame
+from vrt_lite.show.pages.frame_album import FrameAlbum, draw_frame, find_places
 from vrt_lite.show.pages.pair_page import prepare_pair
 from vrt_lite.show.pages.render_templates import render
 from vrt_lite.show.pages.run_page import ServedReport, write_run
@@ -37,7 +38,7 @@ def render_verdict(judgement: Any, state: ServerState, addresses: list[str]) -> 
     frames = {(f.video, f.source_frame) for order in read.orders for r in order.rounds for f in r.frames}
     album = FrameAlbum(_PICTURE_BYTES, largest=_PICTURE_BYTES // max(len(frames), 1))
     for video, clip in enumerate(read.inputs, start=1):
-        places = [path for path in (Path(clip.path),) if state.clip_store.is_allowed(path) and path.is_file()]
+        places = [path for path in find_places(clip, None) if state.clip_store.is_allowed(path)]
         album.embed_in_place(clip, (source for of, source in frames if of == video), places)
     one, two = addresses
     return render("pair_article.html", **prepare_pair(read, album, (one, two)))
@@ -45,11 +46,11 @@ def render_verdict(judgement: Any, state: ServerState, addresses: list[str]) -> 
 
 def draw_job_frame(path: Path, source: int) -> bytes:
     """Draw a frame of a clip. Several that ask for the same frame share the work."""
-    status = path.stat()
+    stamp, _ = stamp_clip(path)
     with _drawing:
-        return _draw(path, source, status.st_mtime_ns, status.st_size)
+        return _draw(path, source, stamp)
 
 
 @lru_cache(maxsize=128)
-def _draw(path: Path, source: int, changed: int, size: int) -> bytes:
+def _draw(path: Path, source: int, stamp: str) -> bytes:
     return draw_frame(path, source)

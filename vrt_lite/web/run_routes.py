@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from vrt_lite.clip_files import is_clip_there
 from vrt_lite.errors import UsageError
 from vrt_lite.ranking.ladder import rate_group
 from vrt_lite.ranking.rank_run import read_groups
@@ -172,7 +173,7 @@ def _find_next_pair(state: ServerState, name: str) -> dict[str, Any]:
 
 
 def _make_address(state: ServerState, path: Path) -> str:
-    return state.clip_store.make_address(path) if path.is_file() else ""
+    return state.clip_store.make_address(path) if is_clip_there(path) else ""
 
 
 def _name_of(request: Request) -> str:

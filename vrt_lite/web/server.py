@@ -18,6 +18,7 @@ from vrt_lite.api import Judge
 from vrt_lite.errors import UsageError
 from vrt_lite.web.access import is_loopback
 from vrt_lite.web.application import build_application
+from vrt_lite.web.http_protocol import TimedProtocol
 from vrt_lite.web.job_context import JudgeChoice
 from vrt_lite.web.server_state import ServerState
 
@@ -62,7 +63,7 @@ def run_server(options: ServeOptions, *, say: Callable[[str], None]) -> None:
 def _configure(app: object) -> uvicorn.Config:
     return uvicorn.Config(
         app,  # type: ignore[arg-type]
-        http="h11",
+        http=TimedProtocol,
         loop="asyncio",
         ws="none",
         lifespan="on",

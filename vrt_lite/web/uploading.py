@@ -5,51 +5,93 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any, Final
 
-from starlette.datastructures import FormData, UploadFile
-from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 
 from vrt_lite.errors import UsageError
-from vrt_lite.web.clip_store import MOST_UPLOAD_BYTES, ClipStore
+from vrt_lite.web.form_parser import PartHead, parse_form
 from vrt_lite.web.refusals import RefusedRequestError
+from vrt_lite.web.upload_folder import MOST_UPLOAD_BYTES, UploadDraft, UploadFolder
 
 MOST_JSON_BYTES: Final = 4 * 2**20
+FORM: Final = "multipart/form-data"
 _MOST_AT_ONCE = 16
 _SILENCE_SECONDS = 20.0
 _LEAST_BYTES_A_SECOND = 100_000
-_PART_BYTES = 2**20
 _MOST_FIELDS = 16
+_MOST_FIELD_BYTES = 2**20
 
 
 class BodyReader:
     """Lets a bounded number of uploads in at once, and ends those that come too slowly."""
 
-    def __init__(self, clip_store: ClipStore, *, silence_seconds: float = _SILENCE_SECONDS) -> None:
-        self._clip_store = clip_store
+    def __init__(self, uploads: UploadFolder, *, silence_seconds: float = _SILENCE_SECONDS) -> None:
+        self._uploads = uploads
         self._silence = silence_seconds
         self._running = 0
 
     async def take_clip(self, request: Request) -> str:
-        """Take the body of a request as a clip; return its id. RefusedRequestError if it is not let in."""
-        with self._one_more():
-            name = request.query_params.get("name", "clip.mp4")
-            parts = self._receive(request, MOST_UPLOAD_BYTES)
-            return await self._clip_store.take(name, parts, announced=_read_length(request))
+        """Take the body of a request as a clip; return its id. RefusedRequestError if it is not let in.
 
-    async def take_form(self, request: Request) -> dict[str, Any]:
-        """Take a form; return its fields. A file becomes a clip, and its field the id of the clip."""
-        with self._one_more():
-            parts = self._receive(request, 2 * MOST_UPLOAD_BYTES + MOST_JSON_BYTES)
-            parser = MultiPartParser(request.headers, parts, max_files=2, max_fields=_MOST_FIELDS)
+        A form has a clip in its field `clip`: one file, or numbered pictures, with `fps` pictures a second.
+        """
+        if request.headers.get("content-type", "").startswith(FORM):
+            _, clips = await self.take_form(request, ("clip",), borrow=False)
+            if not clips:
+                raise UsageError("The form has no file in its field `clip`. See /openapi.json.")
+            return clips["clip"]
+        await run_in_threadpool(self._uploads.make_room, _read_length(request) or 0)
+        with self._one_more(), self._uploads.begin() as draft:
+            draft.begin_file(request.query_params.get("name", "clip.mp4"))
+            async for part in self._receive(request, MOST_UPLOAD_BYTES):
+                await run_in_threadpool(draft.write, part)
+            return await run_in_threadpool(draft.keep, "")
+
+    async def take_form(
+        self, request: Request, clips: tuple[str, ...], *, borrow: bool = True
+    ) -> tuple[dict[str, str], dict[str, str]]:
+        """Take a form; return its fields that are text, and the ids of its clips: the files of the fields in `clips`.
+
+        Several files of one field are numbered pictures; the field `fps` is their rate. `borrow` as in `keep`.
+        """
+        fields: dict[str, str] = {}
+        drafts: dict[str, UploadDraft] = {}
+        await run_in_threadpool(self._uploads.make_room, _read_length(request) or 0)
+        with self._one_more(), contextlib.ExitStack() as stack:
+            into: UploadDraft | str = ""
+            parts = self._receive(request, len(clips) * MOST_UPLOAD_BYTES + MOST_JSON_BYTES)
+            async for part in parse_form(request.headers["content-type"], parts):
+                match part, into:
+                    case PartHead(field, None), _:
+                        if len(fields) >= _MOST_FIELDS:
+                            raise UsageError(f"The form has more than {_MOST_FIELDS} fields. See /openapi.json.")
+                        into, fields[field] = field, ""
+                    case PartHead(field, str(name)), _:
+                        if field not in clips:
+                            raise UsageError(f"The form has a file in {field[:40]!r}; clips are {', '.join(clips)}.")
+                        if field not in drafts:
+                            drafts[field] = stack.enter_context(self._uploads.begin())
+                        into = drafts[field]
+                        await run_in_threadpool(into.begin_file, name)
+                    case bytes(), UploadDraft():
+                        await run_in_threadpool(into.write, part)
+                    case _:
+                        fields[into] += part.decode(errors="replace")
+                        if len(fields[into]) > _MOST_FIELD_BYTES:
+                            raise UsageError(f"The form's field {into[:40]!r} is too long.")
+            fps = fields.pop("fps", "")
+            kept: dict[str, str] = {}
             try:
-                form = await parser.parse()
-            except (MultiPartException, KeyError, ValueError) as error:
-                reason = getattr(error, "message", None) or "it is damaged"
-                raise UsageError(f"The form cannot be read: {reason}. See /openapi.json.") from error
-            return await self._keep_files(form)
+                for field, draft in drafts.items():
+                    kept[field] = await run_in_threadpool(draft.keep, fps, borrow=borrow)
+            except BaseException:
+                if borrow:
+                    self._uploads.give_back(list(kept.values()))
+                raise
+        return fields, kept
 
     async def read_json(self, request: Request) -> bytes:
         """Read a body of JSON. A page of another site cannot send this type without being asked first."""
@@ -59,18 +101,6 @@ class BodyReader:
         async for part in self._receive(request, MOST_JSON_BYTES):
             data += part
         return bytes(data)
-
-    async def _keep_files(self, form: FormData) -> dict[str, Any]:
-        fields: dict[str, Any] = {}
-        try:
-            for name, value in form.multi_items():
-                if isinstance(value, UploadFile):
-                    parts = _read_parts(value)
-                    value = await self._clip_store.take(value.filename or "", parts, announced=value.size)  # noqa: PLW2901
-                fields[name] = value
-        finally:
-            await form.close()
-        return fields
 
     @contextlib.contextmanager
     def _one_more(self) -> Any:
@@ -111,11 +141,6 @@ class BodyReader:
 def _read_length(request: Request) -> int | None:
     text = request.headers.get("content-length", "")
     return int(text) if text.isascii() and text.isdigit() else None
-
-
-async def _read_parts(file: UploadFile) -> AsyncIterator[bytes]:
-    while part := await file.read(_PART_BYTES):
-        yield part
 
 
 def _too_slow() -> RefusedRequestError:
