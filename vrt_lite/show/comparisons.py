@@ -55,4 +55,11 @@ def _list_cells(pair: ComparedPair) -> tuple[str, ...]:
     prompt = " ".join(pair.prompt.split())
     if pair.overall is None:
         return (pair.first, pair.second, f"no verdict: {pair.error}", "", "", prompt)
-    return (pair.first, pair.second, describe(pair.overall), chosen_share(pair.overall), str(pair.orders), prompt)
+    return (
+        pair.first,
+        pair.second,
+        describe(pair.overall),
+        chosen_share(pair.overall).strip(),
+        str(pair.orders),
+        prompt,
+    )

@@ -42,6 +42,8 @@ class ClipStore:
         if clip.startswith("upload:"):
             return self.uploads.find(clip)
         path = self._resolve(clip)
+        if not self.is_allowed(path):
+            raise self._refuse(clip)
         if not find_pictures(path):
             if not path.exists():
                 raise RefusedRequestError(404, "missing_clip", f"There is no {clip!r}.")
@@ -110,10 +112,14 @@ class ClipStore:
         return path
 
     def _resolve(self, text: str) -> Path:
-        """Return an allowed path with all links followed. The refusal does not tell whether another path is there."""
-        if not text or "\0" in text or not Path(text).is_absolute() or not self.is_allowed(Path(text)):
-            folders = ", ".join(map(str, self.folders)) or "none"
-            raise RefusedRequestError(
-                403, "path", f"{text[:200]!r} is in no allowed folder. Allowed: {folders}. Add one: --allow FOLDER."
-            )
+        """Return a path in an allowed folder, with all links followed."""
+        if not text or "\0" in text or not Path(text).is_absolute() or not self._is_inside(Path(text)):
+            raise self._refuse(text)
         return Path(text).resolve()
+
+    def _refuse(self, text: str) -> RefusedRequestError:
+        """Return the refusal of a path, which does not tell whether it is there."""
+        folders = ", ".join(map(str, self.folders)) or "none"
+        return RefusedRequestError(
+            403, "path", f"{text[:200]!r} is in no allowed folder. Allowed: {folders}. Add one: --allow FOLDER."
+        )

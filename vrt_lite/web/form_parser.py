@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from vrt_lite.errors import UsageError
+
+if TYPE_CHECKING:
+    from python_multipart.multipart import MultipartCallbacks
 
 _MOST_HEADER_BYTES: Final = 16 * 2**10
 
@@ -49,16 +52,19 @@ class _PartReader:
         self._name, self._value, self._size = b"", b"", 0
         self.ended = False
 
-    def callbacks(self) -> dict[str, object]:
+    def callbacks(self) -> MultipartCallbacks:
         return {
             "on_part_begin": self._headers.clear,
-            "on_part_data": lambda data, start, end: self._found.append(bytes(data[start:end])),
+            "on_part_data": self._add_data,
             "on_header_field": self._add_name,
             "on_header_value": self._add_value,
             "on_header_end": self._end_header,
             "on_headers_finished": self._end_headers,
             "on_end": self._end,
         }
+
+    def _add_data(self, data: bytes, start: int, end: int) -> None:
+        self._found.append(bytes(data[start:end]))
 
     def _add_name(self, data: bytes, start: int, end: int) -> None:
         self._count(end - start)

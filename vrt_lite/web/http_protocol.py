@@ -40,5 +40,5 @@ class TimedProtocol(H11Protocol):
         self._deadline = self.loop.call_later(self.HEAD_SECONDS, self._end_if_idle)
 
     def _end_if_idle(self) -> None:
-        if self.cycle is None or self.cycle.response_complete:
+        if getattr(self.cycle, "response_complete", True):  # there is no cycle before the first request
             self.transport.close()

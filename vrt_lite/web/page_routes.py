@@ -14,11 +14,13 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import Route
 
+from vrt_lite.clip_files import ASSUMED_FPS, MOST_FPS, PICTURE_SUFFIXES
 from vrt_lite.errors import VrtError
 from vrt_lite.machine import format_bytes
 from vrt_lite.models import bundled_names
 from vrt_lite.models.library import stored_models
 from vrt_lite.protocol.messages import LONGEST_PROMPT
+from vrt_lite.ranking.entries import VIDEO_SUFFIXES
 from vrt_lite.web.page_templates import render_page
 from vrt_lite.web.refusals import RefusedRequestError
 from vrt_lite.web.run_routes import list_runs_found
@@ -191,7 +193,10 @@ def _form_values(state: ServerState) -> dict[str, Any]:
     names = [*bundled_names(), *(model.manifest.name for model in stored_models())]
     first = f"{Path(own).name if own else 'the default'}, as the server was started"
     judges = [(first, ""), *((name, name) for name in dict.fromkeys(names))]
-    return {"judges": judges, "folders": state.clip_store.folders, "longest_prompt": LONGEST_PROMPT}
+    accepted = ",".join(("video/*", *sorted(VIDEO_SUFFIXES | PICTURE_SUFFIXES)))
+    fps = {"most_fps": MOST_FPS, "assumed_fps": ASSUMED_FPS}
+    limits = {"accepted": accepted, "longest_prompt": LONGEST_PROMPT, **fps}
+    return {"judges": judges, "folders": state.clip_store.folders, **limits}
 
 
 def _list_clips(state: ServerState, job: ServedJob) -> list[dict[str, str]]:

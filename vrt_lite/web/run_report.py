@@ -17,6 +17,7 @@ from vrt_lite.show.pages.render_templates import render
 from vrt_lite.show.pages.run_page import ServedReport, write_run
 from vrt_lite.web.page_templates import render_page
 from vrt_lite.web.server_state import ServerState
+from vrt_lite.web.upload_folder import DRAFT
 
 _PICTURE_BYTES = 2_300_000
 _drawing = Lock()
@@ -26,7 +27,7 @@ def write_served_report(state: ServerState, name: str) -> str:
     """Write the report of a run; return its HTML. UsageError without that run, or without judgements."""
     run = state.store.run(name)
     top = render_page("report_top.html", query=urlencode({"run": run.name}))
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(prefix=DRAFT, dir=state.clip_store.uploads.path) as folder:
         path = Path(folder) / "report.html"
         write_run(run, path, served=ServedReport(top, state.clip_store.make_address))
         return path.read_text(encoding="utf-8")

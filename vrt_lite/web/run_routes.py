@@ -21,6 +21,7 @@ from vrt_lite.ranking.rank_run import read_groups
 from vrt_lite.ranking.winners import best_clips, copy_winners
 from vrt_lite.runs.export import csv_lines, json_lines
 from vrt_lite.runs.store import RunInfo, Store
+from vrt_lite.show.comparisons import list_comparisons
 from vrt_lite.show.pages.render_templates import make_visible
 from vrt_lite.web.refusals import RefusedRequestError
 from vrt_lite.web.request_bodies import CopyBody, VoteBody, read_body
@@ -51,7 +52,7 @@ async def list_runs(request: Request) -> Response:
 
 
 async def show_run(request: Request) -> Response:
-    """Describe a run: what it is about, and the ladders of a ranking as they are now."""
+    """Describe a run: what it is about, and what was found by now: a ranking's ladders, or the comparisons."""
     return JSONResponse(await run_in_threadpool(_describe_run, state_of(request), _name_of(request)))
 
 
@@ -107,6 +108,8 @@ def list_runs_found(store: Store, search: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for info in store.runs():
         prompts = _list_prompts(info)
+        if words and info.kind == "compare":
+            prompts = list(dict.fromkeys(result.prompt for result in store.run(info.name).results()))
         text = f"{info.name} {info.kind} {' '.join(prompts)}".casefold()
         if all(word in text for word in words):
             prompt = prompts[0][:_MOST_PROMPT] if prompts else ""
@@ -142,6 +145,8 @@ def _describe_run(state: ServerState, name: str) -> dict[str, Any]:
     told = asdict(info) | {"ladders": None}
     if run.kind == "rank":
         told["ladders"] = [rate_group(group).to_json() for group in read_groups(run)]
+    if run.kind == "compare":
+        told["comparisons"] = [pair.to_json() for pair in list_comparisons(run)]
     return told
 
 

@@ -73,6 +73,7 @@ class ServedJob:
         """Return the state as plain data; with the result or the error once it has ended."""
         with self._lock:
             told: dict[str, Any] = {"id": self.id, "kind": self.kind, "state": self.state, "created": self.created}
+            told["request"] = self.request
             told["progress"] = next((e.data for e in self._events if e.kind == "progress"), None)
             return told | {"result": self.result, "error": self.error}
 

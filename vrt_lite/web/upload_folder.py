@@ -28,6 +28,8 @@ MOST_UPLOAD_BYTES: Final = 2 * 2**30
 MOST_KEPT_BYTES: Final = 10 * 2**30
 MOST_KEPT: Final = 2_500
 """How much of what was uploaded is kept so that it can be played and judged again."""
+DRAFT: Final = "draft-"
+"""The names of folders begin so that are deleted if a killed server leaves them."""
 _UPLOAD = re.compile(r"upload:([0-9a-f]{64})")
 _UNSAFE = re.compile(r"[^\w .()+,@=-]")
 _LONGEST_NAME = 120
@@ -60,7 +62,7 @@ class UploadFolder:
 
         RefusedRequestError for one that is too large or empty, and if the disk is full.
         """
-        draft = self.path / f"draft-{secrets.token_hex(8)}"
+        draft = self.path / f"{DRAFT}{secrets.token_hex(8)}"
         try:
             draft.mkdir(mode=0o700)
             with UploadDraft(self, draft) as upload:
@@ -114,7 +116,7 @@ class UploadFolder:
     def make_room(self, size: int) -> None:
         """Remove the uploads that were not used for longest, until there is room for so many bytes more."""
         with self._lock, contextlib.suppress(FileNotFoundError):  # another server may remove some too
-            folders = [folder for folder in self.path.iterdir() if not folder.name.startswith("draft-")]
+            folders = [folder for folder in self.path.iterdir() if not folder.name.startswith(DRAFT)]
             kept = sorted(folders, key=lambda folder: folder.stat().st_mtime)
             sizes = [sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) for folder in kept]
             count, total = len(kept) + 1, sum(sizes) + size
@@ -126,7 +128,7 @@ class UploadFolder:
 
     def _remove_old_drafts(self) -> None:
         """Remove what killed uploads have left."""
-        for path in self.path.glob("draft-*"):
+        for path in self.path.glob(f"{DRAFT}*"):
             if time.time() - path.stat().st_mtime > _DRAFT_SECONDS:
                 shutil.rmtree(path, ignore_errors=True)
 

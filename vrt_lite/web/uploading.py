@@ -57,41 +57,32 @@ class BodyReader:
 
         Several files of one field are numbered pictures; the field `fps` is their rate. `borrow` as in `keep`.
         """
-        fields: dict[str, str] = {}
+        fields: dict[str, bytearray] = {}
         drafts: dict[str, UploadDraft] = {}
         await run_in_threadpool(self._uploads.make_room, _read_length(request) or 0)
         with self._one_more(), contextlib.ExitStack() as stack:
-            into: UploadDraft | str = ""
+            draft, text = None, bytearray()
             parts = self._receive(request, len(clips) * MOST_UPLOAD_BYTES + MOST_JSON_BYTES)
             async for part in parse_form(request.headers["content-type"], parts):
-                match part, into:
-                    case PartHead(field, None), _:
-                        if len(fields) >= _MOST_FIELDS:
-                            raise UsageError(f"The form has more than {_MOST_FIELDS} fields. See /openapi.json.")
-                        into, fields[field] = field, ""
-                    case PartHead(field, str(name)), _:
-                        if field not in clips:
-                            raise UsageError(f"The form has a file in {field[:40]!r}; clips are {', '.join(clips)}.")
-                        if field not in drafts:
-                            drafts[field] = stack.enter_context(self._uploads.begin())
-                        into = drafts[field]
-                        await run_in_threadpool(into.begin_file, name)
-                    case bytes(), UploadDraft():
-                        await run_in_threadpool(into.write, part)
-                    case _:
-                        fields[into] += part.decode(errors="replace")
-                        if len(fields[into]) > _MOST_FIELD_BYTES:
-                            raise UsageError(f"The form's field {into[:40]!r} is too long.")
-            fps = fields.pop("fps", "")
-            kept: dict[str, str] = {}
-            try:
-                for field, draft in drafts.items():
-                    kept[field] = await run_in_threadpool(draft.keep, fps, borrow=borrow)
-            except BaseException:
-                if borrow:
-                    self._uploads.give_back(list(kept.values()))
-                raise
-        return fields, kept
+                if isinstance(part, PartHead):
+                    draft, text = None, bytearray()
+                    if part.file is None:
+                        fields[part.field] = text
+                    elif part.field in clips:
+                        if part.field not in drafts:
+                            drafts[part.field] = stack.enter_context(self._uploads.begin())
+                        draft = drafts[part.field]
+                        await run_in_threadpool(draft.begin_file, part.file)
+                    else:
+                        raise UsageError(f"The form has a file in {part.field[:40]!r}; allowed: {', '.join(clips)}.")
+                elif draft:
+                    await run_in_threadpool(draft.write, part)
+                else:
+                    text += part
+                if len(fields) > _MOST_FIELDS or len(text) > _MOST_FIELD_BYTES:
+                    raise UsageError("The form has too many fields, or one that is too long. See /openapi.json.")
+            texts = {field: text.decode(errors="replace") for field, text in fields.items()}
+            return texts, await run_in_threadpool(self._keep_all, drafts, texts.pop("fps", ""), borrow=borrow)
 
     async def read_json(self, request: Request) -> bytes:
         """Read a body of JSON. A page of another site cannot send this type without being asked first."""
@@ -101,6 +92,18 @@ class BodyReader:
         async for part in self._receive(request, MOST_JSON_BYTES):
             data += part
         return bytes(data)
+
+    def _keep_all(self, drafts: dict[str, UploadDraft], fps: str, *, borrow: bool) -> dict[str, str]:
+        """Keep all uploads of a form, or, after an error, none that would be given back."""
+        kept: dict[str, str] = {}
+        try:
+            for field, draft in drafts.items():
+                kept[field] = draft.keep(fps, borrow=borrow)
+        except BaseException:
+            if borrow:
+                self._uploads.give_back(list(kept.values()))
+            raise
+        return kept
 
     @contextlib.contextmanager
     def _one_more(self) -> Any:

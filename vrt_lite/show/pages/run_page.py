@@ -240,8 +240,8 @@ def _list_marks(pair: PairOfRun, label: PairLabel | None) -> list[str]:
 def _prepare_comparisons(material: RunMaterial) -> dict[str, Any]:
     """Prepare what the template shows of comparisons beside the list of pairs."""
     count, failed = len(material.pairs), sum(pair.overall is None for pair in material.pairs)
-    words = f"{count} comparison{'s' if count != 1 else ''}"
-    return {"title": words, "counts": f"{words}, {failed} without a verdict" if failed else words}
+    model = str(material.run.about.get("model", ""))
+    return {"title": f"{count} comparison{'s' if count != 1 else ''}", "model": model, "failed": failed}
 
 
 def prepare_evaluation(material: RunMaterial) -> dict[str, Any]:
