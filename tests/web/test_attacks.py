@@ -129,13 +129,28 @@ def test_links_that_lead_outside_are_refused(servers: Callable[..., Served], tmp
     os.mkfifo(allowed / "pipe.mp4")
     served = servers("--allow", allowed)
     listed = served.client.get("/v1/folders", params={"path": str(allowed)}).json()
-    assert listed["clips"] == [str(allowed / "own.mp4")]
+    assert [clip["path"] for clip in listed["clips"]] == [str(allowed / "own.mp4")]
     assert listed["folders"] == []
     for name in ("link.mp4", "folder/secret.mp4", "round", "pipe.mp4"):
         answer = served.post("/v1/compare", a=str(allowed / name), b=str(allowed / "own.mp4"))
         assert answer.status_code in (400, 403), name
     ranked = served.post("/v1/rank", clips=[str(allowed)], wait=True)
     assert ranked.status_code in (400, 422), "only one clip of the folder may be used"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_names_that_are_no_text_are_listed_and_ranked(servers: Callable[..., Served], tmp_path: Path) -> None:
+    allowed = tmp_path / "allowed"
+    allowed.mkdir()
+    for name, clip in ((b"\xff\xfe.mp4", STAR), ("\u202e<b>\x1b[31m\n.mp4".encode(), CIRCLE)):
+        Path(os.fsdecode(bytes(allowed) + b"/" + name)).write_bytes(Path(clip).read_bytes())
+    served = servers("--allow", allowed)
+    clips = served.client.get("/v1/folders", params={"path": str(allowed)}).json()["clips"]
+    assert sorted(clip["name"] for clip in clips) == ["\\u202e<b>\\x1b[31m\n.mp4", "\\udcff\\udcfe.mp4"]
+    ranked = served.post("/v1/rank", clips=[str(allowed)], both_orders=False, wait=True, name="odd")
+    assert ranked.status_code == 200, ranked.text
+    for path in ("/v1/run", "/run", "/v1/run/export", "/v1/votes/next", f"/jobs/{ranked.headers['x-job']}"):
+        assert served.client.get(path, params={"run": "odd"}).status_code == 200, path
 
 
 def test_static_files_and_clips_are_only_those_that_are_named(served: Served) -> None:

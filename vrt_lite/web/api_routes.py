@@ -12,11 +12,12 @@ from typing import Any
 import msgspec
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from vrt_lite.errors import UsageError
 from vrt_lite.web.event_stream import CONTENT_TYPE, wait_for_end, write_events
+from vrt_lite.web.json_answer import JsonAnswer
 from vrt_lite.web.request_bodies import CompareBody, PullBody, RankBody, RewardsBody, read_body
 from vrt_lite.web.run_routes import list_run_routes
 from vrt_lite.web.served_job import JobKind, ServedJob
@@ -24,6 +25,7 @@ from vrt_lite.web.server_state import ServerState, state_of
 from vrt_lite.web.uploading import FORM
 
 _LOOK_SECONDS = 0.5
+_MOST_DIGITS = 19
 _Asked = CompareBody | RankBody | RewardsBody
 
 
@@ -90,7 +92,7 @@ async def upload(request: Request) -> Response:
     """Take a clip; return its id, by which other requests name it."""
     clip = await state_of(request).body_reader.take_clip(request)
     path = state_of(request).clip_store.find(clip)
-    return JSONResponse(
+    return JsonAnswer(
         {"clip": clip, "name": path.name, "address": state_of(request).clip_store.make_address(path)}, 201
     )
 
@@ -98,7 +100,7 @@ async def upload(request: Request) -> Response:
 async def list_folder(request: Request) -> Response:
     """List the folders and clips of an allowed folder."""
     clip_store = state_of(request).clip_store
-    return JSONResponse(await run_in_threadpool(clip_store.list_folder, request.query_params.get("path", "")))
+    return JsonAnswer(await run_in_threadpool(clip_store.list_folder, request.query_params.get("path", "")))
 
 
 async def list_judges(request: Request) -> Response:
@@ -114,7 +116,7 @@ async def list_judges(request: Request) -> Response:
         | {"fits": entry.memory_bytes <= memory}
         for entry in found
     ]
-    return JSONResponse({"models": models, "memory_bytes": memory, "default": state_of(request).context.choice.model})
+    return JsonAnswer({"models": models, "memory_bytes": memory, "default": state_of(request).context.choice.model})
 
 
 async def pull(request: Request) -> Response:
@@ -135,39 +137,40 @@ async def pull(request: Request) -> Response:
 async def list_jobs(request: Request) -> Response:
     """List the jobs that are remembered, the newest first, without their results."""
     jobs = [job.describe() | {"result": None} for job in state_of(request).queue.jobs()]
-    return JSONResponse({"jobs": jobs})
+    return JsonAnswer({"jobs": jobs})
 
 
 async def show_job(request: Request) -> Response:
     """Describe a job."""
-    return JSONResponse(_job_of(request).describe())
+    return JsonAnswer(_job_of(request).describe())
 
 
 async def cancel_job(request: Request) -> Response:
     """Cancel a job. What it has judged is kept."""
     job = _job_of(request)
     state_of(request).queue.stop(job, "cancelled")
-    return JSONResponse(job.describe(), HTTPStatus.ACCEPTED)
+    return JsonAnswer(job.describe(), HTTPStatus.ACCEPTED)
 
 
 async def pause_job(request: Request) -> Response:
     """Pause a job after its present judgement."""
     job = _job_of(request)
     state_of(request).queue.stop(job, "paused")
-    return JSONResponse(job.describe(), HTTPStatus.ACCEPTED)
+    return JsonAnswer(job.describe(), HTTPStatus.ACCEPTED)
 
 
 async def resume_job(request: Request) -> Response:
     """Go on with a paused job."""
     job = _job_of(request)
     state_of(request).queue.resume(job)
-    return JSONResponse(job.describe(), HTTPStatus.ACCEPTED)
+    return JsonAnswer(job.describe(), HTTPStatus.ACCEPTED)
 
 
 async def follow_job(request: Request) -> Response:
     """Send a job's events as they happen, those after Last-Event-ID."""
     last = request.headers.get("last-event-id", "0")
-    events = write_events(_job_of(request), after=int(last) if last.isascii() and last.isdigit() else 0)
+    after = int(last) if last.isascii() and last.isdigit() and len(last) < _MOST_DIGITS else 0
+    events = write_events(_job_of(request), after=after)
     return StreamingResponse(events, media_type=CONTENT_TYPE)
 
 
@@ -175,7 +178,7 @@ async def describe_api(request: Request) -> Response:
     """Describe the API."""
     from vrt_lite.web.openapi import make_description  # noqa: PLC0415
 
-    return JSONResponse(make_description())
+    return JsonAnswer(make_description())
 
 
 def _job_of(request: Request) -> ServedJob:
@@ -203,10 +206,10 @@ async def _answer(request: Request, job: ServedJob, *, wait: bool) -> Response:
         state_of(request).queue.stop(job, "cancelled")
     if job.result is not None:
         body = job.result["judgement"] if job.kind == "compare" else job.result
-        return JSONResponse(body, headers={"x-job": job.id})
+        return JsonAnswer(body, headers={"x-job": job.id})
     told: dict[str, Any] = dict(job.error or {"kind": "cancelled", "message": "The job was cancelled.", "status": 409})
     status: int = told.pop("status")
-    return JSONResponse({"error": told}, status, headers={"x-job": job.id})
+    return JsonAnswer({"error": told}, status, headers={"x-job": job.id})
 
 
 def _stream_own(request: Request, job: ServedJob) -> StreamingResponse:
@@ -230,7 +233,7 @@ def _stream_own(request: Request, job: ServedJob) -> StreamingResponse:
 
 
 def _answer_job(job: ServedJob) -> Response:
-    return JSONResponse(job.describe(), HTTPStatus.ACCEPTED, headers={"location": f"/v1/jobs/{job.id}"})
+    return JsonAnswer(job.describe(), HTTPStatus.ACCEPTED, headers={"location": f"/v1/jobs/{job.id}"})
 
 
 def _read_form(fields: dict[str, str]) -> dict[str, Any]:

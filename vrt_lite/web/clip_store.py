@@ -16,6 +16,7 @@ from typing import Any
 
 from vrt_lite.clip_files import files_of, find_pictures, is_clip_there, list_patterns
 from vrt_lite.ranking.entries import list_videos, natural_key, read_entries
+from vrt_lite.show.pages.render_templates import make_visible
 from vrt_lite.web.playable_copies import is_played
 from vrt_lite.web.refusals import RefusedRequestError
 from vrt_lite.web.upload_folder import UploadFolder
@@ -66,9 +67,12 @@ class ClipStore:
         return path
 
     def list_folder(self, folder: str) -> dict[str, Any]:
-        """List what a folder has, as plain data; the allowed folders themselves if `folder` is empty."""
+        """List what a folder has, as plain data; the allowed folders themselves if `folder` is empty.
+
+        Each folder and clip has a path, and a name to be shown.
+        """
         if not folder:
-            return {"path": "", "folders": [str(path) for path in self.folders], "clips": []}
+            return {"path": "", "folders": [_name(path, str(path)) for path in self.folders], "clips": []}
         path = self.find_folder(folder)
         entries = sorted((entry for entry in path.iterdir() if not entry.name.startswith(".")), key=natural_key)
         folders = [entry for entry in entries if entry.is_dir() and self._is_inside(entry)]
@@ -76,8 +80,8 @@ class ClipStore:
         clips = [clip for clip in (*patterns, *list_videos(path)) if is_clip_there(clip) and self.is_allowed(clip)]
         return {
             "path": str(path),
-            "folders": [str(folder) for folder in folders[:_MOST_LISTED]],
-            "clips": [str(clip) for clip in clips[:_MOST_LISTED]],
+            "folders": [_name(folder, folder.name) for folder in folders[:_MOST_LISTED]],
+            "clips": [_name(clip, clip.name) for clip in clips[:_MOST_LISTED]],
         }
 
     def is_allowed(self, path: Path) -> bool:
@@ -123,3 +127,7 @@ class ClipStore:
         return RefusedRequestError(
             403, "path", f"{text[:200]!r} is in no allowed folder. Allowed: {folders}. Add one: --allow FOLDER."
         )
+
+
+def _name(path: Path, name: str) -> dict[str, str]:
+    return {"path": str(path), "name": make_visible(name)}

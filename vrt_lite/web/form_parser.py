@@ -28,10 +28,12 @@ class PartHead:
 async def parse_form(content_type: str, body: AsyncIterator[bytes]) -> AsyncIterator[PartHead | bytes]:
     """Yield the head of each part, and then its bytes as they arrive. UsageError for a damaged form."""
     _, options = parse_options_header(content_type)
+    if not options.get(b"boundary"):
+        raise UsageError("The form's Content-Type has no boundary. Let the client make the form.")
     found: list[PartHead | bytes] = []
     reader = _PartReader(found)
     try:
-        parser = MultipartParser(options.get(b"boundary", b""), reader.callbacks())
+        parser = MultipartParser(options[b"boundary"], reader.callbacks())
         async for data in body:
             parser.write(data)
             for part in found:

@@ -92,6 +92,8 @@ class JobContext:
         self._line: list[ServedJob] = []
         """The jobs that wait for the judge, in the order in which they get it."""
         self._users = 0
+        self._is_spoiled = False
+        """Whether the judge ran out of memory, so that the next job has to load it again."""
         self._opened: tuple[tuple[str | None, Settings], Judge] | None = None
 
     def check_model(self, model: str | None) -> None:
@@ -127,18 +129,17 @@ class JobContext:
                 self._line.remove(job)
                 self._changed.notify_all()
         try:
-            own = JobJudge(judge, job)
             judge.connect(lambda _: job.check_cancelled())
             with Store(self._store.path) as store:
-                yield own, store
+                yield JobJudge(judge, job), store
         except MemoryError:
-            wanted = None  # the next job loads it again
+            self._is_spoiled = True
             raise
         finally:
             with self._changed:
                 self._users -= 1
-                if wanted is None and self._opened and self._opened[1] is judge:
-                    self._opened = None
+                if self._is_spoiled and not self._users:
+                    self.close()
                 self._changed.notify_all()
 
     def end_judgement(self, seconds: float) -> None:
@@ -152,6 +153,7 @@ class JobContext:
 
     def close(self) -> None:
         """Free the judge that is loaded, when no job uses it any more."""
+        self._is_spoiled = False
         if self._opened:
             self._opened, (_, judge), self.seconds = None, self._opened, None
             judge.close()

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from vrt_lite.clip_files import is_clip_there
@@ -23,6 +23,7 @@ from vrt_lite.runs.export import csv_lines, json_lines
 from vrt_lite.runs.store import RunInfo, Store
 from vrt_lite.show.comparisons import list_comparisons
 from vrt_lite.show.pages.render_templates import make_visible
+from vrt_lite.web.json_answer import JsonAnswer
 from vrt_lite.web.refusals import RefusedRequestError
 from vrt_lite.web.request_bodies import CopyBody, VoteBody, read_body
 from vrt_lite.web.server_state import ServerState, state_of
@@ -48,12 +49,12 @@ def list_run_routes() -> list[Route]:
 async def list_runs(request: Request) -> Response:
     """List the runs, the last used first."""
     search = request.query_params.get("search", "")
-    return JSONResponse({"runs": await run_in_threadpool(list_runs_found, state_of(request).store, search)})
+    return JsonAnswer({"runs": await run_in_threadpool(list_runs_found, state_of(request).store, search)})
 
 
 async def show_run(request: Request) -> Response:
     """Describe a run: what it is about, and what was found by now: a ranking's ladders, or the comparisons."""
-    return JSONResponse(await run_in_threadpool(_describe_run, state_of(request), _name_of(request)))
+    return JsonAnswer(await run_in_threadpool(_describe_run, state_of(request), _name_of(request)))
 
 
 async def export_run(request: Request) -> Response:
@@ -70,7 +71,7 @@ async def copy_best(request: Request) -> Response:
     """Copy the best clips of a ranking to the folder `best` of an allowed folder, numbered."""
     state = state_of(request)
     body = read_body(await state.body_reader.read_json(request), CopyBody)
-    return JSONResponse({"copies": await run_in_threadpool(_copy, state, body)})
+    return JsonAnswer({"copies": await run_in_threadpool(_copy, state, body)})
 
 
 async def export_votes(request: Request) -> Response:
@@ -83,7 +84,7 @@ async def export_votes(request: Request) -> Response:
 
 async def show_next_pair(request: Request) -> Response:
     """Give the next pair to vote on: where its sides are played, and a ticket."""
-    return JSONResponse(await run_in_threadpool(_find_next_pair, state_of(request), _name_of(request)))
+    return JsonAnswer(await run_in_threadpool(_find_next_pair, state_of(request), _name_of(request)))
 
 
 async def vote(request: Request) -> Response:
@@ -91,7 +92,7 @@ async def vote(request: Request) -> Response:
     state = state_of(request)
     body = read_body(await state.body_reader.read_json(request), VoteBody)
     await run_in_threadpool(state.ballots.vote, body.ticket, body.choice)
-    return JSONResponse({"kept": True}, 201)
+    return JsonAnswer({"kept": True}, 201)
 
 
 async def show_agreement(request: Request) -> Response:
@@ -99,7 +100,7 @@ async def show_agreement(request: Request) -> Response:
     state = state_of(request)
     run = state.store.run(_name_of(request))
     judges = await run_in_threadpool(measure_agreement, run, state.store)
-    return JSONResponse({"run": run.name, "votes": len(read_votes(run)), "judges": judges})
+    return JsonAnswer({"run": run.name, "votes": len(read_votes(run)), "judges": judges})
 
 
 def list_runs_found(store: Store, search: str) -> list[dict[str, Any]]:

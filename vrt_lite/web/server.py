@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import socket
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import python_multipart  # noqa: F401  # pyright: ignore[reportUnusedImport] - Starlette needs it for forms
+import python_multipart
 import uvicorn
 
 from vrt_lite.api import Judge
@@ -52,6 +53,8 @@ def run_server(options: ServeOptions, *, say: Callable[[str], None]) -> None:
         try:
             app = build_application(state, host=options.host, token=token)
             server = uvicorn.Server(_configure(app))
+            # It warns of damaged forms, which are the clients' affair.
+            logging.getLogger(python_multipart.__name__).setLevel(logging.CRITICAL)
             say(f"vrt-lite serves at {address} (Ctrl-C ends it)")
             if options.open_browser:
                 webbrowser.open(address)

@@ -140,10 +140,11 @@ def measure_agreement(run: Run, store: Store) -> list[dict[str, Any]]:
 
 
 def _runs_with(clips: set[str], store: Store, this: Run) -> Iterator[Run]:
-    """Yield the other rankings in which some of these clips take part."""
+    """Yield the other rankings in which some of these clips take part, and all comparisons."""
     for info in store.runs():
         listed: Any = info.about.get("clips") or ()
-        if info.kind == "rank" and info.name != this.name and any(clip.get("sha256") in clips for clip in listed):
+        takes_part = info.kind == "rank" and any(clip.get("sha256") in clips for clip in listed)
+        if info.name != this.name and (takes_part or info.kind == "compare"):
             yield store.run(info.name)
 
 

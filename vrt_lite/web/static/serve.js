@@ -58,7 +58,7 @@ function startDrop(box, changed, pass) {
   for (const kind of ["dragenter", "dragover"]) box.addEventListener(kind, (event) => { event.preventDefault(); box.classList.add("over"); });
   for (const kind of ["dragleave", "drop"]) box.addEventListener(kind, () => box.classList.remove("over"));
   box.addEventListener("drop", (event) => { event.preventDefault(); files(event.dataTransfer.files); });
-  one("[data-browse]", box)?.addEventListener("click", () => browse((paths) => take(paths.map((path) => ({ name: path.split(/[\\/]/).pop(), path }))), many));
+  one("[data-browse]", box)?.addEventListener("click", () => browse(take, many));
   return { taken, take };
 }
 
@@ -72,9 +72,8 @@ function browse(take, many) {
     one("[data-path]", dialog).textContent = found.path || "Allowed folders";
     const line = (words, act) => { const item = make("li"), button = make("button", { type: "button" }, words); button.addEventListener("click", act); item.append(button); return item; };
     const up = path ? [line("↑ All allowed folders", () => open(""))] : [];
-    const name = (entry) => (found.path ? entry.slice(found.path.length).replace(/^[\\/]/, "") : entry);
-    const clip = (entry) => name(entry) + (isPattern(entry) ? " (numbered pictures)" : "");
-    entries.replaceChildren(...up, ...found.folders.map((entry) => line(`${name(entry)}/`, () => open(entry))), ...found.clips.map((entry) => line(clip(entry), () => { take([entry]); if (!many) dialog.close(); })));
+    const clip = (entry) => entry.name + (isPattern(entry.path) ? " (numbered pictures)" : "");
+    entries.replaceChildren(...up, ...found.folders.map((entry) => line(`${entry.name}/`, () => open(entry.path))), ...found.clips.map((entry) => line(clip(entry), () => { take([entry]); if (!many) dialog.close(); })));
     whole.hidden = !many || !found.clips.length;
     whole.onclick = () => { take(found.clips); dialog.close(); };
     one("button", entries)?.focus();
