@@ -165,17 +165,43 @@ def test_static_files_and_clips_are_only_those_that_are_named(served: Served) ->
         assert served.client.get(path).status_code in (400, 404), path
 
 
-def test_an_announced_giant_is_refused_before_it_is_sent(served: Served) -> None:
+@pytest.mark.parametrize("size", [10 * 10**9, 10**15])
+def test_an_announced_giant_is_refused_before_it_is_sent_and_removes_nothing(served: Served, size: int) -> None:
     parts = urlsplit(served.url)
     assert parts.hostname
     assert parts.port
+    kept = served.client.post("/v1/clips?name=kept.mp4", content=Path(STAR).read_bytes()).json()["clip"]
     for path, kind in (("/v1/clips?name=a.mp4", "video/mp4"), ("/v1/compare", "multipart/form-data; boundary=x")):
         with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
             lines = [f"POST {path} HTTP/1.1", f"Host: {parts.netloc}", f"Content-Type: {kind}"]
-            connection.sendall("\r\n".join([*lines, f"Content-Length: {10 * 10**9}", "", ""]).encode())
+            connection.sendall("\r\n".join([*lines, f"Content-Length: {size}", "", ""]).encode())
             assert connection.recv(4096).split()[1] == b"413"
     assert 2 * MOST_UPLOAD_BYTES < 10 * 10**9
     assert not list((served.home / "uploads").glob("draft-*"))
+    assert (served.home / "uploads" / kept.removeprefix("upload:")).is_dir()
+
+
+def test_a_forms_files_go_straight_to_the_servers_own_folder(served: Served) -> None:
+    parts = urlsplit(served.url)
+    assert parts.hostname
+    assert parts.port
+    head = b'--x\r\nContent-Disposition: form-data; name="a"; filename="a.mp4"\r\n\r\n'
+    with socket.create_connection((parts.hostname, parts.port)) as connection:
+        lines = ["POST /v1/compare HTTP/1.1", f"Host: {parts.netloc}", "Content-Type: multipart/form-data; boundary=x"]
+        connection.sendall("\r\n".join([*lines, f"Content-Length: {4 * 2**20}", "", ""]).encode() + head)
+        connection.sendall(bytes(3 * 2**20))
+
+        def arrived() -> int:
+            drafts = (served.home / "uploads").glob("draft-*/a.mp4")
+            return sum(path.stat().st_size for path in drafts)
+
+        end = time.monotonic() + 10
+        while arrived() < 2 * 2**20:
+            assert time.monotonic() < end
+            time.sleep(0.02)
+    while list((served.home / "uploads").glob("draft-*")):
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def test_an_upload_that_stops_coming_is_ended_and_leaves_nothing(served: Served, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The API: what programs ask of the server. Requests are checked here; the engine's thread does the work."""
+"""The API: what programs ask of the server. Requests are checked here; the threads of the queue do the work."""
 
 from __future__ import annotations
 

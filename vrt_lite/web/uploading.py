@@ -43,8 +43,8 @@ class BodyReader:
             if not clips:
                 raise UsageError("The form has no file in its field `clip`. See /openapi.json.")
             return clips["clip"]
-        await run_in_threadpool(self._uploads.make_room, _read_length(request) or 0)
         with self._one_more(), self._uploads.begin() as draft:
+            await self._make_room(request, MOST_UPLOAD_BYTES)
             draft.begin_file(request.query_params.get("name", "clip.mp4"))
             async for part in self._receive(request, MOST_UPLOAD_BYTES):
                 await run_in_threadpool(draft.write, part)
@@ -59,10 +59,11 @@ class BodyReader:
         """
         fields: dict[str, bytearray] = {}
         drafts: dict[str, UploadDraft] = {}
-        await run_in_threadpool(self._uploads.make_room, _read_length(request) or 0)
+        most_bytes = len(clips) * MOST_UPLOAD_BYTES + MOST_JSON_BYTES
         with self._one_more(), contextlib.ExitStack() as stack:
+            await self._make_room(request, most_bytes)
             draft, text = None, bytearray()
-            parts = self._receive(request, len(clips) * MOST_UPLOAD_BYTES + MOST_JSON_BYTES)
+            parts = self._receive(request, most_bytes)
             async for part in parse_form(request.headers["content-type"], parts):
                 if isinstance(part, PartHead):
                     draft, text = None, bytearray()
@@ -105,6 +106,10 @@ class BodyReader:
             raise
         return kept
 
+    async def _make_room(self, request: Request, most_bytes: int) -> None:
+        """Make room for what a request announces. RefusedRequestError if that is too much: then nothing is removed."""
+        await run_in_threadpool(self._uploads.make_room, _check_length(request, most_bytes))
+
     @contextlib.contextmanager
     def _one_more(self) -> Any:
         if self._running >= _MOST_AT_ONCE:
@@ -117,11 +122,7 @@ class BodyReader:
 
     async def _receive(self, request: Request, most_bytes: int) -> AsyncGenerator[bytes, None]:
         """Yield what arrives. RefusedRequestError if it is more than that, stops coming, or comes too slowly."""
-        length = _read_length(request)
-        if length is not None and length > most_bytes:
-            raise RefusedRequestError(
-                413, "too_large", f"The request is {length} bytes; at most {most_bytes} are taken."
-            )
+        _check_length(request, most_bytes)
         began, size = time.monotonic(), 0
         parts = request.stream()
         while True:
@@ -141,9 +142,12 @@ class BodyReader:
             yield part
 
 
-def _read_length(request: Request) -> int | None:
-    text = request.headers.get("content-length", "")
-    return int(text) if text.isascii() and text.isdigit() else None
+def _check_length(request: Request, most_bytes: int) -> int:
+    """Return the bytes that a request announces, 0 if it does not. RefusedRequestError for more than that."""
+    length = int(request.headers.get("content-length", 0))
+    if length > most_bytes:
+        raise RefusedRequestError(413, "too_large", f"The request is {length} bytes; at most {most_bytes} are taken.")
+    return length
 
 
 def _too_slow() -> RefusedRequestError:
