@@ -97,6 +97,7 @@ def test_several_at_once_are_judged_as_the_library_judges_them(four: Served) -> 
     assert run.judgements == 6
 
 
+@pytest.mark.nightly
 def test_a_ranking_uses_all_and_gives_way_to_another_judge(four: Served) -> None:
     clips = [STAR, CIRCLE, A]
     ranking = four.post("/v1/rank", clips=clips, prompt="All.").json()["id"]
@@ -107,6 +108,7 @@ def test_a_ranking_uses_all_and_gives_way_to_another_judge(four: Served) -> None
     assert ladder["judgements"] == 6
 
 
+@pytest.mark.nightly
 def test_each_of_several_can_be_cancelled(four: Served) -> None:
     jobs = [
         four.post("/v1/compare", a=STAR, b=CIRCLE, prompt=f"Cancel {n}.", wait=False).json()["id"] for n in range(8)

@@ -37,7 +37,7 @@ def test_they_are_in_the_list_of_a_folder(site: Served, folder: Path) -> None:
     assert [clip["path"] for clip in listed["clips"]] == [str(folder / name) for name in ("circle.webp", "star.gif")]
     assert listed["folders"] == [{"path": str(folder / "frames"), "name": "frames"}]
     listed = site.client.get("/v1/folders", params={"path": str(folder / "frames")}).json()
-    assert listed["clips"] == [{"path": str(folder / "frames" / "%04d.png"), "name": "%04d.png"}]
+    assert listed["clips"] == [{"path": str(folder / "frames" / "%04d.png"), "name": "frames/%04d.png"}]
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_pictures_are_sent_as_one_clip(site: Served, tmp_path: Path) -> None:
     files: list[Any] = [("clip", (path.name, path.read_bytes())) for path in star]
     made = site.client.post("/v1/clips", files=files, data={"fps": "8"})
     assert made.status_code == 201, made.text
-    assert made.json()["name"] == "%04d.png@8"
+    assert made.json()["name"] == "pictures/%04d.png@8"
     files = [("a", (path.name, path.read_bytes())) for path in star]
     files.append(("b", ("circle.mp4", Path(CIRCLE).read_bytes())))
     sent = site.client.post("/v1/compare", files=files, data={"prompt": PROMPT, "fps": "8"}).json()

@@ -16,6 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from vrt_lite.errors import UsageError
+from vrt_lite.web.clip_store import name_clip
 from vrt_lite.web.event_stream import CONTENT_TYPE, wait_for_end, write_events
 from vrt_lite.web.json_answer import JsonAnswer
 from vrt_lite.web.request_bodies import CompareBody, PullBody, RankBody, RewardsBody, read_body
@@ -93,7 +94,7 @@ async def upload(request: Request) -> Response:
     clip = await state_of(request).body_reader.take_clip(request)
     path = state_of(request).clip_store.find(clip)
     return JsonAnswer(
-        {"clip": clip, "name": path.name, "address": state_of(request).clip_store.make_address(path)}, 201
+        {"clip": clip, "name": name_clip(path), "address": state_of(request).clip_store.make_address(path)}, 201
     )
 
 

@@ -81,7 +81,7 @@ class ClipStore:
         return {
             "path": str(path),
             "folders": [_name(folder, folder.name) for folder in folders[:_MOST_LISTED]],
-            "clips": [_name(clip, clip.name) for clip in clips[:_MOST_LISTED]],
+            "clips": [_name(clip, name_clip(clip)) for clip in clips[:_MOST_LISTED]],
         }
 
     def is_allowed(self, path: Path) -> bool:
@@ -127,6 +127,11 @@ class ClipStore:
         return RefusedRequestError(
             403, "path", f"{text[:200]!r} is in no allowed folder. Allowed: {folders}. Add one: --allow FOLDER."
         )
+
+
+def name_clip(path: Path) -> str:
+    """Return the last part of a clip's path; of numbered pictures the last two."""
+    return "/".join(path.parts[-1 - ("%" in path.name) :])
 
 
 def _name(path: Path, name: str) -> dict[str, str]:

@@ -21,6 +21,7 @@ from vrt_lite.models import bundled_names
 from vrt_lite.models.library import stored_models
 from vrt_lite.protocol.messages import LONGEST_PROMPT
 from vrt_lite.ranking.entries import VIDEO_SUFFIXES
+from vrt_lite.web.clip_store import name_clip
 from vrt_lite.web.page_templates import render_page
 from vrt_lite.web.refusals import RefusedRequestError
 from vrt_lite.web.run_routes import list_runs_found
@@ -205,7 +206,7 @@ def _list_clips(state: ServerState, job: ServedJob) -> list[dict[str, str]]:
     for clip in (str(job.request["a"]), str(job.request["b"])):
         try:
             path = state.clip_store.find(clip)
-            clips.append({"name": path.name, "address": state.clip_store.make_address(path)})
+            clips.append({"name": name_clip(path), "address": state.clip_store.make_address(path)})
         except VrtError:
             clips.append({"name": json.dumps(clip)[1:41], "address": ""})
     return clips

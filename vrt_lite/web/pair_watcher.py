@@ -13,6 +13,7 @@ from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import FrameRef
 from vrt_lite.show.pages.render_templates import make_visible
 from vrt_lite.show.words import capitalize_first, describe_event
+from vrt_lite.web.clip_store import name_clip
 from vrt_lite.web.served_job import ServedJob
 
 
@@ -30,7 +31,7 @@ class PairWatcher:
         with open_clips(*clips) as opened:
             self._spaces = tuple(workspace_of(clip, profile) for clip in opened)
             about = [
-                {"name": make_visible(path.name), "seconds": clip.info.duration_seconds}
+                {"name": make_visible(name_clip(path)), "seconds": clip.info.duration_seconds}
                 for path, clip in zip(clips, opened, strict=True)
             ]
         self._job.add("pair", clips=about[::-1] if exchanged else about, exchanged=exchanged)

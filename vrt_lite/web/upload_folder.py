@@ -34,8 +34,8 @@ _UPLOAD = re.compile(r"upload:([0-9a-f]{64})")
 _UNSAFE = re.compile(r"[^\w .()+,@=-]")
 _LONGEST_NAME = 120
 _DRAFT_SECONDS = 3600.0
-_NO_RATE = "no rate"
-"""The folder of numbered pictures that came without a frame rate; else its name is the rate."""
+_PICTURES, _NO_RATE = "pictures", "no rate"
+"""The folder of numbered pictures, and the one around it if they came without a rate; else its name is the rate."""
 
 
 class UploadFolder:
@@ -184,18 +184,19 @@ class UploadDraft:
         if not re.fullmatch(r"([0-9]{1,9}(\.[0-9]{1,9})?)?", fps):
             raise RefusedRequestError(400, "usage", f"fps is {fps[:20]!r}: give the pictures a second as a number.")
         inner = self._folder / (fps or _NO_RATE)
-        inner.mkdir()
+        pictures = inner / _PICTURES
+        pictures.mkdir(parents=True)
         for file in self._files:
-            file.rename(inner / file.name)
+            file.rename(pictures / file.name)
         try:
-            pictures = find_pictures(_name_pictures(inner))
+            found = find_pictures(_name_pictures(inner))
         except VideoError as error:
             raise RefusedRequestError(422, error.kind, f"What was sent as pictures {error.reason}.") from error
-        if pictures is None or len(pictures.files) != len(self._files):
+        if found is None or len(found.files) != len(self._files):
             raise RefusedRequestError(
                 422, "broken_clip", "Several files are one clip only if they are numbered pictures."
             )
-        return self._uploads.keep(inner, pictures.digest(), borrow=borrow)
+        return self._uploads.keep(inner, found.digest(), borrow=borrow)
 
     def _end_file(self) -> None:
         if self._file:
@@ -207,7 +208,7 @@ class UploadDraft:
 
 def _name_pictures(folder: Path) -> Path:
     """Name the numbered pictures in a folder, which has the name of their rate."""
-    return folder if folder.name == _NO_RATE else Path(f"{folder}@{folder.name}")
+    return folder / (_PICTURES if folder.name == _NO_RATE else f"{_PICTURES}@{folder.name}")
 
 
 def make_file_name(name: str) -> str:

@@ -258,7 +258,8 @@ function ladderTable(group, scale) {
   const SVG = "http://www.w3.org/2000/svg", x = (value) => `${(100 * (value - scale[0])) / (scale[1] - scale[0] || 1)}%`;
   const table = make("table", { class: "ladder live" }), head = make("tr"), body = make("tbody");
   table.append(make("caption", { class: "unseen" }, group.group ? `The leaderboard of ${group.group}` : "The leaderboard"));
-  for (const name of ["Place", "Clip", "Strength", "Log odds", "Won, tied, lost", "Same as"]) head.append(make("th", { scope: "col" }, name));
+  for (const name of ["Place", "Clip", "Strength"]) head.append(make("th", { scope: "col" }, name));
+  for (const name of ["Log odds", "Won, tied, lost", "Same as"]) head.append(make("th", { scope: "col", class: "number" }, name));
   for (const row of group.rows) {
     const line = make("tr"), scaleCell = make("td", { class: "scale" }), svg = document.createElementNS(SVG, "svg"), name = make("th", { scope: "row", class: "clip" });
     svg.setAttribute("class", "interval");
