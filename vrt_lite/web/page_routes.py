@@ -119,7 +119,10 @@ async def show_judges(request: Request) -> Response:
 async def show_ballot(request: Request) -> Response:
     """Show the page to vote on a run's pairs."""
     name = request.query_params.get("run", "")
-    run = state_of(request).store.run(name)
+    try:
+        run = await run_in_threadpool(state_of(request).store.run, name)
+    except VrtError as error:
+        return _page("message.html", "Nothing to vote on", "runs", status=404, message=str(error))
     return _page("vote.html", "Vote", "vote", run=run.name, query=urlencode({"run": run.name}))
 
 
