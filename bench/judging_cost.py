@@ -9,6 +9,7 @@ import importlib.util
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import permutations
+from math import isnan, nan
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import click
 
 from bench.measurements import Figure, Report
-from bench.side import COUNTERS, STAGES, Job, frame_size, run
+from bench.side import COUNTERS, SIDES, STAGES, Job, frame_size, run
 
 _WORDS = {1: "One-round", 2: "Two-round", 3: "Three-round"}
 _READ_BYTES = 16 * 2**20
@@ -27,7 +28,7 @@ def verdict(job: Job, sides: Sequence[str], *, rounds: Sequence[int], repeat: in
 
     The two clips of a verdict are new to every process, so that no side has anything cached before.
     """
-    read_ahead([job.text, job.projector])
+    read_ahead([job.text, job.projector, *filter(None, [job.stock_projector])])
     present, notes = _present(sides, job)
     figures: list[Figure] = []
     detail: dict[str, Any] = {}
@@ -50,7 +51,7 @@ def rank(job: Job, *, clips: int, rounds: int, sample: int | None, order: Sequen
 
     The stock side may do only `sample` of the judgements.
     """
-    read_ahead([job.text, job.projector])
+    read_ahead([job.text, job.projector, *filter(None, [job.stock_projector])])
     pairs = list(permutations(range(clips), 2))
     plan = tuple((a, b, rounds) for a, b in pairs)
     picked = plan[:: max(len(plan) // sample, 1)][:sample] if sample else plan
@@ -59,7 +60,7 @@ def rank(job: Job, *, clips: int, rounds: int, sample: int | None, order: Sequen
     for side in order:
         found[side] = [run(replace(job, side=side, plan=picked if side == "stock" else plan))]
         _progress("Ranking", side, sum(j["whole"] for j in found[side][0]["judgements"]))
-    sides = [side for side in ("ours", "stock") if side in found]
+    sides = [side for side in SIDES if side in found]
     found = {side: found[side] for side in sides}
     scale = {side: share if side == "stock" else 1.0 for side in sides}
     title = f"{clips} clips in all ordered pairs, {len(plan)} judgements"
@@ -86,7 +87,8 @@ def _present(sides: Sequence[str], job: Job) -> tuple[list[str], list[str]]:
         reason = "no --checkpoint of this shape was given (python -m bench checkpoint)"
     elif missing := [name for name in ("torch", "transformers") if not importlib.util.find_spec(name)]:
         reason = f'{" and ".join(missing)} not installed (pip install -e ".[parity]")'
-    present = [side for side in sides if side != "transformers" or not reason]
+    left_out = {name for name, missing in (("transformers", reason), ("former", not job.former)) if missing}
+    present = [side for side in sides if side not in left_out]
     return present, [f"transformers: not measured: {reason}"] if reason and "transformers" in sides else []
 
 
@@ -97,16 +99,24 @@ def _stages(
     headline: str,
     scale: dict[str, float] | None = None,
 ) -> list[Figure]:
-    """Compute the seconds of each stage and of the whole, as medians of the repetitions."""
+    """Compute the seconds of each stage and of the whole, as medians of the repetitions.
+
+    The processor's time says more than the clock's on a machine with other work. A former state may not measure it.
+    """
 
     def seconds(side: str, stage: str) -> float:
-        totals = [sum(j[stage] for j in result["judgements"]) for result in found[side]]
+        totals = [sum(j.get(stage, nan) for j in result["judgements"]) for result in found[side]]
         return median(totals) * (scale or {}).get(side, 1.0)
 
     sides = sorted(found, key=lambda side: side != "ours")
     return [
-        Figure(f"{name}, {stage}", "s", {s: seconds(s, stage) for s in sides}, headline if stage == "whole" else "")
-        for stage in (*STAGES, "whole")
+        Figure(
+            f"{name}, {stage}",
+            "s",
+            {side: value for side in sides if not isnan(value := seconds(side, stage))},
+            headline if stage == "whole" else "",
+        )
+        for stage in (*STAGES, "whole", "processor")
     ]
 
 
@@ -131,6 +141,7 @@ def _options(job: Job, **more: Any) -> dict[str, Any]:
     return {
         "text": Path(job.text).name,
         "projector": Path(job.projector).name,
+        "stock_projector": Path(job.stock_projector or job.projector).name,
         "max_pixels": job.max_pixels,
         "frame_size": list(frame_size(job.max_pixels)),
         "threads": job.threads,

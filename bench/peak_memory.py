@@ -40,7 +40,7 @@ class Configuration:
     repack: bool = False
     kv_type: KvType = "f16"
     flash_attention: bool | None = None
-    ubatch: int = 256
+    ubatch: int = 192
 
     @property
     def settings(self) -> EngineSettings:

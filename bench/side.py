@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,7 +25,7 @@ from vrt_lite.judge import Pair, Trial, judge
 from vrt_lite.machine import EngineSettings
 from vrt_lite.profile import Profile, default_profile
 
-SIDES = ("ours", "stock", "transformers")
+SIDES = ("ours", "former", "stock", "transformers")
 STAGES = ("vision", "prefill", "generate")
 COUNTERS = ("frames_encoded", "frames_reused", "tokens_prefilled", "tokens_reused", "tokens_generated")
 SOURCE_SIZE = (1280, 720)
@@ -37,7 +37,9 @@ _ROOT = Path(__file__).resolve().parents[1]
 class Job:
     """The work of one process. `plan` lists judgements: the numbers of the two clips, and the number of rounds.
 
-    `engine` has the settings of vrt-lite's engine that differ from the defaults, by name.
+    `stock_projector` is the stock handler's, if it is given another one. `former` is a checkout of an earlier state of
+    vrt-lite, whose own code runs the side "former". `engine` has the settings of vrt-lite's engine that differ from the
+    defaults, by name.
     """
 
     side: str
@@ -51,6 +53,8 @@ class Job:
     dtype: str = "bfloat16"
     gpu_layers: int | None = 0
     engine: Mapping[str, Any] = field(default_factory=dict)
+    stock_projector: str = ""
+    former: str = ""
 
 
 class Side(Backend, Protocol):
@@ -73,18 +77,22 @@ def frame_size(max_pixels: int) -> tuple[int, int]:
 
 def run(job: Job) -> dict[str, Any]:
     """Run a job in its own process. Returns its cost. If the side fails, the whole run ends with the reason."""
+    if job.side == "former":
+        # Only what its `Job` must know.
+        values = {f.name: getattr(job, f.name) for f in fields(Job) if f.name not in ("stock_projector", "former")}
+        return run_module("bench.side", {**values, "side": "ours"}, name="The former state", root=Path(job.former))
     return run_module("bench.side", asdict(job), name=f"The side {job.side!r}")
 
 
-def run_module(module: str, job: dict[str, Any], *, name: str) -> dict[str, Any]:
-    """Run a module in its own process: the job is JSON on its standard input, the result the last line of its output.
+def run_module(module: str, job: dict[str, Any], *, name: str, root: Path = _ROOT) -> dict[str, Any]:
+    """Run a module of the checkout `root` in its own process: JSON on its standard input, and as its last line.
 
     ClickException, with this name of the job and the reason, if the process fails.
     """
     child = subprocess.run(
         [sys.executable, "-m", module],
         input=json.dumps(job),
-        cwd=_ROOT,
+        cwd=root,
         capture_output=True,
         text=True,
         encoding="utf-8",
@@ -109,6 +117,7 @@ def open_side(job: Job) -> AbstractContextManager[Side]:
 
         width, height = frame_size(job.max_pixels)
         image = width * height // 28**2
+        projector = Path(job.stock_projector or job.projector)
         return StockHandlerSide(text, projector, context=job.stock_context, threads=job.threads, largest_image=image)
     from bench.transformers_side import TransformersSide  # noqa: PLC0415
 
@@ -125,9 +134,10 @@ def work(job: Job) -> dict[str, Any]:
         loaded = time.perf_counter() - began
         for number, (first, second, rounds) in enumerate(job.plan):
             side.set_replies(reply_texts.script(rounds, number=number))
-            before = side.whole_seconds
+            before, processor = side.whole_seconds, time.process_time()
             trial = judge(pair, profile, side, Scenes((first, second), size), sampling=Sampling(profile.max_new_tokens))
-            judgements.append(_cost(trial, side.whole_seconds - before))
+            cost = _cost(trial, side.whole_seconds - before)
+            judgements.append({**cost, "processor": time.process_time() - processor})
         peak = peak_resident_bytes()
     return {"load_seconds": loaded, "peak_resident_bytes": peak, "judgements": judgements}
 

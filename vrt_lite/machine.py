@@ -77,7 +77,7 @@ class EngineSettings:
     threads: int | None = None
     repack: bool = False
     flash_attention: bool | None = None
-    ubatch: int = 256
+    ubatch: int = 192
     kv_type: KvType = "f16"
     prefixes: int = 8
     sequences: int = 1

@@ -66,7 +66,7 @@ def test_what_the_user_set_has_no_fallback() -> None:
 
 
 def test_the_plan_in_force_tells_what_ran() -> None:
-    plan = plan_with(430_000_000)
+    plan = plan_with(428_000_000)
     kinds = ["kv_cache_quantized", "projector_on_processor", "layers_on_processor"]
     assert [warning.kind for warning in plan.warnings] == kinds
     assert plan.as_run_with(plan.settings) is plan

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from vrt_lite.backends.llamacpp.kv_cache import MOST_STATE_BYTES, PrefixCache
+from vrt_lite.backends.llamacpp.context import Context
+from vrt_lite.backends.llamacpp.engine import Model
+from vrt_lite.backends.llamacpp.kv_cache import MOST_STATE_BYTES, KvCache, PrefixCache
+from vrt_lite.backends.llamacpp.lower import FrameBlock
+from vrt_lite.interfaces import ignore
+from vrt_lite.machine import EngineSettings
+from vrt_lite.models import find
 
 
 def kept(prefixes: PrefixCache, names: range) -> list[int]:
@@ -29,3 +35,24 @@ def test_large_states_are_bounded_by_their_bytes_but_one_pair_keeps_both() -> No
     for name in range(5, 7):
         prefixes.add([name], whole)
     assert kept(prefixes, range(7)) == [5, 6]
+
+
+def test_one_sequence_saves_a_state_when_it_drops_the_first_video_and_several_at_once() -> None:
+    """So a single comparison keeps no state, and sequences that start together read a clip once."""
+    first, second, third = (FrameBlock((name,), (0,), 2, 2) for name in "abc")
+    for sequences in (1, 2):
+        settings = EngineSettings(gpu_layers=0, threads=1, sequences=sequences)
+        prefixes = PrefixCache(8)
+        with (
+            Model(find("vrt-tiny-0").text, settings=settings) as model,
+            Context(model, size=256, settings=settings) as c,
+        ):
+            cache = KvCache(c, lambda _, width=model.width: np.ones((4, width), np.float32), prefixes)
+            cache.prefill([5, first, 6, second, 7], ignore)
+            cache.prefill([5, first, 6, second, 8, third, 9], ignore)  # the next round
+            assert prefixes.lacks([5, first]) == (sequences == 1)
+            cache.prefill([5, second, 6, first, 7], ignore)
+            assert not prefixes.lacks([5, first])
+            assert prefixes.lacks([5, second]) == (sequences == 1)
+            assert cache.prefill([5, first, 7, second, 7], ignore) == 2
+            assert not prefixes.lacks([5, second])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -60,12 +61,16 @@ def test_a_later_judgement_says_its_notes_in_other_words_order() -> None:
 
 def test_a_verdict_against_the_stock_handler(pair: Path, tmp_path: Path) -> None:
     file = tmp_path / "verdict.json"
-    output = run("verdict", "--model", str(pair), *SMALL, "--rounds", "2", "--json", str(file))
+    [projector] = pair.glob("mmproj*")
+    other = Path(shutil.copy(projector, tmp_path / "other.gguf"))
+    sides = ("--former", str(Path(__file__).parents[2]), "--stock-projector", str(other))
+    output = run("verdict", "--model", str(pair), *SMALL, "--rounds", "2", *sides, "--json", str(file))
     assert "2 rounds, whole" in output
     assert "transformers: not measured" in output
     report = json.loads(file.read_text(encoding="utf-8"))
     found: dict[str, Any] = {side: runs[0]["judgements"][0] for side, runs in report["detail"]["2 rounds"].items()}
-    assert set(found) == {"ours", "stock"}
+    assert set(found) == {"ours", "former", "stock"}
+    assert report["options"]["stock_projector"] == other.name
     for one in found.values():
         assert one["outcomes"] == ["tool", "final"]
         assert one["choices"] == {"TA": 1, "VQ": 1, "MQ": 1, "OA": 1}
@@ -74,7 +79,7 @@ def test_a_verdict_against_the_stock_handler(pair: Path, tmp_path: Path) -> None
     assert (found["ours"]["frames_encoded"], found["stock"]["frames_encoded"]) == (16, 24)
     assert found["ours"]["frames_reused"] == 8
     headlines = [figure for figure in report["figures"] if figure["headline"]]
-    assert [set(figure["ratios"]) for figure in headlines] == [{"stock"}]
+    assert [set(figure["ratios"]) for figure in headlines] == [{"former", "stock"}]
     assert report["machine"]["packages"]["llama-cpp-python"]
 
 
@@ -117,7 +122,7 @@ def test_a_chart_is_drawn_of_headlines(tmp_path: Path) -> None:
     [
         (("plot", "{file}", "-o", "{file}.png"), "is no report of this bench"),
         (("verdict", "--model", "{folder}"), "must hold one text GGUF"),
-        (("verdict", "--model", "{folder}", "--sides", "ours,theirs"), "known are ours, stock, transformers"),
+        (("verdict", "--model", "{folder}", "--sides", "ours,theirs"), "known are ours, former, stock, transformers"),
         (("model", "7b", "{folder}", "--vision-layers", "3"), "multiple of 8"),
     ],
 )

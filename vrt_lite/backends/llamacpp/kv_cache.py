@@ -1,7 +1,8 @@
 """The KV cache and the list of items that it holds. The list is correct after every evaluation, cut and failure.
 
-For a new list it keeps the common prefix, drops the rest, and evaluates what is new. It saves the engine's state after
-a conversation's first video, so that a clip that is shown as video 1 again is not evaluated again.
+For a new list it keeps the common prefix, drops the rest, and evaluates what is new. The engine's state after a
+conversation's first video is saved before that video is dropped, so that a clip that is shown as video 1 again is not
+evaluated again. With several sequences it is saved at once, for the others.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class PrefixCache:
     """Engine states by the items they hold: `most` of them, the least recently used are dropped first.
 
     A state is as large as the keys and values of its tokens: 83 MB for one clip of a 7B at default settings. Beyond the
-    two that one pair makes, all together take at most `MOST_STATE_BYTES`.
+    two that one pair can make, all together take at most `MOST_STATE_BYTES`.
     """
 
     def __init__(self, most: int) -> None:
@@ -90,12 +91,14 @@ class KvCache:
         The last item is always evaluated, for its logits.
         """
         kept = _common(self.items, items[:-1])
+        if kept < (end := _end_of_first_video(self.items)):
+            self._keep_state(end)
         prefix = self._prefixes.find_longest(items)
         if prefix and len(prefix[0]) > kept:
             self.restore(*prefix)
             kept = len(self.items)
         self.truncate(kept)
-        first = _end_of_first_video(items)
+        first = _end_of_first_video(items) if self.context.sequences > 1 else 0
         done, total = 0, count_tokens(items[kept:])
         observe(Prefill(0, total))
         for run in split_runs(items[kept:]):
@@ -103,14 +106,20 @@ class KvCache:
                 for fed in self._feed_block(run):
                     observe(Prefill(done + fed, total))
                 done += run.tokens
-                if len(self.items) == first and self._prefixes.lacks(self.items):
-                    self._prefixes.add(self.items, self.state())
+                if len(self.items) == first:
+                    self._keep_state(first)
                 continue
             for fed in self.context.feed(run, self.position, sequence=self.sequence):
                 observe(Prefill(done + fed, total))
             done += len(run)
             self.extend(run)
         return kept
+
+    def _keep_state(self, count: int) -> None:
+        """Save the state of the first `count` items, if it is not kept yet; drops the others."""
+        if self._prefixes.lacks(self.items[:count]):
+            self.truncate(count)
+            self._prefixes.add(self.items, self.state())
 
     def restore(self, items: Sequence[Item], state: NDArray[np.uint8]) -> None:
         """Hold `items` again, from the `state` of a context with the same settings that held them."""
