@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from vrt_lite.cli.options import judge_options, print_text, read_settings
-from vrt_lite.cli.run_options import check_jobs, jobs_option, store_option
+from vrt_lite.cli.run_options import choose_jobs, jobs_option, store_option
 from vrt_lite.errors import UsageError
 from vrt_lite.settings import Remote
 
@@ -44,7 +44,7 @@ def serve(
     folders: tuple[Path, ...],
     open_browser: bool,
     store: Path | None,
-    jobs: int,
+    jobs: int | None,
     model: str | None,
     projector: Path | None,
     backend: Remote | None,
@@ -73,5 +73,5 @@ def serve(
         raise
     from vrt_lite.web.job_context import JudgeChoice  # noqa: PLC0415
 
-    choice = JudgeChoice(model, projector, backend, settings, check_jobs(jobs, backend))
+    choice = JudgeChoice(model, projector, backend, settings, choose_jobs(jobs, model, projector, backend))
     run_server(ServeOptions(host, port, folders, store, choice, open_browser), say=print_text)
