@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+import psutil
 import pytest
 from pages.made import HOSTILE
 from web.conftest import CIRCLE, EXAMPLES, PROMPT, STAR, Served
@@ -317,3 +318,28 @@ def test_a_killed_server_loses_nothing_and_goes_on(servers: Callable[..., Served
     with Store(second.home / "runs.sqlite") as store:
         assert kept < {result.key for result in store.run(run.name).results()}
     assert list((second.home / "jobs").iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems set no limit for a process that runs")
+def test_a_disk_that_takes_nothing_is_one_line_and_loses_no_vote(servers: Callable[..., Served]) -> None:
+    served = servers("--allow", EXAMPLES)
+    served.post("/v1/compare", a=STAR, b=CIRCLE, prompt=PROMPT)
+    [run] = served.client.get("/v1/runs").json()["runs"]
+    ticket = served.client.get("/v1/votes/next", params={"run": run["name"]}).json()["ticket"]
+    process = psutil.Process(served.process.pid)
+    hard = process.rlimit(psutil.RLIMIT_FSIZE)[1]
+    process.rlimit(psutil.RLIMIT_FSIZE, (1, hard))
+    refused = [
+        (served.client.post("/v1/clips", content=b"x" * 1000), 507),
+        (served.client.post("/v1/compare", files={"a": ("a.mp4", b"x" * 1000), "b": ("b.mp4", b"x")}), 507),
+        (served.post("/v1/rank", clips=[STAR, CIRCLE]), 507),
+        (served.post("/v1/compare", a=STAR, b=CIRCLE, prompt="Nothing is taken."), 500),
+        (served.post("/v1/votes", ticket=ticket, choice=1), 500),
+    ]
+    for answer, status in refused:
+        assert answer.status_code == status, answer.text
+        assert answer.json()["error"]["kind"] in ("disk", "store"), answer.text
+    process.rlimit(psutil.RLIMIT_FSIZE, (hard, hard))
+    assert list((served.home / "uploads").iterdir()) == list((served.home / "jobs").iterdir()) == []
+    assert served.post("/v1/votes", ticket=ticket, choice=1).status_code == 201
+    assert served.post("/v1/compare", a=STAR, b=CIRCLE, prompt="Nothing is taken.").status_code == 200

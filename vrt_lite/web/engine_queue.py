@@ -60,12 +60,15 @@ class EngineQueue:
     def add(self, job: ServedJob, *, keep: bool) -> None:
         """Put a job in the queue; with `keep` a server that starts after a crash finds it.
 
-        RefusedRequestError, with a time, if the queue is full.
+        RefusedRequestError, with a time, if the queue is full; also if the disk is.
         """
         with self._changed:
             self._check_room()
             if keep:
-                self._files.keep(job)
+                try:
+                    self._files.keep(job)
+                except OSError as error:
+                    raise RefusedRequestError(507, "disk", f"The job cannot be kept: {error.strerror}.") from error
                 self._kept.add(job.id)
             self._jobs[job.id] = job
             self._waiting.append(job)

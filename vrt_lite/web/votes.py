@@ -66,7 +66,7 @@ class VoteBox:
     def vote(self, ticket: str, choice: int) -> None:
         """Keep a vote: 1 for the left clip, 2 for the right one, 0 for no difference. A ticket counts once.
 
-        The vote is on the disk on return.
+        The vote is on the disk on return. After an error the ticket counts again.
         """
         with self._lock:
             pair = self._tickets.pop(ticket, None)
@@ -75,7 +75,12 @@ class VoteBox:
         winner = MIRROR[choice] if pair.exchanged else choice  # type: ignore[index]
         kept = {"first": pair.first, "second": pair.second, "prompt": pair.prompt, "winner": winner}
         about = {"exchanged": pair.exchanged, "made": time.time()}
-        self._store.run(pair.run).put(_ITEM, _key(pair), kept | about, lasting=True)
+        try:
+            self._store.run(pair.run).put(_ITEM, _key(pair), kept | about, lasting=True)
+        except BaseException:
+            with self._lock:
+                self._tickets[ticket] = pair
+            raise
 
 
 def read_votes(run: Run) -> list[dict[str, Any]]:

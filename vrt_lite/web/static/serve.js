@@ -385,10 +385,14 @@ function startBallot(query) {
     ticket = null;
     try {
       await ask("/v1/votes", "POST", { ticket: given, choice });
+      status.classList.remove("error");
       status.textContent = ["Kept: no difference.", "Kept: left.", "Kept: right."][choice];
       await next();
       await agree();
-    } catch (error) { complain(status, error); }
+    } catch (error) {
+      complain(status, error);
+      next().catch(() => {});  // the same pair again, if the vote was not kept
+    }
   }
   for (const button of all("[data-choice]")) button.addEventListener("click", () => vote(Number(button.dataset.choice)));
   document.addEventListener("keydown", (event) => {
