@@ -202,6 +202,33 @@ def test_votes_are_blind_kept_exported_and_compared_with_the_judge(
     check_page(tab, site)
 
 
+def drop_on(page: Any, selector: str, *paths: Path) -> None:
+    """Drop files and folders as a file manager does."""
+    box = page.locator(selector).bounding_box()
+    session = page.context.new_cdp_session(page)
+    data = {"items": [], "files": [*map(str, paths)], "dragOperationsMask": 1}
+    for kind in ("dragEnter", "dragOver", "drop"):
+        session.send("Input.dispatchDragEvent", {"type": kind, "x": box["x"] + 9, "y": box["y"] + 9, "data": data})
+
+
+@NIGHTLY
+def test_files_and_folders_are_dropped(site: Served, tabs: Callable[..., Any], tmp_path: Path) -> None:
+    tab = tabs(width=1280)
+    page = go(tab, site, "/")
+    drop_on(page, "[data-drop=b]", Path(STAR), Path(CIRCLE))
+    until(page, "document.querySelectorAll('.chosen bdi').length === 2")
+    assert page.locator(".chosen bdi").all_inner_texts() == ["circle.mp4", "star.mp4"]
+    write_pictures(STAR, tmp_path / "frames")
+    (tmp_path / "frames" / "notes.txt").write_text("x")
+    drop_on(page, "[data-drop=a]", tmp_path / "frames")
+    page.get_by_text("48 numbered pictures").wait_for()
+    page = go(tab, site, "/rank")
+    drop_on(page, "[data-drop=clips]", EXAMPLES)
+    until(page, "document.querySelectorAll('.chosen bdi').length === 4")
+    assert sorted(page.locator(".chosen bdi").all_inner_texts()) == ["a.mp4", "b.mp4", "circle.mp4", "star.mp4"]
+    check_page(tab, site)
+
+
 @NIGHTLY
 def test_pictures_are_chosen_and_both_orders_judged_at_a_click(
     site: Served, tabs: Callable[..., Any], tmp_path: Path

@@ -24,6 +24,21 @@ const complain = (place, error) => { place.textContent = error.message; place.cl
 
 // Forms
 
+/** The files that were dropped; a folder stands for the clips and pictures in it. */
+async function listDropped(transfer, accepted) {
+  const wanted = (file) => accepted.some((end) => file.name.toLowerCase().endsWith(end)) && !file.name.startsWith(".");
+  const wait = (owner, method) => new Promise((done, fail) => owner[method](done, fail));
+  const dropped = [...transfer.items].map((item) => item.webkitGetAsEntry() ?? item.getAsFile()).filter(Boolean);  // before any wait
+  const files = [];
+  for (const entry of dropped) {
+    if (!entry.isDirectory) { files.push(entry.isFile ? await wait(entry, "file") : entry); continue; }
+    const reader = entry.createReader(), inner = [];
+    for (let part = await wait(reader, "readEntries"); part.length; part = await wait(reader, "readEntries")) inner.push(...part);
+    for (const file of inner.filter((file) => file.isFile && wanted(file))) files.push(await wait(file, "file"));
+  }
+  return files;
+}
+
 /** Clips that were dropped, chosen or picked. Returns a list of { name, file }, { name, pictures } or { name, path }.
  *
  *  `changed` is called when it changes. A clip too many goes to `pass`. */
@@ -57,7 +72,7 @@ function startDrop(box, changed, pass) {
   input.addEventListener("change", () => { files(input.files); input.value = ""; });
   for (const kind of ["dragenter", "dragover"]) box.addEventListener(kind, (event) => { event.preventDefault(); box.classList.add("over"); });
   for (const kind of ["dragleave", "drop"]) box.addEventListener(kind, () => box.classList.remove("over"));
-  box.addEventListener("drop", (event) => { event.preventDefault(); files(event.dataTransfer.files); });
+  box.addEventListener("drop", async (event) => { event.preventDefault(); files(await listDropped(event.dataTransfer, input.accept.split(","))); });
   one("[data-browse]", box)?.addEventListener("click", () => browse(take, many));
   return { taken, take };
 }
