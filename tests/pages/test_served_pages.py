@@ -10,11 +10,14 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
+from hub_server import Hub, serving
 from pages.conftest import Tab, until
 from pages.made import HOSTILE
 from pages.test_browser import CONTRAST, SIDEWAYS, UNNAMED
 from web.conftest import CIRCLE, EXAMPLES, PROMPT, STAR, Served, servers, start, write_animation, write_pictures
 from web.conftest import end as end_server
+
+from vrt_lite.models import find
 
 __all__ = ["servers"]
 AXE = os.environ.get("AXE")
@@ -251,6 +254,35 @@ def test_pictures_are_chosen_and_both_orders_judged_at_a_click(
     page.get_by_role("heading", name="Video 2 is better").wait_for()
     assert page.get_by_role("button", name="Judge the other order too").count() == 0
     check_page(tab, site)
+
+
+@NIGHTLY
+def test_a_judge_is_pulled_with_progress_stopped_and_used(
+    servers: Callable[..., Served], tabs: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = find("vrt-tiny-0")
+    files = {path.name: path.read_bytes() for path in (small.text, small.projector)}
+    listed = {"config.json": {"size": 2}, "model.safetensors": {"size": 10**10}}
+    for name in ("HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_IMPLICIT_TOKEN", "HF_HUB_DISABLE_XET"):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with serving(Hub(files, repository="qunwang13/vr-thinker", listed=listed, seconds_per_chunk=0.02)) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        served, tab = servers("--allow", EXAMPLES), tabs(width=390)
+        page = go(tab, served, "/judges")
+        page.locator("[data-pull=vr-thinker-7b]").click()
+        until(page, "document.querySelector('progress').value > 0.1 && document.querySelector('progress').value < 1")
+        check_page(tab, served)
+        page.get_by_role("button", name="Stop").click()
+        page.get_by_text("Cancelled", exact=True).wait_for()
+        sent = sum(hub.sent.values())
+        assert sent < sum(map(len, files.values()))
+        page.locator("[data-pull=vr-thinker-7b]").click()
+        page.locator("tr", has_text="vr-thinker-7b").get_by_text("here", exact=True).wait_for(timeout=60_000)
+        assert sum(hub.sent.values()) < sent + sum(map(len, files.values())), "what had arrived was kept"
+        check_page(tab, served)
+    page = go(tab, served, "/")
+    page.get_by_label("Judge", exact=True).select_option("vr-thinker-7b")
 
 
 @NIGHTLY
