@@ -429,7 +429,7 @@ def test_a_full_disk_is_one_line_and_it_goes_on_when_there_is_room(
     (small_disk / "ballast").write_bytes(bytes(20 * 2**20))
     refused(capfd, r"are still to come and .* has [\d.]+ MB free. Free some")
     (small_disk / "ballast").unlink()
-    hub.seconds_per_chunk = 0.04
+    hub.seconds_per_chunk = 0.2  # so that it is not done before the disk is full
     dice = random.Random(23)
     for _ in range(fulls):
         asked = len(hub.ranges)
