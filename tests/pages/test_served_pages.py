@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 import pytest
 from hub_server import Hub, serving
 from pages.conftest import Tab, until
-from pages.made import HOSTILE
+from pages.example_records import HOSTILE
 from pages.test_browser import CONTRAST, SIDEWAYS, UNNAMED
 from web.conftest import CIRCLE, EXAMPLES, PROMPT, STAR, Served, servers, start, write_animation, write_pictures
 from web.conftest import end as end_server

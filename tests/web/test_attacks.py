@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import httpx
 import psutil
 import pytest
-from pages.made import HOSTILE
+from pages.example_records import HOSTILE
 from web.conftest import CIRCLE, EXAMPLES, PROMPT, STAR, Served
 
 from vrt_lite.runs.store import Store
