@@ -51,7 +51,12 @@ def cli() -> None:
 
 @cli.command("verdict")
 @_model_options
-@click.option("--sides", default="ours,former,stock,transformers", show_default=True, help="In the order they run.")
+@click.option(
+    "--sides",
+    default="ours,former,stock,transformers",
+    show_default=True,
+    help="In the order they run; in-turn and at-once are both orders.",
+)
 @click.option("--rounds", "rounds", type=click.IntRange(1, 3), multiple=True, default=(2, 3), show_default=True)
 @click.option("--repeat", type=click.IntRange(min=1), default=1, help="Medians; the order turns each time.")
 @click.option("--checkpoint", "checkpoint_folder", type=FOLDER, help="The same shape for transformers.")

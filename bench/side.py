@@ -5,6 +5,7 @@ Each side has its own process. So the peak memory is of one side alone, and a si
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
@@ -20,12 +21,14 @@ import click
 from bench import reply_texts
 from bench.measurements import peak_resident_bytes
 from bench.scenes import Scenes
-from vrt_lite.interfaces import Backend, Sampling
+from vrt_lite.interfaces import Backend, Observe, Sampling, ignore
 from vrt_lite.judge import Pair, Trial, judge
 from vrt_lite.machine import EngineSettings
 from vrt_lite.profile import Profile, default_profile
+from vrt_lite.two_orders import JudgeOrder, judge_at_once, judge_in_turn
 
-SIDES = ("ours", "former", "stock", "transformers")
+SIDES = ("ours", "former", "stock", "transformers", "in-turn", "at-once")
+"""The last two are vrt-lite's again, with both orders of each pair: one after the other, or as two sequences."""
 STAGES = ("vision", "prefill", "generate")
 COUNTERS = ("frames_encoded", "frames_reused", "tokens_prefilled", "tokens_reused", "tokens_generated")
 SOURCE_SIZE = (1280, 720)
@@ -107,10 +110,12 @@ def run_module(module: str, job: dict[str, Any], *, name: str, root: Path = _ROO
 def open_side(job: Job) -> AbstractContextManager[Side]:
     """Load the back end of a side. The libraries of the other sides are not imported."""
     text, projector, profile = Path(job.text), Path(job.projector), profile_for(job.max_pixels)
-    if job.side == "ours":
+    if job.side in ("ours", "in-turn", "at-once"):
         from bench.vrt_lite_side import VrtLiteSide  # noqa: PLC0415
 
-        settings = EngineSettings(**{"threads": job.threads, "gpu_layers": job.gpu_layers, **job.engine})
+        sequences = 2 if job.side == "at-once" else 1
+        common = {"threads": job.threads, "gpu_layers": job.gpu_layers, "sequences": sequences}
+        settings = EngineSettings(**{**common, **job.engine})
         return VrtLiteSide(text, projector, profile=profile, settings=settings)
     if job.side == "stock":
         from bench.stock_side import StockHandlerSide  # noqa: PLC0415
@@ -126,25 +131,43 @@ def open_side(job: Job) -> AbstractContextManager[Side]:
 
 def work(job: Job) -> dict[str, Any]:
     """Run a job in this process. Returns its cost."""
-    profile, size = profile_for(job.max_pixels), frame_size(job.max_pixels)
-    pair = Pair(reply_texts.replies()["caption"], (CLIP_SECONDS, CLIP_SECONDS), (SOURCE_SIZE, SOURCE_SIZE))
     began = time.perf_counter()
     judgements: list[dict[str, Any]] = []
     with open_side(job) as side:
         loaded = time.perf_counter() - began
         for number, (first, second, rounds) in enumerate(job.plan):
-            side.set_replies(reply_texts.script(rounds, number=number))
-            before, processor = side.whole_seconds, time.process_time()
-            trial = judge(pair, profile, side, Scenes((first, second), size), sampling=Sampling(profile.max_new_tokens))
-            cost = _cost(trial, side.whole_seconds - before)
-            judgements.append({**cost, "processor": time.process_time() - processor})
+            judge_order = functools.partial(_judge_order, side, job, (first, second, rounds), number)
+            before, started, processor = side.whole_seconds, time.perf_counter(), time.process_time()
+            trials = _judge_pair(job, judge_order)
+            took = side.whole_seconds - before if job.side != "at-once" else time.perf_counter() - started
+            judgements.append({**_cost(list(trials.values()), took), "processor": time.process_time() - processor})
         peak = peak_resident_bytes()
     return {"load_seconds": loaded, "peak_resident_bytes": peak, "judgements": judgements}
 
 
-def _cost(trial: Trial, whole_seconds: float) -> dict[str, Any]:
-    usages = [r.reply.usage for r in trial.rounds]
+def _judge_order(side: Side, job: Job, entry: tuple[int, int, int], number: int, order: int, observe: Observe) -> Trial:
+    """Judge an order of an entry of the plan. The second one writes other words, as a real judge does."""
+    profile, (first, second, rounds) = profile_for(job.max_pixels), entry
+    pair = Pair(reply_texts.replies()["caption"], (CLIP_SECONDS, CLIP_SECONDS), (SOURCE_SIZE, SOURCE_SIZE))
+    side.set_replies(reply_texts.script(rounds, number=number + order))
+    frames = Scenes((second, first) if order else (first, second), frame_size(job.max_pixels))
+    sampling = Sampling(profile.max_new_tokens)
+    return judge(pair, profile, side, frames, sampling=sampling, order=order, observe=observe)
+
+
+def _judge_pair(job: Job, judge_order: JudgeOrder) -> dict[int, Trial]:
+    if job.side == "at-once":
+        return judge_at_once(judge_order, ignore)
+    if job.side == "in-turn":
+        return judge_in_turn(judge_order, ignore, skip_second=lambda _: False)
+    return {0: judge_order(0, ignore)}
+
+
+def _cost(trials: Sequence[Trial], whole_seconds: float) -> dict[str, Any]:
+    """Return the cost of one order or of both, and the verdict of the first."""
+    usages, trial = [r.reply.usage for trial in trials for r in trial.rounds], trials[0]
     return {
+        "orders": len(trials),
         "rounds": len(trial.rounds),
         "outcomes": [r.outcome for r in trial.rounds],
         "choices": {key: preference.winner for key, preference in trial.verdict.preferences.items()},

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from threading import local
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,23 +34,27 @@ class ForcedSampler(Sampler):
         return next(self._tokens, self._end)
 
 
-class VrtLiteSide(LlamaCppBackend):
-    """vrt-lite's back end, which writes the texts of `set_replies`, one for each reply.
+class _Replies(local):
+    texts: Iterator[str] = iter(())
 
-    `whole_seconds` is the time of all replies.
+
+class VrtLiteSide(LlamaCppBackend):
+    """vrt-lite's back end, which writes the texts of `set_replies`, one for each reply of the same thread.
+
+    `whole_seconds` is the time of all replies, and has no meaning if several threads asked for them.
     """
 
     def __init__(self, text: Path, projector: Path, *, profile: Profile, settings: EngineSettings) -> None:
         super().__init__(text, projector, profile=profile, settings=settings)
         self.whole_seconds = 0.0
-        self._replies: Iterator[str] = iter(())
+        self._replies = _Replies()
 
     def __enter__(self) -> VrtLiteSide:
         return self
 
     def set_replies(self, texts: Sequence[str]) -> None:
         """Set the texts of the next replies."""
-        self._replies = iter(texts)
+        self._replies.texts = iter(texts)
 
     def reply(self, conversation: Conversation, frames: FrameStore, *, sampling: Sampling, observe: Observe) -> Reply:
         """Write the next text, at the full cost of a reply."""
@@ -59,4 +64,6 @@ class VrtLiteSide(LlamaCppBackend):
         return reply
 
     def _sampler(self, sampling: Sampling) -> Sampler:
-        return ForcedSampler(self._model.tokens(next(self._replies), special=True), self._model.control("<|im_end|>"))
+        return ForcedSampler(
+            self._model.tokens(next(self._replies.texts), special=True), self._model.control("<|im_end|>")
+        )

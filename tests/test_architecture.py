@@ -41,6 +41,7 @@ LAYERS: tuple[set[str], ...] = (
     {"forecast"},
     {"recording"},
     {"trace_file"},
+    {"two_orders"},
     {"api"},
     {"runs"},
     {"ranking", "evaluation", "diagnosis"},

@@ -112,7 +112,8 @@ def test_orders_that_disagree_name_no_winner(
 ) -> None:
     monkeypatch.delenv("VRT_LITE_API_KEY", raising=False)
     # Video 1: (0.74 + 0.38) / 2 in the mean, video 2: (0.22 + 0.58) / 2.
-    with serving(leaning(0.74, 0.22), leaning(0.58, 0.38), leaning(0.74, 0.22), leaning(0.58, 0.38)) as server:
+    script = (leaning(0.74, 0.22), leaning(0.58, 0.38), leaning(0.74, 0.22), leaning(0.58, 0.38))
+    with serving(*script, owner="someone") as server:  # one order after the other
         judge = ("--backend", server.url, "--both-orders", "--no-cache")
         status, out, _ = compare(capfd, A, B, *PROMPT, *judge, "--sheet", str(tmp_path / "sheet.png"))
         record = judged(capfd, A, B, *PROMPT, *judge)

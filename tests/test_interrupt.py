@@ -229,8 +229,10 @@ def cut_7b(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("^encoding", 1.0, ()),
         ("^reading", 0.5, ()),
         ("^reading", 12.0, ("--max-pixels", "12544")),  # few tokens to read: it writes by then
+        ("^reading.*exchanged", 0.5, ("--both-orders",)),
+        ("^reading.*exchanged", 12.0, ("--both-orders", "--max-pixels", "12544")),
     ],
-    ids=["vision", "prefill", "writing"],
+    ids=["vision", "prefill", "writing", "second prefill", "writing both"],
 )
 def test_a_large_model_stops_in_time(
     cut_7b: Path, pattern: str, pause_seconds: float, options: tuple[str, ...], tmp_path: Path

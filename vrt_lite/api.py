@@ -18,7 +18,7 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 from vrt_lite.disk import file_sha256
-from vrt_lite.errors import NoVerdictError, UsageError, Warned
+from vrt_lite.errors import UsageError, Warned
 from vrt_lite.interfaces import Backend, FrameStore, Observe, Sampling, Stopwatch, Working, ignore, wait_until_done
 from vrt_lite.interfaces import Event as Progress
 from vrt_lite.judge import Trial, judge
@@ -44,7 +44,8 @@ class Judge:
     """A judge that is loaded once, when first needed, and compares many pairs; a context manager.
 
     It may compare from several threads at once: on this machine in up to `jobs` sequences of the engine, as far as the
-    memory allows, and on a server (`backend=Remote(URL)`) in as many requests.
+    memory allows, and on a server (`backend=Remote(URL)`) in as many requests. Both orders of a pair are judged at once
+    where there is memory for a second sequence, and on a server of vLLM or SGLang.
     """
 
     def __init__(
@@ -202,10 +203,10 @@ class Judge:
                     from vrt_lite.forecast import announce  # noqa: PLC0415
 
                     announce(mode, clips[0].info, observe, both_orders=self.settings.both_orders)
-                with mode.turn():
+                with mode.turn(2 if self.settings.both_orders is True else 1, observe) as replies:
                     with stopwatch.measure("wait"):
                         backend = mode.open(frames, observe, stopwatch)
-                    trials = self._judge_orders(pair, frames, backend, lines, observe)
+                    trials = self._judge_orders(pair, frames, backend, lines, observe, at_once=replies > 1)
             if measuring:
                 observe(Working("measuring the clips"))
             measured = measuring.finish() if measuring else None
@@ -223,31 +224,37 @@ class Judge:
             return judgement
 
     def _judge_orders(
-        self, pair: ShownPair, frames: PairFrames, backend: Backend, lines: TraceFile | None, observe: Observe
+        self,
+        pair: ShownPair,
+        frames: PairFrames,
+        backend: Backend,
+        lines: TraceFile | None,
+        observe: Observe,
+        *,
+        at_once: bool,
     ) -> dict[int, Trial]:
         """A trial for each order, keyed by the clip (0 or 1) shown as video 1. NoVerdictError if no order gives one."""
         profile, settings = self.mode.profile, self.settings
-        trials: dict[int, Trial] = {}
-        failures: list[NoVerdictError] = []
-        for first in range(2 if settings.both_orders else 1):
-            if trials and settings.skip_second_order(trials[0].verdict):
-                break
-            try:
-                trials[first] = judge(
-                    pair.for_judge().swapped() if first else pair.for_judge(),
-                    profile,
-                    backend,
-                    frames.swapped() if first else frames,
-                    sampling=Sampling(profile.max_new_tokens, settings.temperature, settings.seed),
-                    order=first,
-                    observe=observe,
-                    on_round=functools.partial(lines.add, first, pair) if lines else lambda _: None,
-                )
-            except NoVerdictError as error:
-                failures.append(error)
-        if not trials:
-            raise failures[0]
-        return trials
+
+        def judge_order(first: int, observe: Observe) -> Trial:
+            return judge(
+                pair.for_judge().swapped() if first else pair.for_judge(),
+                profile,
+                backend,
+                frames.swapped() if first else frames,
+                sampling=Sampling(profile.max_new_tokens, settings.temperature, settings.seed),
+                order=first,
+                observe=observe,
+                on_round=functools.partial(lines.add, first, pair) if lines else lambda _: None,
+            )
+
+        if not settings.both_orders:
+            return {0: judge_order(0, observe)}
+        from vrt_lite.two_orders import judge_at_once, judge_in_turn  # noqa: PLC0415 - one order does without
+
+        if at_once:
+            return judge_at_once(judge_order, observe)
+        return judge_in_turn(judge_order, observe, skip_second=settings.skip_second_order)
 
 
 def compare(

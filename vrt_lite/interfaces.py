@@ -1,6 +1,6 @@
 """What the loop needs from a back end and from a store of frames, and the events that an observer gets.
 
-Also waiting for work and timing it. No engine, no decoder.
+Also waiting for work, turns at it, and timing it. No engine, no decoder.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from threading import BoundedSemaphore
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from vrt_lite.protocol.messages import Conversation, FrameRef, Reply
+from vrt_lite.protocol.messages import Conversation, FrameRef, Reply, Usage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,18 +54,23 @@ class Loading:
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """The vision tower has done `done` of `total` frame pairs of this round."""
+    """The vision tower has done `done` of `total` frame pairs of this round.
+
+    `order` is 1 if they are of the second order, and the round that was told last is of the first.
+    """
 
     done: int
     total: int
+    order: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """The text model has read `done` of `total` new tokens of this round."""
+    """The text model has read `done` of `total` new tokens of this round. `order` is as for `Encoding`."""
 
     done: int
     total: int
+    order: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +168,45 @@ class Stopwatch:
     def total(self) -> float:
         """Seconds since the start."""
         return time.perf_counter() - self._started
+
+    def divide(self, total: float, orders: Sequence[Sequence[Usage]]) -> dict[str, float]:
+        """Divide a total into stages of the engine, from what the replies of each order used, and "other".
+
+        "other" is spent neither in the engine nor waiting for it.
+        """
+        engine = {
+            stage: [sum(getattr(usage, f"{stage}_seconds") for usage in usages) for usages in orders]
+            for stage in ("vision", "prefill", "generate")
+        }
+        waited = [sum(usage.waited_seconds for usage in usages) for usages in orders]
+        spent = [sum(stages) for stages in zip(*engine.values(), waited, strict=True)]
+        left = total - self.seconds["wait"]
+        # Orders that took more time together than there was were judged at once.
+        busy = sum(spent) if sum(spent) <= left else max(spent)
+        return {stage: sum(seconds) for stage, seconds in engine.items()} | {"other": max(left - busy, 0.0)}
+
+
+class Turns:
+    """Places for `count` replies at once. A comparison takes one, and more if nobody else needs them at the time."""
+
+    def __init__(self, count: int) -> None:
+        self._free = BoundedSemaphore(count)
+
+    @contextlib.contextmanager
+    def take(self, most: int, observe: Observe) -> Generator[int]:
+        """Wait for a free place, and take it with up to `most` in all; yields their number.
+
+        `observe` is called while it waits, and may raise.
+        """
+        while not self._free.acquire(timeout=_TICK_SECONDS):
+            observe(Wrote(""))
+        taken = 1
+        try:
+            while taken < most and self._free.acquire(blocking=False):
+                taken += 1
+            yield taken
+        finally:
+            self._free.release(taken)
 
 
 def wait_until_done(work: Future[_Result], observe: Observe = ignore) -> _Result:

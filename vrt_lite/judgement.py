@@ -209,7 +209,11 @@ class JudgedOrder:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Seconds by stage. Loading and decoding run side by side: the stages may add up to more than the total."""
+    """Seconds by stage. Loading and decoding run side by side: the stages may add up to more than the total.
+
+    Of a batch for several conversations each counts an equal part. With a server "prefill" and "generate" are the
+    seconds of requests, which overlap if both orders are judged at once.
+    """
 
     load: Amount
     decode: Amount

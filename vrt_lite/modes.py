@@ -10,12 +10,12 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from pathlib import Path
-from threading import BoundedSemaphore, Lock
+from threading import Lock
 from typing import TYPE_CHECKING, Protocol
 
 from vrt_lite.backends import FallbackBackend, Used, describe_machine
 from vrt_lite.errors import Warned
-from vrt_lite.interfaces import Backend, FrameStore, Loading, Observe, Stopwatch, Working, wait_until_done
+from vrt_lite.interfaces import Backend, FrameStore, Loading, Observe, Stopwatch, Turns, Working, wait_until_done
 from vrt_lite.judgement import FileUsed, ModelUsed
 from vrt_lite.models import ModelFiles, find, gguf_sha256, profile_of
 from vrt_lite.profile import Profile
@@ -51,8 +51,11 @@ class Mode(Protocol):
         """The back end, opened once."""
         ...
 
-    def turn(self) -> AbstractContextManager[object]:
-        """Wait, in its context, until one more comparison may use the back end."""
+    def turn(self, most: int, observe: Observe) -> AbstractContextManager[int]:
+        """Wait until one more comparison may use the back end; the context is how many replies it may ask for at once.
+
+        They are at most `most`. `observe` is called while it waits.
+        """
         ...
 
     def used(self) -> Used:
@@ -150,9 +153,9 @@ class GivenMode(_FileMode):
         """The back end that was given."""
         return self._backend
 
-    def turn(self) -> AbstractContextManager[object]:
-        """Nothing to wait for: the caller decides how many use it."""
-        return contextlib.nullcontext()
+    def turn(self, most: int, observe: Observe) -> AbstractContextManager[int]:
+        """Nothing to wait for: the caller decides how many use it. It may be one for a single thread."""
+        return contextlib.nullcontext(1)
 
     def used(self) -> Used:
         """The model by its files."""
@@ -167,6 +170,7 @@ class LocalMode(_FileMode):
     """The engine on this machine: planned to fit the memory, and loaded when first needed.
 
     `jobs` threads may share it. Each judges in a sequence of its own, if there is memory for as many; else some wait.
+    For both orders of a pair there are at least two: with more jobs than one the engine's batches are filled by those.
     """
 
     def __init__(
@@ -175,7 +179,7 @@ class LocalMode(_FileMode):
         super().__init__(files, settings, digest=digest)
         self._jobs = jobs
         self._lock = Lock()
-        self._turns: BoundedSemaphore | None = None
+        self._turns: Turns | None = None
         self._loading: Future[FallbackBackend] | None = None
         self._settings = settings
         self._verbose = verbose
@@ -206,12 +210,12 @@ class LocalMode(_FileMode):
             self._backend = wait_until_done(self._loading, observe)
         return self._backend
 
-    def turn(self) -> AbstractContextManager[object]:
+    def turn(self, most: int, observe: Observe) -> AbstractContextManager[int]:
         """Wait for a free sequence of the engine."""
         with self._lock:
             if self._turns is None:
-                self._turns = BoundedSemaphore(self.start_planning().result().settings.sequences)
-        return self._turns
+                self._turns = Turns(self.start_planning().result().settings.sequences)
+        return self._turns.take(most, observe)
 
     def used(self) -> Used:
         """The model by its files, and how the engine ran if it did."""
@@ -230,8 +234,14 @@ class LocalMode(_FileMode):
     def start_planning(self) -> Future[EnginePlan]:
         """Start, once, to choose what fits the memory."""
         if self._planning is None:
+            sequences = max(self._jobs, 2 if self._settings.both_orders is True else 1)
             self._planning = self._pool.submit(
-                plan_engine, self._files, self._settings, verbose=self._verbose, sequences=self._jobs
+                plan_engine,
+                self._files,
+                self._settings,
+                verbose=self._verbose,
+                sequences=sequences,
+                pairs=self._jobs,
             )
         return self._planning
 

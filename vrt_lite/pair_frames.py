@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from vrt_lite.errors import VideoError
@@ -45,25 +46,29 @@ def workspace_of(clip: Clip, profile: Profile) -> Workspace:
 
 
 class PairFrames:
-    """The frame store of two open clips, in prompt order."""
+    """The frame store of two open clips, in prompt order. It may be used by several threads, and so may `swapped`."""
 
     def __init__(self, clips: tuple[Clip, Clip], workspaces: tuple[Workspace, Workspace]) -> None:
         self._clips = clips
         self._workspaces = workspaces
+        self._decoding = Lock()
 
     def swapped(self) -> PairFrames:
         """The same frames with the clips exchanged."""
         (a, b), (of_a, of_b) = self._clips, self._workspaces
-        return PairFrames((b, a), (of_b, of_a))
+        swapped = PairFrames((b, a), (of_b, of_a))
+        swapped._decoding = self._decoding
+        return swapped
 
     def pixels(self, frames: Sequence[FrameRef]) -> list[NDArray[np.uint8]]:
         """RGB arrays in the order given. A clip keeps what it has decoded; two clips are decoded at once."""
         by_clip = [[frame for frame in frames if frame.clip == clip] for clip in (0, 1)]
-        if all(by_clip):
-            with ThreadPool(2) as pool:
-                decoded = list(pool.map(self._decode, by_clip))
-        else:
-            decoded = [self._decode(of_clip) for of_clip in by_clip]
+        with self._decoding:
+            if all(by_clip):
+                with ThreadPool(2) as pool:
+                    decoded = list(pool.map(self._decode, by_clip))
+            else:
+                decoded = [self._decode(of_clip) for of_clip in by_clip]
         pixels = decoded[0] | decoded[1]
         return [pixels[frame] for frame in frames]
 

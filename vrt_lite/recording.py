@@ -94,7 +94,7 @@ def make_judgement(
         disagreements=disagreements(*verdicts) if len(verdicts) == 2 else (),
         warnings=tuple(warning.text for warning in warnings),
         warning_kinds=tuple(warning.kind for warning in warnings),
-        timings=_read_timings(stopwatch, usages, clips),
+        timings=_read_timings(stopwatch, [[r.reply.usage for r in trial.rounds] for trial in trials.values()], clips),
         counters=Counters(**{f.name: sum(getattr(usage, f.name) for usage in usages) for f in fields(Counters)}),
         backend=used.backend,
         measures=measures,
@@ -210,19 +210,14 @@ def record_settings(
     return SettingsUsed(**values, engine=engine)
 
 
-def _read_timings(watch: Stopwatch, usages: Sequence[Usage], clips: tuple[Clip, Clip]) -> Timings:
-    """Seconds by stage. "other" is the time that is spent neither in the engine nor waiting for it."""
-    engine = {
-        stage: sum(getattr(usage, f"{stage}_seconds") for usage in usages)
-        for stage in ("vision", "prefill", "generate")
-    }
+def _read_timings(watch: Stopwatch, orders: Sequence[Sequence[Usage]], clips: tuple[Clip, Clip]) -> Timings:
+    """Seconds by stage; `orders` has what the replies of each order used."""
     total = watch.total
     seconds = {
         "load": watch.seconds["load"],
         "decode": sum(clip.decode_seconds for clip in clips),
         "resize": sum(clip.resize_seconds for clip in clips),
-        **engine,
-        "other": max(total - watch.seconds["wait"] - sum(engine.values()), 0.0),
+        **watch.divide(total, orders),
         "total": total,
     }
     return Timings(**{stage: round(value, 6) for stage, value in seconds.items()})

@@ -6,7 +6,7 @@ import contextlib
 from contextlib import AbstractContextManager
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from vrt_lite.backends import Used, open_remote
 from vrt_lite.errors import UsageError, Warned
@@ -14,10 +14,13 @@ from vrt_lite.interfaces import Backend, FrameStore, Observe, Stopwatch
 from vrt_lite.judgement import ModelUsed, ServerUsed
 from vrt_lite.models import ModelFiles
 from vrt_lite.profile import Profile
-from vrt_lite.settings import LOCAL_SETTINGS, Remote, Settings
+from vrt_lite.settings import LOCAL_SETTINGS, Remote, ServerKind, Settings
 
 if TYPE_CHECKING:
     from vrt_lite.backends.http import HttpBackend
+
+_BATCHING: Final[tuple[ServerKind, ...]] = ("vllm", "sglang")
+"""Servers that write several replies at once."""
 
 
 class ServerMode:
@@ -49,9 +52,13 @@ class ServerMode:
         """The HTTP back end."""
         return self._open()
 
-    def turn(self) -> AbstractContextManager[object]:
-        """Nothing to wait for: the server has a queue."""
-        return contextlib.nullcontext()
+    def turn(self, most: int, observe: Observe) -> AbstractContextManager[int]:
+        """Nothing to wait for: the server has a queue. Only one that is known for it gets more requests at once.
+
+        llama-cpp-python's server breaks off a reply when the next request comes.
+        """
+        at_once = most > 1 and self._open().connect(observe).kind in _BATCHING
+        return contextlib.nullcontext(most if at_once else 1)
 
     def used(self) -> Used:
         """The server, with what its answers have shown so far."""

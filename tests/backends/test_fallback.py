@@ -80,8 +80,10 @@ def test_the_plan_in_force_tells_what_ran() -> None:
     assert none.engine_used().gpu_memory_bytes == (0,)
 
 
-def test_replies_that_fail_together_go_on_together() -> None:
-    choices = [replace(settings, sequences=2) for settings in (LARGE, SMALL)]
+@pytest.mark.parametrize("sequences", [1, 2])
+def test_replies_that_fail_together_go_on_together(sequences: int) -> None:
+    """Also with fewer sequences than there are replies: one waits for the other."""
+    choices = [replace(LARGE, sequences=2), replace(SMALL, sequences=sequences)]
     conversation = opening(Pair("A red circle moving down.", (3.0, 3.0)), FILES.profile)
     with (
         FallbackBackend(FILES, profile=FILES.profile, choices=choices, cache=EmbeddingCache()) as backend,
@@ -100,7 +102,7 @@ def test_as_many_sequences_as_memory_allows() -> None:
     def plan(free: int) -> EnginePlan:
         memory = MachineMemory(free, free)
         alone = choose_plan(SHAPE, FILES.profile, EngineSettings(), memory)
-        return add_sequences(alone, SHAPE, memory, 4)
+        return add_sequences(alone, SHAPE, memory, 4, pairs=4)
 
     roomy = plan(16 * GB)
     assert roomy.settings.sequences == 4
@@ -117,3 +119,33 @@ def test_as_many_sequences_as_memory_allows() -> None:
     assert plan(needed).settings.sequences == 4
     assert plan(needed - 1).settings.sequences == 3
     assert plan(roomy.estimate.cpu_bytes // 2).profile == FILES.profile
+
+
+def test_a_second_sequence_costs_nothing_else_and_is_given_up_first() -> None:
+    def both(free: int, *gpus: int) -> tuple[EnginePlan, EnginePlan]:
+        memory = MachineMemory(free, free, tuple(Gpu("GPU", size) for size in gpus))
+        alone = choose_plan(SHAPE, FILES.profile, EngineSettings(), memory)
+        return alone, add_sequences(alone, SHAPE, memory, 2, pairs=1)
+
+    counts: set[int] = set()
+    for free in (300_000_000, 400_000_000, GB):
+        for gpus in ((), (430_000_000,), (8 * GB,)):
+            alone, two = both(free, *gpus)
+            counts.add(two.settings.sequences)
+            assert (two.profile, two.warnings) == (alone.profile, alone.warnings)
+            assert replace(two.settings, sequences=1) == alone.settings
+            if two.settings.sequences == 2:
+                assert two.choices == (two.settings, *alone.choices)
+                ran = two.as_run_with(alone.settings)
+                assert (ran.estimate, ran.warnings) == (alone.estimate, alone.warnings)
+    assert counts == {1, 2}
+
+
+def test_both_orders_of_a_pair_share_its_clips_and_frames() -> None:
+    memory = MachineMemory(GB, GB)
+    alone = choose_plan(SHAPE, FILES.profile, EngineSettings(), memory)
+    one, two = (
+        {term.name: term.cpu for term in plan.estimate.terms}
+        for plan in (alone, add_sequences(alone, SHAPE, memory, 2, pairs=1))
+    )
+    assert two == {**one, **{name: 2 * one[name] for name in ("keys and values", "kept states")}}

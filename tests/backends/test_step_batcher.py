@@ -80,3 +80,36 @@ def test_a_failed_evaluation_ends_each_reply_in_it_and_no_later_one() -> None:
                 task.result()
     with batcher.reply():
         assert batcher.take(3) == 3
+
+
+def test_a_reply_waits_while_others_read_and_for_their_parts_of_a_batch() -> None:
+    reading, begun = Event(), Barrier(2)
+
+    def evaluate(steps: Sequence[int]) -> list[int]:
+        time.sleep(0.1 * len(steps))
+        return list(steps)
+
+    batcher = StepBatcher[int, int](evaluate)
+
+    def read_then_write() -> float:
+        with batcher.reply():
+            with batcher.alone():
+                reading.set()
+                time.sleep(0.2)
+            begun.wait()
+            batcher.take(1)
+            return batcher.waited_seconds
+
+    def wait_then_write() -> float:
+        reading.wait()
+        with batcher.reply():
+            with batcher.alone():
+                pass
+            begun.wait()
+            batcher.take(2)
+            return batcher.waited_seconds
+
+    with ThreadPoolExecutor(2) as pool:
+        reader, writer = (task.result() for task in (pool.submit(read_then_write), pool.submit(wait_then_write)))
+    assert reader > 0.09
+    assert writer > 0.25

@@ -83,6 +83,20 @@ def test_a_verdict_against_the_stock_handler(pair: Path, tmp_path: Path) -> None
     assert report["machine"]["packages"]["llama-cpp-python"]
 
 
+def test_both_orders_beside_one_order(pair: Path, tmp_path: Path) -> None:
+    file = tmp_path / "verdict.json"
+    run(
+        "verdict", "--model", str(pair), *SMALL, "--rounds", "2", "--sides", "ours,in-turn,at-once", "--json", str(file)
+    )
+    report = json.loads(file.read_text(encoding="utf-8"))
+    found: dict[str, Any] = {side: runs[0]["judgements"][0] for side, runs in report["detail"]["2 rounds"].items()}
+    assert {side: one["orders"] for side, one in found.items()} == {"ours": 1, "in-turn": 2, "at-once": 2}
+    # Both orders ask for the same frames, and each order reads all but the system prompt.
+    assert {one["frames_encoded"] for one in found.values()} == {16}
+    for name in ("tokens_prefilled", "tokens_reused", "tokens_generated"):
+        assert found["at-once"][name] == found["in-turn"][name] > found["ours"][name]
+
+
 def test_a_ranking_encodes_each_clip_once(pair: Path, tmp_path: Path) -> None:
     file = tmp_path / "rank.json"
     output = run("rank", "--model", str(pair), *SMALL, "--clips", "3", "--sample", "1", "--json", str(file))

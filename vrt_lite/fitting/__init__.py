@@ -28,7 +28,7 @@ _ABOUT_GPU = ("projector_on_processor", "layers_on_processor")
 class EnginePlan:
     """What was chosen, the memory that it takes, and a warning for each change that the memory required.
 
-    `fallbacks` take less of the GPUs, in case an allocation fails there although the plan fits. `tuned` tells whether
+    `fallbacks` take less of the memory, in case an allocation fails although the plan fits. `tuned` tells whether
     the settings come from an earlier `vrt-lite tune`.
     """
 
@@ -52,13 +52,15 @@ class EnginePlan:
         """This plan with those of its `choices` that the engine ran with. There is a warning if that is a fallback."""
         if settings == self.settings:
             return self
+        estimate = self.fallbacks[self.choices.index(settings) - 1]
+        if replace(settings, sequences=self.settings.sequences) == self.settings:
+            return replace(self, estimate=estimate)
         layers = "nothing is on it" if settings.gpu_layers == 0 else f"{settings.gpu_layers} layers are on it"
         warned = Warned(
             "gpu_allocation_failed",
             f"The GPU had less memory than it reported, so {layers} (--gpu-layers N sets how many).",
         )
         kept = tuple(warning for warning in self.warnings if warning.kind not in _ABOUT_GPU)
-        estimate = self.fallbacks[self.choices.index(settings) - 1]
         return replace(self, estimate=estimate, warnings=(*kept, warned))
 
     def engine_used(self) -> EngineUsed:
@@ -117,13 +119,17 @@ def choose_plan(
     )
 
 
-def add_sequences(plan: EnginePlan, shape: ModelShape, memory: MachineMemory, most: int) -> EnginePlan:
-    """The plan with as many sequences as fit the free memory beside it, at most `most`. Nothing else is given up."""
+def add_sequences(plan: EnginePlan, shape: ModelShape, memory: MachineMemory, most: int, *, pairs: int) -> EnginePlan:
+    """The plan with as many sequences as fit the free memory beside it, at most `most`, for `pairs` judged at once.
+
+    Nothing else is given up. The plan without them is its first fallback.
+    """
     for count in range(most, 1, -1):
         settings = replace(plan.settings, sequences=count)
-        estimate = estimate_memory(shape, plan.profile, settings, gpu_shares=_shares(memory))
+        shares = _shares(memory)
+        estimate = estimate_memory(shape, plan.profile, settings, gpu_shares=shares, pairs=min(pairs, count))
         if fits(estimate, memory):
-            return replace(plan, estimate=estimate)
+            return replace(plan, estimate=estimate, fallbacks=(plan.estimate, *plan.fallbacks))
     return plan
 
 

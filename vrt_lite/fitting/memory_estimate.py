@@ -144,11 +144,12 @@ def estimate_memory(
     *,
     gpu_shares: Sequence[float] = (),
     source_pixels: int = SOURCE_PIXELS,
+    pairs: int = 1,
 ) -> Estimate:
     """Estimate the memory of judging with this profile and these settings.
 
     `gpu_shares` are the parts in which layers are divided among GPUs. If it is empty, nothing is on a GPU, whatever the
-    settings are. `source_pixels` are those of a clip's own frame.
+    settings are. `source_pixels` are those of a clip's own frame, `pairs` how many are judged at once.
     """
     gpus = len(gpu_shares)
     places = _places(len(shape.layers), settings.gpu_layers, gpu_shares)
@@ -161,7 +162,6 @@ def estimate_memory(
     # Evaluation touches only the conversation's part of a context that is larger than the conversation.
     conversation = min(context, context_tokens(shape, profile))
     touched = text_buffer(shape, settings, conversation, on_gpu=bool(used))
-    held = settings.sequences
     if places[0] is not None:
         touched = 2 * min(settings.ubatch, context) * (shape.width * F32 + context)
     reserved = gpu_text_buffer(shape, settings, context, whole=places[0] is not None)
@@ -185,12 +185,12 @@ def estimate_memory(
         split("weights", [shape.embedding, *weights], [None, *places]),
         term("repacked weights", sum(size for size, place in copied if place is None)),
         split("projector", [shape.projector], [vision_place]),
-        split("keys and values", [held * token * context] * len(shape.layers), places[:-1]),
+        split("keys and values", [settings.sequences * token * context] * len(shape.layers), places[:-1]),
         term("evaluation of text", touched, reserved, used),
         term("evaluation of frames", vision_inputs(patches) if vision_on_gpu else vision, vision, {vision_place}),
-        term("kept states", min(settings.prefixes, held, _SAVED_STATES) * state),
-        term("frames and embeddings", held * _frames(shape, profile, cells)),
-        term("decoding of clips", held * _DECODER_BYTES * source_pixels),
+        term("kept states", min(settings.prefixes, settings.sequences, _SAVED_STATES) * state),
+        term("frames and embeddings", pairs * _frames(shape, profile, cells)),
+        term("decoding of clips", pairs * _DECODER_BYTES * source_pixels),
         term("program", program, _GPU_BYTES, {*used, vision_place}),
     )
     return Estimate(terms, context, profile.max_pixels, settings)

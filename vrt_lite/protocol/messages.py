@@ -91,7 +91,11 @@ Conversation = tuple[Message, ...]
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What one reply cost. Tokens and frame pairs that the engine already held count as reused."""
+    """What one reply cost. Tokens and frame pairs that the engine already held count as reused.
+
+    Of a batch for several replies each has an equal part of the seconds. In `waited_seconds` the engine worked for
+    others.
+    """
 
     tokens_prefilled: int = 0
     tokens_reused: int = 0
@@ -101,6 +105,7 @@ class Usage:
     vision_seconds: float = 0.0
     prefill_seconds: float = 0.0
     generate_seconds: float = 0.0
+    waited_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,10 +116,10 @@ class PlainView:
                 self._print(describe_event(event))
             case RoundBegan(order, _, frames):
                 self._print(f"{describe_event(event)}: {name_frames(order, frames, '; ')}")
-            case Encoding(0, total):
-                self._print(f"encoding {total} frame group(s)")
-            case Prefill(0, total):
-                self._print(f"reading {total} token(s)")
+            case Encoding(0, total, order):
+                self._print(f"encoding {total} frame group(s){', clips exchanged' * order}")
+            case Prefill(0, total, order):
+                self._print(f"reading {total} token(s){', clips exchanged' * order}")
             case Wrote(text):
                 self._print_text(text)
             case RoundEnded(order, number):

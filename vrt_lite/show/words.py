@@ -37,6 +37,7 @@ OUTCOMES: Final = {
     "correction": "the reply could not be used",
 }
 """How a round ended."""
+_EXCHANGED = ", clips exchanged"
 _CONFIDENCE = ("low", "medium", "high", "very high", "confirmed")
 _JOINERS = "\u200c\u200d"  # invisible, but Persian and emoji are not spelled without them
 _WIDE_SPACES = "\u00a0\u3000"  # not "printable" to Python
@@ -63,7 +64,7 @@ def name_clips(judgement: Judgement) -> tuple[str, str]:
 
 def name_round(order: int, number: int) -> str:
     """Name a round; `order` is 1 if the judge saw the clips exchanged."""
-    return f"round {number}, clips exchanged" if order else f"round {number}"
+    return f"round {number}{_EXCHANGED * order}"
 
 
 def name_frames(order: int, frames: Sequence[FrameRef], separator: str) -> str:
@@ -159,10 +160,10 @@ def describe_event(event: Event) -> str:
             return f"waiting for {what}, attempt {attempt}"
         case RoundBegan(order, number):
             return name_round(order, number)
-        case Encoding(done, total):
-            return f"encoding frames ({done} of {total})"
-        case Prefill(done, total):
-            return f"reading ({done} of {total} tokens)"
+        case Encoding(done, total, order):
+            return f"encoding frames{_EXCHANGED * order} ({done} of {total})"
+        case Prefill(done, total, order):
+            return f"reading{_EXCHANGED * order} ({done} of {total} tokens)"
         case Wrote(text):
             return "writing" if text else ""
         case RoundEnded(_, _, outcome):

@@ -47,11 +47,14 @@ def plan_engine(
     *,
     verbose: bool = False,
     sequences: int = 1,
+    pairs: int = 1,
     repack: bool | None = None,
     memory: MachineMemory | None = None,
     shape: ModelShape | None = None,
 ) -> EnginePlan:
-    """Plan how the engine runs on this machine, or with the `memory` given. `sequences` is the most that are used.
+    """Plan how the engine runs on this machine, or with the `memory` given, for `pairs` that are judged at once.
+
+    `sequences` is the most that are used.
 
     `repack` is None where the user has not set it, `shape` where the files' headers were not read yet. Raises
     ModelError, UsageError, OutOfMemoryError; ShortageError for a limit of this process's memory.
@@ -60,7 +63,7 @@ def plan_engine(
     engine, tuned = apply_tuning(files, _engine_settings(settings, verbose=verbose), describe_machine())
     shape, here = shape or read_shape(files), memory or read_memory()
     plan = plan_shape(shape, files.profile, settings, here, engine=engine, repack=repack)
-    plan = add_sequences(plan, shape, here, sequences)
+    plan = add_sequences(plan, shape, here, sequences, pairs=pairs)
     if memory is None:
         _check_address_space(plan.estimate.cpu_bytes)
     return replace(plan, tuned=tuned)

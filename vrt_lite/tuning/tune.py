@@ -81,7 +81,7 @@ def read_cpu_load() -> float:
 def _count_jobs(files: ModelFiles) -> int:
     """Count the judgements at once that fit the memory, up to the most that are tried."""
     try:
-        return plan_engine(files, Settings(), sequences=MOST_TRIED_JOBS).settings.sequences
+        return plan_engine(files, Settings(), sequences=MOST_TRIED_JOBS, pairs=MOST_TRIED_JOBS).settings.sequences
     except VrtError:
         return 1  # compare will say what would fit
 

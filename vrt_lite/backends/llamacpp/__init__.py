@@ -10,10 +10,9 @@ from __future__ import annotations
 import codecs
 import contextlib
 import time
-from collections.abc import Generator
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from threading import Lock, get_ident
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +20,8 @@ from numpy.typing import NDArray
 from vrt_lite.backends.llamacpp.context import Context
 from vrt_lite.backends.llamacpp.decoding import (
     MOST_GUESSED,
+    Lane,
+    Lanes,
     PromptLookup,
     Sampler,
     StepBatcher,
@@ -29,12 +30,12 @@ from vrt_lite.backends.llamacpp.decoding import (
     odds,
 )
 from vrt_lite.backends.llamacpp.engine import Model, start_engine
-from vrt_lite.backends.llamacpp.kv_cache import KvCache, PrefixCache, count_tokens, split_runs, take_steps
+from vrt_lite.backends.llamacpp.kv_cache import KvCache, PrefixCache, Step, count_tokens, split_runs, take_steps
 from vrt_lite.backends.llamacpp.lower import FrameBlock, Item, lower
 from vrt_lite.backends.llamacpp.vision import Vision, content_key
 from vrt_lite.embeddings import EmbeddingCache
 from vrt_lite.errors import ContextFullError
-from vrt_lite.interfaces import Encoding, FrameStore, Observe, Sampling, Working, Wrote
+from vrt_lite.interfaces import Encoding, Event, FrameStore, Observe, Sampling, Working, Wrote
 from vrt_lite.machine import EngineSettings
 from vrt_lite.profile import CELL, CONTEXT_STEP, Profile
 from vrt_lite.protocol.messages import Conversation, FrameRef, Image, Odds, Reply, StopReason, Usage, Video
@@ -54,21 +55,6 @@ _LOOP_CHECK_EVERY = 32
 
 Patches = dict[str, tuple[FrameRef, ...]]
 """The frames that each temporal patch shows, by its key."""
-
-
-@dataclass
-class _Lane:
-    """One sequence of the context: the conversation that it holds, and what a reply in it needs.
-
-    `patches` are those of the last conversation. `thread` used it last, until `used`.
-    """
-
-    lookup: PromptLookup
-    cache: KvCache | None = None
-    patches: frozenset[str] = frozenset()
-    thread: int | None = None
-    used: float = 0.0
-    busy: bool = False
 
 
 class LlamaCppBackend(contextlib.ExitStack):
@@ -100,11 +86,9 @@ class LlamaCppBackend(contextlib.ExitStack):
         self.callback(self._close_context)
         self._context: Context | None = None
         self._prefixes = PrefixCache(settings.prefixes)
-        self._lanes = [_Lane(self._new_lookup()) for _ in range(settings.sequences)]
-        self._choosing = Lock()
-        self._batcher = StepBatcher(take_steps)
-        # A batch has at most as many tokens as one sequence with its guesses.
-        self.guesses = max((MOST_GUESSED + 1) // settings.sequences - 1, 0)
+        self._lanes = Lanes(Lane(self._new_lookup()) for _ in range(settings.sequences))
+        self._batcher = StepBatcher(self._take_steps)
+        self.guesses = MOST_GUESSED
 
     def reset(self) -> None:
         """Forget all that was evaluated and encoded. The next reply computes everything again."""
@@ -116,12 +100,12 @@ class LlamaCppBackend(contextlib.ExitStack):
                 lane.cache.truncate(0)
 
     def reply(self, conversation: Conversation, frames: FrameStore, *, sampling: Sampling, observe: Observe) -> Reply:
-        """The judge's next turn. As many threads as there are sequences may call it at once."""
-        with self._lane() as lane, self._batcher.reply():
+        """The judge's next turn. Several threads may call it at once: as many as there are sequences get a reply."""
+        with self._lanes.take(observe) as lane, self._batcher.reply():
             return self._reply(lane, conversation, frames, sampling, observe)
 
     def _reply(
-        self, lane: _Lane, conversation: Conversation, frames: FrameStore, sampling: Sampling, observe: Observe
+        self, lane: Lane, conversation: Conversation, frames: FrameStore, sampling: Sampling, observe: Observe
     ) -> Reply:
         observe(Working("decoding frames"))
         # One request for all frames lets the store decode both clips at once.
@@ -136,14 +120,14 @@ class LlamaCppBackend(contextlib.ExitStack):
             cache = self._cache_for(lane, items, sampling.max_new_tokens)
             encoded = self._encode(patches, frames, observe)
             vision_end = time.perf_counter()
-            kept = cache.prefill(items, observe)
+            kept = cache.prefill(items, observe, others=[o.cache for o in self._lanes if o.cache and o is not lane])
             logits = cache.context.logits()
-            prefill_end = time.perf_counter()
+            prefill_end, waited = time.perf_counter(), self._batcher.waited_seconds
         for run in split_runs(items[kept:]):
             if not isinstance(run, FrameBlock):
                 lane.lookup.learn(run)
         reply = self._generate(lane, cache, logits, sampling, observe)
-        generate_end = time.perf_counter()
+        generate_end, waited_at_end = time.perf_counter(), self._batcher.waited_seconds
         with self._batcher.alone():
             self._vision.trim(frozenset[str]().union(*(other.patches for other in self._lanes)))
         usage = Usage(
@@ -154,24 +138,22 @@ class LlamaCppBackend(contextlib.ExitStack):
             frames_reused=sum(len(shown) for key, shown in patches.items() if key not in encoded),
             vision_seconds=vision_end - start,
             prefill_seconds=prefill_end - vision_end,
-            generate_seconds=generate_end - prefill_end,
+            generate_seconds=generate_end - prefill_end - (waited_at_end - waited),
+            waited_seconds=self._batcher.waited_seconds,
         )
         return replace(reply, usage=usage)
 
-    @contextlib.contextmanager
-    def _lane(self) -> Generator[_Lane]:
-        """A free lane, the one that this thread had before if possible: it holds the conversation that goes on."""
-        thread = get_ident()
-        with self._choosing:
-            free = [lane for lane in self._lanes if not lane.busy]
-            if not free:
-                raise RuntimeError(f"More replies at once than the {len(self._lanes)} sequences of the context.")
-            lane = next((lane for lane in free if lane.thread == thread), min(free, key=lambda lane: lane.used))
-            lane.busy, lane.thread = True, thread
-        try:
-            yield lane
-        finally:
-            lane.busy, lane.used = False, time.monotonic()
+    def _take_steps(self, steps: Sequence[Step]) -> list[list[NDArray[np.float32]]]:
+        """Evaluate what replies write next. The observer of each may stop it."""
+        observers = [self._lanes[step.cache.sequence].observe for step in steps]
+
+        def observe(event: Event) -> None:
+            for each in observers:
+                each(event)
+
+        if self._model.abort_check:
+            self._model.abort_check.observe = observe
+        return take_steps(steps)
 
     def _block(self, part: Video | Image, frames: FrameStore, patches: Patches) -> FrameBlock:
         """A part's block, by content. Adds the frames of each of its patches to `patches`."""
@@ -198,7 +180,7 @@ class LlamaCppBackend(contextlib.ExitStack):
             lookup.learn(self._model.tokens(text, special=False), times=2)
         return lookup
 
-    def _cache_for(self, lane: _Lane, items: list[Item], reply_tokens: int) -> KvCache:
+    def _cache_for(self, lane: Lane, items: list[Item], reply_tokens: int) -> KvCache:
         """The lane's cache with room for this conversation and, unless the user set its size, for the longest reply."""
         needed = count_tokens(items) + 2
         cache = lane.cache or self._open_context(lane, self._settings.context or self._bound(items))
@@ -220,7 +202,7 @@ class LlamaCppBackend(contextlib.ExitStack):
             largest = p.tool_cells
         return min(p.context_bound(count_tokens(items), largest), self._model.trained_context)
 
-    def _open_context(self, lane: _Lane, size: int) -> KvCache:
+    def _open_context(self, lane: Lane, size: int) -> KvCache:
         """Open a context of this size, with what the one before held; returns the lane's cache."""
         held = [(lane.cache, lane.cache.items, lane.cache.state()) for lane in self._lanes if lane.cache]
         self._close_context()
@@ -255,7 +237,7 @@ class LlamaCppBackend(contextlib.ExitStack):
         return Sampler(temperature=sampling.temperature, seed=sampling.seed, banned=self._banned)
 
     def _generate(
-        self, lane: _Lane, cache: KvCache, logits: NDArray[np.float32], sampling: Sampling, observe: Observe
+        self, lane: Lane, cache: KvCache, logits: NDArray[np.float32], sampling: Sampling, observe: Observe
     ) -> Reply:
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         text, tokens, digit_odds = "", list[int](), dict[int, Odds]()

@@ -102,6 +102,10 @@ class Context(contextlib.ExitStack):
         if self.pointer:
             llama.llama_memory_seq_rm(self._memory, sequence, position, -1)
 
+    def copy(self, source: int, target: int) -> None:
+        """Make a sequence hold what another one holds. The engine copies the bytes when it next evaluates anything."""
+        llama.llama_memory_seq_cp(self._memory, source, target, -1, -1)
+
     def state(self, *, sequence: int = 0) -> NDArray[np.uint8]:
         """The content of a sequence, as bytes for `restore`."""
         data = np.empty(llama.llama_state_seq_get_size(self.pointer, sequence), np.uint8)
@@ -143,7 +147,7 @@ class Context(contextlib.ExitStack):
         The engine evaluates sequences together as far as they are equally long, so shorter parts are filled up.
         """
         batch, at = self._text, 0
-        length = max(*(len(part.tokens) for part in parts), 1 if len(parts) > 1 else self._min_tokens)
+        length = max(*(len(part.tokens) for part in parts), self._min_tokens)
         for tokens, position, sequence in parts:
             for i, token in enumerate([*tokens, *[tokens[-1]] * (length - len(tokens))]):
                 batch.token[at] = token

@@ -22,6 +22,9 @@ Embeddings = Callable[[str], NDArray[np.float32]]
 """A patch's embeddings, shape (rows·columns, width), by its key."""
 MOST_STATE_BYTES = 256 * 2**20
 STATES_OF_A_PAIR = 2
+MOST_WRITTEN = 7
+"""Tokens that replies write in one evaluation, guesses included. On a CPU seven take as long as 3.5 single ones; with
+eight the engine changes to a kernel for K-quants that takes twice as long."""
 
 
 class PrefixCache:
@@ -85,10 +88,11 @@ class KvCache:
         """Tokens that still fit, less one: a single token may be evaluated as two."""
         return self.context.size - self._tokens - 1
 
-    def prefill(self, items: list[Item], observe: Observe) -> int:
-        """Make the cache hold `items`; returns how many of them it held before.
+    def prefill(self, items: list[Item], observe: Observe, *, others: Sequence[KvCache] = ()) -> int:
+        """Make the cache hold `items`; returns how many of them were not evaluated.
 
-        The last item is always evaluated, for its logits.
+        The last item is always evaluated, for its logits. If this cache and the kept states hold nothing of the items,
+        what one of the `others` of its context holds is copied.
         """
         kept = _common(self.items, items[:-1])
         if kept < (end := _end_of_first_video(self.items)):
@@ -98,9 +102,13 @@ class KvCache:
             self.restore(*prefix)
             kept = len(self.items)
         self.truncate(kept)
+        source = max(others, key=lambda other: _common(other.items, items[:-1]), default=None) if not kept else None
+        kept = _common(source.items, items[:-1]) if source else kept
         first = _end_of_first_video(items) if self.context.sequences > 1 else 0
         done, total = 0, count_tokens(items[kept:])
         observe(Prefill(0, total))
+        if source and kept:
+            self._copy(source, kept)
         for run in split_runs(items[kept:]):
             if isinstance(run, FrameBlock):
                 for fed in self._feed_block(run):
@@ -114,6 +122,12 @@ class KvCache:
             done += len(run)
             self.extend(run)
         return kept
+
+    def _copy(self, source: KvCache, count: int) -> None:
+        """Hold the first `count` items of another cache. Evaluate something at once: only then the engine copies."""
+        self.context.copy(source.sequence, self.sequence)
+        self.extend(source.items)
+        self.truncate(count)
 
     def _keep_state(self, count: int) -> None:
         """Save the state of the first `count` items, if it is not kept yet; drops the others."""
@@ -176,7 +190,14 @@ class Step(NamedTuple):
 
 
 def take_steps(steps: Sequence[Step]) -> list[list[NDArray[np.float32]]]:
-    """Evaluate steps of several sequences of one context in one batch; for each, the logits after each token."""
+    """Evaluate steps of several sequences of one context in one batch; for each, the logits after its first tokens.
+
+    A single step is evaluated whole. Of several, each gets as many tokens as all have, so that no row of the batch is
+    filled up in vain, and all together at most `MOST_WRITTEN`.
+    """
+    if len(steps) > 1:
+        length = min(max(MOST_WRITTEN // len(steps), 1), *(len(step.tokens) for step in steps))
+        steps = [step._replace(tokens=step.tokens[:length]) for step in steps]
     for cache, dropped, _ in steps:
         cache.truncate(len(cache.items) - dropped)
     parts = [Tokens(step.tokens, step.cache.position, step.cache.sequence) for step in steps]

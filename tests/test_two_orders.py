@@ -1,0 +1,362 @@
+"""Both orders of a pair at once: judged as by themselves, told one after the other, and ended together."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import clips
+import pytest
+from chat_server import ChatRequest, says, serving
+from judgements import FINAL
+
+from vrt_lite.api import Judge
+from vrt_lite.backends.llamacpp import abort_check, engine
+from vrt_lite.backends.scripted import ScriptedBackend
+from vrt_lite.errors import NoVerdictError, VideoError
+from vrt_lite.interfaces import (
+    Encoding,
+    Event,
+    FrameStore,
+    Observe,
+    Prefill,
+    RoundBegan,
+    RoundEnded,
+    Sampling,
+    Stopwatch,
+    Waiting,
+    Wrote,
+    ignore,
+)
+from vrt_lite.judge import Trial
+from vrt_lite.modes import LocalMode
+from vrt_lite.protocol.messages import Conversation, Reply, Usage
+from vrt_lite.protocol.verdict import TIE, Verdict
+from vrt_lite.settings import Remote, Settings
+from vrt_lite.two_orders import judge_at_once, judge_in_turn
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples"
+BOTH = Settings(both_orders=True, cache=False)
+MOST_APART = 0.01
+"""Of probabilities, judged at once and alone, where the engine runs a model as a large one. Measured on 66 orders with
+both bundled judges: 0.002."""
+TRIAL = Trial((), TIE)
+JudgeOrder = Callable[[int, Observe], Trial]
+WAIT_SECONDS = 20.0
+
+
+# As by themselves
+
+
+def judge_pairs(name: str, pairs: list[tuple[Path, Path, str]]) -> Iterator[tuple[Verdict, Verdict]]:
+    """The verdict of each order, judged at once with the other one, and alone."""
+    with (
+        Judge(name, settings=BOTH, measures=False) as two,
+        Judge(name, settings=Settings(cache=False), measures=False) as one,
+    ):
+        for a, b, prompt in pairs:
+            for order in two.compare(a, b, prompt=prompt).orders:
+                first, second = (a, b) if order.first == 1 else (b, a)
+                alone = one.compare(first, second, prompt=prompt).verdict
+                yield order.verdict, alone if order.first == 1 else alone.mirrored()
+        assert isinstance(two.mode, LocalMode)
+        assert two.mode.start_planning().result().settings.sequences == 2
+
+
+PAIRS = {
+    "vrt-tiny-1": (EXAMPLES / "star.mp4", EXAMPLES / "circle.mp4", "A blue star moves up."),
+    "vrt-tiny-0": (EXAMPLES / "a.mp4", EXAMPLES / "b.mp4", "A red circle moving right."),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_both_orders_at_once_are_judged_as_alone_bit_for_bit(name: str) -> None:
+    for at_once, alone in judge_pairs(name, [PAIRS[name]]):
+        assert at_once == alone
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_large_model_judges_both_orders_at_once_nearly_as_alone(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bundled judge, run as a large model is, with the kernel for single tokens."""
+    monkeypatch.setattr(engine, "SMALL_MODEL_BYTES", 0)
+    for at_once, alone in judge_pairs(name, [PAIRS[name]]):
+        for key, preference in alone.preferences.items():
+            assert at_once.preferences[key].winner == preference.winner
+            assert at_once.preferences[key].odds == pytest.approx(preference.odds, abs=MOST_APART)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", PAIRS)
+def test_many_pairs_are_judged_as_alone_bit_for_bit(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from examples.ladder import PROMPT, write_ladder
+
+    pairs = [(a, b, PROMPT) for a, b in itertools.combinations(write_ladder(tmp_path), 2)]
+    for at_once, alone in judge_pairs(name, pairs):
+        assert at_once == alone
+
+
+def test_one_order_needs_no_second_sequence() -> None:
+    with Judge(settings=Settings(cache=False), measures=False) as judge:
+        judge.compare(EXAMPLES / "star.mp4", EXAMPLES / "circle.mp4")
+        assert isinstance(judge.mode, LocalMode)
+        assert judge.mode.start_planning().result().settings.sequences == 1
+
+
+def test_frames_of_both_orders_are_encoded_once_and_the_rounds_are_told_and_traced_in_order(tmp_path: Path) -> None:
+    told: list[Event] = []
+    trace = tmp_path / "trace.jsonl"
+    with Judge(settings=BOTH, measures=False) as judge:
+        judgement = judge.compare(
+            EXAMPLES / "star.mp4",
+            EXAMPLES / "circle.mp4",
+            prompt="A blue star moves up.",
+            trace=trace,
+            observe=told.append,
+        )
+    rounds = [(order.first - 1, r.number) for order in judgement.orders for r in order.rounds]
+    assert [(e.order, e.number) for e in told if isinstance(e, RoundBegan)] == rounds
+    assert [(e.order, e.number) for e in told if isinstance(e, RoundEnded)] == rounds
+    assert [json.loads(line)["first"] - 1 for line in trace.read_text().splitlines()] == [order for order, _ in rounds]
+    written = ["".join(e.text for e in part) for part in _split_rounds(told)]
+    assert written == [r.text for order in judgement.orders for r in order.rounds]
+    assert {e.order for e in told if isinstance(e, Prefill)} == {0, 1}
+    seen = {(f.video, f.index) for order in judgement.orders for r in order.rounds for f in r.frames}
+    assert judgement.counters.frames_encoded <= len(seen)
+
+
+def _split_rounds(told: list[Event]) -> list[list[Wrote]]:
+    parts: list[list[Wrote]] = []
+    for event in told:
+        if isinstance(event, RoundBegan):
+            parts.append([])
+        elif isinstance(event, Wrote) and parts:
+            parts[-1].append(event)
+    return parts
+
+
+def test_the_engine_is_not_busy_longer_than_the_judgement_takes() -> None:
+    with Judge(settings=BOTH, measures=False) as judge:
+        t = judge.compare(EXAMPLES / "star.mp4", EXAMPLES / "circle.mp4", prompt="A blue star moves up.").timings
+    assert 0 < t.vision + t.prefill + t.generate + t.other <= t.total
+
+
+def test_seconds_of_orders_at_once_and_in_turn() -> None:
+    watch = Stopwatch()
+    watch.seconds["wait"] = 1.0
+    one = Usage(vision_seconds=1.0, prefill_seconds=2.0, generate_seconds=3.0)
+    in_turn = watch.divide(14.0, [[one], [one]])
+    assert in_turn == {"vision": 2.0, "prefill": 4.0, "generate": 6.0, "other": 1.0}
+    waiting = replace(one, waited_seconds=6.0)
+    at_once = watch.divide(14.0, [[waiting], [waiting]])
+    assert at_once == in_turn
+    assert watch.divide(2.0, []) == {"vision": 0, "prefill": 0, "generate": 0, "other": 1.0}
+
+
+# Where there is no second place
+
+
+class OneThread(ScriptedBackend):
+    """Keeps the threads that asked for a reply."""
+
+    def __init__(self, replies: list[str]) -> None:
+        super().__init__(replies)
+        self.threads: set[int] = set()
+
+    def reply(self, conversation: Conversation, frames: FrameStore, *, sampling: Sampling, observe: Observe) -> Reply:
+        self.threads.add(threading.get_ident())
+        return super().reply(conversation, frames, sampling=sampling, observe=observe)
+
+
+def test_a_given_back_end_gets_one_order_after_the_other() -> None:
+    backend = OneThread([FINAL, FINAL])
+    with Judge(settings=BOTH, backend=backend, measures=False) as judge:
+        assert len(judge.compare(EXAMPLES / "star.mp4", EXAMPLES / "circle.mp4").orders) == 2
+    assert len(backend.threads) == 1
+
+
+@pytest.mark.parametrize(("owner", "most"), [("vllm", 2), ("llamacpp", 1)])
+def test_a_server_gets_both_orders_at_once_if_it_writes_several_replies(owner: str, most: int, tmp_path: Path) -> None:
+    gate = threading.Barrier(most, timeout=WAIT_SECONDS)
+    pair = [tmp_path / f"{number}.mp4" for number in range(2)]
+    for number, path in enumerate(pair):
+        clips.write_clip(path, frames=12 + number, size=(84, 56), gop=4)
+
+    def act(request: ChatRequest) -> None:
+        gate.wait()
+        says(FINAL)(request)
+
+    with serving(act, owner=owner) as server:
+        remote = Remote(server.url, silence_seconds=WAIT_SECONDS, total_seconds=WAIT_SECONDS)
+        with Judge(backend=remote, settings=BOTH) as judge:
+            judgement = judge.compare(*pair)
+    assert len(judgement.orders) == 2
+    assert server.most_at_once == most
+
+
+# Told one after the other
+
+
+class Steps:
+    """Lets two orders take their turns in a given way."""
+
+    def __init__(self) -> None:
+        self.flags = {name: threading.Event() for name in ("first", "second")}
+
+    def wait(self, name: str) -> None:
+        assert self.flags[name].wait(WAIT_SECONDS)
+
+
+def test_the_second_order_is_told_when_the_first_has_ended_and_its_progress_at_once() -> None:
+    steps, told = Steps(), list[Event]()
+
+    def judge_order(order: int, observe: Observe) -> Trial:
+        observe(RoundBegan(order, 1, ()))
+        observe(Prefill(0, 9))
+        if order:
+            steps.flags["second"].set()
+            steps.wait("first")
+        else:
+            steps.wait("second")
+        observe(Wrote(f"words {order}"))
+        observe(Waiting("server", order))
+        if order == 0:
+            steps.flags["first"].set()
+        observe(RoundEnded(order, 1, "final"))
+        return TRIAL
+
+    assert judge_at_once(judge_order, told.append) == {0: TRIAL, 1: TRIAL}
+    waits = [event for event in told if isinstance(event, Waiting)]
+    assert sorted(wait.attempt for wait in waits) == [0, 1]
+    assert [event for event in told if not isinstance(event, Waiting)] == [
+        RoundBegan(0, 1, ()),
+        Prefill(0, 9),
+        Prefill(0, 9, order=1),
+        Wrote("words 0"),
+        RoundEnded(0, 1, "final"),
+        RoundBegan(1, 1, ()),
+        Wrote("words 1"),
+        RoundEnded(1, 1, "final"),
+    ]
+
+
+@pytest.mark.parametrize("way", [functools.partial(judge_in_turn, skip_second=lambda _: False), judge_at_once])
+@pytest.mark.parametrize("failing", [(0,), (1,), (0, 1)])
+def test_an_order_without_a_verdict_leaves_the_other(
+    way: Callable[[JudgeOrder, Observe], dict[int, Trial]], failing: tuple[int, ...]
+) -> None:
+    def judge_order(order: int, observe: Observe) -> Trial:
+        observe(RoundBegan(order, 1, ()))
+        if order in failing:
+            raise NoVerdictError(f"No verdict {order}.")
+        return TRIAL
+
+    if len(failing) == 2:
+        with pytest.raises(NoVerdictError, match="No verdict 0"):
+            way(judge_order, ignore)
+    else:
+        assert way(judge_order, ignore) == {1 - failing[0]: TRIAL}
+
+
+# Ended together
+
+
+def work_until_told(order: int, observe: Observe) -> Trial:
+    """Work that only its observer ends."""
+    while True:
+        observe(Prefill(order, 9))
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), VideoError(Path("a.mp4"), "is damaged")])
+def test_an_error_of_one_order_ends_both(failing: int, error: BaseException) -> None:
+    began = threading.Barrier(2, timeout=WAIT_SECONDS)
+
+    def judge_order(order: int, observe: Observe) -> Trial:
+        observe(Encoding(0, 1))
+        began.wait()
+        if order == failing:
+            raise error
+        return work_until_told(order, observe)
+
+    before = threading.active_count()
+    with pytest.raises(type(error)) as raised:
+        judge_at_once(judge_order, ignore)
+    assert raised.value is error
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_an_observer_that_raises_ends_both(order: int) -> None:
+    def observe(event: Event) -> None:
+        if isinstance(event, Prefill) and event.order == order:
+            raise ValueError("enough")
+
+    before = threading.active_count()
+    with pytest.raises(ValueError, match="enough"):
+        judge_at_once(work_until_told, observe)
+    assert threading.active_count() == before
+
+
+def test_an_observer_that_raises_at_what_was_held_ends_the_second() -> None:
+    steps = Steps()
+
+    def judge_order(order: int, observe: Observe) -> Trial:
+        observe(Prefill(0, 9))
+        if order == 0:
+            steps.wait("second")
+            return TRIAL
+        observe(RoundBegan(1, 1, ()))
+        steps.flags["second"].set()
+        return work_until_told(order, observe)
+
+    def watch(event: Event) -> None:
+        if isinstance(event, RoundBegan):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        judge_at_once(judge_order, watch)
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_an_observer_that_raises_ends_both_orders_of_the_engine_and_the_judge_goes_on(order: int) -> None:
+    pair = (EXAMPLES / "star.mp4", EXAMPLES / "circle.mp4")
+
+    def stop(event: Event) -> None:
+        if isinstance(event, Prefill) and event.order == order and event.done:
+            raise KeyboardInterrupt
+
+    with Judge(settings=BOTH, measures=False) as judge:
+        expected, before = judge.compare(*pair, prompt="A blue star moves up."), threading.active_count()
+        with pytest.raises(KeyboardInterrupt):
+            judge.compare(*pair, prompt="A blue star moves down.", observe=stop)
+        assert threading.active_count() == before
+        again = judge.compare(*pair, prompt="A blue star moves up.")
+    assert [o.verdict.preferences["OA"].winner for o in again.orders] == [
+        o.verdict.preferences["OA"].winner for o in expected.orders
+    ]
+
+
+@pytest.mark.parametrize("check", [1, 9])
+def test_an_interrupt_within_an_evaluation_ends_both(check: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bundled judge, run as a large model is: the engine asks at every check whether to stop."""
+    monkeypatch.setattr(engine, "SMALL_MODEL_BYTES", 0)
+    monkeypatch.setattr(abort_check, "_EVERY_SECONDS", 0.0)
+    writes, checks = False, 0
+
+    def stop(event: Event) -> None:
+        nonlocal writes, checks
+        writes |= isinstance(event, Wrote) and event.text != ""
+        checks += writes and event == Wrote("")
+        if checks == check:
+            raise KeyboardInterrupt
+
+    with Judge(settings=BOTH, measures=False) as judge:
+        with pytest.raises(KeyboardInterrupt):
+            judge.compare(EXAMPLES / "star.mp4", EXAMPLES / "circle.mp4", prompt="A blue star moves up.", observe=stop)
+        assert checks == check
