@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vrt_lite.backends.llamacpp.context import Context
 from vrt_lite.backends.llamacpp.engine import Model
@@ -37,22 +38,26 @@ def test_large_states_are_bounded_by_their_bytes_but_one_pair_keeps_both() -> No
     assert kept(prefixes, range(7)) == [5, 6]
 
 
-def test_one_sequence_saves_a_state_when_it_drops_the_first_video_and_several_at_once() -> None:
-    """So a single comparison keeps no state, and sequences that start together read a clip once."""
+def test_a_state_is_saved_when_the_first_video_is_dropped_and_copied_from_another_sequence() -> None:
+    """So a single comparison keeps no state, and a clip that another sequence shows first is not read again."""
     first, second, third = (FrameBlock((name,), (0,), 2, 2) for name in "abc")
-    for sequences in (1, 2):
-        settings = EngineSettings(gpu_layers=0, threads=1, sequences=sequences)
-        prefixes = PrefixCache(8)
-        with (
-            Model(find("vrt-tiny-0").text, settings=settings) as model,
-            Context(model, size=256, settings=settings) as c,
-        ):
-            cache = KvCache(c, lambda _, width=model.width: np.ones((4, width), np.float32), prefixes)
-            cache.prefill([5, first, 6, second, 7], ignore)
-            cache.prefill([5, first, 6, second, 8, third, 9], ignore)  # the next round
-            assert prefixes.lacks([5, first]) == (sequences == 1)
-            cache.prefill([5, second, 6, first, 7], ignore)
-            assert not prefixes.lacks([5, first])
-            assert prefixes.lacks([5, second]) == (sequences == 1)
-            assert cache.prefill([5, first, 7, second, 7], ignore) == 2
-            assert not prefixes.lacks([5, second])
+    settings = EngineSettings(gpu_layers=0, threads=1, sequences=2)
+    prefixes = PrefixCache(8)
+    with Model(find("vrt-tiny-0").text, settings=settings) as model, Context(model, size=256, settings=settings) as c:
+
+        def embed(key: str) -> NDArray[np.float32]:
+            return np.full((4, model.width), ord(key) / 100, np.float32)
+
+        one, two = (KvCache(c, embed, prefixes, sequence=number) for number in (0, 1))
+        one.prefill([5, first, 6, second, 7], ignore)
+        one.prefill([5, first, 6, second, 8, third, 9], ignore)  # the next round
+        assert prefixes.lacks([5, first])
+        assert two.prefill([5, first, 6, third, 7], ignore, others=[one]) == 3
+        copied = c.logits()
+        assert prefixes.lacks([5, first])
+        one.prefill([5, second, 6, first, 7], ignore, others=[two])
+        assert not prefixes.lacks([5, first])
+        assert prefixes.lacks([5, second])
+        assert one.prefill([5, first, 6, third, 7], ignore) == 2  # restored
+        assert np.array_equal(copied, c.logits())
+        assert not prefixes.lacks([5, second])

@@ -31,8 +31,6 @@ from vrt_lite.protocol.messages import Text
 _KV_BYTES = {"f16": 2.0, "q8_0": 34 / 32}
 _EMBEDDINGS_BYTES = 512 * 2**20
 """The most that embeddings take in memory (`EmbeddingCache`)."""
-_SAVED_STATES = 2
-"""Most states after the first video that one pair makes: one for each order. One sequence saves the other order's."""
 _CAPTION_TOKENS = 100
 _LETTERS_PER_TOKEN = 4
 """In prompts like these. It is about the same with the bundled judge's small vocabulary (4.3) and a full one."""
@@ -188,7 +186,8 @@ def estimate_memory(
         split("keys and values", [settings.sequences * token * context] * len(shape.layers), places[:-1]),
         term("evaluation of text", touched, reserved, used),
         term("evaluation of frames", vision_inputs(patches) if vision_on_gpu else vision, vision, {vision_place}),
-        term("kept states", min(settings.prefixes, settings.sequences, _SAVED_STATES) * state),
+        # One pair makes one: that of the order before.
+        term("kept states", min(settings.prefixes, 1) * state),
         term("frames and embeddings", pairs * _frames(shape, profile, cells)),
         term("decoding of clips", pairs * _DECODER_BYTES * source_pixels),
         term("program", program, _GPU_BYTES, {*used, vision_place}),

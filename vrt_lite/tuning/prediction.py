@@ -206,6 +206,5 @@ def _count_kept_states(plan: EnginePlan) -> int:
     prefixes = plan.settings.prefixes
     for term in plan.estimate.terms:
         if term.name == "kept states" and term.cpu:
-            one = term.cpu / min(prefixes, STATES_OF_A_PAIR)
-            return min(prefixes, max(STATES_OF_A_PAIR, int(MOST_STATE_BYTES / one)))
+            return min(prefixes, max(STATES_OF_A_PAIR, MOST_STATE_BYTES // term.cpu))
     return prefixes

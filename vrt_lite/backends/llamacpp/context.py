@@ -35,7 +35,7 @@ class Tokens(NamedTuple):
 class Context(contextlib.ExitStack):
     """The engine's working state: `settings.sequences` sequences in the KV cache; a context manager.
 
-    `size` is that of each of its `sequences`, in tokens; `batch_size` the most tokens of one evaluation.
+    `size` is that of each sequence, in tokens; `batch_size` the most tokens of one evaluation.
     """
 
     def __init__(self, model: Model, *, size: int, settings: EngineSettings) -> None:
@@ -47,7 +47,6 @@ class Context(contextlib.ExitStack):
             require_memory(needed, f"A context of {size} tokens", "Lower --ctx.")
         self._model = model
         self.size = size
-        self.sequences = settings.sequences
         params = llama.llama_context_default_params()
         params.n_ctx = settings.sequences * size
         params.n_seq_max = settings.sequences

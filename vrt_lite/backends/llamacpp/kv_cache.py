@@ -2,13 +2,14 @@
 
 For a new list it keeps the common prefix, drops the rest, and evaluates what is new. The engine's state after a
 conversation's first video is saved before that video is dropped, so that a clip that is shown as video 1 again is not
-evaluated again. With several sequences it is saved at once, for the others.
+evaluated again. What another sequence of the context holds already is copied.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -91,31 +92,30 @@ class KvCache:
     def prefill(self, items: list[Item], observe: Observe, *, others: Sequence[KvCache] = ()) -> int:
         """Make the cache hold `items`; returns how many of them were not evaluated.
 
-        The last item is always evaluated, for its logits. If this cache and the kept states hold nothing of the items,
-        what one of the `others` of its context holds is copied.
+        The last item is always evaluated, for its logits. If a kept state, or one of the `others` of the context, has
+        more of the items than this cache, it is restored or copied.
         """
         kept = _common(self.items, items[:-1])
         if kept < (end := _end_of_first_video(self.items)):
             self._keep_state(end)
         prefix = self._prefixes.find_longest(items)
-        if prefix and len(prefix[0]) > kept:
+        shared, source = max(
+            ((_common(other.items, items[:-1]), other) for other in others), key=itemgetter(0), default=(0, self)
+        )
+        if prefix and len(prefix[0]) > max(kept, shared):
             self.restore(*prefix)
             kept = len(self.items)
         self.truncate(kept)
-        source = max(others, key=lambda other: _common(other.items, items[:-1]), default=None) if not kept else None
-        kept = _common(source.items, items[:-1]) if source else kept
-        first = _end_of_first_video(items) if self.context.sequences > 1 else 0
-        done, total = 0, count_tokens(items[kept:])
+        done, total = 0, count_tokens(items[max(kept, shared) :])
         observe(Prefill(0, total))
-        if source and kept:
+        if shared > kept:
+            kept = shared
             self._copy(source, kept)
         for run in split_runs(items[kept:]):
             if isinstance(run, FrameBlock):
                 for fed in self._feed_block(run):
                     observe(Prefill(done + fed, total))
                 done += run.tokens
-                if len(self.items) == first:
-                    self._keep_state(first)
                 continue
             for fed in self.context.feed(run, self.position, sequence=self.sequence):
                 observe(Prefill(done + fed, total))
@@ -125,6 +125,7 @@ class KvCache:
 
     def _copy(self, source: KvCache, count: int) -> None:
         """Hold the first `count` items of another cache. Evaluate something at once: only then the engine copies."""
+        self.truncate(0)
         self.context.copy(source.sequence, self.sequence)
         self.extend(source.items)
         self.truncate(count)
