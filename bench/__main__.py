@@ -6,7 +6,6 @@ Every measuring verb prints a table and writes the figures, with the machine the
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -15,24 +14,15 @@ from typing import Any, TypeVar
 import click
 import psutil
 
-from bench import random_checkpoint
 from bench.peak_memory import memory
-from vrt_lite.conversion.type_names import PROJECTOR_TYPES
+from bench.write_commands import FILE, FOLDER, SHAPE, cut_options, cut_shape, write_checkpoint, write_clip, write_model
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-FOLDER = click.Path(path_type=Path, file_okay=False)
-FILE = click.Path(path_type=Path, dir_okay=False)
-SHAPE = click.Choice(sorted(random_checkpoint.SHAPES))
 LEAST_PIXELS = 16 * 784  # the stock handler enlarges what is much smaller
 
 
 def _json_option(command: _F) -> _F:
     return click.option("--json", "report_file", type=FILE, help="Write the figures here.")(command)
-
-
-def _cut_options(command: _F) -> _F:
-    command = click.option("--layers", type=click.IntRange(min=1), help="Fewer text layers.")(command)
-    return click.option("--vision-layers", type=click.IntRange(min=1), help="Fewer vision layers.")(command)
 
 
 def _model_options(command: _F) -> _F:
@@ -54,60 +44,9 @@ def _cpus() -> list[int]:
     return process.cpu_affinity() if hasattr(process, "cpu_affinity") else list(range(psutil.cpu_count() or 1))
 
 
-def _shape(name: str, layers: int | None, vision_layers: int | None) -> random_checkpoint.CheckpointShape:
-    try:
-        return random_checkpoint.cut(random_checkpoint.SHAPES[name], layers=layers, vision_layers=vision_layers)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
-
-
 @click.group(help=__doc__)
 def cli() -> None:
     """The group of verbs. They share nothing."""
-
-
-@cli.command("model")
-@click.argument("shape", type=SHAPE)
-@click.argument("folder", type=FOLDER)
-@click.option("--type", "text_type", type=click.Choice(["q4_k_m", "q8_0", "f16", "bf16", "f32"]), default="q4_k_m")
-@click.option("--projector-type", type=click.Choice(["f32", *PROJECTOR_TYPES]), default="q8_0")
-@_cut_options
-def write_model(
-    shape: str, folder: Path, text_type: str, projector_type: str, layers: int | None, vision_layers: int | None
-) -> None:
-    """Write a GGUF pair of random weights."""
-    from bench.random_pair import write_pair  # noqa: PLC0415
-
-    start = time.perf_counter()
-    name = f"random-{shape}" + (f"-{layers}-layers" if layers else "")
-    model_shape = _shape(shape, layers, vision_layers)
-    files = write_pair(folder, name, model_shape, text_type=text_type, projector_type=projector_type)
-    size = sum(file.stat().st_size for file in files)
-    click.echo(f"{', '.join(file.name for file in files)}: {size / 1e9:.2f} GB in {time.perf_counter() - start:.0f} s")
-
-
-@cli.command("checkpoint")
-@click.argument("shape", type=SHAPE)
-@click.argument("folder", type=FOLDER)
-@_cut_options
-def write_checkpoint(shape: str, folder: Path, layers: int | None, vision_layers: int | None) -> None:
-    """Write a checkpoint of random weights (BF16 safetensors)."""
-    start = time.perf_counter()
-    size = random_checkpoint.write(folder, _shape(shape, layers, vision_layers))
-    click.echo(f"{size / 1e9:.1f} GB in {time.perf_counter() - start:.0f} s")
-
-
-@cli.command("clip")
-@click.argument("file", type=FILE)
-@click.option("--minutes", type=click.FloatRange(min=0.1), default=10.0, show_default=True)
-@click.option("--size", type=(int, int), default=(1920, 1080), show_default=True, help="Width and height.")
-def write_clip(file: Path, minutes: float, size: tuple[int, int]) -> None:
-    """Write a long H.264 video with a keyframe every two seconds."""
-    from bench.longclip import write_long_clip  # noqa: PLC0415
-
-    start = time.perf_counter()
-    frames = write_long_clip(file, seconds=60 * minutes, size=size)
-    click.echo(f"{frames} frames, {file.stat().st_size / 1e6:.0f} MB in {time.perf_counter() - start:.0f} s")
 
 
 @cli.command("verdict")
@@ -213,7 +152,7 @@ def measure_export(source: Path, out: Path, kind: str, report_file: Path | None)
 @click.argument("folder", type=FOLDER)
 @click.option("--type", "quant", default="q4_k_m", show_default=True, help="Of the text model.")
 @click.option("--two-steps", is_flag=True, help="Also export as BF16 and quantise, and compare the bytes.")
-@_cut_options
+@cut_options
 @_json_option
 def measure_conversion(
     shape: str,
@@ -230,8 +169,8 @@ def measure_conversion(
     """
     from bench.conversion_cost import measure  # noqa: PLC0415
 
-    cut_shape = _shape(shape, layers, vision_layers)
-    measure(folder, shape, cut_shape, quant=quant, two_steps=two_steps).print_and_save(report_file)
+    cut = cut_shape(shape, layers, vision_layers)
+    measure(folder, shape, cut, quant=quant, two_steps=two_steps).print_and_save(report_file)
 
 
 @cli.command("plot")
@@ -300,7 +239,8 @@ def _setting(given: str) -> tuple[str, Any]:
         return name, value
 
 
-cli.add_command(memory)
+for command in (memory, write_model, write_checkpoint, write_clip):
+    cli.add_command(command)
 
 if __name__ == "__main__":
     cli(prog_name="python -m bench")

@@ -18,7 +18,7 @@ from vrt_lite.backends import describe_machine
 from vrt_lite.cli import cli, find_sources, run
 from vrt_lite.cli.config_command import config
 from vrt_lite.cli.options import read_settings
-from vrt_lite.cli.run_options import check_jobs
+from vrt_lite.cli.run_options import choose_jobs
 from vrt_lite.diagnosis.setting_checks import check_settings
 from vrt_lite.disk import settings_path
 from vrt_lite.errors import UsageError
@@ -43,6 +43,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "gpu-layers": (1, "auto", 0),
     "kv-type": ("q8_0", "f16", "q8_0"),
     "threads": ("auto", 2, 1),
+    "both-orders": ("auto", True, "auto"),
     "cache": (False, True, False),
     "cache-mb": (5, 0, None),
     "backend": ("http://file:1/v1", "http://variable:1/v1", "local"),
@@ -65,11 +66,11 @@ def parsed(command: str, *words: str) -> click.Context:
 
 
 def in_force(key: str, option: Any = None) -> tuple[Any, str | None]:
-    """The value of a key in a ranking, and where it comes from."""
+    """The value of a key in a ranking, or in a comparison if a ranking has no such option; and where it comes from."""
     words: list[str] = []
     if option is not None:
         words = [f"--{'' if option else 'no-'}{key}"] if isinstance(option, bool) else [f"--{key}", str(option)]
-    with parsed("rank", *CLIPS, *words) as ctx:
+    with parsed("compare" if key == "both-orders" else "rank", *CLIPS, *words) as ctx:
         if key == "cache-mb":
             return read_settings(options_of(ctx)).cache_mb, None
         name = key.replace("-", "_")
@@ -80,9 +81,9 @@ def words_of(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def as_given(value: Any) -> Any:
+def as_given(key: str, value: Any) -> Any:
     """What an option makes of a value."""
-    return None if value == "auto" else value
+    return None if value == "auto" and key != "both-orders" else value
 
 
 def test_every_key_has_values() -> None:
@@ -102,9 +103,9 @@ def test_option_then_variable_then_file_then_default(key: str, monkeypatch: pyte
     if key == "cache-mb":
         assert [automatic, in_file[0], by_variable[0]] == [None, file, variable]
     else:
-        assert in_file == (as_given(file), "file")
-        assert by_variable == (as_given(variable), "environment")
-        assert in_force(key, option) == (as_given(option), "option")
+        assert in_file == (as_given(key, file), "file")
+        assert by_variable == (as_given(key, variable), "environment")
+        assert in_force(key, option) == (as_given(key, option), "option")
     monkeypatch.setenv(KEYS[key].variable, "")  # as if it were not set
     assert in_force(key) == in_file
     assert run(["config", "unset", key]) == 0
@@ -226,7 +227,9 @@ REFUSED = {
     "kv-type = 'q4_0'": "give f16 or q8_0",
     "ctx = 'much'": "give 256 or more, or auto",
     "model = ''": "give a name, folder or text GGUF",
-    "jobs = 257": "give 1 to 256",
+    "jobs = 257": "give 1 to 256, or auto",
+    "both-orders = 'maybe'": "give true, false or auto",
+    "both-orders = 1": "give true, false or auto",
     "effort = 'most'": "give quick, balanced or full",
     "backend = 'ftp://host'": "give local or http://HOST/v1",
     "[compare]\nrounds = 3": "'compare', which nothing reads",
@@ -396,9 +399,9 @@ def test_settings_of_the_engine_here_are_not_for_a_server() -> None:
     for words, threads in (([], None), (["--threads", "2"], 2)):
         with parsed("rank", *CLIPS, *words) as ctx:
             settings = read_settings(options_of(ctx), remote)
-            jobs = check_jobs(ctx.params["jobs"], remote), check_jobs(ctx.params["jobs"], None)
+            jobs = [choose_jobs(ctx.params["jobs"], None, None, backend) for backend in (remote, None)]
         assert (settings.threads, settings.rounds) == (threads, 3)
-        assert jobs == (4, 4)
+        assert jobs == [4, 4]
 
 
 def test_an_effort_outdoes_what_comes_from_further_away(monkeypatch: pytest.MonkeyPatch) -> None:

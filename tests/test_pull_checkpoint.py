@@ -25,6 +25,7 @@ from hub_server import Hub, serving
 
 from convert.quantize import quantize_pair
 from vrt_lite.cli import run
+from vrt_lite.conversion.convert_folder import convert_folder
 from vrt_lite.conversion.export_pair import export_pair
 from vrt_lite.errors import ModelError
 from vrt_lite.models import library
@@ -83,9 +84,9 @@ def command(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
     return status, out, err
 
 
-def pulled(capfd: pytest.CaptureFixture[str], reference: str = f"{REPO}:q4_k_m") -> str:
+def pulled(capfd: pytest.CaptureFixture[str], reference: str = f"{REPO}:q4_k_m", *options: str) -> str:
     """Pull, which must succeed; its messages."""
-    status, _, err = command(capfd, "pull", reference)
+    status, _, err = command(capfd, "pull", reference, *options)
     assert status == 0, err
     assert not list(library.home().glob("partial/*"))
     return err
@@ -242,6 +243,23 @@ def test_another_quant_begins_anew(hub: Hub, two_steps: dict[str, bytes], capfd:
     pulled(capfd)
     assert asked_shards(hub) == shards_of(hub)
     assert_files(two_steps)
+
+
+def test_the_projectors_type_is_chosen_and_stays(
+    hub: Hub, checkpoint: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    stop_at(shards_of(hub)[-1], hub, capfd, f"{REPO}:q4_k_m")
+    plan = pulled(capfd, f"{REPO}:q4_k_m", "--projector-type", "q6_k")
+    assert "quant: Q4_K_M, as asked for; projector: Q6_K" in plan
+    [model] = library.stored_models()
+    expected = convert_folder(checkpoint, tmp_path / "converted", text_type="q4_k_m", projector_type="q6_k")[1]
+    assert model.path("projector").read_bytes() == expected.path.read_bytes()
+    asked = len(hub.ranges)
+    for options in ((), ("--projector-type", "q6_k")):
+        assert "is here already" in pulled(capfd, REPO, *options)
+    assert len(hub.ranges) == asked
+    assert "projector: F16" in pulled(capfd, REPO, "--projector-type", "f16")
+    assert [model.manifest.projector_type for model in library.stored_models()] == ["f16"]
 
 
 def test_a_checkpoint_that_cannot_be_a_judge_is_refused_and_leaves_nothing(
@@ -411,7 +429,7 @@ def test_a_full_disk_is_one_line_and_it_goes_on_when_there_is_room(
     (small_disk / "ballast").write_bytes(bytes(20 * 2**20))
     refused(capfd, r"are still to come and .* has [\d.]+ MB free. Free some")
     (small_disk / "ballast").unlink()
-    hub.seconds_per_chunk = 0.04
+    hub.seconds_per_chunk = 0.2  # so that it is not done before the disk is full
     dice = random.Random(23)
     for _ in range(fulls):
         asked = len(hub.ranges)

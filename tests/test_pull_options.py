@@ -208,6 +208,7 @@ def test_a_model_that_is_here_is_estimated_on_an_assumed_gpu(capfd: pytest.Captu
     ("arguments", "status", "says"),
     [
         (("--quant", "q8_0"), 2, "--quant is for a model that can be pulled; vrt-tiny-1 is here, so leave it out."),
+        (("--projector-type", "q6_k"), 2, "--projector-type is for a model that can be pulled; vrt-tiny-1 is here"),
         (("vr-thinker-7b", "--projector", "x.gguf"), 2, "--projector is for a model that is here"),
         (("vr-thinker-7b:q8_0", "--quant", "q4_k_m"), 2, "names a quant, and --quant q4_k_m another"),
         (("vr-thinker-7b", "--quant", "q9_9"), 4, "cannot be converted to 'q9_9'; choose "),
@@ -299,11 +300,14 @@ def test_what_is_told_before_a_pull_is_so_after_it(hub: Hub, tmp_path: Path, cap
     assert (before["quant"], after["quant"], after["disk"]) == ("q4_k_m", None, None)
     other = json.loads(command(capfd, f"{hub.repository}", "--quant", "q8_0", "--json")[1])
     assert other["disk"]["stays"] > before["disk"]["stays"]
+    k_quants = (hub.repository, "--projector-type", "q6_k", "--quant", "q4_k_m", "--json")
+    small = {term["name"]: term["bytes"] for term in json.loads(command(capfd, *k_quants)[1])["terms"]}
+    assert small["projector"] < next(term["bytes"] for term in before["terms"] if term["name"] == "projector")
     for one, other in zip(before["terms"], after["terms"], strict=True):
         # Of the vocabulary's merges config.json says only how many there can be.
         assert one["bytes"] >= other["bytes"] if one["name"] == "program" else one == other
     told_by = sum(len(hub.files[name]) for name in ("config.json", sharded_checkpoint.INDEX))
-    assert sum(hub.sent.values()) == before["disk"]["fetched"] + 2 * told_by
+    assert sum(hub.sent.values()) == before["disk"]["fetched"] + 3 * told_by
     headers = sum(path.stat().st_size for path in pulled.glob("*.gguf")) - before["disk"]["stays"]
     assert 0 < headers < 100_000
 

@@ -22,9 +22,11 @@ from failing_engine import fail_or_measure
 
 from vrt_lite.backends import describe_machine
 from vrt_lite.cli import run
+from vrt_lite.cli.run_options import choose_jobs
 from vrt_lite.errors import EngineEndedError, ModelError
 from vrt_lite.machine import EngineSettings, Machine
 from vrt_lite.models import ModelFiles, find
+from vrt_lite.settings import Remote
 from vrt_lite.tuning import (
     Speed,
     Tuning,
@@ -97,6 +99,16 @@ def test_another_model_of_the_same_name_size_and_time_is_not_taken_for_this_one(
     assert load_tuning(there, HERE) is None
 
 
+def test_a_file_of_an_earlier_version_says_nothing_of_jobs() -> None:
+    path = save_tuning(replace(FOUND, jobs=4), JUDGE, HERE)
+    table = json.loads(path.read_bytes())
+    assert load_tuning(JUDGE, HERE) == replace(FOUND, jobs=4)
+    del table["tuning"]["jobs"]
+    path.write_text(json.dumps(table), encoding="utf-8")
+    assert load_tuning(JUDGE, HERE) == FOUND
+    assert FOUND.jobs == 1
+
+
 def changed(**values: object) -> Callable[[dict[str, object]], object]:
     def change(table: dict[str, object]) -> object:
         inner = table["tuning"]
@@ -126,6 +138,9 @@ def changed(**values: object) -> Callable[[dict[str, object]], object]:
         changed(projector=None),
         changed(speed={}),
         changed(speed={"pair_seconds": 1.0, "prefill": 0.0, "decode": 1.0}),
+        changed(jobs=0),
+        changed(jobs=17),
+        changed(jobs=None),
         changed(unknown=1),
     ],
 )
@@ -208,11 +223,11 @@ Table = dict[str, dict[Stage, float]]
 
 
 def searched(
-    factors: Table, *, noise: float = 0.0, budget: float = 1e9, costs: float = 1.0
+    factors: Table, *, noise: float = 0.0, budget: float = 1e9, costs: float = 1.0, most_jobs: int = 1
 ) -> tuple[SearchResult, list[str]]:
     """A search on a machine whose speed is given by a table; a measurement takes `costs` seconds of its clock."""
     start = Setup(EngineSettings(), Path("F16.gguf"))
-    usual: dict[Stage, float] = {"vision": 4.0, "prefill": 1 / 60, "decode": 1 / 7}
+    usual: dict[Stage, float] = {"vision": 4.0, "prefill": 1 / 60, "decode": 1 / 7, "together": 1 / 7}
     measured: list[str] = []
     draw = np.random.default_rng(0)
 
@@ -220,7 +235,7 @@ def searched(
         s = setup.settings
         flash = {None: "", False: "flash off", True: "flash on"}[s.flash_attention]
         names = [f"threads {s.threads}", "repack" if s.repack else "", flash, f"ubatch {s.ubatch}", s.kv_type]
-        return [*names, setup.projector.name]
+        return [*names, setup.projector.name, f"jobs {setup.jobs}"]
 
     def measure(setup: Setup, stages: tuple[Stage, ...]) -> Seconds:
         measured.extend(f"{stage} {' '.join(named(setup))}" for stage in stages)
@@ -237,6 +252,7 @@ def searched(
             [Path("F16.gguf"), Path("BF16.gguf")],
             physical_cpus=4,
             usable_cpus=8,
+            most_jobs=lambda: most_jobs,
             repack_fits=lambda: True,
             long_prefill=lambda: True,
         ),
@@ -265,8 +281,25 @@ def test_what_wins_clearly_is_taken_and_the_rest_stays() -> None:
     assert found.speed.pair_seconds == pytest.approx(4.0 * 0.9 * 0.6)
 
 
+def test_judging_several_pairs_at_once_is_found_beside_all_else() -> None:
+    factors: Table = {
+        "jobs 2": {"together": 0.6},
+        "jobs 4": {"together": 0.35},
+        "threads 4": {"vision": 0.9, "prefill": 0.85, "decode": 0.8, "together": 0.8},
+    }
+    for most, jobs in ((1, 1), (2, 2), (3, 2), (4, 4)):
+        found, _ = searched(factors, most_jobs=most)
+        assert found.setup == Setup(EngineSettings(threads=4), Path("F16.gguf"), jobs)
+        # What the search finds for a single judgement, and its speed, stay as they are.
+        assert found.speed == searched(factors)[0].speed
+    outcomes = {tried.value: tried.outcome for tried in found.tried if tried.name == "jobs"}
+    assert outcomes == {"2": "taken", "4": "taken"}
+    factors["jobs 4"] = {"together": 0.55}  # 2 % of a verdict
+    assert searched(factors, most_jobs=4)[0].setup.jobs == 2
+
+
 def test_noise_takes_nothing() -> None:
-    found, _ = searched({}, noise=0.04)
+    found, _ = searched({}, noise=0.04, most_jobs=4)
     assert found.setup == Setup(EngineSettings(), Path("F16.gguf"))
     assert "taken" not in {tried.outcome for tried in found.tried}
 
@@ -302,7 +335,13 @@ def test_a_setting_that_the_engine_refuses_is_left_out() -> None:
 
     start = Setup(EngineSettings(), JUDGE.projector)
     changes = list_changes(
-        start, [], physical_cpus=2, usable_cpus=2, repack_fits=lambda: True, long_prefill=lambda: True
+        start,
+        [],
+        physical_cpus=2,
+        usable_cpus=2,
+        most_jobs=lambda: 1,
+        repack_fits=lambda: True,
+        long_prefill=lambda: True,
     )
     found = search(start, changes, measure=measure, budget_seconds=100)
     assert [(t.outcome, t.reason) for t in found.tried if t.name == "repack"] == [
@@ -314,20 +353,28 @@ def test_a_setting_that_the_engine_refuses_is_left_out() -> None:
 def test_all_that_is_tried_the_engine_can_run(several: ModelFiles) -> None:
     start = Setup(EngineSettings(), several.projector)
     changes = list_changes(
-        start, several.projectors, physical_cpus=2, usable_cpus=4, repack_fits=lambda: True, long_prefill=lambda: True
+        start,
+        several.projectors,
+        physical_cpus=2,
+        usable_cpus=4,
+        most_jobs=lambda: 4,
+        repack_fits=lambda: True,
+        long_prefill=lambda: True,
     )
     setups = [start, *(change.apply(start) for change in changes)]
-    assert len(setups) == 10
+    assert [setup.jobs for setup in setups[:4]] == [1, 2, 4, 1]
+    assert len(setups) == 12
+    stages: tuple[Stage, ...] = (*STAGES, "together")
     measurer = Measurer(several, profile=several.profile, budget_seconds=1)
     for setup in setups:
         try:
-            seconds = measurer.measure(setup, STAGES)
+            seconds = measurer.measure(setup, stages)
         except EngineEndedError as error:
             # Compilers before GCC 13.3 build kernels for AMX that crash.
             assert setup.settings.repack, error
             assert "AMX_INT8 = 1" in describe_machine().engine, error
         else:
-            assert set(seconds) == set(STAGES)
+            assert set(seconds) == set(stages)
             assert min(seconds.values()) > 0
 
 
@@ -443,6 +490,24 @@ def test_tune_says_what_it_measured(capfd: pytest.CaptureFixture[str]) -> None:
     assert lines[1].split()[0] == "default"
     assert any(line.startswith("repack ") for line in lines)
     assert "times as fast as the defaults" in lines[-1]
+
+
+def test_a_ranking_judges_as_many_pairs_at_once_as_tune_found(capfd: pytest.CaptureFixture[str]) -> None:
+    remote = Remote("http://host:8000/v1")
+
+    def jobs(given: int | None, model: str = JUDGE.name, backend: Remote | None = None) -> int:
+        return choose_jobs(given, model, None, backend)
+
+    assert jobs(None) == 1
+    save_tuning(replace(FOUND, threads=1, repack=False, jobs=2), JUDGE, describe_machine())
+    assert (jobs(None), jobs(3), jobs(None, "vrt-tiny-1"), jobs(None, "missing"), jobs(None, backend=remote)) == (
+        *(2, 3, 1, 1, 1),
+    )
+    entries = {entry["key"]: entry for entry in json.loads(output(capfd, "config", "--json"))["settings"]}
+    assert (entries["jobs"]["value"], entries["jobs"]["from"]) == (None, "default")  # of the default model
+    words = ("rank", *EXAMPLES, "--prompt", "A red square moving right.", "--model", JUDGE.name, "--json")
+    [ladder] = json.loads(output(capfd, *words))["ladders"]
+    assert (ladder["judgements"], ladder["failures"]) == (2, 0)
 
 
 def test_an_interrupt_keeps_nothing(own_home: Path) -> None:

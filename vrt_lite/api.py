@@ -230,6 +230,8 @@ class Judge:
         trials: dict[int, Trial] = {}
         failures: list[NoVerdictError] = []
         for first in range(2 if settings.both_orders else 1):
+            if trials and settings.skip_second_order(trials[0].verdict):
+                break
             try:
                 trials[first] = judge(
                     pair.for_judge().swapped() if first else pair.for_judge(),

@@ -10,6 +10,7 @@ from vrt_lite.fitting.predicted_time import Prediction, event_of
 from vrt_lite.interfaces import Observe
 from vrt_lite.judgement import Judgement
 from vrt_lite.modes import LocalMode, Mode
+from vrt_lite.settings import BothOrders
 from vrt_lite.tuning import prediction
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def predict_like(mode: Mode, path: Path) -> Prediction | None:
         return None  # judging will say why
 
 
-def announce(mode: Mode, clip: ClipInfo, observe: Observe, *, both_orders: bool) -> None:
+def announce(mode: Mode, clip: ClipInfo, observe: Observe, *, both_orders: BothOrders) -> None:
     """Tell `observe` how long judging clips like this one will take, if that is known."""
     if predicted := predict(mode, (clip.width, clip.height)):
         observe(event_of(predicted, mode.profile, both_orders=both_orders))

@@ -32,12 +32,16 @@ class Working:
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """How long what begins now will take: seconds of the whole, of a frame pair encoded, a token read, one written."""
+    """How long what begins now will take: seconds of the whole, of a frame pair encoded, a token read, one written.
+
+    `most_seconds` are those with a second order, if that is judged only after a doubt.
+    """
 
     seconds: float
     pair: float
     read: float
     write: float
+    most_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,14 +18,14 @@ from vrt_lite.judge import Outcome
 from vrt_lite.machine import KvType
 from vrt_lite.measures import MeasuredPair
 from vrt_lite.protocol.messages import Choice, Key
-from vrt_lite.protocol.verdict import Confidence, Verdict, average
-from vrt_lite.settings import EffortName, FormName, ServerKind, Source, Wordings
+from vrt_lite.protocol.verdict import Confidence, SkippedOrder, Verdict, average
+from vrt_lite.settings import BothOrders, EffortName, FormName, ServerKind, Source, Wordings
 
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 
 Video = Literal[1, 2]
 _LARGEST = 2**53  # larger numbers are not exact in JSON
-_ABSENT_IF_EMPTY = ("backend", "measures", "scope", "not_judged")
+_ABSENT_IF_EMPTY = ("backend", "measures", "scope", "not_judged", "skipped_order")
 Count = Annotated[int, Meta(ge=0, le=_LARGEST)]
 Amount = Annotated[float, Meta(ge=0, le=_LARGEST)]
 Size = tuple[Count, Count]
@@ -121,9 +121,10 @@ class SettingsUsed:
     """The settings in force. Pixels are what was shown, also where memory limited them; `engine.kv_type` likewise.
 
     `kv_type` is what was requested. `ctx` is null if the conversation's bound decided. `engine` is null if no engine
-    ran on this machine. `max_new_tokens` is the length of a reply; null in a file of an earlier version. `sources` says
-    where the model and each setting come from that is not at its default: from the call itself (an option), a variable
-    of the environment, the settings file, the effort, or `vrt-lite tune`.
+    ran on this machine. `max_new_tokens` is the length of a reply, `confidence` the probability from which on the first
+    order leaves no doubt (`both_orders` "auto"); null in a file of an earlier version. `sources` says where the model
+    and each setting come from that is not at its default: from the call itself (an option), a variable of the
+    environment, the settings file, the effort, or `vrt-lite tune`.
     """
 
     preset: str | None
@@ -139,12 +140,13 @@ class SettingsUsed:
     kv_type: KvType | None
     temperature: Amount
     seed: Count
-    both_orders: bool
+    both_orders: BothOrders
     cache: bool
     tool_max_pixels: Count | None = None
     engine: EngineUsed | None = None
     effort: EffortName = "full"
     max_new_tokens: Count | None = None
+    confidence: Amount | None = None
     sources: dict[str, Source] = field(default_factory=dict[str, Source])
 
 
@@ -237,7 +239,8 @@ class Judgement:
     `orders` is empty if the two clips are one file: no model ran. `disagreements` are the keys on which the two orders
     choose differently; only opposite winners make a preference undecided. `warning_kinds` has the kind of each warning
     ("" in a file of an earlier version). `backend` is null if the judge ran here. `scope` says what the judge sees; the
-    keys `not_judged` are ties for want of a caption that it understands. These and `measures` are absent if empty.
+    keys `not_judged` are ties for want of a caption that it understands. `skipped_order` says why the second order was
+    left out on purpose. These and `measures` are absent if empty.
     """
 
     prompt: str | None
@@ -256,6 +259,7 @@ class Judgement:
     measures: tuple[MeasuredPair, ...] | None = None
     scope: str = ""
     not_judged: tuple[Key, ...] = ()
+    skipped_order: SkippedOrder | None = None
     schema_version: Annotated[int, Meta(ge=1, le=SCHEMA_VERSION)] = SCHEMA_VERSION
 
     @property

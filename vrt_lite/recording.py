@@ -76,7 +76,8 @@ def make_judgement(
     verdicts = [order.verdict for order in orders]
     warnings = list(mode.notes()) if orders else []
     quantized = any(warning.kind == "kv_cache_quantized" for warning in warnings)
-    if len(orders) == 1 and settings.both_orders:
+    skipped = settings.skip_second_order(verdicts[0]) if len(orders) == 1 and orders[0].first == 1 else None
+    if len(orders) == 1 and settings.both_orders and not skipped:
         warnings.append(warn_of_one_order(orders[0].first))
     limited = bool(orders) and (settings.limits_pixels or settings.effort != "full")
     warnings += _find_warnings(pair.prompt, inputs, mode.profile, mode.own, limited=limited)
@@ -99,6 +100,7 @@ def make_judgement(
         measures=measures,
         scope=mode.profile.scope if orders else "",
         not_judged=("TA",) if orders and not mode.profile.understands(pair.prompt) else (),
+        skipped_order=skipped,
     )
 
 

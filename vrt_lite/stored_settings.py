@@ -48,7 +48,8 @@ _SWITCH: Final = {
 class Key:
     """A setting that can be kept: its name, what holds if it is not set, and which values it can have.
 
-    A number is within `least` and `most`, or one of `words`; a text is one of `words`, or any if there are none.
+    A number is within `least` and `most`, or one of `words`; a switch is on, off, or one of `words`; a text is one of
+    `words`, or any if there are none.
     """
 
     name: str
@@ -67,12 +68,11 @@ class Key:
     @property
     def allowed(self) -> str:
         """Its values, in words."""
-        if self.type is bool:
-            return "true or false"
         if self.type is int:
             numbers = f"{self.least} to {self.most}" if self.most < _LARGEST else f"{self.least} or more"
             return ", or ".join((numbers, *self.words))
-        return " or ".join((", ".join(self.words[:-1]), self.words[-1])) if self.words else self.what
+        words = ("true", "false", *self.words) if self.type is bool else self.words
+        return " or ".join((", ".join(words[:-1]), words[-1])) if words else self.what
 
     def allows(self, value: object) -> bool:
         """Whether it can have this value."""
@@ -87,7 +87,7 @@ class Key:
         """The value in a text, as of a variable or an argument; None if it cannot have it."""
         value: Value | None = text
         if self.type is bool:
-            value = _SWITCH.get(text.lower())
+            value = _SWITCH.get(text.lower(), text)
         elif self.type is int and text.isascii() and text.isdigit() and len(text) < 20:
             value = int(text)
         return value if self.allows(value) else None
@@ -115,12 +115,13 @@ KEYS: Final[Mapping[str, Key]] = {
         Key(name="gpu-layers", default="auto", type=int, words=("auto",)),
         Key(name="kv-type", default="f16 if it fits", type=str, words=get_args(KvType)),
         Key(name="threads", default="auto", type=int, least=1, words=("auto",)),
+        Key(name="both-orders", default="false", type=bool, words=("auto",)),
         Key(name="cache", default="true", type=bool),
         Key(name="cache-mb", default="2000", type=int),
         Key(name="backend", default=LOCAL, type=str, what=f"{LOCAL} or http://HOST/v1"),
         Key(name="served-model", default="the only one", type=str, what="a name on the server"),
         Key(name="backend-kind", default="auto", type=str, words=get_args(RemoteKind)),
-        Key(name="jobs", default="1", type=int, least=1, most=MOST_JOBS),
+        Key(name="jobs", default="auto", type=int, least=1, most=MOST_JOBS, words=("auto",)),
     )
 }
 """Everything that can be kept, by name, in the order in which it is shown."""

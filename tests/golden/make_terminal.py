@@ -28,6 +28,7 @@ from vrt_lite.evaluation.figures import Figures
 from vrt_lite.judgement import Judgement
 from vrt_lite.measures import MEASURES, compare_values
 from vrt_lite.protocol.messages import KEYS, Odds
+from vrt_lite.protocol.verdict import SkippedOrder
 from vrt_lite.ranking.clip_groups import ClipGroup, RankedClip
 from vrt_lite.ranking.ladder import Ladder, rate_group
 from vrt_lite.ranking.participants import ExcludedClip
@@ -222,6 +223,9 @@ SCREENS: dict[str, Callable[[TextIO], object]] = {
     "vrt-lite compare a.mp4 b.mp4  (a tie)": lambda stream: show_verdict(_tie(), stream=stream),
     "vrt-lite compare … --both-orders  (undecided, long names)": lambda stream: show_verdict(
         _undecided(), stream=stream
+    ),
+    "vrt-lite compare … --both-orders auto": lambda stream: show_verdict(
+        replace(judgement([sure()]), skipped_order=SkippedOrder(0.93, 0.9)), stream=stream
     ),
     "vrt-lite rank renders/": _rank(["maple.mp4", "cedar.mp4", "aspen.mp4", "birch.mp4", "alder.mp4"]),
     "vrt-lite rank renders/  (long names)": _rank([LONG.format(number) for number in range(5)]),

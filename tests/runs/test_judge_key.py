@@ -22,7 +22,8 @@ from vrt_lite.runs.store import Store
 from vrt_lite.settings import Settings
 
 NONE: dict[str, Any] = {
-    "both_orders": True,
+    "both_orders": "auto",
+    "confidence": 0.7,
     "cache": False,
     "cache_mb": 5,
     "threads": 1,

@@ -38,7 +38,7 @@ def complete_values(ctx: click.Context, parameter: click.Parameter, begun: str) 
     key = KEYS.get(ctx.params.get("key") or "")
     if key and key.name == "model":
         return complete_models(ctx, parameter, begun)
-    words = ("true", "false") if key and key.type is bool else key.words if key else ()
+    words = (*(("true", "false") if key.type is bool else ()), *key.words) if key else ()
     return [CompletionItem(word) for word in words if word.startswith(begun)]
 
 
@@ -99,19 +99,10 @@ def _format(key: Key, value: str | int | bool | None) -> str:
 
 def _find_tuned(model: str | int | bool | None) -> dict[str, str | int]:
     """Return what `vrt-lite tune` found for the model that is used by default, by key; nothing if it is not here."""
-    from vrt_lite.errors import VrtError  # noqa: PLC0415
-    from vrt_lite.tuning import load_tuning, tuning_folder  # noqa: PLC0415
+    from vrt_lite.tuning import find_tuning  # noqa: PLC0415
 
-    if not tuning_folder().is_dir():
-        return {}
-    from vrt_lite.backends import describe_machine  # noqa: PLC0415
-    from vrt_lite.models import find  # noqa: PLC0415
-
-    try:
-        tuning = load_tuning(find(None if model is None else str(model)), describe_machine())
-    except VrtError:
-        return {}
-    found = {"threads": tuning.threads, "kv-type": tuning.kv_type} if tuning else {}
+    tuning = find_tuning(None if model is None else str(model))
+    found = {"threads": tuning.threads, "kv-type": tuning.kv_type, "jobs": tuning.jobs} if tuning else {}
     return {name: value for name, value in found.items() if value is not None}
 
 

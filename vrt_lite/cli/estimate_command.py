@@ -12,6 +12,7 @@ import click
 
 from vrt_lite.cli import KeptArgument
 from vrt_lite.cli.options import complete_models, print_json, print_text, read_settings, size_options
+from vrt_lite.conversion.type_names import PROJECTOR_TYPES
 from vrt_lite.disk import home
 from vrt_lite.errors import ModelError, OutOfMemoryError, UsageError
 from vrt_lite.machine import Gpu, MachineMemory, format_bytes
@@ -31,6 +32,7 @@ _UNBOUNDED = 2**62
 @click.argument("model", metavar="[MODEL|OWNER/REPO]", required=False, cls=KeptArgument, shell_complete=complete_models)
 @click.option("--projector", metavar="FILE", type=click.Path(path_type=Path), help="The projector (mmproj) GGUF.")
 @click.option("--quant", metavar="QUANT", default="", help="Of a model that is not here: this quant alone, by part.")
+@click.option("--projector-type", type=click.Choice(PROJECTOR_TYPES), help="As for vrt-lite pull. [default: f16]")
 @size_options
 @click.option("--repack/--no-repack", default=None, help="A second copy of the weights. [default: as tuned, or none]")
 @click.option(
@@ -45,6 +47,7 @@ def estimate(
     *,
     projector: Path | None,
     quant: str,
+    projector_type: str | None,
     repack: bool | None,
     memory_gb: float | None,
     vram_gb: float | None,
@@ -67,7 +70,7 @@ def estimate(
     settings = read_settings(options)
     memory = _assume_memory(settings, memory_gb, vram_gb)
     size = None if memory_gb is None else memory.total_bytes
-    offered = _find_offered(model, quant, projector)
+    offered = _find_offered(model, quant, projector, projector_type)
 
     def estimate_with(settings: Settings) -> list[Estimated]:
         if offered:
@@ -111,34 +114,40 @@ def _estimate_efforts(estimate_with: Callable[[Settings], Estimated], settings: 
     return found
 
 
-def _find_offered(model: str | None, quant: str, projector: Path | None) -> PullOptions | None:
+def _find_offered(
+    model: str | None, quant: str, projector: Path | None, projector_type: str | None
+) -> PullOptions | None:
     """What can be pulled as MODEL; None if it is here, or is no name of a recipe or repository."""
     from vrt_lite.models import BUNDLED, bundled_names  # noqa: PLC0415
     from vrt_lite.models.library import find_stored, recipes  # noqa: PLC0415
 
     name, _, named = (model or "").partition(":")
     if model is None or name in bundled_names() or Path(model).exists():
-        if quant:
-            raise UsageError(f"--quant is for a model that can be pulled; {model or BUNDLED} is here, so leave it out.")
+        if quant or projector_type:
+            option = "--quant" if quant else "--projector-type"
+            raise UsageError(
+                f"{option} is for a model that can be pulled; {model or BUNDLED} is here, so leave it out."
+            )
         return None
     if quant and named and quant.lower() != named.lower():
         raise UsageError(f"{model} names a quant, and --quant {quant} another: leave one out.")
     wanted, stored = quant or named, find_stored(name)
-    if stored and wanted.upper() in ("", stored.manifest.quant.upper()):
+    same = stored and projector_type in (None, stored.manifest.projector_type)
+    if stored and same and wanted.upper() in ("", stored.manifest.quant.upper()):
         return None
     if name not in recipes() and ("/" not in name or name[0] in "./~" or "\\" in name or name.endswith(".gguf")):
         return None
     if projector:
         raise UsageError(f"--projector is for a model that is here, and {name} is not: leave it out.")
-    return _list_offered(name, wanted)
+    return _list_offered(name, wanted, projector_type)
 
 
-def _list_offered(name: str, quant: str) -> PullOptions:
+def _list_offered(name: str, quant: str, projector_type: str | None) -> PullOptions:
     from vrt_lite.fitting.pull_options import list_pull_options  # noqa: PLC0415
     from vrt_lite.models.hub import UnreachableError  # noqa: PLC0415
 
     try:
-        return list_pull_options(name, quant)
+        return list_pull_options(name, quant, projector_type=projector_type)
     except UnreachableError as error:
         raise ModelError(f"There is no {name} here, and what could be pulled is not known: {error}") from error
 

@@ -18,7 +18,7 @@ from vrt_lite.cli.options import (
     report_options,
 )
 from vrt_lite.cli.run_judge import open_run_judge
-from vrt_lite.cli.run_options import check_jobs, jobs_option, print_effort
+from vrt_lite.cli.run_options import choose_jobs, jobs_option, print_effort
 from vrt_lite.errors import ClipsError, EngineEndedError, NoVerdictError, UsageError
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def evaluate(
     projector: Path | None,
     backend: Remote | None,
     report: WantedReport | None,
-    jobs: int,
+    jobs: int | None,
     file: Path | None,
     name: str | None,
     as_json: bool,
@@ -100,7 +100,7 @@ def evaluate(
     Every judgement is kept when it is made: the same call resumes where it stopped. The network is used with --pull
     and --backend only. --seed also draws the sample and the random order.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
-    jobs = check_jobs(jobs, backend)
+    jobs = choose_jobs(jobs, model, projector, backend)
     _check_plots(plots)
     from vrt_lite.evaluation.evaluate import EvalJudge, PairSelection  # noqa: PLC0415
     from vrt_lite.evaluation.sets import read_set  # noqa: PLC0415

@@ -9,6 +9,7 @@ import click
 
 from vrt_lite.cli import find_kept
 from vrt_lite.cli.options import print_json, print_text
+from vrt_lite.conversion.type_names import PROJECTOR_TYPES
 from vrt_lite.errors import ModelError
 from vrt_lite.machine import format_bytes
 
@@ -22,12 +23,18 @@ _CACHE_STATUS = "Exit status: 0 done, 2 usage, 4 the folder cannot be changed, 1
 
 @click.command(epilog=STATUS)
 @click.argument("model", metavar="NAME|OWNER/REPO[:QUANT]")
+@click.option(
+    "--projector-type",
+    type=click.Choice(PROJECTOR_TYPES),
+    help="Of a checkpoint's vision tower. On a CPU q6_k takes less than half of f16's time. [default: f16]",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Only errors.")
-def pull(model: str, *, quiet: bool) -> None:
+def pull(model: str, *, projector_type: str | None, quiet: bool) -> None:
     """Fetch a model from the Hugging Face hub, resumed and checked.
 
     \b
     vrt-lite pull vr-thinker-7b
+    vrt-lite pull vr-thinker-7b:q5_k_m --projector-type q6_k
     vrt-lite pull ggml-org/Qwen2.5-VL-7B-Instruct-GGUF:Q4_K_M
 
     GGUF files are taken as they are. A Qwen2.5-VL checkpoint (safetensors) is converted while it arrives: the disk
@@ -44,7 +51,7 @@ def pull(model: str, *, quiet: bool) -> None:
         if model in bundled_names():
             progress.say(f"{model} comes with vrt-lite; there is nothing to pull.")
             return
-        pulled = pull_model(model, memory_bytes=total_memory(), progress=progress)
+        pulled = pull_model(model, memory_bytes=total_memory(), progress=progress, projector_type=projector_type)
         progress.say(f"ready: vrt-lite compare a.mp4 b.mp4 --model {pulled.manifest.name}")
     if not quiet:
         click.echo(str(pulled.folder))

@@ -29,7 +29,7 @@ FILE: Final = click.Path(readable=False)
 PRESETS = "model-card, videogen-reward, text2video-human or mj-bench-video"
 
 
-def _auto_or_number(name: str) -> Callable[[str], object]:
+def auto_or_number(name: str) -> Callable[[str], object]:
     """Return an option's type: a number that the key of that name allows, or "auto", which becomes None."""
 
     def convert(value: str) -> object:
@@ -69,9 +69,9 @@ _SIZES = (
     _kept_option("--rounds", metavar="N", type=int, help="At most this many rounds."),
     _kept_option("--max-pixels", metavar="N", type=int, help="At most this many pixels a frame; 784 are one token."),
     _kept_option("--tool-max-pixels", metavar="N", type=int, help="The same for requested frames."),
-    _kept_option("--ctx", metavar="AUTO|N", type=_auto_or_number("ctx"), help="Context in tokens. [default: auto]"),
+    _kept_option("--ctx", metavar="AUTO|N", type=auto_or_number("ctx"), help="Context in tokens. [default: auto]"),
     _kept_option(
-        "--gpu-layers", metavar="AUTO|N", type=_auto_or_number("gpu-layers"), help="Layers on the GPU. [default: auto]"
+        "--gpu-layers", metavar="AUTO|N", type=auto_or_number("gpu-layers"), help="Layers on the GPU. [default: auto]"
     ),
     _kept_option(
         "--kv-type",
@@ -98,7 +98,7 @@ _JUDGING = (
     ),
     *_SIZES,
     _kept_option(
-        "--threads", metavar="AUTO|N", type=_auto_or_number("threads"), help="Processor threads. [default: auto]"
+        "--threads", metavar="AUTO|N", type=auto_or_number("threads"), help="Processor threads. [default: auto]"
     ),
     click.option(
         "--temperature", metavar="T", type=click.FloatRange(0, 10), default=0.0, help="0 is greedy. [default: 0]"

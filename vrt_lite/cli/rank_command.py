@@ -22,7 +22,7 @@ from vrt_lite.cli.options import (
     report_options,
 )
 from vrt_lite.cli.run_judge import open_run_judge
-from vrt_lite.cli.run_options import check_jobs, jobs_option, print_effort, store_option
+from vrt_lite.cli.run_options import choose_jobs, jobs_option, print_effort, store_option
 from vrt_lite.errors import ClipsError, EngineEndedError, NoVerdictError, UsageError, VrtError
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def rank(
     top: int | None,
     copy_to: Path | None,
     report: WantedReport | None,
-    jobs: int,
+    jobs: int | None,
     name: str | None,
     store: Path | None,
     as_json: bool,
@@ -107,7 +107,7 @@ def rank(
     interruption the same command goes on. A rating is in log odds; clips with a letter in common cannot be told apart.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     caption = read_prompt(prompt, prompt_file)
-    jobs = check_jobs(jobs, backend)
+    jobs = choose_jobs(jobs, model, projector, backend)
     settings = read_settings(options, backend)
     choose = _choose_watching if watch else _choose_ranking
     rank_them, view_of = choose(clips, caption, fps=fps, copy_to=copy_to, quiet=quiet)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from vrt_lite.cli import KeptOption, find_sources
+from vrt_lite.cli.options import auto_or_number
 from vrt_lite.errors import UsageError
 from vrt_lite.machine import MOST_SEQUENCES
 from vrt_lite.settings import MOST_JOBS, Remote
@@ -20,18 +21,24 @@ if TYPE_CHECKING:
 jobs_option = click.option(
     "--jobs",
     cls=KeptOption,
-    metavar="N",
-    type=click.IntRange(1),
-    default=1,
-    help=f"Pairs judged at once: here at most {MOST_SEQUENCES}, if memory allows, with --backend {MOST_JOBS}.",
+    metavar="AUTO|N",
+    type=auto_or_number("jobs"),
+    help=f"Pairs judged at once: here at most {MOST_SEQUENCES}, if memory allows, with --backend {MOST_JOBS}. "
+    "[default: auto: what tune found, else 1]",
 )
-"""The command calls `check_jobs` with its value."""
+"""The command calls `choose_jobs` with its value."""
 
 
-def check_jobs(jobs: int, backend: Remote | None) -> int:
-    """Return how many jobs to use. UsageError for more than the judge can use."""
-    if jobs > MOST_JOBS:
-        raise UsageError(f"--jobs {jobs} is too many: a server is asked for at most {MOST_JOBS} pairs at once.")
+def choose_jobs(jobs: int | None, model: str | None, projector: Path | None, backend: Remote | None) -> int:
+    """Return how many jobs to use: by default what `tune` found for the model here, 1 if there is nothing.
+
+    UsageError for more than the judge can use.
+    """
+    if jobs is None:
+        from vrt_lite.tuning import find_tuning  # noqa: PLC0415
+
+        tuning = None if backend else find_tuning(model, projector)
+        return tuning.jobs if tuning else 1
     if jobs > MOST_SEQUENCES and backend is None and find_sources()["jobs"] == "option":
         raise UsageError(
             f"--jobs {jobs} is too many: on this machine at most {MOST_SEQUENCES} pairs are judged at once, and "

@@ -40,10 +40,11 @@ def tune(model: str | None, *, projector: Path | None, budget: float, as_json: b
     vrt-lite tune
     vrt-lite tune ./vr-thinker-7b --budget 120
 
-    Tries threads, the projector's types, weight repacking, flash attention, evaluation size and KV type, on an idle
-    machine for about a minute. A value that does not win by 5 % is not taken, and one with which the engine crashes or
-    hangs is refused. The result is saved for this model and this machine, and compare uses it. SPEED is that of a whole
-    verdict of two rounds, relative to the defaults.
+    Tries threads, the projector's types, weight repacking, flash attention, evaluation size, KV type, and judging 2
+    and 4 pairs at once (jobs), on an idle machine for about a minute. A value that does not win by 5 % is not taken,
+    and one with which the engine crashes or hangs is refused. The result is saved for this model and this machine:
+    compare uses it, rank and eval the number of jobs too. SPEED is that of a whole verdict of two rounds, relative to
+    the defaults; of jobs WRITES counts the tokens of all.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     from vrt_lite.backends import describe_machine  # noqa: PLC0415
     from vrt_lite.disk import disk_errors  # noqa: PLC0415
@@ -91,17 +92,18 @@ def tune(model: str | None, *, projector: Path | None, budget: float, as_json: b
     show_table(HEADINGS, [_row(tried) for tried in search.tried])
     ratio = tuning.default_speed.verdict_seconds / tuning.speed.verdict_seconds
     print_text(f"{files.name}: {_describe(tuning)}; {ratio:.2f} times as fast as the defaults")
-    print_text(f"kept for compare on this machine ({machine.processor}): {path}", err=True)
+    print_text(f"kept for this machine ({machine.processor}): {path}", err=True)
 
 
 def _row(tried: Tried) -> tuple[str, ...]:
     seconds = tried.seconds
+    written = "together" if "together" in seconds else "decode"
     return (
         tried.name,
         tried.value or "-",
         f"{seconds['vision']:.3f} s" if "vision" in seconds else "-",
         f"{1 / seconds['prefill']:.1f} tok/s" if "prefill" in seconds else "-",
-        f"{1 / seconds['decode']:.1f} tok/s" if "decode" in seconds else "-",
+        f"{1 / seconds[written]:.1f} tok/s" if written in seconds else "-",
         f"{tried.ratio:.2f}" if tried.ratio else "-",
         f"{tried.outcome} ({tried.reason})" if tried.reason else tried.outcome,
     )
@@ -111,5 +113,6 @@ def _describe(tuning: Tuning) -> str:
     attention = {None: "auto", True: "on", False: "off"}[tuning.flash_attention]
     return (
         f"threads {tuning.threads or 'auto'}, repacking {'on' if tuning.repack else 'off'}, "
-        f"flash attention {attention}, ubatch {tuning.ubatch}, KV {tuning.kv_type}, projector {tuning.projector}"
+        f"flash attention {attention}, ubatch {tuning.ubatch}, KV {tuning.kv_type}, projector {tuning.projector}, "
+        f"jobs {tuning.jobs}"
     )

@@ -16,6 +16,7 @@ from vrt_lite.fitting.memory_estimate import count_text_tokens
 from vrt_lite.interfaces import Predicted
 from vrt_lite.judgement import Judgement
 from vrt_lite.profile import CELL, PIXELS_PER_TOKEN, Profile
+from vrt_lite.settings import BothOrders
 
 _TURN_TOKENS = 60
 """Text between two replies: what comes with asked-for frames, and the marks of the turns."""
@@ -106,11 +107,12 @@ class Prediction:
         return seconds + course.add("2", "1").total - self.costs.other if both_orders else seconds
 
 
-def event_of(prediction: Prediction, profile: Profile, *, both_orders: bool) -> Predicted:
+def event_of(prediction: Prediction, profile: Profile, *, both_orders: BothOrders) -> Predicted:
     """The event that announces a judgement with this prediction."""
     costs, pairs = prediction.costs, -(-profile.first_frames // 2)
-    seconds = prediction.predict_seconds(both_orders=both_orders)
-    return Predicted(seconds, costs.encode * prediction.work.clip / pairs, costs.read, costs.write)
+    seconds = prediction.predict_seconds(both_orders=both_orders is True)
+    most = prediction.predict_seconds(both_orders=True) if both_orders == "auto" else None
+    return Predicted(seconds, costs.encode * prediction.work.clip / pairs, costs.read, costs.write, most)
 
 
 class Course:

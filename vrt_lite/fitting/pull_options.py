@@ -84,24 +84,26 @@ class PullOptions:
         return best.path if best else ""
 
 
-def list_pull_options(reference: str, quant: str = "") -> PullOptions:
+def list_pull_options(reference: str, quant: str = "", *, projector_type: str | None = None) -> PullOptions:
     """The quants of NAME or owner/repo that can be pulled, or the one that is named. Fetches no weights.
+
+    `projector_type` is that of a checkpoint that is converted, F16 if it is None.
 
     A recipe needs no network for the quants that it knows. Raises UsageError or ModelError if there is no such model or
     quant.
     """
     source = parse_reference(reference)
-    recipe = source.recipe
+    recipe, projector_type = source.recipe, projector_type or PROJECTOR_TYPE
     profile = parse_profile(recipe.profile, f"recipe {recipe.name}") if recipe else default_profile()
     if recipe and (recipe.checkpoint_size or not quant or quant.lower() in recipe.quants):
         quants = _types(recipe.repository, quant) or recipe.quants or QUANTS
         shards = (_SHARD_BYTES,) * (recipe.checkpoint_size // _SHARD_BYTES)
-        options = _convert(recipe.config, quants, fetched=recipe.checkpoint_size, shards=shards)
+        options = _convert(recipe.config, quants, projector_type, fetched=recipe.checkpoint_size, shards=shards)
         return PullOptions(source.name, profile, bool(recipe.checkpoint_size), options)
     listed = list_repository(source.repository, source.revision)
     check_paths(listed)
     if is_checkpoint(listed):
-        return _read_checkpoint(source, listed, quant)
+        return _read_checkpoint(source, listed, quant, projector_type)
     selected = _select(listed, quant)
     config = _config_of(listed)
     with _naming(listed):
@@ -111,7 +113,7 @@ def list_pull_options(reference: str, quant: str = "") -> PullOptions:
     return PullOptions(source.name, profile, False, options)
 
 
-def _read_checkpoint(source: PullSource, listed: Listing, quant: str) -> PullOptions:
+def _read_checkpoint(source: PullSource, listed: Listing, quant: str, projector_type: str) -> PullOptions:
     """What can be made of a repository that holds a checkpoint."""
     quants = _types(listed.repository, quant) or QUANTS
     with TemporaryDirectory(ignore_cleanup_errors=True) as name:
@@ -123,7 +125,8 @@ def _read_checkpoint(source: PullSource, listed: Listing, quant: str) -> PullOpt
     sizes = [shard.size for shard in shards.values()]
     fetched = sum(sizes) + sum(file.size for file in listed.files if file.path in SMALL_FILES)
     with _naming(listed):
-        return PullOptions(source.name, profile, True, _convert(config, quants, fetched=fetched, shards=sizes))
+        options = _convert(config, quants, projector_type, fetched=fetched, shards=sizes)
+        return PullOptions(source.name, profile, True, options)
 
 
 def _types(repository: str, quant: str) -> tuple[str, ...]:
@@ -132,12 +135,12 @@ def _types(repository: str, quant: str) -> tuple[str, ...]:
 
 
 def _convert(
-    config: Mapping[str, Any], quants: Sequence[str], *, fetched: int, shards: Sequence[int]
+    config: Mapping[str, Any], quants: Sequence[str], projector_type: str, *, fetched: int, shards: Sequence[int]
 ) -> tuple[PullOption, ...]:
     """What comes of a checkpoint with these sizes of shards; `fetched` is 0 if it is published as GGUF."""
     options: list[PullOption] = []
     for quant in quants:
-        shape = _shape(config, quant, PROJECTOR_TYPE)
+        shape = _shape(config, quant, projector_type)
         stays = shape.text_bytes + shape.projector
         # Two shards are on the disk at once: one is converted while the next arrives.
         options.append(PullOption(quant, shape, DiskUse(fetched or stays, stays, stays + sum(sorted(shards)[-2:]))))

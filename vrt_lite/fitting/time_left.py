@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from vrt_lite.interfaces import Encoding, Event, Predicted, Prefill, Wrote
+from vrt_lite.interfaces import Encoding, Event, Predicted, Prefill, RoundBegan, Wrote
 
 _LEAST_SHARE = 0.05
 """From this share of the work on, the prediction is corrected by the time that the work has taken."""
@@ -15,6 +15,7 @@ class TimeLeft:
 
     def __init__(self, predicted: Predicted) -> None:
         self._predicted = predicted
+        self._whole = predicted.seconds
         self._began: float | None = None
         self._done = 0.0
         self._stage = 0.0
@@ -30,6 +31,8 @@ class TimeLeft:
                 if done == 0:
                     self._done += self._stage
                 self._stage = done * unit
+            case RoundBegan(order=1):
+                self._whole = p.most_seconds or p.seconds
             case Wrote(text) if text:
                 self._done += p.write
             case _:
@@ -40,7 +43,7 @@ class TimeLeft:
 
         Work that takes longer or shorter than predicted changes what is left by the same ratio.
         """
-        done, whole = self._done + self._stage, self._predicted.seconds
+        done, whole = self._done + self._stage, self._whole
         if done >= whole:
             return None
         if self._began is None or done < _LEAST_SHARE * whole:

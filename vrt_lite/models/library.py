@@ -51,7 +51,8 @@ class Manifest:
     """What a pulled model is and where it is from. `verified`: its recipe says that its verdicts were checked.
 
     Files of one role are the parts of a split GGUF, in order. `converted_with` is the engine with which the files were
-    made here from the repository's checkpoint, "" if they are the repository's own.
+    made here from the repository's checkpoint, and `projector_type` the type of the projector; both are "" if the files
+    are the repository's own.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Manifest:
     verified: bool
     files: tuple[StoredFile, ...]
     converted_with: str = ""
+    projector_type: str = ""
     format: int = _FORMAT
 
 

@@ -96,6 +96,29 @@ class Verdict:
         return make_verdict({k: p.mirrored() for k, p in self.preferences.items()}, self.source, self.confidence)
 
 
+@dataclass(frozen=True, slots=True)
+class SkippedOrder:
+    """Why the second order was not judged: the first one's choice has a `probability` that reaches the `confidence`."""
+
+    probability: float
+    confidence: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.confidence <= self.probability <= 1:
+            raise ValueError("a skipped order has a probability below its confidence")
+
+
+def skip_second_order(first: Verdict, confidence: float) -> SkippedOrder | None:
+    """Why the second order need not be judged after the first; None if the first one leaves a doubt.
+
+    It leaves none if it is a final answer whose overall choice, be it a tie, has at least the probability `confidence`.
+    """
+    odds = first.overall.odds
+    probability = odds[first.overall.winner] if odds else 0.0
+    certain = first.source == "final" and probability >= confidence
+    return SkippedOrder(probability, confidence) if certain else None
+
+
 def make_verdict(
     preferences: Mapping[str, Preference], source: Source, confidence: Confidence | None = None
 ) -> Verdict:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 
 from vrt_lite.disk import disk_errors, file_sha256, locked, write_file
-from vrt_lite.errors import ModelError
+from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.machine import format_bytes
 from vrt_lite.models import find, hub, library
 from vrt_lite.models.hub import Progress, UnreachableError
@@ -28,8 +28,11 @@ from vrt_lite.pulling.pull_source import (
 __all__ = ["parse_reference", "pull", "select_files"]
 
 
-def pull(reference: str, *, memory_bytes: int, progress: Progress) -> StoredModel:
-    """Fetch a model, and convert it if it is a checkpoint; or check that it is here and complete."""
+def pull(reference: str, *, memory_bytes: int, progress: Progress, projector_type: str | None = None) -> StoredModel:
+    """Fetch a model, and convert it if it is a checkpoint; or check that it is here and complete.
+
+    `projector_type`, one of PROJECTOR_TYPES, is for a checkpoint. UsageError if GGUF files are published.
+    """
     source = parse_reference(reference)
     with disk_errors(), contextlib.ExitStack() as stack:
         if stack.enter_context(locked(source.name)):
@@ -39,7 +42,8 @@ def pull(reference: str, *, memory_bytes: int, progress: Progress) -> StoredMode
         try:
             listed = hub.list_repository(source.repository, source.revision)
         except UnreachableError as error:
-            if not here or here.damage or source.quant.upper() not in ("", here.manifest.quant):
+            kept = here and not here.damage and source.quant.upper() in ("", here.manifest.quant)
+            if not here or not kept or projector_type not in (None, here.manifest.projector_type):
                 raise UnreachableError(f"{_describe_intent(source)}, but {error}") from error
             progress.say(f"{source.name} is here already; the hub was not asked for a newer one: {error}")
             return here
@@ -47,7 +51,11 @@ def pull(reference: str, *, memory_bytes: int, progress: Progress) -> StoredMode
         if is_checkpoint(listed):
             from vrt_lite.pulling.checkpoint_pull import pull_checkpoint  # noqa: PLC0415 - numpy
 
-            pulled = pull_checkpoint(source, listed, here, memory_bytes, progress)
+            pulled = pull_checkpoint(source, listed, here, memory_bytes, progress, projector_type)
+        elif projector_type:
+            raise UsageError(
+                f"{listed.repository} publishes GGUF files, which are taken as they are. Leave out --projector-type."
+            )
         else:
             pulled = pull_gguf(source, listed, here, memory_bytes, progress)
         if here and not pulled:
@@ -93,5 +101,6 @@ def _install(source: PullSource, listed: hub.Listing, pulled: Pulled) -> None:
             verified=bool(source.recipe and source.recipe.verified),
             files=files,
             converted_with=pulled.converted_with,
+            projector_type=pulled.projector_type,
         )
     )

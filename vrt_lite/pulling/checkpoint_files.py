@@ -84,9 +84,11 @@ def check_type(repository: str, quant: str) -> str:
     return quant.lower()
 
 
-def choose_type(repository: str, config: Mapping[str, Any], memory_bytes: int) -> str:
+def choose_type(
+    repository: str, config: Mapping[str, Any], memory_bytes: int, *, projector_type: str = PROJECTOR_TYPE
+) -> str:
     """Return the largest type from Q4_K_M to Q8_0 that fits `memory_bytes`. ModelError if none does."""
-    pairs = {kind: describe_pair(config, text_type=kind, projector_type=PROJECTOR_TYPE) for kind in CHOICES}
+    pairs = {kind: describe_pair(config, text_type=kind, projector_type=projector_type) for kind in CHOICES}
     candidates = [TextFile(kind, kind.upper(), _size(text)) for kind, (text, _) in pairs.items()]
     room = memory_bytes - _size(pairs[CHOICES[0]][1])
     best = best_quant(candidates, room)

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from vrt_lite.conversion.pair_plan import PairPlan, plan_pair
 from vrt_lite.conversion.pair_writer import PairWriter
+from vrt_lite.conversion.type_names import PROJECTOR_TYPES
 from vrt_lite.conversion.whole_files import FinishedFile, describe
 from vrt_lite.disk import write_file
 from vrt_lite.errors import ModelError, UsageError
@@ -54,24 +55,34 @@ _CHECKPOINT: Final = "checkpoint"
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """What an unfinished pull makes: of which revision, which quant, by a plan with this digest."""
+    """What an unfinished pull makes: of which revision, which quant and projector, by a plan with this digest."""
 
     revision: str = ""
     quant: str = ""
+    projector: str = ""
     plan: str = ""
 
 
 def pull_checkpoint(
-    source: PullSource, listed: Listing, here: StoredModel | None, memory_bytes: int, progress: Progress
+    source: PullSource,
+    listed: Listing,
+    here: StoredModel | None,
+    memory_bytes: int,
+    progress: Progress,
+    projector_type: str | None,
 ) -> Pulled | None:
-    """Convert a checkpoint into the partial folder; returns what is then there, None if the model is here already."""
+    """Convert a checkpoint into the partial folder; returns what is then there, None if the model is here already.
+
+    Without a `projector_type` the one that is begun or here stays.
+    """
     asked = normalise_quant(source.quant)
     if asked:
         check_type(listed.repository, asked)
     progress.say(f"{source.name}: {listed.repository} at {listed.revision[:12]}, a checkpoint that is converted here")
     progress.say(source.describe_licence(listed))
+    made = here.manifest.projector_type or PROJECTOR_TYPE if here else ""
     same = here and here.manifest.revision == listed.revision and asked in ("", here.manifest.quant)
-    if here and same and is_intact(here):
+    if here and same and projector_type in (None, made) and is_intact(here):
         return None
     small_files = list_small_files(listed)
     folder = library.partial_folder(source.name)
@@ -85,10 +96,11 @@ def pull_checkpoint(
     with keep_nothing_refused(source.name):
         config = read_config(listed, checkpoint)
         shards = find_shards(source, listed, checkpoint)
-        quant, why = _choose_quant(asked, begun, here, listed, config, memory_bytes)
-        plan = plan_pair(checkpoint, text_type=quant.lower(), projector_type=PROJECTOR_TYPE, origin=listed.revision)
-    progress.say(f"quant: {quant}, {why}")
-    if begun != (wanted := _Begun(listed.revision, quant, plan.digest)):
+        kind = next(kind for kind in (projector_type, begun.projector, made, PROJECTOR_TYPE) if kind in PROJECTOR_TYPES)
+        quant, why = _choose_quant(asked, begun, here, listed, config, kind, memory_bytes)
+        plan = plan_pair(checkpoint, text_type=quant.lower(), projector_type=kind, origin=listed.revision)
+    progress.say(f"quant: {quant}, {why}; projector: {kind.upper()}")
+    if begun != (wanted := _Begun(listed.revision, quant, kind, plan.digest)):
         library.keep_only(folder, {_CHECKPOINT})
         _write_begun(folder, wanted)
     try:
@@ -99,7 +111,7 @@ def pull_checkpoint(
         StoredFile(projector.path.name, "projector", projector.size, projector.sha256),
         StoredFile(text.path.name, "text", text.size, text.sha256),
     )
-    return Pulled(quant, files, plan.profile, converted_with=f"{_ENGINE} {version(_ENGINE)}")
+    return Pulled(quant, files, plan.profile, f"{_ENGINE} {version(_ENGINE)}", projector_type=kind)
 
 
 def _read_begun(folder: Path) -> _Begun:
@@ -125,7 +137,13 @@ def _make_folders(folder: Path, listed: Listing) -> Path:
 
 
 def _choose_quant(
-    asked: str, begun: _Begun, here: StoredModel | None, listed: Listing, config: Mapping[str, Any], memory_bytes: int
+    asked: str,
+    begun: _Begun,
+    here: StoredModel | None,
+    listed: Listing,
+    config: Mapping[str, Any],
+    projector_type: str,
+    memory_bytes: int,
 ) -> tuple[str, str]:
     """Return the quant to make, and why this one. A quant that is begun or here stays."""
     if asked:
@@ -135,7 +153,7 @@ def _choose_quant(
     if here and here.manifest.quant:
         return check_type(listed.repository, here.manifest.quant).upper(), "as the model that is here"
     usable = int(memory_bytes * SHARE_OF_MEMORY)
-    quant = choose_type(listed.repository, config, usable).upper()
+    quant = choose_type(listed.repository, config, usable, projector_type=projector_type).upper()
     share = f"{SHARE_OF_MEMORY:.0%} of this machine's memory"
     return quant, f"the largest from Q4_K_M to Q8_0 that fits {format_bytes(usable)} ({share})"
 

@@ -42,13 +42,15 @@ class PullSource:
 class Pulled:
     """What a pull has put into the partial folder.
 
-    `profile` are the bytes of the repository's own one, if there is one. `converted_with` is as in `Manifest`.
+    `profile` are the bytes of the repository's own one, if there is one. `converted_with` and `projector_type` are as
+    in `Manifest`.
     """
 
     quant: str
     files: tuple[StoredFile, ...]
     profile: bytes = b""
     converted_with: str = ""
+    projector_type: str = ""
 
 
 def parse_reference(reference: str) -> PullSource:

@@ -103,11 +103,12 @@ class PlainView:
             self._time_left.observe(event)
             self._show_time_left(event, self._time_left)
         match event:
-            case Predicted(seconds):
+            case Predicted(seconds, most_seconds=most):
                 from vrt_lite.fitting.time_left import TimeLeft  # noqa: PLC0415 - a small judge does without
 
                 self._time_left, self._due = TimeLeft(event), time.monotonic() + LINE_EVERY_SECONDS
-                self._print(f"this will take about {format_time(seconds)} here")
+                longer = f", or {format_time(most)} with a second order" if most else ""
+                self._print(f"this will take about {format_time(seconds)} here{longer}")
             case Working(what) if what != self._working:
                 self._working = what
                 self._print(what)
@@ -172,10 +173,10 @@ def verdict_lines(judgement: Judgement, *, encoding: str = "utf-8") -> list[str]
     lines.append(f"frames: {count_frames(judgement)}")
     lines.append(f"seconds: {judgement.timings.total:.2f}")
     lines += [f"judge: {judgement.model.name}, {judgement.scope}"] if judgement.scope else []
-    if judgement.settings.effort != "full":
-        from vrt_lite.show.efforts import describe_effort  # noqa: PLC0415 - rarely needed
+    if judgement.settings.effort != "full" or judgement.skipped_order:
+        from vrt_lite.show.efforts import describe_effort, describe_skipped_order  # noqa: PLC0415 - rarely needed
 
-        lines.append(describe_effort(judgement))
+        lines += [line for line in (describe_skipped_order(judgement), describe_effort(judgement)) if line]
     warnings = [describe_recommendation(verdict), *judgement.warnings]
     lines += [f"warning: {warning}" for warning in warnings if warning]
     return [safe(line, encoding=encoding) for line in lines]

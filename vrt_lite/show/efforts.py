@@ -1,4 +1,4 @@
-"""Says what an effort limits: in a verdict that was made with one, and what judging takes with each."""
+"""Says what was saved in making a verdict: by an effort, or a second order; and what judging takes with each effort."""
 
 from __future__ import annotations
 
@@ -27,6 +27,18 @@ def describe_effort(judgement: Judgement) -> str:
     rounds, tokens = count_of(settings.rounds, "round"), settings.max_new_tokens
     replies = f", replies of at most {tokens} tokens" if tokens else ""
     return f"effort {settings.effort}: frames of at most {settings.max_pixels} pixels, at most {rounds}{replies}"
+
+
+def describe_skipped_order(judgement: Judgement) -> str:
+    """Say why the second order was left out on purpose; empty if it was not.
+
+    "second order not needed: the probability 0.97 reaches the confidence 0.9"
+    """
+    skipped = judgement.skipped_order
+    if skipped is None:
+        return ""
+    reached = f"the probability {skipped.probability:.2f} reaches the confidence {skipped.confidence:g}"
+    return f"second order not needed: {reached}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from vrt_lite.protocol.messages import DIMENSIONS, OVERALL
 from vrt_lite.protocol.verdict import describe
-from vrt_lite.show.efforts import describe_effort
+from vrt_lite.show.efforts import describe_effort, describe_skipped_order
 from vrt_lite.show.measure_rows import list_measure_rows
 from vrt_lite.show.words import (
     NOT_JUDGED,
@@ -80,7 +80,8 @@ class VerdictPanel:
             room = max(width - len("video 1  "), _SHORTEST_NAME)
             files.add_row(Text(f"video {choice}", STYLES[choice]), cut_middle(name, room, ellipsis=glyphs.ellipsis))
         yield [files, Text(_summary(judgement, encoding, glyphs), "dim")]
-        about = [f"{capitalize_first(text)}." for text in (describe_effort(judgement), judgement.scope) if text]
+        lines = (describe_skipped_order(judgement), describe_effort(judgement), judgement.scope)
+        about = [f"{capitalize_first(text)}." for text in lines if text]
         yield [Text(safe(text, encoding=encoding), "dim", overflow="fold") for text in about]
         warnings = [f"Warning: {safe(warning, encoding=encoding)}" for warning in judgement.warnings]
         yield [Text(cut_words(warning, width, ellipsis=glyphs.ellipsis), "yellow") for warning in warnings]

@@ -19,12 +19,12 @@ import psutil
 
 from vrt_lite.backends import describe_machine, has_gpu, read_memory
 from vrt_lite.disk import home, write_file
-from vrt_lite.errors import ShortageError, UsageError
+from vrt_lite.errors import ShortageError, UsageError, VrtError
 from vrt_lite.fitting import EnginePlan, add_sequences, choose_plan
 from vrt_lite.fitting.engine_buffers import ModelShape
 from vrt_lite.fitting.memory_estimate import read_shape
-from vrt_lite.machine import EngineSettings, KvType, Machine, MachineMemory
-from vrt_lite.models import ModelFiles
+from vrt_lite.machine import MOST_SEQUENCES, EngineSettings, KvType, Machine, MachineMemory
+from vrt_lite.models import ModelFiles, find
 from vrt_lite.models.gguf import parts_of
 from vrt_lite.profile import Profile
 from vrt_lite.settings import Settings
@@ -146,7 +146,10 @@ class Speed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
-    """The best settings found, their speed and the speed of the defaults. None lets the engine choose."""
+    """The best settings found, their speed and the speed of the defaults. None lets the engine choose.
+
+    `jobs` is how many judgements at once take the least time each; the speeds are those of one at a time.
+    """
 
     threads: Annotated[int, msgspec.Meta(ge=1)] | None
     repack: bool
@@ -156,6 +159,7 @@ class Tuning:
     projector: str
     speed: Speed
     default_speed: Speed
+    jobs: Annotated[int, msgspec.Meta(ge=1, le=MOST_SEQUENCES)] = 1
 
     def apply_to(self, settings: EngineSettings) -> EngineSettings:
         """The settings with this tuning. A setting that is not at its default was set by the user, and stays."""
@@ -200,14 +204,26 @@ def load_tuning(files: ModelFiles, machine: Machine) -> Tuning | None:
     return stored.tuning if stored and stored.machine == machine else None
 
 
+def find_tuning(model: str | Path | None, projector: Path | None = None) -> Tuning | None:
+    """The tuning on this machine of the model that these name; None if there is none, or the model cannot be used."""
+    if not tuning_folder().is_dir():
+        return None
+    try:
+        return load_tuning(find(model, projector=projector), describe_machine())
+    except VrtError:
+        return None
+
+
 def read_tuning(path: Path) -> StoredTuning | None:
     """The tuning in a file; None if it is not one that its machine can use. Never fails."""
     try:
         with path.open("rb") as file:
             data = file.read(_MAX_FILE_BYTES)
         stored = msgspec.json.decode(data, type=StoredTuning)
+        given = msgspec.json.decode(data)
+        given["tuning"].setdefault("jobs", 1)  # a file of an earlier version has none
         # A field that is unknown here is lost when it is encoded again.
-        complete = msgspec.json.decode(msgspec.json.encode(stored)) == msgspec.json.decode(data)
+        complete = msgspec.json.decode(msgspec.json.encode(stored)) == given
     except (OSError, ValueError, RecursionError):
         return None
     tuning = stored.tuning

@@ -1,8 +1,8 @@
 """Measures how fast this machine runs a model with given settings. It judges no clips.
 
-It measures encoding a frame pair at the profile's pixels, reading a text, and writing tokens. Every setup must compute
-the same apart from rounding: its logits and embeddings are compared with those of the first one. A setup with wrong
-output, from some GPU or from another model's projector, is refused.
+It measures encoding a frame pair at the profile's pixels, reading a text, and writing tokens, also those of several
+replies together. Every setup must compute the same apart from rounding: its logits and embeddings are compared with
+those of the first one. A setup with wrong output, from some GPU or from another model's projector, is refused.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import math
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vrt_lite.backends.llamacpp.context import Context
+from vrt_lite.backends.llamacpp.context import Context, Tokens
 from vrt_lite.backends.llamacpp.engine import Model
 from vrt_lite.backends.llamacpp.vision import Vision
 from vrt_lite.errors import ModelError
@@ -59,7 +59,8 @@ def measure_setup(
 ) -> tuple[Seconds, Baseline]:
     """Measure a setup: seconds for a frame pair (vision), for a token read (prefill) and for a token written (decode).
 
-    Returns the baseline too, with new samples added. Raises ModelError, OutOfMemoryError.
+    Also for a token where the setup's jobs each write one (together). Returns the baseline too, with new samples added.
+    Raises ModelError, OutOfMemoryError.
     """
     seconds: Seconds = {}
     with Model(task.text, settings=setup.settings) as model:
@@ -71,6 +72,11 @@ def measure_setup(
             prompt = model.tokens(task.prompt, special=False) or [0]
             with Context(model, size=size, settings=setup.settings) as context:
                 seconds |= _time_text(context, prompt * MAX_PREFILL, task, baseline)
+        if "together" in stages:
+            settings = replace(setup.settings, sequences=setup.jobs)
+            prompt = model.tokens(task.prompt, special=False) or [0]
+            with Context(model, size=2 * _MIN_PREFILL, settings=settings) as context:
+                seconds["together"] = _time_together(context, prompt * _MIN_PREFILL, setup.jobs, task, baseline)
     return seconds, baseline
 
 
@@ -100,7 +106,23 @@ def _time_text(context: Context, tokens: list[int], task: MeasuringTask, baselin
     return {"prefill": prefill, "decode": decode}
 
 
-def _median_seconds(run: Callable[[], None], task: MeasuringTask, *, least: int = 1, most: int = 5) -> float:
+def _time_together(context: Context, tokens: list[int], jobs: int, task: MeasuringTask, baseline: Baseline) -> float:
+    """Seconds for each token where so many sequences write one in the same evaluation."""
+    for sequence in range(jobs):
+        for _ in context.feed(tokens[:_MIN_PREFILL], 0, sequence=sequence):
+            pass
+    positions = itertools.count(_MIN_PREFILL)
+
+    def write() -> list[list[NDArray[np.float32]]]:
+        position = next(positions)
+        return context.feed_for_logits([Tokens(tokens[:1], position, sequence) for sequence in range(jobs)])
+
+    for [logits] in write():  # the first one sets up buffers
+        _check_same("logits of a token written", logits, baseline)
+    return _median_seconds(write, task, least=4, most=_GENERATED) / jobs
+
+
+def _median_seconds(run: Callable[[], object], task: MeasuringTask, *, least: int = 1, most: int = 5) -> float:
     """The median of `least` to `most` runs, as many as fit a fortieth of the budget."""
     times: list[float] = []
     while len(times) < least or (len(times) < most and sum(times) < task.budget_seconds / 40):

@@ -8,31 +8,35 @@ is left is not made.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from vrt_lite.errors import VrtError
 from vrt_lite.machine import EngineSettings
 from vrt_lite.tuning import GENERATED, PAIRS, PREFILLED, Speed
 
-Stage = Literal["vision", "prefill", "decode"]
+Stage = Literal["vision", "prefill", "decode", "together"]
 Outcome = Literal["default", "taken", "not faster", "no time", "refused"]
 Seconds = dict[Stage, float]
-"""By stage: for a frame pair, for a token read, for a token written."""
+"""By stage: for a frame pair, for a token read, for a token written, for one of several written together."""
 STAGES: tuple[Stage, ...] = ("vision", "prefill", "decode")
-_UNITS: Mapping[Stage, int] = {"vision": PAIRS, "prefill": PREFILLED, "decode": GENERATED}
+"""What a single judgement goes through."""
 _TEXT: tuple[Stage, ...] = ("prefill", "decode")
 _MARGIN, _KV_MARGIN = 0.05, 0.10
+_JOBS: Final = (2, 4)
+MOST_TRIED_JOBS: Final = _JOBS[-1]
+"""The most judgements at once that are tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The values that can be tuned."""
+    """The values that can be tuned. `jobs` is how many judgements are made at once."""
 
     settings: EngineSettings
     projector: Path
+    jobs: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +108,7 @@ def search(
         outcome, seconds, reason = _try(
             change, setup, best, cost, measure=measure, has_time=lambda latest=latest: clock() <= latest
         )
-        ratio = _verdict_seconds(default) / _verdict_seconds(cost | seconds) if seconds else None
+        ratio = _verdict_seconds(default) / _verdict_seconds(cost | seconds, change.stages) if seconds else None
         tried.append(Tried(change.name, change.value, outcome, seconds, ratio, reason))
         if outcome == "taken":
             best, cost = setup, cost | seconds
@@ -117,18 +121,23 @@ def list_changes(
     *,
     physical_cpus: int,
     usable_cpus: int,
+    most_jobs: Callable[[], int],
     repack_fits: Callable[[], bool],
     long_prefill: Callable[[], bool],
 ) -> Iterator[Change]:
     """Yield what to try: first what takes little time to try or often helps.
 
     Repacking needs memory for a second copy of the weights. Larger evaluations make a difference only if the measured
-    prefill is as long. Quantised keys and values are less accurate, so they must win by twice the margin.
+    prefill is as long. Quantised keys and values are less accurate, so they must win by twice the margin. At most
+    `most_jobs` judgements can be made at once.
     """
 
     def setting(**values: object) -> Callable[[Setup], Setup]:
         return lambda best: replace(best, settings=replace(best.settings, **values))
 
+    most = most_jobs()
+    for jobs in (jobs for jobs in _JOBS if jobs <= most):
+        yield Change("jobs", str(jobs), lambda best, jobs=jobs: replace(best, jobs=jobs), ("together",), effort=2.0)
     counts = {min(count, usable_cpus) for count in (physical_cpus, max(physical_cpus // 2, 1))} - {usable_cpus}
     for count in sorted(counts, reverse=True):
         yield Change("threads", str(count), setting(threads=count), STAGES)
@@ -153,7 +162,7 @@ def _try(
         return "no time", seconds, ""
     try:
         seconds = measure(setup, change.stages)
-        if not _wins(seconds, cost, change.margin):
+        if not _wins(change, seconds, cost):
             return "not faster", seconds, ""
         if not has_time():
             return "no time", seconds, "for a second look"
@@ -162,16 +171,19 @@ def _try(
         return "refused", seconds, str(error)
     slower: Seconds = {stage: max(seconds[stage], again[stage]) for stage in change.stages}
     mean: Seconds = {stage: (seconds[stage] + again[stage]) / 2 for stage in change.stages}
-    quicker: Seconds = {stage: min(cost[stage], other.get(stage, cost[stage])) for stage in STAGES}
-    return "taken" if _wins(slower, quicker, change.margin) else "not faster", mean, ""
+    quicker: Seconds = {stage: min(cost.get(stage, cost["decode"]), other[stage]) for stage in change.stages}
+    return "taken" if _wins(change, slower, cost | quicker) else "not faster", mean, ""
 
 
-def _wins(seconds: Seconds, cost: Seconds, margin: float) -> bool:
-    return _verdict_seconds(cost | seconds) < (1 - margin) * _verdict_seconds(cost)
+def _wins(change: Change, seconds: Seconds, cost: Seconds) -> bool:
+    before, after = (_verdict_seconds(of, change.stages) for of in (cost, cost | seconds))
+    return after < (1 - change.margin) * before
 
 
-def _verdict_seconds(seconds: Seconds) -> float:
-    return sum(_UNITS[stage] * seconds[stage] for stage in STAGES)
+def _verdict_seconds(seconds: Seconds, stages: tuple[Stage, ...] = STAGES) -> float:
+    """Seconds of a verdict; of one of several that are written together if that is one of the stages."""
+    written = seconds.get("together", seconds["decode"]) if "together" in stages else seconds["decode"]
+    return PAIRS * seconds["vision"] + PREFILLED * seconds["prefill"] + GENERATED * written
 
 
 def _speed(seconds: Seconds) -> Speed:

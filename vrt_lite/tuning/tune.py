@@ -8,15 +8,25 @@ from collections.abc import Callable
 import psutil
 
 from vrt_lite.backends import describe_machine, read_memory
-from vrt_lite.errors import EngineEndedError, ModelError
+from vrt_lite.errors import EngineEndedError, ModelError, VrtError
 from vrt_lite.machine import EngineSettings
 from vrt_lite.models import ModelFiles, loses_detail
 from vrt_lite.models.gguf import gguf_bytes
 from vrt_lite.profile import PIXELS_PER_TOKEN, Profile
-from vrt_lite.tuning import SETTINGS, Tuning
+from vrt_lite.settings import Settings
+from vrt_lite.tuning import SETTINGS, Tuning, plan_engine
 from vrt_lite.tuning.child import run_in_child
 from vrt_lite.tuning.measure import MAX_PREFILL, Baseline, MeasuringTask, measure_setup
-from vrt_lite.tuning.search import SearchResult, Seconds, Setup, ShowProgress, Stage, list_changes, search
+from vrt_lite.tuning.search import (
+    MOST_TRIED_JOBS,
+    SearchResult,
+    Seconds,
+    Setup,
+    ShowProgress,
+    Stage,
+    list_changes,
+    search,
+)
 
 _SPARE_BYTES = 2 * 2**30
 MeasureSetup = Callable[[MeasuringTask, Setup, tuple[Stage, ...], Baseline], tuple[Seconds, Baseline]]
@@ -68,6 +78,14 @@ def read_cpu_load() -> float:
     return psutil.cpu_percent(interval=0.3) / 100
 
 
+def _count_jobs(files: ModelFiles) -> int:
+    """Count the judgements at once that fit the memory, up to the most that are tried."""
+    try:
+        return plan_engine(files, Settings(), sequences=MOST_TRIED_JOBS).settings.sequences
+    except VrtError:
+        return 1  # compare will say what would fit
+
+
 def tune(
     files: ModelFiles,
     *,
@@ -88,6 +106,7 @@ def tune(
         [path for path in files.projectors if not loses_detail(path)],
         physical_cpus=psutil.cpu_count(logical=False) or cpus,
         usable_cpus=cpus,
+        most_jobs=lambda: _count_jobs(files),
         repack_fits=lambda: read_memory().free_bytes > gguf_bytes(files.text) + _SPARE_BYTES,
         long_prefill=lambda: measurer.baseline.prefill_tokens == MAX_PREFILL,
     )
@@ -103,6 +122,7 @@ def tune(
     tuning = Tuning(
         **{name: getattr(result.setup.settings, name) for name in SETTINGS},
         projector=result.setup.projector.name,
+        jobs=result.setup.jobs,
         speed=result.speed,
         default_speed=result.default_speed,
     )

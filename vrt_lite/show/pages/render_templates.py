@@ -14,7 +14,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from vrt_lite.protocol.verdict import describe
-from vrt_lite.show.efforts import describe_effort
+from vrt_lite.show.efforts import describe_effort, describe_skipped_order
 from vrt_lite.show.words import (
     OUTCOMES,
     capitalize_first,
@@ -66,6 +66,7 @@ def load_templates() -> Environment:
     environment.filters |= {
         "describe": describe,
         "describe_effort": describe_effort,
+        "describe_skipped_order": describe_skipped_order,
         "frame_sizes": describe_frame_sizes,
         "capitalize_first": capitalize_first,
         "percent": format_percent,

@@ -1,0 +1,243 @@
+"""`--both-orders auto`: the second order is judged only if the first leaves a doubt, and the verdict says so."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import chat_server
+import click
+import jsonschema
+import pytest
+from chat_server import serving
+from judgements import FINAL, ONE, TIED, TWO, call, sure, with_odds
+
+from vrt_lite.api import Judge
+from vrt_lite.backends.scripted import ScriptedBackend
+from vrt_lite.cli import cli, run
+from vrt_lite.errors import UsageError
+from vrt_lite.fitting.predicted_time import event_of
+from vrt_lite.fitting.time_left import TimeLeft
+from vrt_lite.interfaces import Event, Predicted, RoundBegan
+from vrt_lite.judgement import Judgement
+from vrt_lite.models import find
+from vrt_lite.profile import default_profile
+from vrt_lite.protocol.messages import Odds, Reply
+from vrt_lite.protocol.verdict import SkippedOrder
+from vrt_lite.schema import make_schema
+from vrt_lite.settings import Settings
+from vrt_lite.show import PlainView, verdict_lines
+from vrt_lite.show.pages import write_report
+
+ROOT = Path(__file__).parent.parent
+A, B = (str(ROOT / "examples" / name) for name in ("star.mp4", "circle.mp4"))
+PROMPT = "A blue star moves up."
+SETTINGS = Settings(both_orders="auto", confidence=0.9)
+NOT_NEEDED = "second order not needed: the probability 0.93 reaches the confidence 0.9"
+
+
+def answer(overall: Odds, winner: int) -> Reply:
+    """A final answer with this overall choice."""
+    text = f"<think>T</think><final answer>TA=0, VQ=2, MQ=1, OA={winner}</final answer>"
+    return with_odds(text, TIED, TWO, ONE, overall)
+
+
+def judged(*replies: str | Reply, settings: Settings = SETTINGS) -> tuple[Judgement, int]:
+    """The judgement of a script, and how many replies it took."""
+    backend = ScriptedBackend(replies)
+    with Judge(settings=settings, backend=backend, measures=False) as judge:
+        judgement = judge.compare(A, B, prompt=PROMPT)
+    plain = json.loads(json.dumps(judgement.to_json()))
+    jsonschema.validate(plain, make_schema())
+    assert Judgement.from_json(plain) == judgement
+    return judgement, len(backend.conversations)
+
+
+@pytest.mark.parametrize(("winner", "odds"), [(2, TWO), (1, (0.05, 0.9, 0.05)), (0, (0.93, 0.03, 0.04))])
+def test_a_certain_first_order_is_enough(winner: int, odds: Odds) -> None:
+    judgement, asked = judged(answer(odds, winner))
+    assert (asked, judgement.winner, len(judgement.orders)) == (1, winner, 1)
+    assert judgement.skipped_order == SkippedOrder(odds[winner], 0.9)
+    assert (judgement.settings.both_orders, judgement.settings.confidence) == ("auto", 0.9)
+    assert (judgement.warnings, judgement.warning_kinds) == ((), ())
+
+
+def test_a_doubtful_first_order_is_judged_again() -> None:
+    doubtful, agreeing = answer((0.1, 0.011, 0.889), 2), answer((0.1, 0.8, 0.1), 1)
+    judgement, asked = judged(doubtful, agreeing)
+    assert (asked, judgement.winner, judgement.skipped_order) == (2, 2, None)
+    assert "skipped_order" not in judgement.to_json()
+    both, _ = judged(doubtful, agreeing, settings=Settings(both_orders=True))
+    assert judgement.verdict == both.verdict
+
+
+def test_opposite_winners_are_undecided_as_with_both_orders() -> None:
+    replies = answer((0.1, 0.2, 0.7), 2), answer((0.1, 0.2, 0.7), 2)
+    judgement, asked = judged(*replies)
+    assert (asked, judgement.winner, judgement.verdict.overall.undecided) == (2, 0, True)
+    assert judgement.disagreements == judged(*replies, settings=Settings(both_orders=True))[0].disagreements
+
+
+@pytest.mark.parametrize("confidence", [0.51, 0.8, 0.95])
+def test_the_confidence_is_the_border(confidence: float) -> None:
+    settings = replace(SETTINGS, confidence=confidence)
+    above, below = confidence, round(confidence - 1e-6, 9)
+    assert judged(answer((0.0, above, round(1 - above, 9)), 1), sure(), settings=settings)[1] == 1
+    assert judged(answer((0.0, below, round(1 - below, 9)), 1), sure(), settings=settings)[1] == 2
+
+
+def test_the_choice_counts_not_the_likeliest() -> None:
+    """A sampled choice may be an unlikely one."""
+    assert judged(answer((0.01, 0.98, 0.01), 2), sure())[1] == 2
+
+
+def test_without_probabilities_or_a_final_answer_there_is_doubt() -> None:
+    assert judged(FINAL, FINAL)[1] == 2
+    recommended = call(9)
+    digits = [recommended.index(f"{key}=") + 3 for key in ("TA", "VQ", "MQ", "OA")]
+    reply = Reply(recommended, odds=dict(zip(digits, (TIED, TWO, ONE, TWO), strict=True)))
+    rounds = find().profile.rounds
+    judgement, asked = judged(*[reply] * rounds, sure())
+    assert (judgement.orders[0].verdict.source, asked, len(judgement.orders)) == ("recommended", rounds + 1, 2)
+
+
+def test_an_order_that_fails_is_no_order_that_was_skipped() -> None:
+    retries = find().profile.retries + 1
+    for replies in (("",) * retries + (sure(),), (answer((0.3, 0.1, 0.6), 2),)):
+        judgement, _ = judged(*replies)
+        assert (len(judgement.orders), judgement.skipped_order) == (1, None)
+        assert judgement.warning_kinds == ("one_order",)
+
+
+def test_one_order_and_both_orders_are_as_they_were() -> None:
+    assert judged(sure(), settings=Settings())[0].skipped_order is None
+    assert judged(sure(), sure(), settings=Settings(both_orders=True))[1] == 2
+
+
+@pytest.mark.parametrize("settings", [{"both_orders": "maybe"}, {"confidence": 0.5}, {"confidence": 1.0}])
+def test_other_values_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="is not possible; give"):
+        Judge(settings=Settings(**settings))
+
+
+def test_a_record_with_an_impossible_reason_is_refused() -> None:
+    plain = judged(sure())[0].to_json()
+    for probability in (0.5, 2.0):
+        with pytest.raises(UsageError, match="no judgement of vrt-lite"):
+            Judgement.from_json({**plain, "skipped_order": {"probability": probability, "confidence": 0.9}})
+
+
+def test_the_terminal_and_the_report_say_it(tmp_path: Path) -> None:
+    judgement, _ = judged(sure())
+    assert NOT_NEEDED in verdict_lines(judgement)
+    page = tmp_path / "page.html"
+    write_report(judgement, page)
+    assert f'<p class="how">{NOT_NEEDED.capitalize()}.</p>' in page.read_text(encoding="utf-8")
+    assert not any("second order" in line for line in verdict_lines(judged(sure(), settings=Settings())[0]))
+
+
+# The command line
+
+
+@pytest.mark.parametrize(
+    ("words", "orders"),
+    [
+        ("A B", False),
+        ("--both-orders A B", True),
+        ("A B --both-orders", True),
+        ("A --both-orders B", True),
+        ("--both-orders auto A B", "auto"),
+        ("A B --both-orders auto", "auto"),
+        ("A B --both-orders=auto", "auto"),
+        ("A B --both-orders no", False),
+        ("A B --both-orders -p no", True),
+        ("--both-orders -q A B", True),
+        ("--both-orders -- A B", True),
+        ("--both-orders auto -- A B", "auto"),
+        ("A B --both-orders --both-orders auto", "auto"),
+        ("A B --both-orders yes --both-orders=no", False),
+        ("A B -p --both-orders", False),
+    ],
+)
+def test_both_orders_may_have_a_value(words: str, orders: object) -> None:
+    with parsed(*(A if word == "A" else B if word == "B" else word for word in words.split())) as ctx:
+        assert (ctx.params["a"], ctx.params["b"], ctx.params["both_orders"]) == (A, B, orders)
+
+
+def test_a_clip_may_be_called_as_the_option() -> None:
+    with parsed("--", "--both-orders", "auto") as ctx:
+        assert (ctx.params["a"], ctx.params["b"], ctx.params["both_orders"]) == ("--both-orders", "auto", False)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--both-orders=maybe"], "'maybe' is not allowed; give yes, auto or no."),
+        (["--both-orders="], "'' is not allowed; give yes, auto or no."),
+        (["--both-orders", "auto", "--confidence", "1"], "1.0 is not in the range 0.5<x<1."),
+        (["--confidence", "0.8"], "--confidence 0.8 is about --both-orders auto: give both."),
+        (["--both-orders", "--confidence", "0.8"], "--confidence 0.8 is about --both-orders auto: give both."),
+    ],
+)
+def test_what_is_refused(words: list[str], expected: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["compare", A, B, *words]) == 2
+    assert expected in capfd.readouterr().err
+
+
+def parsed(*words: str) -> click.Context:
+    """The context of `compare` with these words, before it runs."""
+    compare = cli.get_command(click.Context(cli), "compare")
+    assert compare
+    return compare.make_context("compare", list(words))
+
+
+def test_the_bundled_judge_is_asked_again_only_in_doubt(capfd: pytest.CaptureFixture[str]) -> None:
+    def orders(*options: str) -> list[Any]:
+        given = [A, B, "-p", PROMPT, "--no-measures", "--json", *options]
+        assert run(["compare", *given]) == 0
+        record = json.loads(capfd.readouterr().out)
+        jsonschema.validate(record, make_schema())
+        return [len(record["orders"]), record.get("skipped_order", {}).get("confidence"), record["warnings"]]
+
+    assert orders("--both-orders", "auto") == [1, Settings().confidence, []]
+    assert orders("--both-orders", "auto", "--confidence", "0.999999999") == [2, None, []]
+
+
+def test_a_server_without_probabilities_judges_both_orders(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VRT_LITE_API_KEY", raising=False)
+    with serving(chat_server.says(sure().text)) as server:
+        assert run(["compare", A, B, "-p", PROMPT, "--backend", server.url, "--both-orders", "auto", "--json"]) == 0
+        assert len(server.bodies) == 2
+    assert len(json.loads(capfd.readouterr().out)["orders"]) == 2
+
+
+# The time that is announced
+
+
+def test_the_time_of_a_second_order_is_announced_beside_that_of_one() -> None:
+    from test_predicted_time import PREDICTION
+
+    one, both, either = (event_of(PREDICTION, default_profile(), both_orders=of) for of in (False, True, "auto"))
+    assert (either.seconds, either.most_seconds) == (one.seconds, both.seconds)
+    assert one.most_seconds is both.most_seconds is None
+
+
+def test_the_longer_time_is_told_too() -> None:
+    pipe = io.StringIO()
+    PlainView(pipe).observe(Predicted(seconds=100.0, pair=10.0, read=0.02, write=0.5, most_seconds=160.0))
+    assert pipe.getvalue() == "this will take about 2 min here, or 3 min with a second order\n"
+
+
+def test_the_time_left_grows_when_the_second_order_begins() -> None:
+    left = TimeLeft(Predicted(seconds=100.0, pair=10.0, read=0.02, write=0.5, most_seconds=160.0))
+    began: list[Event] = [RoundBegan(0, 1, ()), RoundBegan(1, 1, ())]
+    seconds: list[float | None] = []
+    for event in began:
+        left.observe(event)
+        seconds.append(left.seconds())
+    assert seconds == [100.0, 160.0]
