@@ -13,7 +13,7 @@ import pytest
 from clips import write_clip
 from judgements import call, sure, with_odds
 from pages.conftest import until
-from pages.made import HOSTILE, clip_pair, hostile_reply, judge_pair, judged
+from pages.example_records import HOSTILE, clip_pair, hostile_reply, judge_pair, judged
 
 from vrt_lite.errors import NoVerdictError
 from vrt_lite.runs.question import Question

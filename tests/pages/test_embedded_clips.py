@@ -10,7 +10,7 @@ from typing import Any
 
 from clips import write_clip
 from pages.conftest import until
-from pages.made import HOSTILE, clip_pair, judge_pair, judged
+from pages.example_records import HOSTILE, clip_pair, judge_pair, judged
 from pages.test_browser import BROKEN, READY, SIDEWAYS, TIMES, fill
 
 from vrt_lite.judgement import Judgement

@@ -9,7 +9,7 @@ from typing import Any
 
 from clips import write_clip
 from judgements import FINAL, ONE, TIED, TWO, call, sure, with_odds
-from pages.made import judge_pair
+from pages.example_records import judge_pair
 
 from vrt_lite.evaluation.cases import EvalAbout, EvalCase, keep_case
 from vrt_lite.runs.question import Question

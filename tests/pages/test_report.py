@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from clips import write_clip
 from judgements import call, sure
-from pages.made import clip_pair, judge_pair, judged
+from pages.example_records import clip_pair, judge_pair, judged
 
 from vrt_lite.cli import run as vrt_lite
 from vrt_lite.errors import UsageError

@@ -51,6 +51,29 @@ def test_a_power_loss_takes_nothing_back(tmp_path: Path) -> None:
         assert pragma(store, "application_id") == database.APPLICATION_ID
 
 
+def test_an_item_is_on_the_disk_at_once_only_if_it_must(tmp_path: Path) -> None:
+    with Store(tmp_path / "a.sqlite") as store:
+        run = store.begin("r", kind="rank")
+        run.add(question(), JUDGED)
+        for lasting in (False, True):
+            run.put("vote", "k", {"winner": 1}, lasting=lasting)
+            assert pragma(store._database, "synchronous") == (2 if lasting else 1)
+
+
+def test_the_comparisons_of_older_versions_are_no_rankings(tmp_path: Path) -> None:
+    path = tmp_path / "a.sqlite"
+    names = {"comparisons 2026-11-23": "{}", "comparisons 2026-11-24": '{"clips": []}', "comparisons": "{}"}
+    with Database(path, steps=STEPS[:3]) as old, old.write() as connection:
+        for name, about in names.items():
+            connection.execute(
+                "INSERT INTO runs (name, kind, about, created, updated) VALUES (?, 'rank', ?, 0, 0)", (name, about)
+            )
+    with Store(path) as store:
+        assert {info.name: info.kind for info in store.runs()} == dict(
+            zip(names, ("compare", "rank", "rank"), strict=True)
+        )
+
+
 @pytest.mark.parametrize("name", ["a?b#c%20d.sqlite", "file:x?mode=memory", ":memory:", "é 😀.db", "-x", "a'b\"c;--"])
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such names")
 def test_any_file_name_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import av
 import httpx
 import pytest
 
@@ -64,6 +65,25 @@ def end(served: Served) -> None:
         served.process.wait()
     if served.process.stdout:
         served.process.stdout.close()
+
+
+def write_pictures(clip: str, folder: Path, name: str = "%04d.png") -> list[Path]:
+    """Write each frame of a clip as a numbered picture."""
+    folder.mkdir(parents=True)
+    with av.open(clip) as file:
+        frames = [frame.to_image() for frame in file.decode(video=0)]
+    paths = [folder / (name % number) for number in range(len(frames))]
+    for frame, path in zip(frames, paths, strict=True):
+        frame.save(path)
+    return paths
+
+
+def write_animation(clip: str, path: Path) -> Path:
+    """Write a clip as an animated GIF or WebP, by the name's suffix."""
+    with av.open(clip) as file:
+        first, *rest = (frame.to_image() for frame in file.decode(video=0))
+    first.save(path, save_all=True, append_images=rest, duration=125)
+    return path
 
 
 @pytest.fixture(scope="module")

@@ -88,6 +88,21 @@ def test_files_are_judged_and_removed(served: Served) -> None:
     assert list((served.home / "uploads").iterdir()) == []
 
 
+def test_files_that_several_requests_have_are_removed_after_the_last(served: Served) -> None:
+    files = {name: (f"{name}.mp4", (EXAMPLES / f"{name}.mp4").read_bytes()) for name in "ab"}
+
+    def ask(prompt: str) -> httpx.Response:
+        return served.client.post("/v1/compare", files=files, data={"prompt": prompt})
+
+    with ThreadPoolExecutor(3) as pool:
+        answers = list(pool.map(ask, ("First.", "Second.", "Third.")))
+    assert [answer.status_code for answer in answers] == [200, 200, 200]
+    assert list((served.home / "uploads").iterdir()) == []
+    kept = served.client.post("/v1/clips", content=files["a"][1]).json()["clip"]
+    assert ask("First.").status_code == 200
+    assert [path.name for path in (served.home / "uploads").iterdir()] == [kept.removeprefix("upload:")]
+
+
 def test_an_upload_is_named_by_its_id(served: Served) -> None:
     made = served.client.post("/v1/clips?name=my%20star.mp4", content=Path(STAR).read_bytes())
     assert made.status_code == 201, made.text

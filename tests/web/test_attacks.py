@@ -13,12 +13,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+import psutil
 import pytest
-from pages.made import HOSTILE
+from pages.example_records import HOSTILE
 from web.conftest import CIRCLE, EXAMPLES, PROMPT, STAR, Served
 
 from vrt_lite.runs.store import Store
-from vrt_lite.web.clip_store import MOST_UPLOAD_BYTES
+from vrt_lite.web.upload_folder import MOST_UPLOAD_BYTES, UploadFolder
 
 
 @pytest.mark.parametrize(
@@ -129,13 +130,28 @@ def test_links_that_lead_outside_are_refused(servers: Callable[..., Served], tmp
     os.mkfifo(allowed / "pipe.mp4")
     served = servers("--allow", allowed)
     listed = served.client.get("/v1/folders", params={"path": str(allowed)}).json()
-    assert listed["clips"] == [str(allowed / "own.mp4")]
+    assert [clip["path"] for clip in listed["clips"]] == [str(allowed / "own.mp4")]
     assert listed["folders"] == []
     for name in ("link.mp4", "folder/secret.mp4", "round", "pipe.mp4"):
         answer = served.post("/v1/compare", a=str(allowed / name), b=str(allowed / "own.mp4"))
         assert answer.status_code in (400, 403), name
     ranked = served.post("/v1/rank", clips=[str(allowed)], wait=True)
     assert ranked.status_code in (400, 422), "only one clip of the folder may be used"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_names_that_are_no_text_are_listed_and_ranked(servers: Callable[..., Served], tmp_path: Path) -> None:
+    allowed = tmp_path / "allowed"
+    allowed.mkdir()
+    for name, clip in ((b"\xff\xfe.mp4", STAR), ("\u202e<b>\x1b[31m\n.mp4".encode(), CIRCLE)):
+        Path(os.fsdecode(bytes(allowed) + b"/" + name)).write_bytes(Path(clip).read_bytes())
+    served = servers("--allow", allowed)
+    clips = served.client.get("/v1/folders", params={"path": str(allowed)}).json()["clips"]
+    assert sorted(clip["name"] for clip in clips) == ["\\u202e<b>\\x1b[31m\n.mp4", "\\udcff\\udcfe.mp4"]
+    ranked = served.post("/v1/rank", clips=[str(allowed)], both_orders=False, wait=True, name="odd")
+    assert ranked.status_code == 200, ranked.text
+    for path in ("/v1/run", "/run", "/v1/run/export", "/v1/votes/next", f"/jobs/{ranked.headers['x-job']}"):
+        assert served.client.get(path, params={"run": "odd"}).status_code == 200, path
 
 
 def test_static_files_and_clips_are_only_those_that_are_named(served: Served) -> None:
@@ -150,17 +166,43 @@ def test_static_files_and_clips_are_only_those_that_are_named(served: Served) ->
         assert served.client.get(path).status_code in (400, 404), path
 
 
-def test_an_announced_giant_is_refused_before_it_is_sent(served: Served) -> None:
+@pytest.mark.parametrize("size", [10 * 10**9, 10**15])
+def test_an_announced_giant_is_refused_before_it_is_sent_and_removes_nothing(served: Served, size: int) -> None:
     parts = urlsplit(served.url)
     assert parts.hostname
     assert parts.port
+    kept = served.client.post("/v1/clips?name=kept.mp4", content=Path(STAR).read_bytes()).json()["clip"]
     for path, kind in (("/v1/clips?name=a.mp4", "video/mp4"), ("/v1/compare", "multipart/form-data; boundary=x")):
         with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
             lines = [f"POST {path} HTTP/1.1", f"Host: {parts.netloc}", f"Content-Type: {kind}"]
-            connection.sendall("\r\n".join([*lines, f"Content-Length: {10 * 10**9}", "", ""]).encode())
+            connection.sendall("\r\n".join([*lines, f"Content-Length: {size}", "", ""]).encode())
             assert connection.recv(4096).split()[1] == b"413"
     assert 2 * MOST_UPLOAD_BYTES < 10 * 10**9
     assert not list((served.home / "uploads").glob("draft-*"))
+    assert (served.home / "uploads" / kept.removeprefix("upload:")).is_dir()
+
+
+def test_a_forms_files_go_straight_to_the_servers_own_folder(served: Served) -> None:
+    parts = urlsplit(served.url)
+    assert parts.hostname
+    assert parts.port
+    head = b'--x\r\nContent-Disposition: form-data; name="a"; filename="a.mp4"\r\n\r\n'
+    with socket.create_connection((parts.hostname, parts.port)) as connection:
+        lines = ["POST /v1/compare HTTP/1.1", f"Host: {parts.netloc}", "Content-Type: multipart/form-data; boundary=x"]
+        connection.sendall("\r\n".join([*lines, f"Content-Length: {4 * 2**20}", "", ""]).encode() + head)
+        connection.sendall(bytes(3 * 2**20))
+
+        def arrived() -> int:
+            drafts = (served.home / "uploads").glob("draft-*/a.mp4")
+            return sum(path.stat().st_size for path in drafts)
+
+        end = time.monotonic() + 10
+        while arrived() < 2 * 2**20:
+            assert time.monotonic() < end
+            time.sleep(0.02)
+    while list((served.home / "uploads").glob("draft-*")):
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def test_an_upload_that_stops_coming_is_ended_and_leaves_nothing(served: Served, tmp_path: Path) -> None:
@@ -168,7 +210,6 @@ def test_an_upload_that_stops_coming_is_ended_and_leaves_nothing(served: Served,
 
     from starlette.requests import Request
 
-    from vrt_lite.web.clip_store import ClipStore
     from vrt_lite.web.refusals import RefusedRequestError
     from vrt_lite.web.uploading import BodyReader
 
@@ -178,7 +219,7 @@ def test_an_upload_that_stops_coming_is_ended_and_leaves_nothing(served: Served,
         return {"type": "http.request", "body": b"x" * 1000, "more_body": True}
 
     async def upload() -> None:
-        reader = BodyReader(ClipStore((), tmp_path / "uploads"), silence_seconds=0.3)
+        reader = BodyReader(UploadFolder(tmp_path / "uploads"), silence_seconds=0.3)
         await reader.take_clip(Request({"type": "http", "query_string": b"", "headers": []}, receive))
 
     sent: list[int] = []
@@ -277,3 +318,28 @@ def test_a_killed_server_loses_nothing_and_goes_on(servers: Callable[..., Served
     with Store(second.home / "runs.sqlite") as store:
         assert kept < {result.key for result in store.run(run.name).results()}
     assert list((second.home / "jobs").iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems set no limit for a process that runs")
+def test_a_disk_that_takes_nothing_is_one_line_and_loses_no_vote(servers: Callable[..., Served]) -> None:
+    served = servers("--allow", EXAMPLES)
+    served.post("/v1/compare", a=STAR, b=CIRCLE, prompt=PROMPT)
+    [run] = served.client.get("/v1/runs").json()["runs"]
+    ticket = served.client.get("/v1/votes/next", params={"run": run["name"]}).json()["ticket"]
+    process = psutil.Process(served.process.pid)
+    hard = process.rlimit(psutil.RLIMIT_FSIZE)[1]
+    process.rlimit(psutil.RLIMIT_FSIZE, (1, hard))
+    refused = [
+        (served.client.post("/v1/clips", content=b"x" * 1000), 507),
+        (served.client.post("/v1/compare", files={"a": ("a.mp4", b"x" * 1000), "b": ("b.mp4", b"x")}), 507),
+        (served.post("/v1/rank", clips=[STAR, CIRCLE]), 507),
+        (served.post("/v1/compare", a=STAR, b=CIRCLE, prompt="Nothing is taken."), 500),
+        (served.post("/v1/votes", ticket=ticket, choice=1), 500),
+    ]
+    for answer, status in refused:
+        assert answer.status_code == status, answer.text
+        assert answer.json()["error"]["kind"] in ("disk", "store"), answer.text
+    process.rlimit(psutil.RLIMIT_FSIZE, (hard, hard))
+    assert list((served.home / "uploads").iterdir()) == list((served.home / "jobs").iterdir()) == []
+    assert served.post("/v1/votes", ticket=ticket, choice=1).status_code == 201
+    assert served.post("/v1/compare", a=STAR, b=CIRCLE, prompt="Nothing is taken.").status_code == 200

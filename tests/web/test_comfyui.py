@@ -32,8 +32,8 @@ class FileVideo:
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[ModuleType]:
-    """Load the file as ComfyUI's loader does, under a name made from its path."""
-    name = str(FILE.with_suffix("")).replace(".", "_x_")
+    """Load the file as ComfyUI's loader does: under its path without the suffix."""
+    name = str(FILE.with_suffix(""))
     spec = importlib.util.spec_from_file_location(name, FILE)
     assert spec
     assert spec.loader

@@ -38,7 +38,7 @@ run_argument = click.argument("run", metavar="[RUN]", default="latest")
 @click.option("--retry", metavar="RUN", help="Forget a run's failures, so that they are judged again.")
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
 def runs(*, store: Path | None, remove: str | None, retry: str | None, as_json: bool) -> None:
-    """List the runs of rank and eval, the last used first.
+    """List the runs of rank, eval and serve, the last used first.
 
     An interrupted run continues when its command is given again. FAILED counts judgements without a verdict. Wherever a
     RUN is named, the beginning of its name is enough if no other begins so, and "latest" is the one last used.
@@ -65,7 +65,7 @@ def runs(*, store: Path | None, remove: str | None, retry: str | None, as_json: 
 @store_option
 @click.option("--json", "as_json", is_flag=True, help="Print the run and its results as JSON.")
 def show(run: str, *, store: Path | None, as_json: bool) -> None:
-    """Show the results of RUN: the leaderboard of a ranking, the figures of an evaluation.
+    """Show the results of RUN: the leaderboard of a ranking, the figures of an evaluation, a list of comparisons.
 
     Judges nothing. RUN is a name (see: vrt-lite runs), the beginning of one, or latest, which is the default.
     """
@@ -83,6 +83,13 @@ def show(run: str, *, store: Path | None, as_json: bool) -> None:
             else:
                 about = read_rank_about(found)
                 show_ladders(ladders, about.left_out, run=found.name, judge=about.model)
+        elif found.kind == "compare":
+            from vrt_lite.show.comparisons import list_comparisons, show_comparisons  # noqa: PLC0415
+
+            if as_json:
+                print_json({**_to_json(info), "comparisons": [pair.to_json() for pair in list_comparisons(found)]})
+            else:
+                show_comparisons(found, judge=str(found.about.get("model", "")))
         else:
             from vrt_lite.evaluation.cases import read_eval_about  # noqa: PLC0415
             from vrt_lite.evaluation.evaluate import figures_of  # noqa: PLC0415
@@ -174,7 +181,7 @@ def _show_runs(infos: Sequence[RunInfo]) -> None:
 def _describe_subject(info: RunInfo, room: int) -> str:
     """Return what a run is about, in `room` characters: its prompt or prompts, or its labelled set and judge."""
     prompt, prompts = info.about.get("prompt"), info.about.get("prompts")
-    if info.kind == "eval":
+    if info.kind != "rank":
         named = [str(info.about.get(key) or "") for key in ("title", "split", "model")]
         return _shorten(", ".join(text for text in named if text), room)
     texts = [prompt] if isinstance(prompt, str) else cast("list[Any]", prompts) if isinstance(prompts, list) else []

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from vrt_lite.cli.options import judge_options, print_text, read_settings
-from vrt_lite.cli.run_options import store_option
+from vrt_lite.cli.run_options import choose_jobs, jobs_option, store_option
 from vrt_lite.errors import UsageError
 from vrt_lite.settings import Remote
 
@@ -35,6 +35,7 @@ STATUS = "Exit status: 2 usage, 4 model missing, corrupt or mismatched, 7 the st
 )
 @click.option("--open", "open_browser", is_flag=True, help="Open the page in the browser.")
 @store_option
+@jobs_option
 @judge_options
 def serve(
     *,
@@ -43,6 +44,7 @@ def serve(
     folders: tuple[Path, ...],
     open_browser: bool,
     store: Path | None,
+    jobs: int | None,
     model: str | None,
     projector: Path | None,
     backend: Remote | None,
@@ -71,5 +73,5 @@ def serve(
         raise
     from vrt_lite.web.job_context import JudgeChoice  # noqa: PLC0415
 
-    choice = JudgeChoice(model, projector, backend, settings)
+    choice = JudgeChoice(model, projector, backend, settings, choose_jobs(jobs, model, projector, backend))
     run_server(ServeOptions(host, port, folders, store, choice, open_browser), say=print_text)

@@ -69,6 +69,8 @@ STEPS: Final = (
     ALTER TABLE judgements ADD COLUMN kv_type TEXT NOT NULL DEFAULT ''
     """,
     "ALTER TABLE links ADD COLUMN listed INTEGER NOT NULL DEFAULT 1",
+    # The comparisons of a day, which were kept as a ranking without clips.
+    "UPDATE runs SET kind = 'compare' WHERE kind = 'rank' AND about = '{}' AND name LIKE 'comparisons ____-__-__'",
 )
 """Step i brings a file from version i to i + 1. Steps are only ever added, so a file of any earlier version opens."""
 

@@ -38,7 +38,7 @@ _TOUCH = "UPDATE runs SET updated = ? WHERE id = ?"
 CASE_ITEMS: Final = "pair"
 """The kind of the items in which an evaluation keeps its labelled pairs."""
 _IDENTITY = "identity"
-_COMMANDS = {"rank": "a ranking", "eval": "an evaluation"}
+_COMMANDS = {"rank": "a ranking", "eval": "an evaluation", "compare": "a list of comparisons"}
 
 
 class Run:
@@ -171,17 +171,18 @@ class Run:
                 connection.execute("UPDATE runs SET about = ? WHERE id = ?", (text, number))
         self.about = json.loads(text)
 
-    def put(self, kind: str, key: str, value: Mapping[str, Any]) -> None:
+    def put(self, kind: str, key: str, value: Mapping[str, Any], *, lasting: bool = False) -> None:
         """Keep an item of this run, plain JSON. It replaces an earlier one of that kind and key.
 
-        It is on the disk after the next judgement, or when the store is closed.
+        With `lasting`, an item of a run that is in the store is on the disk on return. Else it is there after the next
+        judgement, or when the store is closed.
         """
         key, text = escape_surrogates(key), json.dumps(value)
         with self._lock:
             if self._number is None:
                 self._unsaved[kind, key] = text
                 return
-        with self._database.write(lasting=False) as connection:
+        with self._database.write(lasting=lasting) as connection:
             connection.execute(_PUT, (self._number, kind, key, text))
 
     def items(self, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -27,7 +27,7 @@ from vrt_lite.shortage import shortage_of
 
 __all__ = ["Kind", "Run", "RunInfo", "Store", "users_store"]
 
-Kind = Literal["rank", "eval"]
+Kind = Literal["rank", "eval", "compare"]
 LATEST = "latest"
 """Stands for the run that was used last, wherever a run is named."""
 LONGEST_NAME = 200

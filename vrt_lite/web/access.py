@@ -14,8 +14,10 @@ from typing import Final
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from vrt_lite.web.json_answer import JsonAnswer
 
 COOKIE: Final = "vrt_lite_token"
 POLICY: Final = (
@@ -125,4 +127,4 @@ def _read_cookie(headers: Headers) -> str:
 
 
 def _refusal(status: int, kind: str, message: str) -> Response:
-    return JSONResponse({"error": {"kind": kind, "message": message}}, status)
+    return JsonAnswer({"error": {"kind": kind, "message": message}}, status)

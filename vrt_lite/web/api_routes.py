@@ -1,4 +1,4 @@
-"""The API: what programs ask of the server. Requests are checked here; the engine's thread does the work."""
+"""The API: what programs ask of the server. Requests are checked here; the threads of the queue do the work."""
 
 from __future__ import annotations
 
@@ -12,17 +12,21 @@ from typing import Any
 import msgspec
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from vrt_lite.errors import UsageError
+from vrt_lite.web.clip_store import name_clip
 from vrt_lite.web.event_stream import CONTENT_TYPE, wait_for_end, write_events
+from vrt_lite.web.json_answer import JsonAnswer
 from vrt_lite.web.request_bodies import CompareBody, PullBody, RankBody, RewardsBody, read_body
 from vrt_lite.web.run_routes import list_run_routes
 from vrt_lite.web.served_job import JobKind, ServedJob
 from vrt_lite.web.server_state import ServerState, state_of
+from vrt_lite.web.uploading import FORM
 
 _LOOK_SECONDS = 0.5
+_MOST_DIGITS = 19
 _Asked = CompareBody | RankBody | RewardsBody
 
 
@@ -49,17 +53,18 @@ def list_api_routes() -> list[Route]:
 
 async def compare(request: Request) -> Response:
     """Compare two clips, named in JSON or sent as files in a form."""
-    state, uploads = state_of(request), []
-    if request.headers.get("content-type", "").startswith("multipart/form-data"):
-        fields = await state.body_reader.take_form(request)
-        uploads = [clip for name in ("a", "b") if (clip := str(fields.get(name, ""))).startswith("upload:")]
-        body = read_body(_read_form(fields), CompareBody)
-    else:
-        body = read_body(await state.body_reader.read_json(request), CompareBody)
+    state = state_of(request)
+    uploads: list[str] = []
     try:
+        if request.headers.get("content-type", "").startswith(FORM):
+            fields, clips = await state.body_reader.take_form(request, ("a", "b"))
+            uploads = list(clips.values())
+            body = read_body(_read_form(fields) | clips, CompareBody)
+        else:
+            body = read_body(await state.body_reader.read_json(request), CompareBody)
         job = await run_in_threadpool(_begin, state, "compare", body)
     except BaseException:
-        _forget_uploads(state, uploads)
+        state.clip_store.uploads.give_back(uploads)
         raise
     if uploads:
         forget = functools.partial(_forget_when_ended, state, job, uploads)
@@ -88,15 +93,15 @@ async def upload(request: Request) -> Response:
     """Take a clip; return its id, by which other requests name it."""
     clip = await state_of(request).body_reader.take_clip(request)
     path = state_of(request).clip_store.find(clip)
-    return JSONResponse(
-        {"clip": clip, "name": path.name, "address": state_of(request).clip_store.make_address(path)}, 201
+    return JsonAnswer(
+        {"clip": clip, "name": name_clip(path), "address": state_of(request).clip_store.make_address(path)}, 201
     )
 
 
 async def list_folder(request: Request) -> Response:
     """List the folders and clips of an allowed folder."""
     clip_store = state_of(request).clip_store
-    return JSONResponse(await run_in_threadpool(clip_store.list_folder, request.query_params.get("path", "")))
+    return JsonAnswer(await run_in_threadpool(clip_store.list_folder, request.query_params.get("path", "")))
 
 
 async def list_judges(request: Request) -> Response:
@@ -112,7 +117,7 @@ async def list_judges(request: Request) -> Response:
         | {"fits": entry.memory_bytes <= memory}
         for entry in found
     ]
-    return JSONResponse({"models": models, "memory_bytes": memory, "default": state_of(request).context.choice.model})
+    return JsonAnswer({"models": models, "memory_bytes": memory, "default": state_of(request).context.choice.model})
 
 
 async def pull(request: Request) -> Response:
@@ -133,39 +138,40 @@ async def pull(request: Request) -> Response:
 async def list_jobs(request: Request) -> Response:
     """List the jobs that are remembered, the newest first, without their results."""
     jobs = [job.describe() | {"result": None} for job in state_of(request).queue.jobs()]
-    return JSONResponse({"jobs": jobs})
+    return JsonAnswer({"jobs": jobs})
 
 
 async def show_job(request: Request) -> Response:
     """Describe a job."""
-    return JSONResponse(_job_of(request).describe())
+    return JsonAnswer(_job_of(request).describe())
 
 
 async def cancel_job(request: Request) -> Response:
     """Cancel a job. What it has judged is kept."""
     job = _job_of(request)
     state_of(request).queue.stop(job, "cancelled")
-    return JSONResponse(job.describe(), HTTPStatus.ACCEPTED)
+    return JsonAnswer(job.describe(), HTTPStatus.ACCEPTED)
 
 
 async def pause_job(request: Request) -> Response:
     """Pause a job after its present judgement."""
     job = _job_of(request)
     state_of(request).queue.stop(job, "paused")
-    return JSONResponse(job.describe(), HTTPStatus.ACCEPTED)
+    return JsonAnswer(job.describe(), HTTPStatus.ACCEPTED)
 
 
 async def resume_job(request: Request) -> Response:
     """Go on with a paused job."""
     job = _job_of(request)
     state_of(request).queue.resume(job)
-    return JSONResponse(job.describe(), HTTPStatus.ACCEPTED)
+    return JsonAnswer(job.describe(), HTTPStatus.ACCEPTED)
 
 
 async def follow_job(request: Request) -> Response:
     """Send a job's events as they happen, those after Last-Event-ID."""
     last = request.headers.get("last-event-id", "0")
-    events = write_events(_job_of(request), after=int(last) if last.isascii() and last.isdigit() else 0)
+    after = int(last) if last.isascii() and last.isdigit() and len(last) < _MOST_DIGITS else 0
+    events = write_events(_job_of(request), after=after)
     return StreamingResponse(events, media_type=CONTENT_TYPE)
 
 
@@ -173,7 +179,7 @@ async def describe_api(request: Request) -> Response:
     """Describe the API."""
     from vrt_lite.web.openapi import make_description  # noqa: PLC0415
 
-    return JSONResponse(make_description())
+    return JsonAnswer(make_description())
 
 
 def _job_of(request: Request) -> ServedJob:
@@ -182,9 +188,9 @@ def _job_of(request: Request) -> ServedJob:
 
 def _begin(state: ServerState, kind: JobKind, body: _Asked) -> ServedJob:
     """Check what is asked for, and put it in the queue."""
-    clips = (body.a, body.b) if isinstance(body, CompareBody) else body.clips
-    for clip in clips:
-        state.clip_store.check(clip, folders=isinstance(body, RankBody))
+    find = state.clip_store.find_all if isinstance(body, RankBody) else state.clip_store.find
+    for clip in (body.a, body.b) if isinstance(body, CompareBody) else body.clips:
+        find(clip)
     state.context.check_model(body.model)
     job = ServedJob(kind, msgspec.to_builtins(body))
     state.queue.add(job, keep=not body.wait)
@@ -201,10 +207,10 @@ async def _answer(request: Request, job: ServedJob, *, wait: bool) -> Response:
         state_of(request).queue.stop(job, "cancelled")
     if job.result is not None:
         body = job.result["judgement"] if job.kind == "compare" else job.result
-        return JSONResponse(body, headers={"x-job": job.id})
+        return JsonAnswer(body, headers={"x-job": job.id})
     told: dict[str, Any] = dict(job.error or {"kind": "cancelled", "message": "The job was cancelled.", "status": 409})
     status: int = told.pop("status")
-    return JSONResponse({"error": told}, status, headers={"x-job": job.id})
+    return JsonAnswer({"error": told}, status, headers={"x-job": job.id})
 
 
 def _stream_own(request: Request, job: ServedJob) -> StreamingResponse:
@@ -228,28 +234,22 @@ def _stream_own(request: Request, job: ServedJob) -> StreamingResponse:
 
 
 def _answer_job(job: ServedJob) -> Response:
-    return JSONResponse(job.describe(), HTTPStatus.ACCEPTED, headers={"location": f"/v1/jobs/{job.id}"})
+    return JsonAnswer(job.describe(), HTTPStatus.ACCEPTED, headers={"location": f"/v1/jobs/{job.id}"})
 
 
-def _read_form(fields: dict[str, Any]) -> dict[str, Any]:
+def _read_form(fields: dict[str, str]) -> dict[str, Any]:
     """Read the fields of a form, which are all text, as the JSON would have them."""
-    flags = {"both_orders", "wait"} & fields.keys()
-    for name in flags:
-        fields[name] = str(fields[name]).lower() in ("1", "true", "yes", "on")
-    if isinstance(options := fields.get("options"), str):
-        try:
-            fields["options"] = msgspec.json.decode(options)
-        except msgspec.DecodeError as error:
-            raise UsageError(f"The form's options are no JSON: {error}.") from error
-    return fields
+    flags = {
+        name: fields[name].lower() in ("1", "true", "yes", "on") for name in ("both_orders", "wait") if name in fields
+    }
+    if "options" not in fields:
+        return fields | flags
+    try:
+        return fields | flags | {"options": msgspec.json.decode(fields["options"])}
+    except msgspec.DecodeError as error:
+        raise UsageError(f"The form's options are no JSON: {error}.") from error
 
 
 def _forget_when_ended(state: ServerState, job: ServedJob, clips: list[str]) -> None:
     if job.ended:
-        _forget_uploads(state, clips)
-
-
-def _forget_uploads(state: ServerState, clips: list[str]) -> None:
-    for clip in clips:
-        state.clip_store.forget(clip)
-    clips.clear()
+        state.clip_store.uploads.give_back(clips)

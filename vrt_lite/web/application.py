@@ -8,12 +8,13 @@ from collections.abc import AsyncGenerator
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from vrt_lite.errors import VrtError
 from vrt_lite.web.access import AccessMiddleware
 from vrt_lite.web.api_routes import list_api_routes
+from vrt_lite.web.json_answer import JsonAnswer
 from vrt_lite.web.page_routes import list_page_routes
 from vrt_lite.web.refusals import describe_error
 from vrt_lite.web.server_state import ServerState
@@ -41,10 +42,10 @@ async def _answer_error(request: Request, error: Exception) -> Response:
     headers = {"retry-after": str(seconds)} if seconds else {}
     if status in (408, 413):
         headers["connection"] = "close"
-    return JSONResponse({"error": told}, status, headers)
+    return JsonAnswer({"error": told}, status, headers)
 
 
 async def _answer_http_error(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
     message = str(getattr(error, "detail", error))
-    return JSONResponse({"error": {"kind": "http", "message": message}}, status)
+    return JsonAnswer({"error": {"kind": "http", "message": message}}, status)

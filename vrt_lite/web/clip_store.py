@@ -6,65 +6,58 @@ A clip is named by its path, or by the id that an upload got. A page plays it by
 from __future__ import annotations
 
 import hashlib
-import os
-import re
 import secrets
-import shutil
 import stat
-import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final
+from typing import Any
 
-from starlette.concurrency import run_in_threadpool
-
-from vrt_lite.ranking.entries import VIDEO_SUFFIXES, natural_key
+from vrt_lite.clip_files import files_of, find_pictures, is_clip_there, list_patterns
+from vrt_lite.ranking.entries import list_videos, natural_key, read_entries
+from vrt_lite.show.pages.render_templates import make_visible
+from vrt_lite.web.playable_copies import is_played
 from vrt_lite.web.refusals import RefusedRequestError
+from vrt_lite.web.upload_folder import UploadFolder
 
-MOST_UPLOAD_BYTES: Final = 2 * 2**30
-"""The largest clip that can be uploaded."""
-MOST_KEPT_BYTES: Final = 10 * 2**30
-MOST_KEPT: Final = 400
-"""How much of what was uploaded is kept so that it can be played and judged again."""
-_UPLOAD = re.compile(r"upload:([0-9a-f]{64})")
-_UNSAFE = re.compile(r"[^\w .()+,@=-]")
-_LONGEST_NAME = 120
 _MOST_ADDRESSES = 20_000
 _MOST_LISTED = 2_000
-_DRAFT_SECONDS = 3600.0
 
 
 class ClipStore:
-    """The clips that this server may use. `folders` are the allowed ones, `uploads` is where uploads are kept."""
+    """The clips that this server may use: those in the allowed `folders`, and the `uploads`."""
 
     def __init__(self, folders: Sequence[Path], uploads: Path) -> None:
         self.folders = tuple(dict.fromkeys(folder.resolve() for folder in folders))
-        self._uploads = uploads.absolute()
+        self.uploads = UploadFolder(uploads)
         self._lock = Lock()
         self._addresses: OrderedDict[str, Path] = OrderedDict()
         self._secret = secrets.token_bytes(16)
-        self._uploads.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._remove_drafts()
 
     def find(self, clip: str) -> Path:
-        """Find the file of a clip. RefusedRequestError for a path outside the allowed folders, and a missing upload."""
+        """Find the path of a clip. RefusedRequestError for a path outside the allowed folders, and a missing upload.
+
+        Numbered pictures are named by their folder or their pattern. VideoError for those that are no clip.
+        """
         if clip.startswith("upload:"):
-            found = _UPLOAD.fullmatch(clip)
-            kept = self._find_upload(found[1]) if found else None
-            if kept is None:
-                raise RefusedRequestError(404, "missing_clip", f"{clip[:80]!r} is not here any more: upload it again.")
-            return kept
+            return self.uploads.find(clip)
         path = self._resolve(clip)
-        if path.is_dir():
-            raise RefusedRequestError(400, "usage", f"{clip!r} is a folder; name a clip in it.")
+        if not self.is_allowed(path):
+            raise self._refuse(clip)
+        if not find_pictures(path):
+            if not path.exists():
+                raise RefusedRequestError(404, "missing_clip", f"There is no {clip!r}.")
+            if not stat.S_ISREG(path.stat().st_mode):
+                raise RefusedRequestError(400, "usage", f"{clip!r} is no regular file.")
         return path
 
-    def check(self, clip: str, *, folders: bool) -> None:
-        """Raise what `find` would raise; with `folders`, an allowed folder will do."""
-        if not (folders and not clip.startswith("upload:") and self._resolve(clip).is_dir()):
-            self.find(clip)
+    def find_all(self, clip: str) -> list[Path]:
+        """Find the clips that a path names: a folder stands for those in it that may be used. Raises as `find` does."""
+        if clip.startswith("upload:") or not (folder := self._resolve(clip)).is_dir():
+            return [self.find(clip)]
+        [group] = read_entries([str(folder)])
+        return [path for path in group.clips if self.is_allowed(path)]
 
     def find_folder(self, folder: str) -> Path:
         """Find an allowed folder, or one in it. RefusedRequestError for any other."""
@@ -74,28 +67,36 @@ class ClipStore:
         return path
 
     def list_folder(self, folder: str) -> dict[str, Any]:
-        """List what a folder has, as plain data; the allowed folders themselves if `folder` is empty."""
+        """List what a folder has, as plain data; the allowed folders themselves if `folder` is empty.
+
+        Each folder and clip has a path, and a name to be shown.
+        """
         if not folder:
-            return {"path": "", "folders": [str(path) for path in self.folders], "clips": []}
+            return {"path": "", "folders": [_name(path, str(path)) for path in self.folders], "clips": []}
         path = self.find_folder(folder)
-        shown = [entry for entry in path.iterdir() if not entry.name.startswith(".") and self.is_allowed(entry)]
-        entries = sorted(shown, key=natural_key)[:_MOST_LISTED]
+        entries = sorted((entry for entry in path.iterdir() if not entry.name.startswith(".")), key=natural_key)
+        folders = [entry for entry in entries if entry.is_dir() and self._is_inside(entry)]
+        patterns = [path / pattern for pattern in list_patterns(entry.name for entry in entries)]
+        clips = [clip for clip in (*patterns, *list_videos(path)) if is_clip_there(clip) and self.is_allowed(clip)]
         return {
             "path": str(path),
-            "folders": [str(entry) for entry in entries if entry.is_dir()],
-            "clips": [str(e) for e in entries if e.suffix.lower() in VIDEO_SUFFIXES and e.is_file()],
+            "folders": [_name(folder, folder.name) for folder in folders[:_MOST_LISTED]],
+            "clips": [_name(clip, name_clip(clip)) for clip in clips[:_MOST_LISTED]],
         }
 
     def is_allowed(self, path: Path) -> bool:
-        """Return whether a file may be used: it lies, all links followed, in an allowed folder or in the uploads."""
+        """Return whether a clip may be used: its files lie, all links followed, in an allowed folder or the uploads."""
+        return self._is_inside(path) and all(map(self._is_inside, files_of(path)))
+
+    def _is_inside(self, path: Path) -> bool:
         try:
             real = path.resolve()
         except (OSError, ValueError, RuntimeError):  # no such name here, or links that go round
             return False
-        return any(real.is_relative_to(folder) for folder in (*self.folders, self._uploads.resolve()))
+        return any(real.is_relative_to(folder) for folder in (*self.folders, self.uploads.path.resolve()))
 
     def make_address(self, path: Path) -> str:
-        """Make the address at which a page plays a clip; empty if it may not."""
+        """Make the address at which a page plays a clip; empty if it may not. That of a copy ends in .mp4."""
         if not self.is_allowed(path):
             return ""
         name = hashlib.blake2b(bytes(path.absolute()), key=self._secret, digest_size=16).hexdigest()
@@ -104,107 +105,34 @@ class ClipStore:
             self._addresses.move_to_end(name)
             while len(self._addresses) > _MOST_ADDRESSES:
                 self._addresses.popitem(last=False)
-        return f"/clips/{name}"
+        return f"/clips/{name}" if is_played(path) else f"/clips/{name}.mp4"
 
     def find_address(self, name: str) -> Path:
         """Find the file of an address. RefusedRequestError if there is none, or it may not be played any more."""
         with self._lock:
-            path = self._addresses.get(name)
-        if path is None or not self.is_allowed(path) or not path.is_file():
+            path = self._addresses.get(name.removesuffix(".mp4"))
+        if path is None or not self.is_allowed(path) or not is_clip_there(path):
             raise RefusedRequestError(404, "missing_clip", "There is no such clip.")
         return path
 
-    async def take(self, name: str, parts: AsyncIterator[bytes], *, announced: int | None) -> str:
-        """Write an upload to disk as it arrives; return the id of the clip.
-
-        RefusedRequestError for one that is too large or empty, and if the disk is full. Nothing is left of it then.
-        """
-        if announced is not None and announced > MOST_UPLOAD_BYTES:
-            raise _too_large()
-        draft = self._uploads / f"draft-{secrets.token_hex(8)}"
-        digest, size = hashlib.sha256(), 0
-        await run_in_threadpool(self._make_room, announced or 0)
-        try:
-            with draft.open("xb") as file:
-                async for part in parts:
-                    size += len(part)
-                    if size > MOST_UPLOAD_BYTES:
-                        raise _too_large()
-                    digest.update(part)
-                    await run_in_threadpool(file.write, part)
-            if not size:
-                raise RefusedRequestError(400, "usage", "The upload is empty: send the bytes of a clip.")
-            return await run_in_threadpool(self._keep, draft, digest.hexdigest(), name)
-        except OSError as error:
-            raise RefusedRequestError(507, "disk", f"The upload cannot be kept: {error.strerror or error}.") from error
-        finally:
-            draft.unlink(missing_ok=True)
-
-    def forget(self, clip: str) -> None:
-        """Remove an upload, if it is there."""
-        if found := _UPLOAD.fullmatch(clip):
-            shutil.rmtree(self._uploads / found[1], ignore_errors=True)
-
-    def _keep(self, draft: Path, sha256: str, name: str) -> str:
-        """Give an upload its place: a folder of its digest, and in it its own name, made harmless."""
-        if self._find_upload(sha256) is None:
-            folder = self._uploads / sha256
-            folder.mkdir(mode=0o700, exist_ok=True)
-            draft.replace(folder / _make_file_name(name))
-        return f"upload:{sha256}"
-
-    def _find_upload(self, sha256: str) -> Path | None:
-        folder = self._uploads / sha256
-        if not folder.is_dir():
-            return None
-        os.utime(folder)  # it is in use: others are removed before it
-        return next((path for path in folder.iterdir() if path.is_file()), None)
-
     def _resolve(self, text: str) -> Path:
-        """Return an allowed path with all links followed. The refusal does not tell whether another path is there."""
-        if not text or "\0" in text or not Path(text).is_absolute() or not self.is_allowed(Path(text)):
-            folders = ", ".join(map(str, self.folders)) or "none"
-            raise RefusedRequestError(
-                403, "path", f"{text[:200]!r} is in no allowed folder. Allowed: {folders}. Add one: --allow FOLDER."
-            )
-        path = Path(text).resolve()
-        if not path.exists():
-            raise RefusedRequestError(404, "missing_clip", f"There is no {text!r}.")
-        if not path.is_dir() and not stat.S_ISREG(path.stat().st_mode):
-            raise RefusedRequestError(400, "usage", f"{text!r} is no regular file.")
-        return path
+        """Return a path in an allowed folder, with all links followed."""
+        if not text or "\0" in text or not Path(text).is_absolute() or not self._is_inside(Path(text)):
+            raise self._refuse(text)
+        return Path(text).resolve()
 
-    def _make_room(self, size: int) -> None:
-        """Remove the uploads that were not used for longest, until there is room for one more."""
-        with self._lock:
-            folders = sorted((f for f in self._uploads.iterdir() if f.is_dir()), key=lambda f: f.stat().st_mtime)
-            sizes = [sum(path.stat().st_size for path in folder.iterdir()) for folder in folders]
-            count, total = len(folders) + 1, sum(sizes) + size
-            for folder, freed in zip(folders, sizes, strict=True):
-                if total <= MOST_KEPT_BYTES and count <= MOST_KEPT:
-                    return
-                shutil.rmtree(folder, ignore_errors=True)
-                count, total = count - 1, total - freed
-
-    def _remove_drafts(self) -> None:
-        """Remove what killed uploads have left."""
-        for path in self._uploads.glob("draft-*"):
-            if time.time() - path.stat().st_mtime > _DRAFT_SECONDS:
-                path.unlink(missing_ok=True)
+    def _refuse(self, text: str) -> RefusedRequestError:
+        """Return the refusal of a path, which does not tell whether it is there."""
+        folders = ", ".join(map(str, self.folders)) or "none"
+        return RefusedRequestError(
+            403, "path", f"{text[:200]!r} is in no allowed folder. Allowed: {folders}. Add one: --allow FOLDER."
+        )
 
 
-def _make_file_name(name: str) -> str:
-    """Make a name that every system accepts and that means nothing to a page."""
-    kept = _UNSAFE.sub("_", name.replace("\\", "/").rpartition("/")[2]).strip(" .")
-    stem, dot, suffix = kept.rpartition(".")
-    if not dot or f".{suffix.lower()}" not in VIDEO_SUFFIXES:
-        stem, suffix = kept, "mp4"
-    while len(stem.encode()) > _LONGEST_NAME:
-        stem = stem[:-1]
-    return f"{stem.rstrip(' .') or 'clip'}.{suffix}"
+def name_clip(path: Path) -> str:
+    """Return the last part of a clip's path; of numbered pictures the last two."""
+    return "/".join(path.parts[-1 - ("%" in path.name) :])
 
 
-def _too_large() -> RefusedRequestError:
-    return RefusedRequestError(
-        413, "too_large", f"A clip of at most {MOST_UPLOAD_BYTES >> 30} GB can be uploaded. Use a path instead."
-    )
+def _name(path: Path, name: str) -> dict[str, str]:
+    return {"path": str(path), "name": make_visible(name)}

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from vrt_lite.judgement import Judgement
 from vrt_lite.recording import add_warning, warn_of_one_order
+from vrt_lite.runs.identity import Identity
 from vrt_lite.runs.judging import Task, judge_all
+from vrt_lite.runs.pairs import PairOfRun, read_pair
 from vrt_lite.runs.question import Result
 from vrt_lite.runs.run import Run
-from vrt_lite.runs.store import Store
 from vrt_lite.settings import Source
-from vrt_lite.show.pages.run_pairs import PairOfRun, read_pair
 from vrt_lite.web.job_context import JobContext, name_daily_run
 from vrt_lite.web.pair_watcher import PairWatcher
 from vrt_lite.web.refusals import RefusedRequestError
@@ -25,32 +26,34 @@ def compare_clips(job: ServedJob, context: JobContext) -> dict[str, Any]:
     """Judge one or both orders; return the judgement's JSON, and where it is kept."""
     body = read_body(dict(job.request), CompareBody)
     clips = (context.clip_store.find(body.a), context.clip_store.find(body.b))
-    judge = context.open_judge(body.model, body.options)
-    judge.connect(lambda _: job.check_cancelled())
     watcher = PairWatcher(job)
-    results: list[Result] = []
+    results: dict[int, Result] = {}
+    with context.lend_judge(job, body) as (judge, store):
+        orders = 2 if body.both_orders and store.digest(clips[0]) != store.digest(clips[1]) else 1
 
-    def tasks() -> Any:
-        orders = 2 if body.both_orders and not _are_same(clips, context.store) else 1
-        for exchanged in range(orders):
-            job.check_stopped()
-            left = context.seconds and context.seconds * (orders - exchanged)
-            job.add("progress", done=exchanged, most=orders, seconds_left=left)
-            first, second = clips[::-1] if exchanged else clips
-            watcher.begin_pair((first, second), judge, exchanged=bool(exchanged))
-            yield Task(first, second, body.prompt)
+        def list_tasks() -> Iterator[Task | None]:
+            for exchanged in range(orders):
+                job.check_stopped()
+                left = context.seconds and context.seconds * (orders - exchanged)
+                job.add("progress", done=exchanged, most=orders, seconds_left=left)
+                first, second = clips[::-1] if exchanged else clips
+                watcher.begin_pair((first, second), judge.profile, exchanged=bool(exchanged))
+                yield Task(first, second, body.prompt, exchanged)
+            while len(results) < orders:  # someone else is judging the same
+                job.check_stopped()
+                yield None
 
-    def keep(task: Task, result: Result, now: bool) -> None:
-        results.append(result)
-        if now:
-            context.end_judgement(result.seconds)
+        def keep(task: Task, result: Result, now: bool) -> None:
+            results[task.label] = result
+            if now:
+                context.end_judgement(result.seconds)
 
-    name = name_daily_run("comparisons")
-    run = context.store.begin(name, kind="rank", about={})
-    judge_all(tasks(), run, store=context.store, judge=judge, done=keep, observe=watcher.observe)
-    judgement = join_results(run, results, clips, both_orders=body.both_orders)
-    pair = results[0]
-    return {"judgement": judgement.to_json(), "run": name, "first": pair.first, "second": pair.second}
+        identity = Identity(judge.key(), judge.describe())
+        run = store.begin(name_daily_run(judge), kind="compare", about={"model": identity.model}, identity=identity)
+        judge_all(list_tasks(), run, store=store, judge=judge, done=keep, observe=watcher.observe)
+        in_order = [result for _, result in sorted(results.items())]
+        judgement = join_results(run, in_order, clips, both_orders=body.both_orders)
+    return {"judgement": judgement.to_json(), "run": run.name}
 
 
 def join_results(run: Run, results: list[Result], clips: tuple[Path, Path], *, both_orders: bool) -> Judgement:
@@ -70,7 +73,3 @@ def join_results(run: Run, results: list[Result], clips: tuple[Path, Path], *, b
     if both_orders and len(judgement.orders) == 1 and len(results) == 2:
         judgement = add_warning(judgement, warn_of_one_order(judgement.orders[0].first))
     return judgement
-
-
-def _are_same(clips: tuple[Path, Path], store: Store) -> bool:
-    return store.digest(clips[0]) == store.digest(clips[1])

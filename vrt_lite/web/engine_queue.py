@@ -1,4 +1,4 @@
-"""One queue before one engine: jobs wait in it, and one thread judges them, one after the other.
+"""One queue before one engine: jobs wait in it, and as many threads as judgements can run at once do them in order.
 
 A ranking gives way between two judgements to a job that is short, and goes on after it: what it has judged is in the
 store. What the queue has no room for is refused, with a time after which to try again.
@@ -27,15 +27,15 @@ _LONGEST_WAIT_SECONDS = 3600
 
 
 class EngineQueue:
-    """The jobs, and the thread that does them. `perform` does one and returns its result; it runs in that thread."""
+    """The jobs, and the threads that do them. `perform` does one in such a thread, and returns its result."""
 
-    def __init__(self, perform: Callable[[ServedJob], dict[str, Any]], files: JobFiles) -> None:
+    def __init__(self, perform: Callable[[ServedJob], dict[str, Any]], files: JobFiles, *, threads: int = 1) -> None:
         self._perform = perform
         self._files = files
         self._changed = Condition()
         self._jobs: dict[str, ServedJob] = {}
         self._waiting: deque[ServedJob] = deque()
-        self._running: ServedJob | None = None
+        self._running: set[ServedJob] = set()
         self._closing = False
         self._mean_seconds = _FIRST_GUESS_SECONDS
         self._kept: set[str] = set()
@@ -43,27 +43,32 @@ class EngineQueue:
         for job in files.take_over():
             self._jobs[job.id] = job
             self._kept.add(job.id)
-        self._thread = Thread(target=self._work, name="engine", daemon=True)
-        self._thread.start()
+        self._threads = [Thread(target=self._work, name=f"job {n}", daemon=True) for n in range(threads)]
+        for thread in self._threads:
+            thread.start()
 
     def close(self) -> None:
-        """Stop the job in progress at its next event, and end the thread. What waits stays in its files."""
+        """Stop the jobs in progress at their next event, and end the threads. What waits stays in its files."""
         with self._changed:
             self._closing = True
-            if self._running:
-                self._running.stop_at_once()
+            for job in self._running:
+                job.stop_at_once()
             self._changed.notify_all()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
 
     def add(self, job: ServedJob, *, keep: bool) -> None:
         """Put a job in the queue; with `keep` a server that starts after a crash finds it.
 
-        RefusedRequestError, with a time, if the queue is full.
+        RefusedRequestError, with a time, if the queue is full; also if the disk is.
         """
         with self._changed:
             self._check_room()
             if keep:
-                self._files.keep(job)
+                try:
+                    self._files.keep(job)
+                except OSError as error:
+                    raise RefusedRequestError(507, "disk", f"The job cannot be kept: {error.strerror}.") from error
                 self._kept.add(job.id)
             self._jobs[job.id] = job
             self._waiting.append(job)
@@ -94,7 +99,7 @@ class EngineQueue:
     def stop(self, job: ServedJob, state: JobState) -> None:
         """Cancel a job, or pause it: at once if it waits, else at its next event or after its present judgement."""
         with self._changed:
-            if job is self._running or job.id in self._apart:
+            if job in self._running or job.id in self._apart:
                 job.ask_to_stop(state)
             elif not job.ended:
                 if job in self._waiting:
@@ -110,7 +115,7 @@ class EngineQueue:
                 self._waiting.append(job)
                 self._changed.notify_all()
 
-    def gives_way(self) -> bool:
+    def is_short_job_queued(self) -> bool:
         """Return whether a job that is shorter than a ranking waits."""
         with self._changed:
             return any(job.kind != "rank" for job in self._waiting)
@@ -119,7 +124,8 @@ class EngineQueue:
         if self._closing:
             raise RefusedRequestError(503, "ending", "The server is ending.", retry_seconds=10)
         if len(self._waiting) >= MOST_WAITING:
-            seconds = min(math.ceil(self._mean_seconds * len(self._waiting)), _LONGEST_WAIT_SECONDS)
+            seconds = self._mean_seconds * len(self._waiting) / len(self._threads)
+            seconds = min(math.ceil(seconds), _LONGEST_WAIT_SECONDS)
             text = f"{len(self._waiting)} jobs wait already. Try again in about {seconds} s."
             raise RefusedRequestError(429, "busy", text, retry_seconds=max(seconds, 1))
 
@@ -129,11 +135,12 @@ class EngineQueue:
                 self._changed.wait_for(lambda: self._waiting or self._closing)
                 if self._closing:
                     return
-                job = self._running = self._waiting.popleft()
+                job = self._waiting.popleft()
+                self._running.add(job)
             began = time.monotonic()
             self._do(job)
             with self._changed:
-                self._running = None
+                self._running.discard(job)
                 if job.kind != "rank":
                     self._mean_seconds += 0.2 * (time.monotonic() - began - self._mean_seconds)
 

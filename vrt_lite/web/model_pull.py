@@ -6,6 +6,7 @@ import time
 from threading import Lock
 from typing import Any
 
+from vrt_lite.errors import VrtError
 from vrt_lite.web.job_context import JobContext
 from vrt_lite.web.request_bodies import PullBody, read_body
 from vrt_lite.web.served_job import ServedJob
@@ -48,5 +49,9 @@ def pull_model(job: ServedJob, context: JobContext) -> dict[str, Any]:
     from vrt_lite.pulling import pull  # noqa: PLC0415
 
     body = read_body(dict(job.request), PullBody)
-    pulled = pull(body.model, memory_bytes=total_memory(), progress=JobTransfer(job))
+    try:
+        pulled = pull(body.model, memory_bytes=total_memory(), progress=JobTransfer(job))
+    except VrtError:
+        job.check_cancelled()  # the client of the hub makes an error of its own of whatever stops it
+        raise
     return {"model": pulled.manifest.name}

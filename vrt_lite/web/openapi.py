@@ -26,6 +26,7 @@ _JOB: dict[str, Any] = {
         "kind": {"enum": ["compare", "rank", "rewards", "pull"]},
         "state": {"enum": ["queued", "running", "paused", "done", "failed", "cancelled"]},
         "created": {"type": "number", "description": "Unix seconds."},
+        "request": {"type": "object"},
         "progress": {"type": ["object", "null"]},
         "result": {"type": ["object", "null"]},
         "error": {"type": ["object", "null"]},
@@ -42,11 +43,13 @@ _ERROR: dict[str, Any] = {
     },
     "required": ["error"],
 }
+_PICTURES = "Or a form (multipart/form-data): several files in its field `clip` are numbered pictures, `fps` a second."
+_FORM = "a form may have them as files a and b. With Accept: text/event-stream the answer is the events."
 _OPERATIONS: tuple[tuple[str, str, str, str, str, tuple[str, ...]], ...] = (
-    ("post", "/v1/compare", "Compare two clips; text/event-stream gives the events.", "CompareBody", "Judgement", ()),
+    ("post", "/v1/compare", f"Compare two clips; {_FORM}", "CompareBody", "Judgement", ()),
     ("post", "/v1/rank", "Rank clips, or the videos of a folder.", "RankBody", "Job", ()),
     ("post", "/v1/rewards", "Give each clip of a prompt a scalar, in log odds.", "RewardsBody", "", ()),
-    ("post", "/v1/clips", "Send a clip, its bytes as the body; the answer has its id.", "", "", ("name",)),
+    ("post", "/v1/clips", f"Send a clip, its bytes as the body; the answer has its id. {_PICTURES}", "", "", ("name",)),
     ("get", "/v1/folders", "List folders and clips.", "", "", ("path",)),
     ("get", "/v1/models", "List the models that are here, or can be pulled.", "", "", ()),
     ("post", "/v1/models/pull", "Pull a model that this project knows by name.", "PullBody", "Job", ()),

@@ -14,11 +14,14 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import Route
 
+from vrt_lite.clip_files import ASSUMED_FPS, MOST_FPS, PICTURE_SUFFIXES
 from vrt_lite.errors import VrtError
 from vrt_lite.machine import format_bytes
 from vrt_lite.models import bundled_names
 from vrt_lite.models.library import stored_models
 from vrt_lite.protocol.messages import LONGEST_PROMPT
+from vrt_lite.ranking.entries import VIDEO_SUFFIXES
+from vrt_lite.web.clip_store import name_clip
 from vrt_lite.web.page_templates import render_page
 from vrt_lite.web.refusals import RefusedRequestError
 from vrt_lite.web.run_routes import list_runs_found
@@ -116,7 +119,10 @@ async def show_judges(request: Request) -> Response:
 async def show_ballot(request: Request) -> Response:
     """Show the page to vote on a run's pairs."""
     name = request.query_params.get("run", "")
-    run = state_of(request).store.run(name)
+    try:
+        run = await run_in_threadpool(state_of(request).store.run, name)
+    except VrtError as error:
+        return _page("message.html", "Nothing to vote on", "runs", status=404, message=str(error))
     return _page("vote.html", "Vote", "vote", run=run.name, query=urlencode({"run": run.name}))
 
 
@@ -158,10 +164,13 @@ async def show_frame(request: Request) -> Response:
 
 
 async def play_clip(request: Request) -> Response:
-    """Send a clip, or a range of its bytes."""
-    path = state_of(request).clip_store.find_address(request.path_params["name"])
+    """Send a clip, or a copy that browsers play, or a range of its bytes."""
+    state, name = state_of(request), request.path_params["name"]
+    path = await run_in_threadpool(state.clip_store.find_address, name)
+    if name.endswith(".mp4"):
+        path = await run_in_threadpool(state.copies.copy, path)
     kind = mimetypes.guess_type(path.name)[0] or ""
-    kind = kind if kind.startswith(("video/", "image/")) and "svg" not in kind else "application/octet-stream"
+    kind = kind if kind.startswith("video/") else "application/octet-stream"
     return FileResponse(path, media_type=kind, headers={"content-security-policy": "default-src 'none'; sandbox"})
 
 
@@ -188,7 +197,10 @@ def _form_values(state: ServerState) -> dict[str, Any]:
     names = [*bundled_names(), *(model.manifest.name for model in stored_models())]
     first = f"{Path(own).name if own else 'the default'}, as the server was started"
     judges = [(first, ""), *((name, name) for name in dict.fromkeys(names))]
-    return {"judges": judges, "folders": state.clip_store.folders, "longest_prompt": LONGEST_PROMPT}
+    accepted = ",".join(("video/*", *sorted(VIDEO_SUFFIXES | PICTURE_SUFFIXES)))
+    fps = {"most_fps": MOST_FPS, "assumed_fps": ASSUMED_FPS}
+    limits = {"accepted": accepted, "longest_prompt": LONGEST_PROMPT, **fps}
+    return {"judges": judges, "folders": state.clip_store.folders, **limits}
 
 
 def _list_clips(state: ServerState, job: ServedJob) -> list[dict[str, str]]:
@@ -197,7 +209,7 @@ def _list_clips(state: ServerState, job: ServedJob) -> list[dict[str, str]]:
     for clip in (str(job.request["a"]), str(job.request["b"])):
         try:
             path = state.clip_store.find(clip)
-            clips.append({"name": path.name, "address": state.clip_store.make_address(path)})
+            clips.append({"name": name_clip(path), "address": state.clip_store.make_address(path)})
         except VrtError:
             clips.append({"name": json.dumps(clip)[1:41], "address": ""})
     return clips

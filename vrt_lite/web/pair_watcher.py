@@ -6,37 +6,38 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vrt_lite.api import Judge, open_clips
+from vrt_lite.api import open_clips
 from vrt_lite.interfaces import Encoding, Event, Predicted, Prefill, RoundBegan, RoundEnded, Wrote
 from vrt_lite.pair_frames import Workspace, workspace_of
+from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import FrameRef
 from vrt_lite.show.pages.render_templates import make_visible
 from vrt_lite.show.words import capitalize_first, describe_event
+from vrt_lite.web.clip_store import name_clip
 from vrt_lite.web.served_job import ServedJob
 
 
 class PairWatcher:
-    """Watches the judge at work on pairs of a job. An event stops the judge if the job was cancelled."""
+    """Watches the judge at work on pairs of a job."""
 
     def __init__(self, job: ServedJob) -> None:
         self._job = job
         self._exchanged = False
         self._spaces: tuple[Workspace, ...] = ()
 
-    def begin_pair(self, clips: tuple[Path, Path], judge: Judge, *, exchanged: bool = False) -> None:
+    def begin_pair(self, clips: tuple[Path, Path], profile: Profile, *, exchanged: bool = False) -> None:
         """Tell that a pair begins. VideoError if a clip cannot be used."""
         self._exchanged = exchanged
         with open_clips(*clips) as opened:
-            self._spaces = tuple(workspace_of(clip, judge.mode.profile) for clip in opened)
+            self._spaces = tuple(workspace_of(clip, profile) for clip in opened)
             about = [
-                {"name": make_visible(path.name), "seconds": clip.info.duration_seconds}
+                {"name": make_visible(name_clip(path)), "seconds": clip.info.duration_seconds}
                 for path, clip in zip(clips, opened, strict=True)
             ]
         self._job.add("pair", clips=about[::-1] if exchanged else about, exchanged=exchanged)
 
     def observe(self, event: Event) -> None:
-        """Add the event to the job. StoppedError if the job was cancelled."""
-        self._job.check_cancelled()
+        """Add the event to the job."""
         job = self._job
         match event:
             case Predicted(seconds):

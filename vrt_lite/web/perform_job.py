@@ -1,8 +1,7 @@
-"""Does a job, in the engine's thread."""
+"""Does a job, in a thread of the queue."""
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 from vrt_lite.web.job_context import JobContext
@@ -20,9 +19,4 @@ def perform_job(job: ServedJob, context: JobContext) -> dict[str, Any]:
             from vrt_lite.web.rank_job import reward_clips as work  # noqa: PLC0415
         case "pull":
             from vrt_lite.web.model_pull import pull_model as work  # noqa: PLC0415
-    try:
-        return work(job, context)
-    except MemoryError:
-        with contextlib.suppress(Exception):
-            context.close()
-        raise
+    return work(job, context)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from vrt_lite.api import Judge
 from vrt_lite.errors import NoVerdictError
 from vrt_lite.interfaces import Event
 from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.ranking.clip_groups import ClipGroup
-from vrt_lite.ranking.entries import Group, read_entries
+from vrt_lite.ranking.entries import Group
 from vrt_lite.ranking.ladder import Ladder, rate_group
 from vrt_lite.ranking.rank import RankProgress, rank_clips
 from vrt_lite.ranking.rank_run import Effort
@@ -31,7 +29,7 @@ _MOST_SHOWN = 100
 class JobWatcher:
     """Tells a job how its ranking goes. Between two judgements it may stop the work, or give way to a shorter job."""
 
-    def __init__(self, job: ServedJob, context: JobContext, judge: Judge, *, gives_way: bool) -> None:
+    def __init__(self, job: ServedJob, context: JobContext, *, gives_way: bool) -> None:
         self._job = job
         self._context = context
         self._gives_way = gives_way
@@ -94,13 +92,14 @@ def describe_ladder(ladder: Ladder) -> dict[str, Any]:
 def rank_folder(job: ServedJob, context: JobContext) -> dict[str, Any]:
     """Rank the clips of a request; return the ranking's JSON. It goes on where it stopped."""
     body = read_body(dict(job.request), RankBody)
-    paths = [path for clip in body.clips for path in _find_clips(clip, context)]
-    judge = context.open_judge(body.model, body.options)
-    judge.connect(lambda _: job.check_cancelled())
+    paths = [path for clip in body.clips for path in context.clip_store.find_all(clip)]
     effort = Effort(both_orders=body.both_orders, budget=body.budget, confidence=body.confidence)
-    watcher = JobWatcher(job, context, judge, gives_way=True)
-    group = Group("", body.prompt, tuple(paths))
-    ranking = rank_clips([group], store=context.store, judge=judge, watcher=watcher, effort=effort, name=body.name)
+    watcher = JobWatcher(job, context, gives_way=True)
+    group, jobs = Group("", body.prompt, tuple(paths)), context.choice.jobs
+    with context.lend_judge(job, body) as (judge, store):
+        ranking = rank_clips(
+            [group], store=store, judge=judge, watcher=watcher, effort=effort, name=body.name, jobs=jobs
+        )
     job.add("ladder", groups=[describe_ladder(ladder) for ladder in ranking.ladders])
     # Without the pairs, of which there may be two million: they are in the run.
     return ranking.to_json() | {"ladders": [ladder.to_json(pairs=False) for ladder in ranking.ladders]}
@@ -114,32 +113,23 @@ def reward_clips(job: ServedJob, context: JobContext) -> dict[str, Any]:
     """
     body = read_body(dict(job.request), RewardsBody)
     paths = [context.clip_store.find(clip) for clip in body.clips]
-    judge = context.open_judge(body.model, body.options)
-    judge.connect(lambda _: job.check_cancelled())
     effort = Effort(both_orders=body.both_orders, budget=body.budget)
-    watcher = JobWatcher(job, context, judge, gives_way=False)
-    # A run stands for one prompt and one judge.
-    run = f"rewards-{hashlib.sha256(f'{judge.key()} {body.prompt}'.encode()).hexdigest()[:8]}"
-    group = Group("", body.prompt, tuple(paths))
-    ranking = rank_clips([group], store=context.store, judge=judge, watcher=watcher, effort=effort, name=run)
+    watcher = JobWatcher(job, context, gives_way=False)
+    group, jobs = Group("", body.prompt, tuple(paths)), context.choice.jobs
+    with context.lend_judge(job, body) as (judge, store):
+        # A run stands for one prompt and one judge.
+        run = f"rewards-{hashlib.sha256(f'{judge.key()} {body.prompt}'.encode()).hexdigest()[:8]}"
+        ranking = rank_clips([group], store=store, judge=judge, watcher=watcher, effort=effort, name=run, jobs=jobs)
+        broken = {out.path: out.reason for out in ranking.left_out if out.broken}
+        digests = {path: store.digest(path) for path in paths if path not in broken}
     [ladder] = ranking.ladders
     if not ladder.standings:
         raise NoVerdictError(next((why for _, why in ladder.unranked), "No pair got a verdict."))
     strengths = {ladder.clips[s.clip].sha256: s.ratings[OVERALL].to_json() for s in ladder.standings}
     reasons = {ladder.clips[clip].sha256: reason for clip, reason in ladder.unranked}
-    broken = {out.path: out.reason for out in ranking.left_out if out.broken}
     rewards: list[dict[str, Any]] = []
     for clip, path in zip(body.clips, paths, strict=True):
-        sha256 = "" if path in broken else context.store.digest(path)
+        sha256 = digests.get(path, "")
         rated, reason = strengths.get(sha256), broken.get(path) or reasons.get(sha256)
         rewards.append({"clip": clip, "reward": rated and rated["strength"], "interval": rated, "reason": reason})
     return {"rewards": rewards, "run": run, "judgements": ladder.judgements, "found": ranking.found}
-
-
-def _find_clips(clip: str, context: JobContext) -> Sequence[Path]:
-    """Return the file of a clip, or the videos of a folder without those that links lead out of the allowed ones."""
-    if not clip.startswith("upload:") and Path(clip).is_dir():
-        folder = context.clip_store.find_folder(clip)
-        [group] = read_entries([str(folder)])
-        return [path for path in group.clips if context.clip_store.is_allowed(path)]
-    return [context.clip_store.find(clip)]

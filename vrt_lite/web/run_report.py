@@ -9,13 +9,15 @@ from threading import Lock
 from typing import Any
 from urllib.parse import urlencode
 
+from vrt_lite.clip_files import stamp_clip
 from vrt_lite.judgement import Judgement
-from vrt_lite.show.pages.frame_album import FrameAlbum, draw_frame
+from vrt_lite.show.pages.frame_album import FrameAlbum, draw_frame, find_places
 from vrt_lite.show.pages.pair_page import prepare_pair
 from vrt_lite.show.pages.render_templates import render
 from vrt_lite.show.pages.run_page import ServedReport, write_run
 from vrt_lite.web.page_templates import render_page
 from vrt_lite.web.server_state import ServerState
+from vrt_lite.web.upload_folder import DRAFT
 
 _PICTURE_BYTES = 2_300_000
 _drawing = Lock()
@@ -25,7 +27,7 @@ def write_served_report(state: ServerState, name: str) -> str:
     """Write the report of a run; return its HTML. UsageError without that run, or without judgements."""
     run = state.store.run(name)
     top = render_page("report_top.html", query=urlencode({"run": run.name}))
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(prefix=DRAFT, dir=state.clip_store.uploads.path) as folder:
         path = Path(folder) / "report.html"
         write_run(run, path, served=ServedReport(top, state.clip_store.make_address))
         return path.read_text(encoding="utf-8")
@@ -37,7 +39,7 @@ def render_verdict(judgement: Any, state: ServerState, addresses: list[str]) -> 
     frames = {(f.video, f.source_frame) for order in read.orders for r in order.rounds for f in r.frames}
     album = FrameAlbum(_PICTURE_BYTES, largest=_PICTURE_BYTES // max(len(frames), 1))
     for video, clip in enumerate(read.inputs, start=1):
-        places = [path for path in (Path(clip.path),) if state.clip_store.is_allowed(path) and path.is_file()]
+        places = [path for path in find_places(clip, None) if state.clip_store.is_allowed(path)]
         album.embed_in_place(clip, (source for of, source in frames if of == video), places)
     one, two = addresses
     return render("pair_article.html", **prepare_pair(read, album, (one, two)))
@@ -45,11 +47,11 @@ def render_verdict(judgement: Any, state: ServerState, addresses: list[str]) -> 
 
 def draw_job_frame(path: Path, source: int) -> bytes:
     """Draw a frame of a clip. Several that ask for the same frame share the work."""
-    status = path.stat()
+    stamp, _ = stamp_clip(path)
     with _drawing:
-        return _draw(path, source, status.st_mtime_ns, status.st_size)
+        return _draw(path, source, stamp)
 
 
 @lru_cache(maxsize=128)
-def _draw(path: Path, source: int, changed: int, size: int) -> bytes:
+def _draw(path: Path, source: int, stamp: str) -> bytes:
     return draw_frame(path, source)

@@ -11,16 +11,19 @@ from urllib.parse import quote
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from vrt_lite.clip_files import is_clip_there
 from vrt_lite.errors import UsageError
 from vrt_lite.ranking.ladder import rate_group
 from vrt_lite.ranking.rank_run import read_groups
 from vrt_lite.ranking.winners import best_clips, copy_winners
 from vrt_lite.runs.export import csv_lines, json_lines
 from vrt_lite.runs.store import RunInfo, Store
+from vrt_lite.show.comparisons import list_comparisons
 from vrt_lite.show.pages.render_templates import make_visible
+from vrt_lite.web.json_answer import JsonAnswer
 from vrt_lite.web.refusals import RefusedRequestError
 from vrt_lite.web.request_bodies import CopyBody, VoteBody, read_body
 from vrt_lite.web.server_state import ServerState, state_of
@@ -46,12 +49,12 @@ def list_run_routes() -> list[Route]:
 async def list_runs(request: Request) -> Response:
     """List the runs, the last used first."""
     search = request.query_params.get("search", "")
-    return JSONResponse({"runs": await run_in_threadpool(list_runs_found, state_of(request).store, search)})
+    return JsonAnswer({"runs": await run_in_threadpool(list_runs_found, state_of(request).store, search)})
 
 
 async def show_run(request: Request) -> Response:
-    """Describe a run: what it is about, and the ladders of a ranking as they are now."""
-    return JSONResponse(await run_in_threadpool(_describe_run, state_of(request), _name_of(request)))
+    """Describe a run: what it is about, and what was found by now: a ranking's ladders, or the comparisons."""
+    return JsonAnswer(await run_in_threadpool(_describe_run, state_of(request), _name_of(request)))
 
 
 async def export_run(request: Request) -> Response:
@@ -68,7 +71,7 @@ async def copy_best(request: Request) -> Response:
     """Copy the best clips of a ranking to the folder `best` of an allowed folder, numbered."""
     state = state_of(request)
     body = read_body(await state.body_reader.read_json(request), CopyBody)
-    return JSONResponse({"copies": await run_in_threadpool(_copy, state, body)})
+    return JsonAnswer({"copies": await run_in_threadpool(_copy, state, body)})
 
 
 async def export_votes(request: Request) -> Response:
@@ -81,7 +84,7 @@ async def export_votes(request: Request) -> Response:
 
 async def show_next_pair(request: Request) -> Response:
     """Give the next pair to vote on: where its sides are played, and a ticket."""
-    return JSONResponse(await run_in_threadpool(_find_next_pair, state_of(request), _name_of(request)))
+    return JsonAnswer(await run_in_threadpool(_find_next_pair, state_of(request), _name_of(request)))
 
 
 async def vote(request: Request) -> Response:
@@ -89,7 +92,7 @@ async def vote(request: Request) -> Response:
     state = state_of(request)
     body = read_body(await state.body_reader.read_json(request), VoteBody)
     await run_in_threadpool(state.ballots.vote, body.ticket, body.choice)
-    return JSONResponse({"kept": True}, 201)
+    return JsonAnswer({"kept": True}, 201)
 
 
 async def show_agreement(request: Request) -> Response:
@@ -97,7 +100,7 @@ async def show_agreement(request: Request) -> Response:
     state = state_of(request)
     run = state.store.run(_name_of(request))
     judges = await run_in_threadpool(measure_agreement, run, state.store)
-    return JSONResponse({"run": run.name, "votes": len(read_votes(run)), "judges": judges})
+    return JsonAnswer({"run": run.name, "votes": len(read_votes(run)), "judges": judges})
 
 
 def list_runs_found(store: Store, search: str) -> list[dict[str, Any]]:
@@ -106,6 +109,8 @@ def list_runs_found(store: Store, search: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for info in store.runs():
         prompts = _list_prompts(info)
+        if words and info.kind == "compare":
+            prompts = list(dict.fromkeys(result.prompt for result in store.run(info.name).results()))
         text = f"{info.name} {info.kind} {' '.join(prompts)}".casefold()
         if all(word in text for word in words):
             prompt = prompts[0][:_MOST_PROMPT] if prompts else ""
@@ -141,6 +146,8 @@ def _describe_run(state: ServerState, name: str) -> dict[str, Any]:
     told = asdict(info) | {"ladders": None}
     if run.kind == "rank":
         told["ladders"] = [rate_group(group).to_json() for group in read_groups(run)]
+    if run.kind == "compare":
+        told["comparisons"] = [pair.to_json() for pair in list_comparisons(run)]
     return told
 
 
@@ -172,7 +179,7 @@ def _find_next_pair(state: ServerState, name: str) -> dict[str, Any]:
 
 
 def _make_address(state: ServerState, path: Path) -> str:
-    return state.clip_store.make_address(path) if path.is_file() else ""
+    return state.clip_store.make_address(path) if is_clip_there(path) else ""
 
 
 def _name_of(request: Request) -> str:

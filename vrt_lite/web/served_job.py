@@ -1,7 +1,7 @@
 """One piece of work that a client has asked for: its state, and the events that pages and clients follow.
 
-The engine's thread writes, any number of readers follow. What a judge writes arrives in small pieces; they are joined,
-and events of earlier pairs are dropped, so that a job of hours stays small.
+The thread that does the job writes, any number of readers follow. What a judge writes arrives in small pieces; they are
+joined, and events of earlier pairs are dropped, so that a job of hours stays small.
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ class ServedJob:
         """Return the state as plain data; with the result or the error once it has ended."""
         with self._lock:
             told: dict[str, Any] = {"id": self.id, "kind": self.kind, "state": self.state, "created": self.created}
+            told["request"] = self.request
             told["progress"] = next((e.data for e in self._events if e.kind == "progress"), None)
             return told | {"result": self.result, "error": self.error}
 
@@ -150,7 +151,7 @@ class ServedJob:
             wake()
 
     def check_cancelled(self) -> None:
-        """Raise StoppedError if the job has to stop at once. The engine's thread calls it at every event."""
+        """Raise StoppedError if the job has to stop at once. It is called at every event."""
         if self._stopping.is_set():
             raise StoppedError(self._wanted or "cancelled")
 

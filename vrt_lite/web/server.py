@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import socket
@@ -11,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import python_multipart  # noqa: F401  # pyright: ignore[reportUnusedImport] - Starlette needs it for forms
+import python_multipart
 import uvicorn
 
 from vrt_lite.api import Judge
 from vrt_lite.errors import UsageError
 from vrt_lite.web.access import is_loopback
 from vrt_lite.web.application import build_application
+from vrt_lite.web.http_protocol import TimedProtocol
 from vrt_lite.web.job_context import JudgeChoice
 from vrt_lite.web.server_state import ServerState
 
@@ -51,6 +53,8 @@ def run_server(options: ServeOptions, *, say: Callable[[str], None]) -> None:
         try:
             app = build_application(state, host=options.host, token=token)
             server = uvicorn.Server(_configure(app))
+            # It warns of damaged forms, which are the clients' affair.
+            logging.getLogger(python_multipart.__name__).setLevel(logging.CRITICAL)
             say(f"vrt-lite serves at {address} (Ctrl-C ends it)")
             if options.open_browser:
                 webbrowser.open(address)
@@ -62,7 +66,7 @@ def run_server(options: ServeOptions, *, say: Callable[[str], None]) -> None:
 def _configure(app: object) -> uvicorn.Config:
     return uvicorn.Config(
         app,  # type: ignore[arg-type]
-        http="h11",
+        http=TimedProtocol,
         loop="asyncio",
         ws="none",
         lifespan="on",
@@ -98,4 +102,5 @@ def _choose_token() -> str:
 
 def _check_judge(choice: JudgeChoice) -> None:
     """Find the model's files, so that what is wrong with them is told before anything is served."""
-    Judge(choice.model, projector=choice.projector, settings=choice.settings, backend=choice.backend).close()
+    settings, backend = choice.settings, choice.backend
+    Judge(choice.model, projector=choice.projector, settings=settings, backend=backend, jobs=choice.jobs).close()

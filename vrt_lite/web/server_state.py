@@ -15,6 +15,7 @@ from vrt_lite.web.engine_queue import EngineQueue
 from vrt_lite.web.job_context import JobContext, JudgeChoice
 from vrt_lite.web.job_files import JobFiles
 from vrt_lite.web.perform_job import perform_job
+from vrt_lite.web.playable_copies import PlayableCopies
 from vrt_lite.web.uploading import BodyReader
 from vrt_lite.web.votes import VoteBox
 
@@ -27,11 +28,13 @@ class ServerState:
         try:
             home = data_home()
             self.clip_store = ClipStore(folders, home / "uploads")
-            self.body_reader = BodyReader(self.clip_store)
+            self.copies = PlayableCopies(home / "copies")
+            self.body_reader = BodyReader(self.clip_store.uploads)
             self.ballots = VoteBox(self.store)
             self.context = JobContext(self.store, self.clip_store, choice)
-            self.queue = EngineQueue(lambda job: perform_job(job, self.context), JobFiles(home / "jobs"))
-            self.context.gives_way = self.queue.gives_way
+            files = JobFiles(home / "jobs")
+            self.queue = EngineQueue(lambda job: perform_job(job, self.context), files, threads=choice.jobs)
+            self.context.is_short_job_queued = self.queue.is_short_job_queued
         except BaseException:
             self.store.close()
             raise

@@ -18,9 +18,9 @@ from vrt_lite.errors import UsageError
 from vrt_lite.evaluation.metrics import share
 from vrt_lite.protocol.verdict import MIRROR
 from vrt_lite.ranking.rank_run import read_rank_about
+from vrt_lite.runs.pairs import PairOfRun, read_pairs
 from vrt_lite.runs.run import Run
 from vrt_lite.runs.store import Store
-from vrt_lite.show.pages.run_pairs import PairOfRun, read_pairs
 from vrt_lite.web.refusals import RefusedRequestError
 
 _ITEM: Final = "vote"
@@ -64,7 +64,10 @@ class VoteBox:
         return None
 
     def vote(self, ticket: str, choice: int) -> None:
-        """Keep a vote: 1 for the left clip, 2 for the right one, 0 for no difference. A ticket counts once."""
+        """Keep a vote: 1 for the left clip, 2 for the right one, 0 for no difference. A ticket counts once.
+
+        The vote is on the disk on return. After an error the ticket counts again.
+        """
         with self._lock:
             pair = self._tickets.pop(ticket, None)
         if pair is None:
@@ -72,7 +75,12 @@ class VoteBox:
         winner = MIRROR[choice] if pair.exchanged else choice  # type: ignore[index]
         kept = {"first": pair.first, "second": pair.second, "prompt": pair.prompt, "winner": winner}
         about = {"exchanged": pair.exchanged, "made": time.time()}
-        self._store.run(pair.run).put(_ITEM, _key(pair), kept | about)
+        try:
+            self._store.run(pair.run).put(_ITEM, _key(pair), kept | about, lasting=True)
+        except BaseException:
+            with self._lock:
+                self._tickets[ticket] = pair
+            raise
 
 
 def read_votes(run: Run) -> list[dict[str, Any]]:
@@ -137,10 +145,11 @@ def measure_agreement(run: Run, store: Store) -> list[dict[str, Any]]:
 
 
 def _runs_with(clips: set[str], store: Store, this: Run) -> Iterator[Run]:
-    """Yield the other rankings in which some of these clips take part."""
+    """Yield the other rankings in which some of these clips take part, and all comparisons."""
     for info in store.runs():
         listed: Any = info.about.get("clips") or ()
-        if info.kind == "rank" and info.name != this.name and any(clip.get("sha256") in clips for clip in listed):
+        takes_part = info.kind == "rank" and any(clip.get("sha256") in clips for clip in listed)
+        if info.name != this.name and (takes_part or info.kind == "compare"):
             yield store.run(info.name)
 
 

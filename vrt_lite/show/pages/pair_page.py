@@ -122,8 +122,8 @@ def write_headline(judgement: Judgement) -> str:
 
 
 def _find_form(clip: JudgedClip, address: str) -> Literal["video", "animation", "pictures"]:
-    """Find what shows a clip in a page: a player, an image, or nothing. A copy that is in the page is a video."""
-    if address.startswith(("#", "data:")):
+    """Find what shows a clip in a page: a player, an image, or nothing. A copy is a video, in the page or as an MP4."""
+    if address.startswith(("#", "data:")) or address.endswith(".mp4"):
         return "video"
     suffix = Path(clip.name.rpartition("@")[0] or clip.name).suffix.lower()
     if "%" in clip.name and suffix in PICTURE_SUFFIXES:

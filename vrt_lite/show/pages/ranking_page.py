@@ -16,7 +16,7 @@ from vrt_lite.ranking.clip_groups import ClipGroup, PairOutcome, RankedClip
 from vrt_lite.ranking.ladder import Ladder, Standing, rate_group
 from vrt_lite.ranking.rank_run import read_groups, read_rank_about
 from vrt_lite.show.pages.frame_album import EmbeddedFrame
-from vrt_lite.show.pages.run_pairs import RunMaterial
+from vrt_lite.show.pages.run_material import RunMaterial
 from vrt_lite.show.words import DIMENSION_NAMES, capitalize_first
 
 _CYCLES = 20

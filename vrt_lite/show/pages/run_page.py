@@ -21,6 +21,7 @@ from vrt_lite.evaluation.figures import Figures
 from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.protocol.verdict import Preference, describe
 from vrt_lite.ranking.rank_run import read_rank_about
+from vrt_lite.runs.pairs import PairOfRun, read_pair, read_pairs
 from vrt_lite.show import evaluation_words
 from vrt_lite.show.evaluation_charts import list_charts, list_confusion
 from vrt_lite.show.pages.clip_copies import ClipCopies
@@ -28,15 +29,7 @@ from vrt_lite.show.pages.frame_album import FrameAlbum, find_places
 from vrt_lite.show.pages.html_file import write_data, write_json, write_packed, write_page
 from vrt_lite.show.pages.pair_page import Folds, PairLabel, list_common_details, make_address, prepare_pair
 from vrt_lite.show.pages.render_templates import format_percent, make_visible, render, split_name
-from vrt_lite.show.pages.run_pairs import (
-    PairOfRun,
-    RunMaterial,
-    find_label,
-    read_labels,
-    read_pair,
-    read_pairs,
-    read_shown_clips,
-)
+from vrt_lite.show.pages.run_material import RunMaterial, find_label, read_labels, read_shown_clips
 from vrt_lite.show.words import DIMENSION_NAMES, capitalize_first
 
 if TYPE_CHECKING:
@@ -89,7 +82,7 @@ def write_run(
     UsageError if there is nothing to report, or it cannot be written.
     """
     clips = read_rank_about(run).clips if run.kind == "rank" else ()
-    about = None if run.kind == "rank" else read_eval_about(run)
+    about = read_eval_about(run) if run.kind == "eval" else None
     if next(iter(run.results()), None) is None:
         raise UsageError(f"Run {run.name!r} has no judgements yet: there is nothing to report.")
     if beside is None and about and about.folder:
@@ -146,10 +139,10 @@ def _render_overview(pages: _RunPages) -> tuple[str, str]:
         from vrt_lite.show.pages.ranking_page import prepare_ranking  # noqa: PLC0415 - numpy
 
         template, values = "ranking.html", prepare_ranking(material)
-    else:
-        from vrt_lite.show.pages.run_page import prepare_evaluation  # noqa: PLC0415
-
+    elif material.run.kind == "eval":
         template, values = "evaluation.html", prepare_evaluation(material)
+    else:
+        template, values = "comparisons.html", _prepare_comparisons(material)
     marks = Counter(mark for pair in material.pairs for mark in _list_marks(pair, find_label(pair, pages.labels)))
     html = render(
         template,
@@ -242,6 +235,13 @@ def _list_marks(pair: PairOfRun, label: PairLabel | None) -> list[str]:
     if label and OVERALL in label.winners and own and not own.undecided:
         marks.append("as labelled" if label.winners[OVERALL] == own.winner else "not as labelled")
     return marks
+
+
+def _prepare_comparisons(material: RunMaterial) -> dict[str, Any]:
+    """Prepare what the template shows of comparisons beside the list of pairs."""
+    count, failed = len(material.pairs), sum(pair.overall is None for pair in material.pairs)
+    model = str(material.run.about.get("model", ""))
+    return {"title": f"{count} comparison{'s' if count != 1 else ''}", "model": model, "failed": failed}
 
 
 def prepare_evaluation(material: RunMaterial) -> dict[str, Any]:

@@ -8,7 +8,7 @@ const page = one("main");
 /** Ask the API. Throws an error with a line for the user. */
 async function ask(path, method = "GET", body) {
   const options = { method };
-  if (body instanceof File) options.body = body;
+  if (body instanceof File || body instanceof FormData) options.body = body;
   else if (body !== undefined) Object.assign(options, { body: JSON.stringify(body), headers: { "Content-Type": "application/json" } });
   let answer;
   try { answer = await fetch(path, options); } catch { throw new Error("The server cannot be reached: start it again (vrt-lite serve)."); }
@@ -24,10 +24,28 @@ const complain = (place, error) => { place.textContent = error.message; place.cl
 
 // Forms
 
-/** Clips that were dropped, chosen or picked. `taken` is a list of { name, file } or { name, path }. */
-function startDrop(box) {
-  const many = one("input", box).multiple, list = one(".chosen", box), taken = [];
+/** The files that were dropped; a folder stands for the clips and pictures in it. */
+async function listDropped(transfer, accepted) {
+  const wanted = (file) => accepted.some((end) => file.name.toLowerCase().endsWith(end)) && !file.name.startsWith(".");
+  const wait = (owner, method) => new Promise((done, fail) => owner[method](done, fail));
+  const dropped = [...transfer.items].map((item) => item.webkitGetAsEntry() ?? item.getAsFile()).filter(Boolean);  // before any wait
+  const files = [];
+  for (const entry of dropped) {
+    if (!entry.isDirectory) { files.push(entry.isFile ? await wait(entry, "file") : entry); continue; }
+    const reader = entry.createReader(), inner = [];
+    for (let part = await wait(reader, "readEntries"); part.length; part = await wait(reader, "readEntries")) inner.push(...part);
+    for (const file of inner.filter((file) => file.isFile && wanted(file))) files.push(await wait(file, "file"));
+  }
+  return files;
+}
+
+/** Clips that were dropped, chosen or picked. Returns a list of { name, file }, { name, pictures } or { name, path }.
+ *
+ *  `changed` is called when it changes. A clip too many goes to `pass`. */
+function startDrop(box, changed, pass) {
+  const many = "many" in box.dataset, list = one(".chosen", box), taken = [];
   function show() {
+    changed();
     list.replaceChildren(...taken.map((entry, number) => {
       const line = make("li"), remove = make("button", { type: "button", "aria-label": `Leave out ${entry.name}` }, "Leave out");
       remove.addEventListener("click", () => { taken.splice(number, 1); show(); one("input", box).focus(); });
@@ -37,17 +55,26 @@ function startDrop(box) {
   }
   function take(entries) {
     if (!entries.length) return;
-    taken.splice(0, many ? 0 : taken.length, ...(many ? entries : entries.slice(0, 1)));
+    if (many) taken.push(...entries);
+    else taken.splice(0, taken.length, entries[0]);
+    if (!many && entries.length > 1) pass(entries[1]);
     show();
   }
-  const files = (found) => take([...found].map((file) => ({ name: file.name, file })));
+  const isPicture = (file) => ["image/png", "image/jpeg"].includes(file.type);
+  /** Take files: several pictures at once are one clip. */
+  function files(found) {
+    const pictures = [...found].filter(isPicture), clips = pictures.length > 1 ? [...found].filter((file) => !isPicture(file)) : [...found];
+    const entries = clips.map((file) => ({ name: file.name, file }));
+    if (pictures.length > 1) entries.push({ name: `${pictures.length} numbered pictures`, pictures });
+    take(entries);
+  }
   const input = one("input", box);
   input.addEventListener("change", () => { files(input.files); input.value = ""; });
   for (const kind of ["dragenter", "dragover"]) box.addEventListener(kind, (event) => { event.preventDefault(); box.classList.add("over"); });
   for (const kind of ["dragleave", "drop"]) box.addEventListener(kind, () => box.classList.remove("over"));
-  box.addEventListener("drop", (event) => { event.preventDefault(); files(event.dataTransfer.files); });
-  one("[data-browse]", box)?.addEventListener("click", () => browse((paths) => take(paths.map((path) => ({ name: path.split(/[\\/]/).pop(), path }))), many));
-  return taken;
+  box.addEventListener("drop", async (event) => { event.preventDefault(); files(await listDropped(event.dataTransfer, input.accept.split(","))); });
+  one("[data-browse]", box)?.addEventListener("click", () => browse(take, many));
+  return { taken, take };
 }
 
 /** Choose a clip, or a whole folder, of those that the server may use. */
@@ -60,8 +87,8 @@ function browse(take, many) {
     one("[data-path]", dialog).textContent = found.path || "Allowed folders";
     const line = (words, act) => { const item = make("li"), button = make("button", { type: "button" }, words); button.addEventListener("click", act); item.append(button); return item; };
     const up = path ? [line("↑ All allowed folders", () => open(""))] : [];
-    const name = (entry) => (found.path ? entry.slice(found.path.length).replace(/^[\\/]/, "") : entry);
-    entries.replaceChildren(...up, ...found.folders.map((entry) => line(`${name(entry)}/`, () => open(entry))), ...found.clips.map((entry) => line(name(entry), () => { take([entry]); if (!many) dialog.close(); })));
+    const clip = (entry) => entry.name + (isPattern(entry.path) ? " (numbered pictures)" : "");
+    entries.replaceChildren(...up, ...found.folders.map((entry) => line(`${entry.name}/`, () => open(entry.path))), ...found.clips.map((entry) => line(clip(entry), () => { take([entry]); if (!many) dialog.close(); })));
     whole.hidden = !many || !found.clips.length;
     whole.onclick = () => { take(found.clips); dialog.close(); };
     one("button", entries)?.focus();
@@ -71,25 +98,37 @@ function browse(take, many) {
   open("");
 }
 
+const isPattern = (path) => /%\d*d/.test(path);
+
 function startForm(form) {
-  const drops = Object.fromEntries(all("[data-drop]", form).map((box) => [box.dataset.drop, startDrop(box)]));
   const status = one("[data-status]", form), submit = one("[type=submit]", form), kind = form.dataset.form;
+  const rate = one("[data-rate]", form), drops = {};
+  const changed = () => { rate.hidden = !Object.values(drops).some((drop) => drop.taken.some((entry) => entry.pictures || isPattern(entry.path ?? ""))); };
+  for (const box of all("[data-drop]", form)) {
+    const name = box.dataset.drop;
+    drops[name] = startDrop(box, changed, (entry) => drops[name === "a" ? "b" : "a"].take([entry]));
+  }
   async function send(entry) {
-    if (entry.path) return entry.path;
+    const fps = one("input", rate).value;
+    if (entry.path) return fps && isPattern(entry.path) ? `${entry.path}@${fps}` : entry.path;
     status.textContent = `Taking ${entry.name}`;
-    return (entry.clip ??= (await ask(`/v1/clips?name=${encodeURIComponent(entry.name)}`, "POST", entry.file)).clip);
+    if (!entry.pictures) return (entry.clip ??= (await ask(`/v1/clips?name=${encodeURIComponent(entry.name)}`, "POST", entry.file)).clip);
+    const body = new FormData();
+    body.append("fps", fps);
+    for (const picture of entry.pictures) body.append("clip", picture, picture.name);
+    return (await ask("/v1/clips", "POST", body)).clip;
   }
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     status.classList.remove("error");
-    const few = Object.entries(drops).find(([name, taken]) => taken.length < (name === "clips" ? 2 : 1));
+    const few = Object.entries(drops).find(([name, { taken }]) => taken.length < (name === "clips" ? 2 : 1));
     if (few) { complain(status, new Error(few[0] === "clips" ? "Choose two clips or more." : "Choose two clips.")); one(`#${few[0]}-file`).focus(); return; }
     submit.disabled = true;
     try {
       const body = { prompt: form.elements.prompt.value, both_orders: form.elements.both_orders.checked, wait: false };
       if (form.elements.model.value) body.model = form.elements.model.value;
       if (form.elements.budget?.value) body.budget = Number(form.elements.budget.value);
-      for (const [name, taken] of Object.entries(drops)) {
+      for (const [name, { taken }] of Object.entries(drops)) {
         const clips = [];
         for (const entry of taken) clips.push(await send(entry));
         body[name] = name === "clips" ? clips : clips[0];
@@ -210,6 +249,15 @@ function startComparison(id) {
       if (!answer.ok) { controls.fail({ error: new Error("The verdict cannot be shown.") }); return; }
       page.replaceChildren(parse(await answer.text()));
       const more = make("p", { class: "actions" }), link = make("a", { href: `/run?run=${encodeURIComponent(told.result.run)}` }, "All comparisons of this day");
+      if (!told.request.both_orders) {
+        const button = make("button", { type: "button" }, "Judge the other order too"), status = make("span", { role: "status", class: "quiet" });
+        button.addEventListener("click", async () => {
+          button.disabled = true;
+          try { location.assign(`/jobs/${(await ask("/v1/compare", "POST", { ...told.request, both_orders: true })).id}`); }
+          catch (error) { complain(status, error); button.disabled = false; }
+        });
+        more.append(button, status);
+      }
       more.append(make("a", { href: "/" }, "Compare two others"), link);
       one("article", page).append(more);
       fillPictures(page);
@@ -225,7 +273,8 @@ function ladderTable(group, scale) {
   const SVG = "http://www.w3.org/2000/svg", x = (value) => `${(100 * (value - scale[0])) / (scale[1] - scale[0] || 1)}%`;
   const table = make("table", { class: "ladder live" }), head = make("tr"), body = make("tbody");
   table.append(make("caption", { class: "unseen" }, group.group ? `The leaderboard of ${group.group}` : "The leaderboard"));
-  for (const name of ["Place", "Clip", "Strength", "Log odds", "Won, tied, lost", "Same as"]) head.append(make("th", { scope: "col" }, name));
+  for (const name of ["Place", "Clip", "Strength"]) head.append(make("th", { scope: "col" }, name));
+  for (const name of ["Log odds", "Won, tied, lost", "Same as"]) head.append(make("th", { scope: "col", class: "number" }, name));
   for (const row of group.rows) {
     const line = make("tr"), scaleCell = make("td", { class: "scale" }), svg = document.createElementNS(SVG, "svg"), name = make("th", { scope: "row", class: "clip" });
     svg.setAttribute("class", "interval");
@@ -351,10 +400,14 @@ function startBallot(query) {
     ticket = null;
     try {
       await ask("/v1/votes", "POST", { ticket: given, choice });
+      status.classList.remove("error");
       status.textContent = ["Kept: no difference.", "Kept: left.", "Kept: right."][choice];
       await next();
       await agree();
-    } catch (error) { complain(status, error); }
+    } catch (error) {
+      complain(status, error);
+      next().catch(() => {});  // the same pair again, if the vote was not kept
+    }
   }
   for (const button of all("[data-choice]")) button.addEventListener("click", () => vote(Number(button.dataset.choice)));
   document.addEventListener("keydown", (event) => {

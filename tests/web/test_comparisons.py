@@ -1,0 +1,132 @@
+"""Served comparisons: a run of their own, and several of them at once in one engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from web.conftest import CIRCLE, EXAMPLES, PROMPT, ROOT, STAR, Served, end, start
+
+from vrt_lite import compare
+from vrt_lite.judgement import Judgement
+from vrt_lite.runs.store import Store
+from vrt_lite.settings import Settings
+
+A, B = str(EXAMPLES / "a.mp4"), str(EXAMPLES / "b.mp4")
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server that judges four pairs at once."""
+    served = start(tmp_path_factory.mktemp("four"), "--allow", EXAMPLES, "--jobs", "4")
+    yield served
+    end(served)
+
+
+def say(served: Served, *arguments: str) -> str:
+    """What the command line prints about the same store."""
+    command = [sys.executable, "-m", "vrt_lite", *arguments]
+    environment = os.environ | {"VRT_LITE_HOME": str(served.home)}
+    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=environment).stdout
+
+
+def test_the_comparisons_of_a_day_are_a_list(served: Served) -> None:
+    asked = [(STAR, CIRCLE, PROMPT), (CIRCLE, A, ""), (STAR, CIRCLE, "=1+1")]
+    for a, b, prompt in asked:
+        answer = served.post("/v1/compare", a=a, b=b, prompt=prompt, both_orders=prompt == PROMPT)
+        assert answer.status_code == 200, answer.text
+    name = served.client.get(f"/v1/jobs/{answer.headers['x-job']}").json()["result"]["run"]
+    told = json.loads(say(served, "show", name, "--json"))
+    assert told["kind"] == "compare"
+    named = [(pair["first"], pair["second"], pair["prompt"]) for pair in told["comparisons"]]
+    assert named == [
+        ("star.mp4", "circle.mp4", PROMPT),
+        ("circle.mp4", "a.mp4", ""),
+        ("star.mp4", "circle.mp4", "=1+1"),
+    ]
+    assert [pair["orders"] for pair in told["comparisons"]] == [2, 1, 1]
+    assert told["comparisons"][0]["overall"]["winner"] == 1
+    lines = say(served, "show", name).splitlines()
+    assert lines[1].split()[:4] == ["star.mp4", "circle.mp4", "video", "1"]
+    assert lines[-2:] == ["judge: vrt-tiny-1", f"run: {name}"]
+    assert len(served.client.get("/v1/run/export", params={"run": name}).text.splitlines()) == 5
+    page = served.client.get("/run", params={"run": name}).text
+    assert "3 comparisons" in page
+    assert served.client.get("/v1/run", params={"run": name}).json()["comparisons"] == told["comparisons"]
+    assert [run["name"] for run in served.client.get("/v1/runs", params={"search": "=1+1"}).json()["runs"]] == [name]
+
+
+@pytest.mark.nightly
+def test_judges_are_not_mixed_in_a_run(served: Served) -> None:
+    runs = set[str]()
+    for model in ("vrt-tiny-1", "vrt-tiny-0"):
+        answer = served.post("/v1/compare", a=A, b=B, prompt="A red square moving right.", model=model)
+        runs.add(served.client.get(f"/v1/jobs/{answer.headers['x-job']}").json()["result"]["run"])
+    assert len(runs) == 2
+
+
+def test_several_at_once_are_judged_as_the_library_judges_them(four: Served) -> None:
+    prompts = [f"A blue star moves up {n} times." for n in range(3)]
+
+    def ask(prompt: str) -> Any:
+        return four.post("/v1/compare", a=STAR, b=CIRCLE, prompt=prompt, both_orders=True).json()
+
+    with ThreadPoolExecutor(6) as pool:
+        told = list(pool.map(ask, prompts * 2))
+    settings = Settings(both_orders=True)
+    for answer, prompt in zip(told[:1], prompts, strict=False):
+        expected = compare(STAR, CIRCLE, prompt=prompt, settings=settings)
+        judgement = Judgement.from_json(answer)
+        for order, other in zip(judgement.orders, expected.orders, strict=True):
+            assert [this.text for this in order.rounds] == [this.text for this in other.rounds]
+        for key, preference in expected.verdict.preferences.items():
+            found = judgement.verdict.preferences[key]
+            assert found.winner == preference.winner
+            assert found.odds == pytest.approx(preference.odds, abs=1e-3)  # others' tokens were in the same batches
+    # The second of two that asked the same at the same time found what the first had judged: also its times.
+    assert told[:3] == told[3:]
+    with Store(four.home / "runs.sqlite") as store:
+        [run] = store.runs()
+    assert run.judgements == 6
+
+
+@pytest.mark.nightly
+def test_a_ranking_uses_all_and_gives_way_to_another_judge(four: Served) -> None:
+    clips = [STAR, CIRCLE, A]
+    ranking = four.post("/v1/rank", clips=clips, prompt="All.").json()["id"]
+    four.until(ranking, "running", "done")
+    other = four.post("/v1/compare", a=A, b=B, model="vrt-tiny-0", prompt="A red square moving right.")
+    assert other.json()["model"]["name"] == "vrt-tiny-0", other.text
+    ladder = four.until(ranking, "done", "failed")["result"]["ladders"][0]
+    assert ladder["judgements"] == 6
+
+
+@pytest.mark.nightly
+def test_each_of_several_can_be_cancelled(four: Served) -> None:
+    jobs = [
+        four.post("/v1/compare", a=STAR, b=CIRCLE, prompt=f"Cancel {n}.", wait=False).json()["id"] for n in range(8)
+    ]
+    for job in jobs[::2]:
+        four.client.delete(f"/v1/jobs/{job}")
+    states = [four.until(job, "done", "cancelled", "failed")["state"] for job in jobs]
+    assert set(states[1::2]) == {"done"}
+    assert states[-2] == "cancelled"
+
+
+@pytest.mark.nightly
+def test_a_vote_survives_a_killed_server(servers: Callable[..., Served]) -> None:
+    served = servers("--allow", EXAMPLES)
+    served.post("/v1/compare", a=STAR, b=CIRCLE, prompt=PROMPT)
+    [run] = served.client.get("/v1/runs").json()["runs"]
+    pair = served.client.get("/v1/votes/next", params={"run": run["name"]}).json()
+    assert served.post("/v1/votes", ticket=pair["ticket"], choice=1).status_code == 201
+    served.process.kill()
+    served.process.wait()
+    again = servers("--allow", EXAMPLES)
+    assert again.client.get("/v1/votes/next", params={"run": run["name"]}).json()["votes"] == 1

@@ -1,0 +1,65 @@
+"""The comparisons of a run: clips that were compared pair by pair, each pair with a prompt of its own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, TextIO
+
+from vrt_lite.protocol.verdict import Preference, describe
+from vrt_lite.runs.pairs import read_pair, read_pairs
+from vrt_lite.show.table import show_table
+from vrt_lite.show.words import chosen_share
+from vrt_lite.show.wrapping import write_lines
+
+if TYPE_CHECKING:
+    from vrt_lite.runs.run import Run
+
+_HEADINGS = ("VIDEO 1", "VIDEO 2", "BETTER", "PROBABILITY", "ORDERS", "PROMPT")
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedPair:
+    """Two clips, by name, their prompt, and the overall result of `orders` orders; with an `error` instead if none."""
+
+    first: str
+    second: str
+    prompt: str
+    overall: Preference | None
+    orders: int
+    error: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return asdict(self)
+
+
+def list_comparisons(run: Run) -> Iterator[ComparedPair]:
+    """Yield the comparisons of a run, in the order first judged."""
+    for pair in read_pairs(run):
+        judgement = read_pair(run, pair)
+        first, second = (clip.name for clip in judgement.inputs) if judgement else (pair.first[:12], pair.second[:12])
+        error = "" if judgement else pair.errors[0]
+        yield ComparedPair(first, second, pair.prompt, pair.overall, len(pair.verdicts), error)
+
+
+def show_comparisons(run: Run, *, judge: str, stream: TextIO | None = None) -> None:
+    """Print a line for each comparison, then the judge's and the run's names."""
+    to = stream or sys.stdout
+    show_table(_HEADINGS, [_list_cells(pair) for pair in list_comparisons(run)], stream=to)
+    write_lines([*([f"judge: {judge}"] if judge else []), f"run: {run.name}"], to)
+
+
+def _list_cells(pair: ComparedPair) -> tuple[str, ...]:
+    prompt = " ".join(pair.prompt.split())
+    if pair.overall is None:
+        return (pair.first, pair.second, f"no verdict: {pair.error}", "", "", prompt)
+    return (
+        pair.first,
+        pair.second,
+        describe(pair.overall),
+        chosen_share(pair.overall).strip(),
+        str(pair.orders),
+        prompt,
+    )
