@@ -92,7 +92,7 @@ vocabulary: $(VENV)/test.stamp
 	@$(RUN) pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(VOCABULARY) qwen-agent==0.0.34
 	$(RUN) pytest tests/convert/test_real_vocabulary.py
 
-# The engine takes 8 to 15 minutes on two cores, once. A software device takes as long again for the tests.
+# The engine takes 12 minutes of a processor, once; the tests take 14 on a software device that compiles all shaders.
 gpu: export OMP_NUM_THREADS := 1
 gpu:
 	$(PYTHON) tests/run_on_gpu.py $(VENV)/gpu

@@ -182,7 +182,7 @@ def _write_shard(path: Path, tensors: list[tuple[str, tuple[int, ...]]]) -> None
 
 
 def _config(shape: CheckpointShape) -> dict[str, object]:
-    tower, first = shape.tower, _first_added()
+    tower, first, head = shape.tower, _first_added(), shape.width // shape.heads
     ids = {name: first + i for i, name in enumerate((*_CONTROL, *_ADDED))}
     return {
         "architectures": ["Qwen2_5_VLForConditionalGeneration"],
@@ -202,7 +202,7 @@ def _config(shape: CheckpointShape) -> dict[str, object]:
         "num_key_value_heads": shape.kv_heads,
         "rms_norm_eps": 1e-6,
         "rope_theta": 1_000_000.0,
-        "rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]},
+        "rope_scaling": {"type": "mrope", "mrope_section": [head // 8, head * 3 // 16, head * 3 // 16]},
         "tie_word_embeddings": shape.tied,
         "torch_dtype": "bfloat16",
         "use_sliding_window": False,

@@ -1,8 +1,8 @@
 """Runs the tests marked gpu in an environment of its own: python tests/run_on_gpu.py FOLDER [pytest options].
 
 The engine is built there for Vulkan, once. Without a GPU the tests run on Mesa's software device (lavapipe). Missing
-system packages are installed with apt-get. Mesa 22.3's software device crashed in long tests: on
-Debian, a newer one is unpacked into FOLDER. Where Vulkan cannot be had, one line says why, and the exit status is 0.
+system packages are installed with apt-get. On a Debian whose Mesa is too old, a newer one is unpacked into FOLDER,
+with all libraries that it needs. Where Vulkan cannot be had, one line says why, and the exit status is 0.
 """
 
 from __future__ import annotations
@@ -10,20 +10,29 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tarfile
 import tomllib
 import venv
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[1]
 PACKAGES = ("mesa-vulkan-drivers", "libvulkan-dev", "glslc", "spirv-headers", "vulkan-tools", "g++")
 PROGRAMS = ("glslc", "vulkaninfo")
 HEADER = Path("/usr/include/vulkan/vulkan_core.h")
-OLDEST_MESA = 25
-"""A release whose software device judged without a crash (25.0.7); that of 22.3.6 ends processes by a signal."""
+OLDEST_MESA, OLDEST_LLVM = 25, 19
+"""A software device that judged without a crash, and compiles shaders fast.
+
+That of Mesa 22.3.6 ends processes by a signal. For the shaders of one judge LLVM 15 takes 530 s of a processor, LLVM 19
+takes 95 s.
+"""
+DEBIAN = "trixie"
+"""The release of Debian whose software device is unpacked."""
 LAYER_SETTINGS = re.compile(r" *std::vector<vk::LayerSettingEXT>.*?vk::LayerSettingsCreateInfoEXT [^\n]*\n", re.DOTALL)
 """What ggml-vulkan.cpp sets for a validation layer, with an extension that Vulkan headers before 1.3.272 lack."""
 
@@ -43,56 +52,85 @@ def install_packages() -> str:
     return ""
 
 
-def list_devices(environment: dict[str, str]) -> tuple[list[str], int]:
-    """The types of the Vulkan devices (CPU, INTEGRATED_GPU, DISCRETE_GPU and others), and the release of Mesa or 0."""
-    command = ["vulkaninfo", "--summary"]
-    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
-    mesa = re.search(r"driverInfo\s*=\s*Mesa (\d+)", said)
-    return re.findall(r"deviceType\s*=\s*PHYSICAL_DEVICE_TYPE_(\w+)", said), int(mesa[1]) if mesa else 0
+@dataclass(frozen=True)
+class Device:
+    """What to run the tests on: variables, the folder of a software device's libraries or None, and its releases."""
+
+    variables: dict[str, str]
+    libraries: Path | None = None
+    types: tuple[str, ...] = ()
+    mesa: int = 0
+    llvm: int = 0
+
+    @property
+    def is_software(self) -> bool:
+        return set(self.types) == {"CPU"}
+
+    @property
+    def is_new(self) -> bool:
+        return self.mesa >= OLDEST_MESA and self.llvm >= OLDEST_LLVM
 
 
-def fetch_software_device(folder: Path) -> Path | None:
-    """Unpack a newer software device from Debian's backports; returns its Vulkan manifest, or None."""
-    manifest = folder / "lvp.json"
-    keyring = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-    release = re.search(r"^VERSION_CODENAME=(\w+)", Path("/etc/os-release").read_text(encoding="utf-8"), re.MULTILINE)
-    if manifest.exists() or not release or not keyring.exists() or not shutil.which("dpkg-deb"):
-        return manifest if manifest.exists() else None
-    (folder / "lists" / "partial").mkdir(parents=True, exist_ok=True)
-    suite = f"{release[1]}-backports"
-    sources = folder / "backports.list"
-    sources.write_text(f"deb [signed-by={keyring}] http://deb.debian.org/debian {suite} main\n", encoding="utf-8")
-    places = {"Dir::Etc::sourcelist": sources, "Dir::Etc::sourceparts": "/dev/null"}
-    places |= {"Dir::State::lists": folder / "lists", "Dir::Cache": folder}
-    apt = ["apt-get", "-qq", *(f"-o{name}={place}" for name, place in places.items())]
-    for command in (["update"], ["download", f"mesa-vulkan-drivers/{suite}"]):
-        if subprocess.run([*apt, *command], cwd=folder, check=False).returncode:
+def find_device(variables: dict[str, str], libraries: Path | None = None) -> Device:
+    """Ask vulkaninfo, run with these libraries, for the types of the devices and the releases of Mesa and LLVM."""
+    command = [*run_with(libraries), str(shutil.which("vulkaninfo")), "--summary"]
+    said = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=False).stdout
+    types = re.findall(r"deviceType\s*=\s*PHYSICAL_DEVICE_TYPE_(\w+)", said)
+    found = re.search(r"driverInfo\s*=\s*Mesa (\d+).*?(?:LLVM (\d+)|$)", said, re.MULTILINE)
+    mesa, llvm = (int(number or 0) for number in found.groups()) if found else (0, 0)
+    return Device(variables, libraries, tuple(types), mesa, llvm)
+
+
+def run_with(libraries: Path | None) -> Sequence[str]:
+    """The beginning of a command that runs a program with these libraries, the C library too, and not the system's."""
+    if not libraries:
+        return ()
+    [loader] = libraries.glob("ld-linux*")
+    return str(loader), "--library-path", str(libraries)
+
+
+def fetch_software_device(folder: Path) -> Device | None:
+    """Unpack a newer software device of Debian, with all libraries that it needs; None where that cannot be done."""
+    root, manifest = folder / "root", folder / "lvp.json"
+    if not manifest.exists():
+        keyring = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+        if not keyring.exists() or not shutil.which("dpkg-deb"):
             return None
-    [package] = folder.glob("mesa-vulkan-drivers_*.deb")
-    subprocess.run(["dpkg-deb", "--extract", package, folder], check=True)
-    [library] = folder.glob("usr/lib/*/libvulkan_lvp.so")
-    [packed] = folder.glob("usr/share/vulkan/icd.d/lvp_icd*.json")
-    content = json.loads(packed.read_text(encoding="utf-8"))
-    content["ICD"]["library_path"] = str(library)
-    manifest.write_text(json.dumps(content), encoding="utf-8")
-    return manifest
+        for part in ("lists/partial", "archives/partial"):
+            (folder / part).mkdir(parents=True, exist_ok=True)
+        sources, status = folder / "debian.list", folder / "status"
+        sources.write_text(f"deb [signed-by={keyring}] http://deb.debian.org/debian {DEBIAN} main\n", encoding="utf-8")
+        status.touch()  # Empty: no package counts as installed, so every library is fetched.
+        places = {"Dir::Etc::sourcelist": sources, "Dir::Etc::sourceparts": "/dev/null", "Dir::State::status": status}
+        places |= {"Dir::State::lists": folder / "lists", "Dir::Cache": folder}
+        apt = ["apt-get", "-qq", *(f"-o{name}={place}" for name, place in places.items())]
+        install = ["install", "--yes", "--download-only", "--no-install-recommends", "mesa-vulkan-drivers"]
+        for command in (["update"], install):
+            if subprocess.run([*apt, *command], check=False).returncode:
+                return None
+        for package in (folder / "archives").glob("*.deb"):
+            subprocess.run(["dpkg-deb", "--extract", package, root], check=True)
+        [packed] = root.glob("usr/share/vulkan/icd.d/lvp_icd*.json")
+        content = json.loads(packed.read_text(encoding="utf-8"))
+        [driver] = root.glob("usr/lib/*/libvulkan_lvp.so")
+        content["ICD"]["library_path"] = str(driver)
+        manifest.write_text(json.dumps(content), encoding="utf-8")
+    [driver] = root.glob("usr/lib/*/libvulkan_lvp.so")
+    return find_device({"VK_DRIVER_FILES": str(manifest)}, driver.parent)
 
 
-def choose_device(folder: Path) -> tuple[dict[str, str], str]:
-    """The environment to test in, and the reason where no device can be had."""
-    environment = dict(os.environ)
-    types, mesa = list_devices(environment)
-    if not types:
-        return environment, "vulkaninfo --summary lists no device"
-    if set(types) == {"CPU"}:
-        # The engine passes a device of this type over, unless it is named.
-        environment["GGML_VK_VISIBLE_DEVICES"] = "0"
-        if mesa < OLDEST_MESA:
-            manifest = fetch_software_device(folder / "mesa")
-            environment["VK_DRIVER_FILES"] = str(manifest)
-            if not manifest or list_devices(environment)[1] < OLDEST_MESA:
-                return environment, f"the software device of Mesa {mesa} crashes; install Mesa {OLDEST_MESA} or newer"
-    return environment, ""
+def choose_device(folder: Path) -> tuple[Device, str]:
+    """The device to test on, and the reason where none can be had."""
+    device = find_device({})
+    if not device.types:
+        return device, "vulkaninfo --summary lists no device"
+    if device.is_software and not device.is_new:
+        newer = fetch_software_device(folder / "software-device")
+        if newer and newer.is_new:
+            return newer, ""
+        if device.mesa < OLDEST_MESA:
+            return device, f"the software device of Mesa {device.mesa} crashes; install Mesa {OLDEST_MESA} or newer"
+    return device, ""
 
 
 def fetch_source(folder: Path, python: str) -> Path:
@@ -148,17 +186,35 @@ def build(folder: Path) -> str:
     return python
 
 
+def write_python(python: str, libraries: Path) -> str:
+    """Write a program beside an environment's Python that runs it with these libraries; returns its path.
+
+    Such a Python starts others of its kind, because its `sys.executable` is that program.
+    """
+    program = Path(python).with_name("python-with-device")
+    command = shlex.join([*run_with(libraries), "--argv0", str(program), python])
+    program.write_text(f'#!/bin/sh\nexec {command} "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+    return str(program)
+
+
 def run(folder: Path, options: list[str]) -> int:
     """Run the tests; returns the exit status."""
-    environment, reason = dict[str, str](), install_packages()
+    device, reason = Device({}), install_packages()
     if not reason:
-        environment, reason = choose_device(folder)
+        device, reason = choose_device(folder)
     if reason:
         print(f"make gpu: skipped, {reason}.")
         return 0
     folder.mkdir(parents=True, exist_ok=True)
-    command = [build(folder), "-m", "pytest", "--verbose", "-m", "gpu", "tests/gpu", *options]
-    return subprocess.run(command, env=environment, cwd=REPOSITORY, check=False).returncode
+    python, variables = build(folder), dict(device.variables)
+    if device.libraries:
+        python = write_python(python, device.libraries)
+    if device.is_software:
+        # The engine passes a device of this type over, unless it is named.
+        variables["GGML_VK_VISIBLE_DEVICES"] = "0"
+    command = [python, "-m", "pytest", "--verbose", "-m", "gpu", "tests/gpu", *options]
+    return subprocess.run(command, env=os.environ | variables, cwd=REPOSITORY, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shlex
 import shutil
 import signal
 import sqlite3
@@ -40,7 +41,7 @@ from vrt_lite.diagnosis.file_checks import (
     check_tunings,
 )
 from vrt_lite.diagnosis.finding import Finding
-from vrt_lite.diagnosis.setting_checks import check_environment, check_packages, check_terminal
+from vrt_lite.diagnosis.setting_checks import check_environment, check_layers, check_packages, check_terminal
 from vrt_lite.embeddings import EmbeddingCache, users_disk
 from vrt_lite.errors import NoVerdictError
 from vrt_lite.machine import Gpu, Machine, MachineMemory
@@ -311,7 +312,7 @@ def test_the_environment() -> None:
         "HF_TOKEN": "a-secret",
         "HF_HUB_OFFLINE": "1",
         "VRT_LITE_CAHCE_MB": "a-secret",
-        "VRT_LITE_GPU_LAYERS": "99",
+        "VRT_LITE_GPU": "99",
         "PATH": "a-secret",
     }
     found = list(check_environment(given, CARD, has_gpu=False))
@@ -325,8 +326,26 @@ def test_the_environment() -> None:
     assert "VRT_LITE_CACHE_MB?" in one(found, "variable_unknown").text
     assert "HF_HUB_OFFLINE" in one(found, "hub_offline").next_step
     # Without a card, or with an engine that has one, the variable is what is wrong.
-    assert "VRT_LITE_GPU_LAYERS" in one(check_environment(given, (), has_gpu=False), "gpu_layers_without_gpu").next_step
+    assert "VRT_LITE_GPU" in one(check_environment(given, (), has_gpu=False), "gpu_layers_without_gpu").next_step
     assert not [f for f in check_environment(given, CARD, has_gpu=True) if f.kind == "gpu_layers_without_gpu"]
+
+
+@pytest.mark.skipif("describe_machine().gpus", reason="the engine has a GPU")
+def test_layers_on_a_gpu_in_the_settings_of_an_engine_without_one(own_home: Path) -> None:
+    assert run(["config", "set", "gpu-layers", "20"]) == 0
+    status, found = doctor()
+    problem = found["gpu_layers_without_gpu"]
+    assert (status, problem["level"]) == (9, "problem")
+    assert problem["text"].startswith(f"gpu-layers in {own_home / 'config.toml'} is 20, and this engine uses no GPU")
+    assert "-DGGML_CUDA=on" in one(check_layers({}, CARD), "gpu_layers_without_gpu").next_step
+    # Without a card the setting is what is wrong: in the file, or in a variable, which wins over it.
+    variable = one(check_layers({"VRT_LITE_GPU_LAYERS": "3"}, ()), "gpu_layers_without_gpu")
+    assert variable.text.startswith("VRT_LITE_GPU_LAYERS is 3, ")
+    assert "VRT_LITE_GPU_LAYERS" in variable.next_step
+    assert run(["estimate"]) == 2
+    name, *rest = shlex.split(one(check_layers({}, ()), "gpu_layers_without_gpu").next_step)
+    assert (name, run(rest)) == ("vrt-lite", 0)
+    assert not list(check_layers({}, ()))
 
 
 def test_what_is_wrong_in_the_environment_is_gone_after_the_commands() -> None:

@@ -6,11 +6,15 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
 from pathlib import Path
 
 import pytest
 import run_on_gpu
 
+LIBRARIES = Path("/usr/lib") / str(sysconfig.get_config_var("MULTIARCH"))
+"""This system's own C library, with its loader, where it is laid out as on Debian."""
 CUT = """
     VkBool32 enable_best_practice = layer_settings;
     std::vector<vk::LayerSettingEXT> settings = {
@@ -50,3 +54,14 @@ def test_the_validation_layers_settings_leave_the_source() -> None:
     assert removed == 1
     assert "LayerSetting" not in text
     assert "enable_best_practice" in text
+
+
+@pytest.mark.skipif(not list(LIBRARIES.glob("ld-linux*")), reason="this system keeps its libraries in other folders")
+def test_a_python_with_other_libraries_starts_others_of_its_kind(tmp_path: Path) -> None:
+    venv.create(tmp_path)
+    program = run_on_gpu.write_python(str(tmp_path / "bin" / "python"), LIBRARIES)
+    told = "import sys; print(sys.executable, sys.prefix, open('/proc/self/cmdline').read().partition(chr(0))[0])"
+    child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {told!r}], check=True)"
+    done = subprocess.run([program, "-c", child], capture_output=True, text=True, check=True)
+    [loader] = LIBRARIES.glob("ld-linux*")
+    assert done.stdout.split() == [program, str(tmp_path), str(loader)]

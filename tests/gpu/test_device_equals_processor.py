@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 from device_worker import DeviceBackend, Noise
 
 from convert.verify import distances
+from vrt_lite.backends import read_memory
 from vrt_lite.embeddings import Disk, EmbeddingCache
 from vrt_lite.judge import Pair, opening
 from vrt_lite.machine import EngineSettings
@@ -24,13 +27,16 @@ pytestmark = pytest.mark.gpu
 ROOT = Path(__file__).resolve().parents[2]
 JUDGES = ("vrt-tiny-0", "vrt-tiny-1")
 DEVICE: Mapping[str, dict[str, Any]] = {
+    # The first two share no shader, so two processes do not compile the same ones.
+    "projector alone": {"gpu_layers": 0, "projector_on_gpu": True},
+    "three layers alone": {"gpu_layers": 3, "projector_on_gpu": False, "flash_attention": True},
     "all": {},
     "all layers alone, q8_0": {"projector_on_gpu": False, "kv_type": "q8_0"},
     "all, no flash attention": {"flash_attention": False},
-    "three layers alone": {"gpu_layers": 3, "projector_on_gpu": False, "flash_attention": True},
-    "projector alone": {"gpu_layers": 0, "projector_on_gpu": True},
 }
 Found = dict[str, Any]
+Judged = tuple[Found, Path]
+"""What a judge found, and the file of its embeddings and logits."""
 
 
 @dataclass(frozen=True)
@@ -42,41 +48,48 @@ class Divided:
     apart: dict[str, float]
 
 
-def run(model: str, settings: dict[str, Any], outputs: Path, *, keep: bool) -> Found:
-    """Judge with these settings in a process of its own: if a driver ends it, the others still run."""
-    task = json.dumps({"model": model, "settings": settings, "keep": keep})
+def kv_type_of(name: str) -> str:
+    return DEVICE[name].get("kv_type", "f16")
+
+
+def run(model: str, name: str, outputs: Path) -> Judged:
+    """Judge in a process of its own: if a driver ends it, the others still run."""
+    settings = DEVICE.get(name, {"gpu_layers": 0, "kv_type": name})
+    task = json.dumps({"model": model, "settings": settings, "keep": name in DEVICE})
     command = [sys.executable, str(Path(__file__).with_name("device_worker.py")), task, str(outputs)]
     child = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert child.returncode == 0, f"exit status {child.returncode}: {child.stderr[-2000:]}"
-    return json.loads(child.stdout)
+    return json.loads(child.stdout), outputs
 
 
 @pytest.fixture(scope="module")
-def on_processor(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], tuple[Found, Path]]:
-    """What a judge finds on the processor with a type of keys and values, and the file of its outputs."""
-    folder, runs = tmp_path_factory.mktemp("processor"), dict[str, Found]()
+def judged(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str, str], Judged]]:
+    """What a judge finds with a key of DEVICE, or on the processor alone with a type of keys and values.
 
-    def find(model: str, kv_type: str) -> tuple[Found, Path]:
-        outputs = folder / f"{model} {kv_type}.npz"
-        if outputs.name not in runs:
-            runs[outputs.name] = run(model, {"gpu_layers": 0, "kv_type": kv_type}, outputs, keep=False)
-        return runs[outputs.name], outputs
+    All that the chosen tests need runs from the start: two at a time on a software device, which compiles shaders in
+    one thread.
+    """
+    chosen = [item.callspec.params["divided"] for item in request.session.items if "divided" in item.fixturenames]
+    wanted = dict.fromkeys((model, kv_type_of(name)) for model, name in chosen) | dict.fromkeys(chosen)
+    at_once = 2 if any("llvmpipe" in gpu.name for gpu in read_memory().gpus) else 1
+    with ThreadPoolExecutor(at_once) as pool:
+        running = {
+            (model, name): pool.submit(run, model, name, tmp_path_factory.mktemp("judged") / "outputs.npz")
+            for model, name in wanted
+        }
+        yield lambda model, name: running[model, name].result()
 
-    return find
 
-
-@pytest.fixture(scope="module", params=[f"{model}, {name}" for model in JUDGES for name in DEVICE])
+@pytest.fixture(scope="module", params=list(product(JUDGES, DEVICE)), ids=", ".join)
 def divided(
-    request: pytest.FixtureRequest,
-    tmp_path_factory: pytest.TempPathFactory,
-    on_processor: Callable[[str, str], tuple[Found, Path]],
-    write: Callable[[str], None],
+    request: pytest.FixtureRequest, judged: Callable[[str, str], Judged], write: Callable[[str], None]
 ) -> Divided:
-    model, name = request.param.split(", ", 1)
-    outputs = tmp_path_factory.mktemp("device") / "outputs.npz"
-    processor, theirs = on_processor(model, DEVICE[name].get("kv_type", "f16"))
-    mine = run(model, DEVICE[name], outputs, keep=True)
-    with np.load(outputs) as here, np.load(theirs) as there:
+    model, name = request.param
+    processor, theirs = judged(model, kv_type_of(name))
+    mine, ours = judged(model, name)
+    with np.load(ours) as here, np.load(theirs) as there:
         apart = {key: distances(here[key], there[key]) for key in there}
     probabilities = max(
         abs(a - b)
@@ -87,7 +100,7 @@ def divided(
     figures = {"probabilities": probabilities, **apart, "kept": max(mine["kept"]["apart"])}
     measured = ", ".join(f"{key} {value:.1e}" for key, value in figures.items())
     took = f"{mine['seconds']:.0f} s, {mine['processor']:.0f} s of the processor"
-    write(f"{request.param}: apart from the processor {measured}; {took}")
+    write(f"{model}, {name}: apart from the processor {measured}; {took}")
     return Divided(mine, processor, apart)
 
 

@@ -18,7 +18,13 @@ from vrt_lite.diagnosis.file_checks import (
     give_access,
 )
 from vrt_lite.diagnosis.finding import Finding
-from vrt_lite.diagnosis.setting_checks import check_environment, check_packages, check_settings, check_terminal
+from vrt_lite.diagnosis.setting_checks import (
+    check_environment,
+    check_layers,
+    check_packages,
+    check_settings,
+    check_terminal,
+)
 from vrt_lite.machine import format_bytes
 from vrt_lite.models.quants import total_memory
 
@@ -37,6 +43,7 @@ def run_all_checks() -> dict[str, list[Finding]]:
         "models": run_check(check_models) + (run_check(lambda: check_tunings(report, makers)) if report else []),
         "environment": [
             *check_settings(os.environ),
+            *(check_layers(os.environ, makers) if report and not has_gpu else ()),
             *check_environment(os.environ, makers, has_gpu=has_gpu),
             check_terminal(encoding, os.environ),
         ],

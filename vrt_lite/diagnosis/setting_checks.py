@@ -28,24 +28,17 @@ def check_environment(environment: Mapping[str, str], makers: Sequence[str], *, 
     for name, value in sorted(environment.items()):
         if name == "HF_HUB_OFFLINE" and value.upper() in ("1", "ON", "YES", "TRUE"):
             yield Finding("hub_offline", "note", f"{name} is {value}: pull fetches nothing", unset_variable(name))
-        elif name == KEYS["gpu-layers"].variable and not has_gpu and value not in ("0", "auto"):
-            yield _refuse_layers(f"{name} is {value!r}, and this engine uses no GPU", name, makers)
         elif name in _KNOWN or name.startswith("HF_"):
             yield Finding("variable", "ok", f"{name} is {value if name in _SHOWN else 'set'}")
         elif name.startswith("VRT_LITE_"):
             yield _explain_unknown(name, makers, has_gpu=has_gpu)
 
 
-def _refuse_layers(text: str, name: str, makers: Sequence[str]) -> Finding:
-    step = install_for_gpu(makers) if makers else unset_variable(name)
-    return Finding("gpu_layers_without_gpu", "note", text, step)
-
-
 def _explain_unknown(name: str, makers: Sequence[str], *, has_gpu: bool) -> Finding:
     if "GPU" in name and not has_gpu:
-        return _refuse_layers(
-            f"nothing reads {name} (there is --gpu-layers), and this engine uses no GPU", name, makers
-        )
+        text = f"nothing reads {name} (there is --gpu-layers), and this engine uses no GPU"
+        step = install_for_gpu(makers) if makers else unset_variable(name)
+        return Finding("gpu_layers_without_gpu", "note", text, step)
     near = difflib.get_close_matches(name, _KNOWN, n=1)
     text = f"nothing reads {name}{f'; do you mean {near[0]}?' if near else ''}"
     return Finding("variable_unknown", "note", text, unset_variable(name))
@@ -67,6 +60,20 @@ def _repair(problem: Problem) -> str:
     if isinstance(problem.cause, OSError):
         return give_access(settings_path(), problem.cause)
     return problem.command or move_aside(settings_path())
+
+
+def check_layers(environment: Mapping[str, str], makers: Sequence[str]) -> Iterator[Finding]:
+    """Layers on a GPU that a variable or the settings file asks for, of an engine without one: nothing judges here."""
+    key = KEYS["gpu-layers"]
+    kept = read_stored(environment)[0].get(key.name)
+    if not kept or kept.value in (0, "auto"):
+        return
+    in_file = kept.source == "file"
+    where = f"{key.name} in {settings_path()}" if in_file else key.variable
+    without = f"vrt-lite config unset {key.name}" if in_file else unset_variable(key.variable)
+    text = f"{where} is {kept.value}, and this engine uses no GPU: what judges here is refused"
+    step = install_for_gpu(makers) if makers else without
+    yield Finding("gpu_layers_without_gpu", "problem", text, step)
 
 
 def check_packages() -> Iterator[Finding]:
