@@ -278,4 +278,4 @@ def test_eight_clients_get_what_the_library_says_and_memory_stays_flat(served: S
         expected = compare(STAR, CIRCLE, prompt=f"A blue star moves up {number} times.").to_json()
         assert verdict_of(answers[number]) == verdict_of(expected)
     print(f"grown by {grown / 2**20:.1f} MB")
-    assert grown < 24 * 2**20
+    assert grown < 6 * 2**20

@@ -17,7 +17,7 @@ from vrt_lite.interfaces import Observe, Wrote, ignore
 from vrt_lite.judgement import Judgement
 from vrt_lite.models import ModelFiles
 from vrt_lite.settings import Settings
-from vrt_lite.shortage import explain_shortage, memory_limit
+from vrt_lite.shortage import explain_shortage, limit_heaps, memory_limit
 from vrt_lite.tuning.child import ChildProcess
 
 if TYPE_CHECKING:
@@ -201,6 +201,7 @@ def _shortage_behind(error: EngineEndedError) -> ShortageError | None:
 
 def _answer_questions(pipe: Pipe, open_judge: Callable[[], Judge]) -> None:
     """In the process: say that the judge is open, and then answer each question, with its events before."""
+    limit_heaps()
     try:
         with open_judge() as judge:
             pipe.send(_Answer(None))

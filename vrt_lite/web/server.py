@@ -17,6 +17,7 @@ import uvicorn
 
 from vrt_lite.api import Judge
 from vrt_lite.errors import UsageError
+from vrt_lite.shortage import limit_heaps
 from vrt_lite.web.access import is_loopback
 from vrt_lite.web.application import build_application
 from vrt_lite.web.http_protocol import TimedProtocol
@@ -43,6 +44,7 @@ class ServeOptions:
 
 def run_server(options: ServeOptions, *, say: Callable[[str], None]) -> None:
     """Serve until interrupted; `say` gets the lines that tell where. UsageError if the address cannot be used."""
+    limit_heaps()  # before threads allocate: a server runs for long
     token = "" if is_loopback(options.host) else _choose_token()
     _check_judge(options.choice)
     with _listen(options.host, options.port) as listening:
