@@ -44,8 +44,13 @@ def shortage_of(error: BaseException) -> ShortageError | None:
 
 def explain_shortage(error: BaseException) -> ShortageError | None:
     """The shortage behind an error that nothing else explains: any, if there is no memory or no thread now."""
+    from importlib.metadata import PackageNotFoundError, distributions  # noqa: PLC0415 - 30 ms
+
     if short := shortage_of(error):
         return short
+    # A folder that cannot be opened counts as empty there. The package is here if it is found now.
+    if isinstance(error, PackageNotFoundError) and any(distributions(name=error.name)):
+        return ShortageError("open files")
     if not has_memory():
         return ShortageError("memory")
     return None if _can_start_threads() else ShortageError("threads")

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from threading import Thread
 
@@ -24,7 +25,7 @@ from judgements import FINAL
 from vrt_lite.cli import run
 from vrt_lite.errors import ShortageError
 from vrt_lite.runs.store import Store
-from vrt_lite.shortage import ThreadPool, shortage_of
+from vrt_lite.shortage import ThreadPool, explain_shortage, shortage_of
 from vrt_lite.video import open_clip
 
 resource = pytest.importorskip("resource")
@@ -212,3 +213,8 @@ def test_a_ranking_that_lost_a_judgement_to_a_clip_says_so(
     assert "3 judgement(s) are missing, as a clip could not be read" in err
     assert "vrt-lite runs --retry rank-" in err
     assert out.count("\n") > 3
+
+
+def test_a_package_that_is_here_but_was_not_found_is_a_shortage_of_open_files() -> None:
+    assert str(explain_shortage(PackageNotFoundError("llama-cpp-python"))) == str(ShortageError("open files"))
+    assert explain_shortage(PackageNotFoundError("no-such-package")) is None
