@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -42,7 +43,7 @@ class Job:
 
     `stock_projector` is the stock handler's, if it is given another one. `former` is a checkout of an earlier state of
     vrt-lite, whose own code runs the side "former". `engine` has the settings of vrt-lite's engine that differ from the
-    defaults, by name.
+    defaults, by name; with `sequences` that many judgements of the side "ours" are made at once.
     """
 
     side: str
@@ -132,15 +133,24 @@ def open_side(job: Job) -> AbstractContextManager[Side]:
 def work(job: Job) -> dict[str, Any]:
     """Run a job in this process. Returns its cost."""
     began = time.perf_counter()
-    judgements: list[dict[str, Any]] = []
+    at_once = job.engine.get("sequences", 1) if job.side == "ours" else 1
     with open_side(job) as side:
         loaded = time.perf_counter() - began
-        for number, (first, second, rounds) in enumerate(job.plan):
-            judge_order = functools.partial(_judge_order, side, job, (first, second, rounds), number)
+
+        def judge_entry(number: int) -> dict[str, Any]:
+            judge_order = functools.partial(_judge_order, side, job, job.plan[number], number)
             before, started, processor = side.whole_seconds, time.perf_counter(), time.process_time()
             trials = _judge_pair(job, judge_order)
             took = side.whole_seconds - before if job.side != "at-once" else time.perf_counter() - started
-            judgements.append({**_cost(list(trials.values()), took), "processor": time.process_time() - processor})
+            return {**_cost(list(trials.values()), took), "processor": time.process_time() - processor}
+
+        started, processor = time.perf_counter(), time.process_time()
+        with ThreadPoolExecutor(at_once) as pool:
+            judgements = list(pool.map(judge_entry, range(len(job.plan))))
+        if at_once > 1:
+            count = len(judgements)
+            shares = {"whole": time.perf_counter() - started, "processor": time.process_time() - processor}
+            judgements = [{**each, **{name: spent / count for name, spent in shares.items()}} for each in judgements]
         peak = peak_resident_bytes()
     return {"load_seconds": loaded, "peak_resident_bytes": peak, "judgements": judgements}
 

@@ -101,6 +101,7 @@ def test_a_ranking_encodes_each_clip_once(pair: Path, tmp_path: Path) -> None:
     file = tmp_path / "rank.json"
     output = run("rank", "--model", str(pair), *SMALL, "--clips", "3", "--sample", "1", "--json", str(file))
     assert "measured on 1 judgements of 6, its figures times 6" in output
+    run("rank", "--model", str(pair), *SMALL, "--clips", "3", "--order", "ours", "--engine", "sequences=2")
     ours = json.loads(file.read_text(encoding="utf-8"))["detail"]["ours"][0]["judgements"]
     assert len(ours) == 6
     assert sum(judgement["frames_encoded"] for judgement in ours) == 3 * 4
