@@ -28,7 +28,7 @@ def verdict(job: Job, sides: Sequence[str], *, rounds: Sequence[int], repeat: in
 
     The two clips of a verdict are new to every process, so that no side has anything cached before.
     """
-    read_ahead([job.text, job.projector, *filter(None, [job.stock_projector])])
+    read_ahead(job.files)
     present, notes = _present(sides, job)
     figures: list[Figure] = []
     detail: dict[str, Any] = {}
@@ -51,13 +51,14 @@ def rank(job: Job, *, clips: int, rounds: int, sample: int | None, order: Sequen
 
     The stock side may do only `sample` of the judgements.
     """
-    read_ahead([job.text, job.projector, *filter(None, [job.stock_projector])])
+    read_ahead(job.files)
     pairs = list(permutations(range(clips), 2))
     plan = tuple((a, b, rounds) for a, b in pairs)
     picked = plan[:: max(len(plan) // sample, 1)][:sample] if sample else plan
     share = len(plan) / len(picked)
     found: dict[str, list[dict[str, Any]]] = {}
-    for side in order:
+    present, _ = _present(order, job)
+    for side in present:
         found[side] = [run(replace(job, side=side, plan=picked if side == "stock" else plan))]
         _progress("Ranking", side, sum(j["whole"] for j in found[side][0]["judgements"]))
     sides = [side for side in SIDES if side in found]

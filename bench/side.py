@@ -60,6 +60,11 @@ class Job:
     stock_projector: str = ""
     former: str = ""
 
+    @property
+    def files(self) -> list[str]:
+        """The model's files that the sides read."""
+        return [self.text, self.projector, *filter(None, [self.stock_projector])]
+
 
 class Side(Backend, Protocol):
     """A back end that writes given texts."""

@@ -40,16 +40,16 @@ def judge_at_once(judge_order: JudgeOrder, observe: Observe) -> dict[int, Trial]
     The second begins when the first reads its first round, so that both write at the same time. Any other exception
     than NoVerdictError, of an order or of `observe`, ends both, and is raised when both have ended.
     """
-    teller = _Teller(observe)
+    ordered = _OrderedObserver(observe)
 
     def run(order: int) -> Trial | NoVerdictError:
         try:
             if order:
-                teller.first_reads.wait()
-            found = _try_order(judge_order, order, functools.partial(teller.tell, order))
-            teller.end(order)
+                ordered.first_reads.wait()
+            found = _try_order(judge_order, order, functools.partial(ordered.tell, order))
+            ordered.end(order)
         except BaseException:
-            teller.stop()
+            ordered.stop()
             raise
         return found
 
@@ -84,7 +84,7 @@ class _StoppedError(Exception):
     """The other order has failed."""
 
 
-class _Teller:
+class _OrderedObserver:
     """Tells an observer of both orders, one event at a time.
 
     Rounds and words of the second order are told when the first has ended. Its progress is told at once.

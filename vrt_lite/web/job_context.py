@@ -120,7 +120,7 @@ class JobContext:
         with self._changed:
             self._line.append(job)
             try:
-                while self._line[0] is not job or (self._users and not self._is_open(wanted)):
+                while self._line[0] is not job or (self._users and not self._find_open(wanted)):
                     self._changed.wait(_POLL_SECONDS)
                     job.check_cancelled()
                 judge = self._open(wanted)
@@ -163,25 +163,26 @@ class JobContext:
         # Both orders are two questions to the store.
         return model or self.choice.model, replace(self.choice.settings, **given, both_orders=False)
 
-    def _is_open(self, wanted: tuple[str | None, Settings]) -> bool:
-        return self._opened is not None and self._opened[0] == wanted
+    def _find_open(self, wanted: tuple[str | None, Settings]) -> Judge | None:
+        return self._opened[1] if self._opened and self._opened[0] == wanted else None
 
     def _open(self, wanted: tuple[str | None, Settings]) -> Judge:
         """Open a judge; it stays loaded until a job asks for another one."""
-        if self._opened is None or self._opened[0] != wanted:
-            self.close()
-            model, settings = wanted
-            choice = self.choice
-            judge = Judge(
-                model,
-                projector=choice.projector if model == choice.model else None,
-                settings=settings,
-                backend=choice.backend,
-                digest=self._store.digest,
-                jobs=choice.jobs,
-            )
-            self._opened = (wanted, judge)
-        return self._opened[1]
+        if judge := self._find_open(wanted):
+            return judge
+        self.close()
+        model, settings = wanted
+        choice = self.choice
+        judge = Judge(
+            model,
+            projector=choice.projector if model == choice.model else None,
+            settings=settings,
+            backend=choice.backend,
+            digest=self._store.digest,
+            jobs=choice.jobs,
+        )
+        self._opened = (wanted, judge)
+        return judge
 
 
 def name_daily_run(judge: JobJudge) -> str:
