@@ -13,7 +13,6 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import shutil
 import signal
 import sys
 import threading
@@ -22,8 +21,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from vrt_lite.conversion.whole_files import SPARE_BYTES
-from vrt_lite.errors import ModelError, OutOfMemoryError, UsageError, VrtError
+from vrt_lite.conversion.whole_files import check_room
+from vrt_lite.errors import ModelError, OutOfMemoryError, VrtError
 from vrt_lite.models import read_header
 
 BUFFER_BYTES = 512 << 20  # rows held at once; the result does not depend on it
@@ -80,9 +79,7 @@ def logging_to(listen: Any) -> Generator[None]:
 def _check_space(folder: Path, log: list[str]) -> None:
     """Check the free disk space. Only the engine knows the size: it stores some tensors in a larger type."""
     found = [match for line in log if (match := SIZE.search(line))]
-    needed = (int(float(found[-1][1]) * 2**20) if found else 0) + SPARE_BYTES
-    if (free := shutil.disk_usage(folder).free) < needed:
-        raise UsageError(f"{folder} has {free / 1e9:.1f} GB free, the result needs {needed / 1e9:.1f}")
+    check_room(folder, int(float(found[-1][1]) * 2**20) if found else 0)
 
 
 def _check_result(part: Path, file_type: int) -> None:

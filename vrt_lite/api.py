@@ -30,7 +30,7 @@ from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import LONGEST_PROMPT
 from vrt_lite.recording import ShownPair, add_warning, make_judgement
 from vrt_lite.settings import MOST_JOBS, Remote, Settings, Source, describe_settings, key_of
-from vrt_lite.shortage import ThreadPool
+from vrt_lite.shortage import ThreadPool, check_memory
 
 if TYPE_CHECKING:
     from vrt_lite.fitting.predicted_time import Prediction
@@ -62,11 +62,11 @@ class Judge:
     ) -> None:
         """Find the model's files, and check them. A `backend`, if given, is used in place of the model's own.
 
-        With `measures` the clips are measured too, beside the judge.
-
-        For a `Remote` no file is needed: `model` names only its profile, VR-Thinker's if left out. `digest` gives a
-        file's sha256, and is called once for each file. It may remember digests, as `Store.digest` does.
+        With `measures` the clips are measured too, beside the judge. For a `Remote` no file is needed: `model` names
+        only its profile, VR-Thinker's if left out. `digest` gives a file's sha256, and is called once for each file.
+        It may remember digests, as `Store.digest` does. Raises ShortageError if memory is too short for threads.
         """
+        check_memory()
         settings = settings or Settings()
         given: dict[str, Source] = {"model": "option"} if model is not None else {}
         self.settings = replace(settings, sources={**given, **settings.sources})

@@ -16,6 +16,7 @@ from vrt_lite.errors import ShortageError
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _OPEN_FILES: Final = (errno.EMFILE, errno.ENFILE)
+_NO_MEMORY: Final = (errno.ENOMEM, errno.EAGAIN)
 _PLENTY_BYTES: Final = 2**30
 _MOST_HEAPS: Final = -8
 """M_ARENA_MAX of glibc's malloc.h."""
@@ -33,10 +34,10 @@ def shortage_of(error: BaseException) -> ShortageError | None:
     number = getattr(error, "errno", None)
     if number in _OPEN_FILES:
         return ShortageError("open files")
-    # A library that finds no room is an ImportError without a number.
-    if (isinstance(error, MemoryError | ImportError) or number == errno.ENOMEM) and not has_memory():
+    # A library that finds no room is an ImportError without a number. A decoder that can start no thread reports
+    # EAGAIN, which it does for some damaged files too.
+    if (isinstance(error, MemoryError | ImportError) or number in _NO_MEMORY) and not has_memory():
         return ShortageError("memory")
-    # What a decoder reports that can start none, and also for some damaged files.
     if number == errno.EAGAIN and not _can_start_threads():
         return ShortageError("threads")
     return None
@@ -95,7 +96,10 @@ def has_memory() -> bool:
 
 
 def _can_start_threads() -> bool:
-    """Whether this process can have as many more threads as a decoder starts."""
+    """Whether this process can have as many more threads as a decoder starts.
+
+    It must have memory: `start` waits for ever if the new thread finds no memory for its first lines.
+    """
     end = Event()
     try:
         for _ in range(_DECODER_THREADS):

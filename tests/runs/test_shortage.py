@@ -22,6 +22,7 @@ from chat_server import says, serving
 from clips import write_clip
 from judgements import FINAL
 
+from vrt_lite.api import Judge
 from vrt_lite.cli import run
 from vrt_lite.errors import ShortageError
 from vrt_lite.runs.store import Store
@@ -122,6 +123,19 @@ def test_what_ffmpeg_reports_is_recognised_by_its_number(monkeypatch: pytest.Mon
     monkeypatch.setattr(Thread, "start", refuse)
     found = shortage_of(error_of(errno.EAGAIN))
     assert found and (found.what, found.status) == ("threads", 5)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="macOS has no such limit of memory")
+def test_no_thread_is_started_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`Thread.start` waits for ever for a thread that finds no memory for its first lines, or the process ends."""
+    error, started = error_of(errno.EAGAIN), list[Thread]()
+    monkeypatch.setattr(Thread, "start", started.append)
+    with no_more_memory():
+        found = shortage_of(error)
+        with pytest.raises(ShortageError, match="no more memory"):
+            Judge()
+    assert found and found.what == "memory"
+    assert not started
 
 
 def test_other_errors_are_no_shortage() -> None:

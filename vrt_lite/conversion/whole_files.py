@@ -15,6 +15,7 @@ from pathlib import Path
 
 from vrt_lite.disk import file_sha256
 from vrt_lite.errors import UsageError
+from vrt_lite.machine import format_bytes
 
 try:
     import fcntl
@@ -40,15 +41,22 @@ def describe(path: Path) -> FinishedFile:
 
 
 def check_space(folder: Path, needed: int) -> None:
-    """Remove the leftovers of killed runs. Raises UsageError if `needed` bytes do not fit after that."""
+    """Remove the leftovers of killed runs, then check that `needed` bytes fit. Raises UsageError."""
     existing = next(path for path in (folder.resolve(), *folder.resolve().parents) if path.exists())
     if not existing.is_dir():
         raise UsageError(f"{existing} is a file, the result needs a folder")
     for path in folder.glob(f"*{SUFFIX}"):
         _remove_if_abandoned(path)
-    needed += SPARE_BYTES
-    if (free := shutil.disk_usage(existing).free) < needed:
-        raise UsageError(f"{existing} has {free / 1e9:.1f} GB free, the result needs {needed / 1e9:.1f}")
+    check_room(existing, needed)
+
+
+def check_room(folder: Path, needed: int) -> None:
+    """Raises UsageError if `needed` bytes do not fit on the disk of a folder, with some to spare."""
+    if needed + SPARE_BYTES > (free := shutil.disk_usage(folder).free):
+        raise UsageError(
+            f"{format_bytes(needed)} are still to come and {folder} has {format_bytes(free)} free; "
+            f"{format_bytes(SPARE_BYTES)} stay free. Free some, or name a folder on another disk."
+        )
 
 
 @contextmanager

@@ -292,9 +292,9 @@ def held_bytes(path: Path) -> int:
 
 def check_free_space(folder: Path, needed_bytes: int) -> None:
     """Check that a folder's disk has room for `needed_bytes`; ModelError if it has not."""
-    free = shutil.disk_usage(folder).free
-    if needed_bytes + SPARE_BYTES > free:
+    if needed_bytes + SPARE_BYTES > (free := shutil.disk_usage(folder).free):
         raise ModelError(
-            f"{format_bytes(needed_bytes)} are still to come and {folder} has {format_bytes(free)} free. "
-            f"Free some, remove a model (vrt-lite rm), or set {HOME_VARIABLE} to another disk."
+            f"{format_bytes(needed_bytes)} are still to come and {folder} has {format_bytes(free)} free; "
+            f"{format_bytes(SPARE_BYTES)} stay free. Free some, remove a model (vrt-lite rm), or set {HOME_VARIABLE} "
+            "to another disk."
         )
