@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,7 +41,7 @@ class Drawn:
         return noise
 
 
-def open_backend(**settings: int) -> LlamaCppBackend:
+def open_backend(**settings: Any) -> LlamaCppBackend:
     return LlamaCppBackend(
         FILES.text, FILES.projector, profile=FILES.profile, settings=EngineSettings(gpu_layers=0, **settings)
     )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 from backends.test_llamacpp import FILES, SHORT, Drawn, grown, open_backend
 
 from vrt_lite.backends.llamacpp import LlamaCppBackend
+from vrt_lite.backends.llamacpp.engine import llama
+from vrt_lite.backends.llamacpp.kv_cache import Step, take_steps
 from vrt_lite.interfaces import Event, ignore
 from vrt_lite.judge import Pair, opening
 from vrt_lite.protocol.messages import FrameRef, Image, Reply
@@ -78,3 +82,31 @@ def test_what_another_sequence_has_read_is_not_read_again() -> None:
     assert second.usage.tokens_reused > second.usage.tokens_prefilled
     assert second.usage.tokens_reused + second.usage.tokens_prefilled == expected.usage.tokens_prefilled
     assert (second.tokens, second.odds) == (expected.tokens, expected.odds)
+
+
+def test_steps_are_one_evaluation_in_whatever_order_they_come() -> None:
+    """The engine evaluates only sequences with consecutive numbers together; others it evaluates one by one."""
+    nodes = Counter[tuple[int, ...]]()
+    order: tuple[int, ...] = ()
+
+    def count(node: int, ask: bool, data: object) -> bool:
+        nodes[order] += 1
+        return not ask
+
+    conversation = opening(Pair(CAPTIONS[0], (3.0, 3.0)), FILES.profile)
+    callback = llama.ggml_backend_sched_eval_callback(count)
+    with open_backend(sequences=3, on_eval=callback) as backend:
+        for lane in backend._lanes:
+            backend._reply(lane, conversation, Drawn(), SHORT, ignore)
+        caches = [lane.cache for lane in backend._lanes if lane.cache]
+        rows = {}
+        for order in ((0, 1, 2), (2, 0, 1), (1, 0, 2)):
+            found = take_steps([Step(caches[number], 0, [40 + number]) for number in order])
+            rows[order] = [found[order.index(number)][0] for number in range(3)]
+            for cache in caches:
+                cache.truncate(len(cache.items) - 1)
+    assert len({nodes[order] for order in rows}) == 1
+    for mixed in rows.values():
+        for mine, plain in zip(mixed, rows[0, 1, 2], strict=True):
+            assert np.array_equal(mine, plain)
+    assert not np.array_equal(rows[0, 1, 2][0], rows[0, 1, 2][1])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -194,18 +194,22 @@ def take_steps(steps: Sequence[Step]) -> list[list[NDArray[np.float32]]]:
     """Evaluate steps of several sequences of one context in one batch; for each, the logits after its first tokens.
 
     A single step is evaluated whole. Of several, each gets as many tokens as all have, so that no row of the batch is
-    filled up in vain, and all together at most `MOST_WRITTEN`.
+    filled up in vain, and all together at most `MOST_WRITTEN`. The batch has the sequences in the order of their
+    numbers: the engine evaluates only consecutive ones together.
     """
     if len(steps) > 1:
         length = min(max(MOST_WRITTEN // len(steps), 1), *(len(step.tokens) for step in steps))
         steps = [step._replace(tokens=step.tokens[:length]) for step in steps]
     for cache, dropped, _ in steps:
         cache.truncate(len(cache.items) - dropped)
-    parts = [Tokens(step.tokens, step.cache.position, step.cache.sequence) for step in steps]
-    rows = steps[0].cache.context.feed_for_logits(parts)
+    parts = sorted(
+        (Tokens(step.tokens, step.cache.position, step.cache.sequence) for step in steps), key=attrgetter("sequence")
+    )
+    found = steps[0].cache.context.feed_for_logits(parts)
+    rows = {part.sequence: row for part, row in zip(parts, found, strict=True)}
     for step in steps:
         step.cache.extend(step.tokens)
-    return rows
+    return [rows[step.cache.sequence] for step in steps]
 
 
 def count_tokens(items: Sequence[Item]) -> int:
