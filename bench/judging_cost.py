@@ -57,7 +57,7 @@ def rank(job: Job, *, clips: int, rounds: int, sample: int | None, order: Sequen
     picked = plan[:: max(len(plan) // sample, 1)][:sample] if sample else plan
     share = len(plan) / len(picked)
     found: dict[str, list[dict[str, Any]]] = {}
-    present, _ = _present(order, job)
+    present, absent = _present(order, job)
     for side in present:
         found[side] = [run(replace(job, side=side, plan=picked if side == "stock" else plan))]
         _progress("Ranking", side, sum(j["whole"] for j in found[side][0]["judgements"]))
@@ -66,7 +66,7 @@ def rank(job: Job, *, clips: int, rounds: int, sample: int | None, order: Sequen
     scale = {side: share if side == "stock" else 1.0 for side in sides}
     title = f"{clips} clips in all ordered pairs, {len(plan)} judgements"
     figures = _stages("all", found, headline=f"{len(plan)} judgements", scale=scale)
-    notes = [f"{side}: {_counted(found[side][0]['judgements'])}" for side in sides]
+    notes = [f"{side}: {_counted(found[side][0]['judgements'])}" for side in sides] + absent
     if "stock" in sides and share > 1:
         notes.append(f"stock: measured on {len(picked)} judgements of {len(plan)}, its figures times {share:g}")
     options = _options(job, clips=clips, rounds=rounds, sample=sample)
@@ -88,9 +88,9 @@ def _present(sides: Sequence[str], job: Job) -> tuple[list[str], list[str]]:
         reason = "no --checkpoint of this shape was given (python -m bench checkpoint)"
     elif missing := [name for name in ("torch", "transformers") if not importlib.util.find_spec(name)]:
         reason = f'{" and ".join(missing)} not installed (pip install -e ".[parity]")'
-    left_out = {name for name, missing in (("transformers", reason), ("former", not job.former)) if missing}
-    present = [side for side in sides if side not in left_out]
-    return present, [f"transformers: not measured: {reason}"] if reason and "transformers" in sides else []
+    reasons = {"transformers": reason, "former": "" if job.former else "no --former directory was given"}
+    present = [side for side in sides if not reasons.get(side)]
+    return present, [f"{side}: not measured: {reasons[side]}" for side in sides if side not in present]
 
 
 def _stages(
