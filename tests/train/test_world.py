@@ -236,6 +236,20 @@ def test_points_said_are_the_points_counted() -> None:
             assert f"TA {counted.ta}, VQ {counted.vq}, MQ {counted.mq}, sum {counted.total}." in last
 
 
+def test_a_script_compares_the_clips_first() -> None:
+    def line(a: tuple[Defect, ...], b: tuple[Defect, ...]) -> str:
+        scene = Scene(0, "A fox.", None, (clip(*a, shots=()), clip(*b, shots=())), False)
+        return script(scene)[0].splitlines()[1]
+
+    assert line((), ()) == "Compare: nothing."
+    assert line((Defect("blur", 2),), (Defect("blur", 2),)) == "Compare: nothing."
+    assert line((Defect("h264", 2),), (Defect("h265", 2),)) == "Compare: nothing."  # one name, one level
+    assert line((Defect("blur", 1),), (Defect("blur", 3), Defect("noise", 1))) == (
+        "Compare: blur in video 2, noise in video 2."
+    )
+    assert line((Defect("blur", 1),), (Defect("noise", 3),)) == "Compare: noise in video 2, blur in video 1."
+
+
 def test_a_script_of_clips_that_the_world_did_not_draw() -> None:
     bad = clip(Defect("noise", 2), shots=())
     first, second = script(Scene(0, "A fox.", None, (bad, clip(shots=())), False))

@@ -29,14 +29,13 @@ __all__ = ["GRPO", "LESSONS", "SAMPLE", "TEST", "TRAIN", "Lesson", "Scene", "Wor
 
 TRAIN, SAMPLE, GRPO, TEST = 0, RANGE, 2 * RANGE, TEST_RANGE * RANGE
 """The first seeds of ranges that share no pair."""
-_FOOTAGE_EVERY = 5
 
 
 class World(LazyCases):
     """The cases of seeds `first` to `first + count - 1`. Each case is built when it is used.
 
-    `hidden` is the share of pairs that have a label which the first frames do not show. With `footage`, every fifth
-    case comes from there instead, in order. Raises UsageError if the seeds are not all in one range.
+    `hidden` is the share of pairs that have a label which the first frames do not show. With `footage`, every
+    `footage_every`th case comes from there instead, in order. Raises UsageError if the seeds are not all in one range.
     """
 
     def __init__(
@@ -47,6 +46,7 @@ class World(LazyCases):
         hidden: float = 0.35,
         device: str = "cpu",
         footage: Cases | None = None,
+        footage_every: int = 5,
         lesson: Lesson = "mixed",
     ) -> None:
         if first < 0 or count < 0 or (count and first // RANGE != (first + count - 1) // RANGE):
@@ -55,15 +55,15 @@ class World(LazyCases):
         self._hidden = hidden
         self._device = device
         self._lesson: Lesson = lesson
-        self._footage = footage or ()
+        self._footage, self._every = footage or (), footage_every
 
     def __len__(self) -> int:
         return len(self._seeds)
 
     def make(self, place: int) -> TrainingCase:
         """Build the case of a seed."""
-        if self._footage and place % _FOOTAGE_EVERY == _FOOTAGE_EVERY - 1:
-            return self._footage[place // _FOOTAGE_EVERY % len(self._footage)]
+        if self._footage and place % self._every == self._every - 1:
+            return self._footage[place // self._every % len(self._footage)]
         return case_of(scene(self._seeds[place], hidden=self._hidden, lesson=self._lesson), device=self._device)
 
 

@@ -8,7 +8,9 @@ Its policy always finds the evidence:
   Neighbouring frames show motion, and a short fault that a gap hides always covers the middle of the gap.
 * If a clip has cuts in two gaps, it also calls for the middle of the second gap, in a third round.
 
-Each round describes the frames, counts points for the faults (`labels`), and answers by the points.
+Each round compares the clips, describes the frames, counts points for the faults (`labels`), and answers by the points.
+The comparison comes first: which of two clips shows more of a fault can be seen on any footage, but how much a picture
+has of it by itself depends on what it shows.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ NAMES = {
     "reversal": "reversal",
     "warping": "bending",
 }
+_ORDER = tuple(dict.fromkeys(NAMES.values()))
 _STUFF = {"leaves": "leaves", "clouds": "clouds", "paper": "paper", "photo": "a photo"}
 
 
@@ -68,8 +71,9 @@ def script(scene: Scene) -> tuple[str, ...]:
         descriptions = [
             _describe_neighbours(c, n, new) if number else _describe_first_frames(c) for n, c in enumerate(scene.clips)
         ]
-        snapshot = "\n".join(f"Video {n}: {text}." for n, text in enumerate(descriptions, start=1) if text)
         known = [_find_visible_faults(clip, ticks) for clip, ticks in zip(scene.clips, shown, strict=True)]
+        lines = [f"Video {n}: {text}." for n, text in enumerate(descriptions, start=1) if text]
+        snapshot = "\n".join((_compare_faults(*known), *lines))
         a, b = (
             points(known[n], count_mismatches(scene.caption_looks, clip.looks)) for n, clip in enumerate(scene.clips)
         )
@@ -85,6 +89,17 @@ def script(scene: Scene) -> tuple[str, ...]:
 def _find_visible_faults(clip: ClipSpec, ticks: Iterable[int]) -> tuple[Defect, ...]:
     """Return the faults that these frames show."""
     return tuple(defect for defect in clip.defects if any(defect.at(tick) for tick in ticks))
+
+
+def _compare_faults(*known: tuple[Defect, ...]) -> str:
+    """Name the faults of which one clip shows more, the largest difference first, each with that clip."""
+    levels = [
+        {name: max((d.level for d in own if NAMES[d.kind] == name), default=0) for name in _ORDER} for own in known
+    ]
+    more = {name: levels[1][name] - levels[0][name] for name in _ORDER}
+    named = sorted((name for name in _ORDER if more[name]), key=lambda name: -abs(more[name]))
+    listed = ", ".join(f"{name} in video {2 if more[name] > 0 else 1}" for name in named)
+    return f"Compare: {listed or 'nothing'}."
 
 
 def _describe_first_frames(clip: ClipSpec) -> str:
