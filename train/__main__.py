@@ -54,7 +54,7 @@ def footage(folder: Path) -> None:
 
     clips = fetch(folder, progress=print_status)
     survey(folder, progress=print_status)
-    click.echo(f"{len(clips)} clips in {folder}")
+    click.echo(f"{len(clips)} clips and photographs in {folder}")
 
 
 for _command in (pretrain, cold_start, sample, refine, grpo, all_stages, calibrate, evaluate, agree, figures):

@@ -52,12 +52,14 @@ class Data:
     """The training data: "world", or a set of labelled pairs that `vrt-lite eval` reads, with `traces` written for it.
 
     Training, sampling, GRPO and tests have separate ranges of seeds of the world, so that they never share a clip.
-    `hidden` is the share of pairs whose evidence the first frames do not show. `footage` is a folder of clips.
+    `hidden` is the share of pairs whose evidence the first frames do not show. `footage` is a folder of clips, and
+    every `footage_every`th pair of the world comes from there instead.
     """
 
     source: str = "world"
     traces: str = ""
     footage: str = ""
+    footage_every: int = 5
     hidden: float = 0.35
     workers: int = 0
 
@@ -165,7 +167,9 @@ def load_recipe(path: Path) -> TrainingRecipe:
 
 
 def _check_consistency(recipe: TrainingRecipe) -> None:
-    """Raise ValueError if one stage needs more than the stage before it produces."""
+    """Raise ValueError if one stage needs more than the stage before it produces, or no pair is footage at all."""
+    if not recipe.data.footage_every:
+        raise ValueError("data.footage_every = 0 is not at least 1; leave data.footage out to learn without footage")
     how, needed = recipe.rejection, recipe.refine.samples
     most = how.queries * min(how.samples, how.kept_a_query)
     if needed > most:

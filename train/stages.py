@@ -132,7 +132,15 @@ def curriculum_for(
 
     def drawn(lesson: Lesson) -> World:
         footage = _footage(recipe, first=TRAIN, lesson=lesson)
-        return World(TRAIN, own.samples, hidden=recipe.data.hidden, device=device, footage=footage, lesson=lesson)
+        return World(
+            TRAIN,
+            own.samples,
+            hidden=recipe.data.hidden,
+            device=device,
+            footage=footage,
+            footage_every=recipe.data.footage_every,
+            lesson=lesson,
+        )
 
     def questions(lesson: Lesson) -> list[TrainingCase]:
         plain = "strong" if lesson == "mixed" else lesson
@@ -175,4 +183,7 @@ def cases_for(recipe: TrainingRecipe, stage: str, count: int | None = None, *, d
     }
     first, size = own[stage]
     footage = None if stage == "test" else _footage(recipe, first=first)
-    return World(first, count or size, hidden=recipe.data.hidden, device=device, footage=footage)
+    data = recipe.data
+    return World(
+        first, count or size, hidden=data.hidden, device=device, footage=footage, footage_every=data.footage_every
+    )

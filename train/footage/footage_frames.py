@@ -1,0 +1,137 @@
+"""Renders the frames of real footage with faults: `footage_pairs` draws which."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812 - its usual name
+from numpy.typing import NDArray
+
+from train.footage.decoded_frames import load_frames
+from train.footage.survey import SurveyedClip
+from train.world.coding import encode_faults
+from train.world.defects import CODECS, VISUAL, content_time, flicker_factor, strength, tick_of
+from train.world.drawn_frames import RenderedFrames
+from train.world.effects import apply_fault
+from train.world.render import GHOST, places
+from train.world.values import TICKS, ClipSpec, Rgb
+from vrt_lite.interfaces import FrameStore
+from vrt_lite.profile import Profile
+from vrt_lite.video.frame_conversion import Conversion, Orientation
+
+AREA = 252 * 140
+"""Pixels of a picture to which faults are applied; sometimes each side is 1.5 times as long."""
+LARGE = 1.5
+"""The larger of the two sizes, as a factor of each side."""
+
+Pixels = NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Variation:
+    """Another view of a clip. `gain` is by channel, and `order` selects its channels for red, green and blue.
+
+    `corner` is the upper left corner of a piece of the pictures of 1.5 times the size, in pixels; None is the whole.
+    """
+
+    flip: bool = False
+    order: tuple[int, int, int] = (0, 1, 2)
+    gain: Rgb = (1.0, 1.0, 1.0)
+    corner: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A part of a clip from frame `start` on, with its faults. The shots of `spec` only mark its cuts.
+
+    `variation` is what makes one clip many: mirrored, in other colours, or a piece of its larger pictures.
+    """
+
+    clip: SurveyedClip
+    start: int
+    spec: ClipSpec
+    variation: Variation = Variation()
+
+    def source(self, position: float) -> int:
+        """Return the clip's frame for a time in ticks, with the effect of motion faults."""
+        return self.frame(content_time(self.spec, position))
+
+    def frame(self, moment: float) -> int:
+        """Return the clip's frame for a moment of the undamaged clip, in ticks."""
+        share = min(max(moment / (TICKS - 1), 0.0), 1.0)
+        return self.start + round(share * (self.spec.frames - 1))
+
+
+def picture_size(clip: SurveyedClip, scale: float) -> tuple[int, int]:
+    """Return a size with the clip's aspect ratio, about AREA pixels, and even sides, which the encoder needs."""
+    ratio = min(max(clip.width / clip.height, 0.4), 2.5)
+    height = math.sqrt(AREA / ratio) * scale
+    return 2 * round(height * ratio / 2), 2 * round(height / 2)
+
+
+@dataclass(frozen=True, slots=True)
+class FootageOpener:
+    """Opens a pair's frames: a `TrainingCase.open` that can be sent to another process."""
+
+    folder: Path
+    spans: tuple[Span, Span]
+
+    @contextmanager
+    def __call__(self, profile: Profile) -> Generator[FrameStore]:
+        """Open the frames at a profile's size, for a `with` block. Raises VideoError."""
+        spec, clip, variation = self.spans[0].spec, self.spans[0].clip, self.spans[0].variation
+        size = picture_size(clip, LARGE) if variation.corner else (spec.width, spec.height)
+        pictures = load_frames(self.folder, clip, size)
+        yield RenderedFrames(
+            (self.spans[0].spec, self.spans[1].spec),
+            profile,
+            lambda number, times, size: _render(pictures, self.spans[number], times, size),
+        )
+
+
+def _render(pictures: Pixels, span: Span, positions: Sequence[float], size: tuple[int, int]) -> list[Pixels]:
+    """Render frames at times in ticks from a clip's pictures, with all faults, resized to `size`."""
+    spec = span.spec
+
+    def film(times: Sequence[float]) -> Pixels:
+        return np.stack([_render_picture(span, time, pictures) for time in times])
+
+    fit = Conversion(spec.width, spec.height, Orientation(), "sdr", False).convert
+    return [fit(np.ascontiguousarray(picture), size) for picture in encode_faults(spec, positions, film)]
+
+
+@torch.inference_mode()
+def _render_picture(span: Span, position: float, pictures: Pixels) -> Pixels:
+    """Render one picture with all faults except those of a real encoder."""
+    spec, tick = span.spec, tick_of(position)
+    here = [defect for defect in spec.defects if defect.at(tick)]
+    found = _to_light(pictures[span.source(position)], span)
+    for defect in here:
+        if defect.kind == "ghosting":
+            late = content_time(spec, position) - strength(defect)
+            found = (1 - GHOST) * found + GHOST * _to_light(pictures[span.frame(late)], span)
+    if any(defect.kind in ("jitter", "warping") for defect in here):
+        x, y = places(spec, [tick], (spec.width, spec.height), "cpu")
+        unit = min(spec.width, spec.height)
+        grid = torch.stack(torch.broadcast_tensors(x * unit / spec.width, y * unit / spec.height), dim=-1)
+        found = F.grid_sample(found, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
+    for defect in here:
+        if defect.kind in VISUAL and defect.kind not in CODECS:
+            found = apply_fault(defect, found, [position])
+    bright = (found * flicker_factor(spec, tick)).clamp(0, 1)
+    return (bright[0].permute(1, 2, 0) * 255 + 0.5).to(torch.uint8).numpy()
+
+
+def _to_light(picture: Pixels, span: Span) -> torch.Tensor:
+    """Convert a picture to light in 0 to 1, in the span's variation, (1, 3, height, width)."""
+    variation = span.variation
+    left, top = variation.corner or (0, 0)
+    piece = picture[top : top + span.spec.height, left : left + span.spec.width][:, :: -1 if variation.flip else 1]
+    light = piece[..., variation.order].astype(np.float32) * (np.array(variation.gain, np.float32) / 255)
+    return torch.from_numpy(light.clip(0, 1)).permute(2, 0, 1)[None]
