@@ -167,7 +167,7 @@ def load_recipe(path: Path) -> TrainingRecipe:
 
 
 def _check_consistency(recipe: TrainingRecipe) -> None:
-    """Raise ValueError if one stage needs more than the stage before it produces, or no pair is footage at all."""
+    """Raise ValueError if a stage needs more than the stage before it makes, or for an impossible share of footage."""
     if not recipe.data.footage_every:
         raise ValueError("data.footage_every = 0 is not at least 1; leave data.footage out to learn without footage")
     how, needed = recipe.rejection, recipe.refine.samples

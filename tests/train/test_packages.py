@@ -114,8 +114,8 @@ def test_clips_come_out_of_a_package_of_debian(tmp_path: Path) -> None:
     ("name", "damage", "message"),
     [
         ("toyfilm", None, "Debian's suite trixie has no package toyfilm"),
-        ("toyfilm-data", b"", "is no package of Debian"),
-        ("toyfilm-data", b"!<arch>\nnonsense" * 40, "is no package of Debian"),
+        ("toyfilm-data", b"", "is not a Debian package"),
+        ("toyfilm-data", b"!<arch>\nnonsense" * 40, "is not a Debian package"),
     ],
 )
 def test_a_package_of_debian_that_cannot_be_used_is_refused(

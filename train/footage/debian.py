@@ -1,4 +1,4 @@
-"""Downloads a package of Debian. It is an `ar` archive; the files are in its member data.tar."""
+"""Downloads a Debian package. It is an `ar` archive; the files are in its member data.tar."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def download_files(name: str, suite: str, into: Path, *, mirror: str = MIRROR) -
         raise UsageError(f"{name} cannot be fetched from {mirror}: {error}.") from error
     found = _find_data(archive)
     if found is None:
-        raise UsageError(f"{pool[name]} of {mirror} is no package of Debian.")
+        raise UsageError(f"{pool[name]} of {mirror} is not a Debian package.")
     path = into / f"{name}.data.tar"
     path.write_bytes(found)
     return path

@@ -162,7 +162,7 @@ def _open_member(archive: Path, name: str) -> Generator[IO[bytes]]:
         else:
             with tarfile.open(archive) as source:
                 top = source.next()
-                folder = "." if top and top.name == "." else PurePosixPath(top.name).parts[0] if top else ""
+                folder, *_ = PurePosixPath(top.name if top else ".").parts or (".",)
                 member = source.getmember(f"{folder}/{name}")
                 inside = source.extractfile(member) if member and member.isfile() else None
                 if member is None or inside is None:

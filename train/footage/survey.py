@@ -114,11 +114,11 @@ def _rewrap(path: Path) -> None:
 
 def decode(path: Path, frames: int, size: tuple[int, int]) -> Iterator[NDArray[np.uint8]]:
     """Yield the first frames of a clip, or of a film of a photograph, each (height, width, 3). Raises VideoError."""
+    if path.suffix.lower() in photographs.SUFFIXES:
+        yield from photographs.film(path, range(frames), size)
+        return
     for start in range(0, frames, _AT_ONCE):
         numbers = range(start, min(start + _AT_ONCE, frames))
-        if path.suffix.lower() in photographs.SUFFIXES:
-            yield from photographs.film(path, numbers, size)
-            continue
         # Open the clip again for each part, because it keeps its frames until it is closed.
         with open_clip(path) as clip:
             shown = clip.frames(numbers, size=size)

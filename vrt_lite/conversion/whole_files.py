@@ -7,7 +7,6 @@ run can tell the leftover of a killed run, which it removes, from the file of a 
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from vrt_lite.disk import file_sha256
 from vrt_lite.errors import UsageError
-from vrt_lite.machine import format_bytes
+from vrt_lite.machine import explain_full_disk
 
 try:
     import fcntl
@@ -23,7 +22,6 @@ except ImportError:  # Windows: an open file cannot be removed there, so no lock
     fcntl = None
 
 SUFFIX = ".vrt-part"
-SPARE_BYTES = 64 << 20  # metadata, padding, and some free space for the rest of the system
 
 
 @dataclass(frozen=True)
@@ -51,12 +49,9 @@ def check_space(folder: Path, needed: int) -> None:
 
 
 def check_room(folder: Path, needed: int) -> None:
-    """Raises UsageError if `needed` bytes do not fit on the disk of a folder, with some to spare."""
-    if needed + SPARE_BYTES > (free := shutil.disk_usage(folder).free):
-        raise UsageError(
-            f"{format_bytes(needed)} are still to come and {folder} has {format_bytes(free)} free; "
-            f"{format_bytes(SPARE_BYTES)} stay free. Free some, or name a folder on another disk."
-        )
+    """Check that `needed` bytes fit on the disk of a folder, with some to spare. Raises UsageError."""
+    if reason := explain_full_disk(folder, needed):
+        raise UsageError(f"{reason} Free some, or name a folder on another disk.")
 
 
 @contextmanager

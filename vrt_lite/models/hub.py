@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import sys
 import tempfile
 import time
@@ -22,7 +21,7 @@ from urllib.parse import quote
 
 from vrt_lite.disk import HOME_VARIABLE, file_sha256
 from vrt_lite.errors import ModelError
-from vrt_lite.machine import format_bytes
+from vrt_lite.machine import explain_full_disk, format_bytes
 from vrt_lite.models.bounded_file import Advance, BoundedFile, OversizedError
 
 Kind = Literal["model", "dataset"]
@@ -33,7 +32,6 @@ _HTTP_LIBRARIES: Final = ("http", "requests", "urllib3")  # httpx, httpx2, httpc
 _OFFLINE = "HF_HUB_OFFLINE is set, so the hub was not asked. Unset it, or use what `vrt-lite models` shows as here."
 Report = Callable[[str], None]
 """Called with a line for the user at each stage."""
-SPARE_BYTES: Final = 64 * 2**20
 """What must stay free on a disk."""
 
 
@@ -292,9 +290,5 @@ def held_bytes(path: Path) -> int:
 
 def check_free_space(folder: Path, needed_bytes: int) -> None:
     """Check that a folder's disk has room for `needed_bytes`; ModelError if it has not."""
-    if needed_bytes + SPARE_BYTES > (free := shutil.disk_usage(folder).free):
-        raise ModelError(
-            f"{format_bytes(needed_bytes)} are still to come and {folder} has {format_bytes(free)} free; "
-            f"{format_bytes(SPARE_BYTES)} stay free. Free some, remove a model (vrt-lite rm), or set {HOME_VARIABLE} "
-            "to another disk."
-        )
+    if reason := explain_full_disk(folder, needed_bytes):
+        raise ModelError(f"{reason} Free some, remove a model (vrt-lite rm), or set {HOME_VARIABLE} to another disk.")

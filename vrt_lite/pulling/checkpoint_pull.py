@@ -20,11 +20,10 @@ from vrt_lite.conversion.type_names import PROJECTOR_TYPES
 from vrt_lite.conversion.whole_files import FinishedFile, describe
 from vrt_lite.disk import write_file
 from vrt_lite.errors import ModelError, UsageError
-from vrt_lite.machine import format_bytes
+from vrt_lite.machine import SPARE_BYTES, format_bytes
 from vrt_lite.models import library
 from vrt_lite.models.bounded_file import Advance
 from vrt_lite.models.hub import (
-    SPARE_BYTES,
     HubFile,
     Listing,
     Progress,

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vrt_lite.machine import MachineMemory, format_bytes
-from vrt_lite.models.hub import SPARE_BYTES
+from vrt_lite.machine import SPARE_BYTES, MachineMemory, format_bytes
 from vrt_lite.show.table import show_table
 from vrt_lite.show.words import format_short_time
 
