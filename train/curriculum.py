@@ -1,10 +1,12 @@
 """A curriculum: lessons one after the other. A lesson ends when the model passes an examination.
 
 An examination has pairs that are never learnt from: a clip, and the same clip with one fault. The question is which
-clip has the fault. RUN/lessons.jsonl has a line for each examination: pairs learnt so far, lesson, and how many answers
-were right, by kind of fault, in the world and on test footage (which has no influence). The next lesson starts when 95
-of 100 answers about the world are right, or when the lesson has had its maximum of pairs. The lesson of a pair depends
-on its index, so that a resumed run draws the same pairs as an uninterrupted run.
+clip has the fault. RUN/lessons.jsonl has a line for each examination: pairs learnt so far, lesson, and how many
+answers were right, by kind of fault, in the world and on test footage (which has no influence). The next lesson
+starts when 95 of 100 answers about the world are right, or when the lesson has had its maximum of pairs. Half of
+the pairs of a later lesson repeat the earlier ones: without them a model that has begun the last lesson soon calls
+strong faults ties. The lesson of a pair depends on its index, so that a resumed run draws the same pairs as an
+uninterrupted run.
 """
 
 from __future__ import annotations
@@ -49,8 +51,9 @@ class Syllabus(Sampler[int]):
             yield self.lesson(place) * self._count + place
 
     def lesson(self, place: int) -> int:
-        """Return the number of the lesson at a place."""
-        return sum(start <= place for start in self.starts) - 1
+        """Return the number of the lesson at a place: the current one, or in two of four places an earlier one."""
+        current = sum(start <= place for start in self.starts) - 1
+        return place // 4 % current if current and place % 4 in (1, 2) else current
 
     def take(self, row: Mapping[str, Any]) -> None:
         """Decide by the row of an examination whether the next lesson starts."""
