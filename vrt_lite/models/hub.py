@@ -32,7 +32,6 @@ _HTTP_LIBRARIES: Final = ("http", "requests", "urllib3")  # httpx, httpx2, httpc
 _OFFLINE = "HF_HUB_OFFLINE is set, so the hub was not asked. Unset it, or use what `vrt-lite models` shows as here."
 Report = Callable[[str], None]
 """Called with a line for the user at each stage."""
-"""What must stay free on a disk."""
 
 
 class Progress(Protocol):
