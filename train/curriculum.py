@@ -107,7 +107,7 @@ def tally(cases: Sequence[TrainingCase], right: Sequence[bool]) -> dict[str, Any
         own = [(case, good) for case, good in zip(cases, right, strict=True) if case.key.startswith("footage") == real]
         kinds: dict[str, list[int]] = {}
         for case, good in own:
-            count = kinds.setdefault("+".join(case.defects), [0, 0])
+            count = kinds.setdefault("+".join(case.defects) or "caption", [0, 0])
             count[0], count[1] = count[0] + good, count[1] + 1
         part = {"right": sum(good for _, good in own), "of": len(own), "kinds": dict(sorted(kinds.items()))}
         found |= {name: part} if real else part

@@ -70,8 +70,8 @@ class Supervised:
 
     `muon` is the rate of Muon for the layers' matrices; with 0, AdamW trains them like all other weights. With `asked`
     the world is learnt lesson by lesson (`train.curriculum`): `asked` is the number of pairs between two examinations,
-    and `patience` the most pairs of a lesson, except the last. With `orders` 2 the cold start learns each pair of the
-    world in both orders in the same step.
+    and `patience` the most pairs of a lesson, except the last. With `orders` 2 the cold start learns each pair in
+    both orders in the same step.
     """
 
     samples: int = 1_200

@@ -43,7 +43,8 @@ _FREE: Final = frozenset(("data.workers", "model.gradient_checkpointing", "rejec
 """Settings that may change between two legs, because they change no result, or only the number of results."""
 _SETTINGS_FILE: Final = "recipe.json"
 _VOCABULARY_CASES: Final = 2_000
-_FOOTAGE_CASES: Final = 10_000
+_FOOTAGE_CASES: Final = 1_000_000
+"""More than a stage draws, so that no pair of footage comes twice."""
 _EXAMINATION_SEEDS: Final = 500_000_000
 """The first seed of a test range that is for examinations."""
 

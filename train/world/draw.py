@@ -91,7 +91,7 @@ def _draw_scene(rng: np.random.Generator, seed: int, concealed: bool) -> Scene:
     if still or (None not in looks and rng.random() < _STATIC_CAMERA):
         paces = ("still",)
     plan = ScenePlan(seed, pick(rng, paces), bool(rng.random() < 0.6))
-    clips = _clips(rng, plan, looks)
+    clips = clips_of(rng, plan, looks)
     tints = plan.twins and looks[0] == looks[1] and count_mismatches(caption_looks, looks[0]) == 0
     a, b = draw_all_faults(rng, clips, moving, twins=plan.twins, tints=tints, concealed=concealed)
     if plan.twins and _same_faults(a, b) and looks[0] == looks[1]:
@@ -129,7 +129,7 @@ def _draw_caption(rng: np.random.Generator, still: bool) -> tuple[Looks | None, 
         return None, draw_unrelated_caption(rng), (None, None)
     some = Looks(pick(rng, tuple(COLOURS)), pick(rng, FORMS), pick(rng, tuple(DIRECTIONS)))
     if rng.random() < 0.35:
-        shown = pick(rng, ((None, None), (None, None), (some, some), (some, _other(rng, some, 2))))
+        shown = pick(rng, ((None, None), (None, None), (some, some), (some, other_looks(rng, some, 2))))
         return None, draw_unrelated_caption(rng), shown
     caption = draw_checkable_caption(rng, some)
     case = rng.random()
@@ -137,13 +137,13 @@ def _draw_caption(rng: np.random.Generator, still: bool) -> tuple[Looks | None, 
         return some, caption, (some, some)
     wrong = pick(rng, (1, 1, 1, 2, 2, 3))
     if case < 0.45:
-        same = _other(rng, some, wrong)
+        same = other_looks(rng, some, wrong)
         return some, caption, (same, same)
-    bad = None if rng.random() < 0.15 else _other(rng, some, wrong)
+    bad = None if rng.random() < 0.15 else other_looks(rng, some, wrong)
     return some, caption, (some, bad) if rng.random() < 0.5 else (bad, some)
 
 
-def _other(rng: np.random.Generator, looks: Looks, wrong: int) -> Looks:
+def other_looks(rng: np.random.Generator, looks: Looks, wrong: int) -> Looks:
     """Change `wrong` of the three parts of the looks."""
     for name in rng.permutation(3)[:wrong]:
         if name == 0:
@@ -155,7 +155,7 @@ def _other(rng: np.random.Generator, looks: Looks, wrong: int) -> Looks:
     return looks
 
 
-def _clips(
+def clips_of(
     rng: np.random.Generator, plan: ScenePlan, looks: tuple[Looks | None, Looks | None]
 ) -> tuple[ClipSpec, ClipSpec]:
     """Draw both clips, without faults. Twins differ only in the subject."""

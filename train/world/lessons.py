@@ -1,7 +1,8 @@
 """Draws pairs of a curriculum: the same clip twice, one of them with one fault. All random numbers are NumPy's.
 
 The clips are as varied as in all of the world: still and moving cameras, with and without a subject, smooth and rough
-backgrounds. Both clips match the caption, or the pictures cannot decide it.
+backgrounds. The fault is often a subject that contradicts the caption. Otherwise both clips match it, or the pictures
+cannot decide it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Final, get_args
 import numpy as np
 
 from train.world.captions import draw_checkable_caption, draw_unrelated_caption
-from train.world.draw import COLOURS, DIRECTIONS, FORMS, ScenePlan, clip_of, pick, with_defects
+from train.world.draw import COLOURS, DIRECTIONS, FORMS, ScenePlan, clips_of, other_looks, pick, with_defects
 from train.world.draw import scene as mixed
 from train.world.draw_faults import draw_single_fault
 from train.world.labels import labels_of, labels_of_first_frames
@@ -20,6 +21,10 @@ from train.world.values import Lesson, Looks, Scene
 
 LESSONS: Final[tuple[Lesson, ...]] = get_args(Lesson)
 _PACES = ("still", "still", "slow", "fast", "fast")
+_CAPTIONS, _WRONG = 0.6, 0.5
+"""Share of the clips with a subject that have a caption about it, and share of those of which one contradicts it."""
+_PARTS: Final[dict[Lesson, tuple[int, ...]]] = {"strong": (2, 3), "clear": (1, 2, 3), "weak": (1,)}
+"""In how many parts of its looks a wrong subject differs from the caption."""
 
 
 def scene(seed: int, *, hidden: float = 0.35, lesson: Lesson = "mixed") -> Scene:
@@ -31,9 +36,14 @@ def scene(seed: int, *, hidden: float = 0.35, lesson: Lesson = "mixed") -> Scene
     looks = None
     if rng.random() < (0.85 if plan.pace == "still" else 0.5):
         looks = Looks(pick(rng, tuple(COLOURS)), pick(rng, FORMS), pick(rng, tuple(DIRECTIONS)))
-    caption_looks = looks if rng.random() < 0.4 else None
-    clip = clip_of(rng, plan, looks)
-    a, b = draw_single_fault(rng, clip, lesson)
+    caption_looks = looks if rng.random() < _CAPTIONS else None
+    if caption_looks and rng.random() < _WRONG:
+        a, b = clips_of(rng, plan, (looks, other_looks(rng, caption_looks, pick(rng, _PARTS[lesson]))))
+        clips = (a, b) if rng.random() < 0.5 else (b, a)
+    else:
+        clip, _ = clips_of(rng, plan, (looks, looks))
+        a, b = draw_single_fault(rng, clip, lesson)
+        clips = (with_defects(clip, a), with_defects(clip, b))
     caption = draw_checkable_caption(rng, caption_looks) if caption_looks else draw_unrelated_caption(rng)
-    drawn = Scene(seed, caption, caption_looks, (with_defects(clip, a), with_defects(clip, b)), False)
+    drawn = Scene(seed, caption, caption_looks, clips, False)
     return replace(drawn, hidden=labels_of(drawn) != labels_of_first_frames(drawn))
