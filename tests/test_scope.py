@@ -19,7 +19,7 @@ from vrt_lite.judge import Trial, judge
 from vrt_lite.judgement import Judgement
 from vrt_lite.models import find
 from vrt_lite.profile import Profile, default_profile, parse_profile
-from vrt_lite.protocol.messages import Odds, Reply
+from vrt_lite.protocol.messages import KEYS, Odds, Reply
 from vrt_lite.protocol.verdict import soften
 from vrt_lite.settings import Settings, key_of
 from vrt_lite.show import verdict_lines
@@ -97,7 +97,8 @@ def test_a_caption_is_understood_by_its_words() -> None:
     assert bundled.understands("A blue star moves up.")
     assert not bundled.understands("A fox runs through snow.")
     assert "small judge" in bundled.scope
-    assert dict(bundled.temperatures) == {}
+    assert set(bundled.temperatures) == set(KEYS)
+    assert min(bundled.temperatures.values()) > 1  # its words leave it no doubt
 
 
 def test_a_caption_that_is_not_understood_changes_nothing() -> None:

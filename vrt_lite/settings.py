@@ -129,8 +129,7 @@ class Settings:
     temperature: float = 0.0
     seed: int = 0
     both_orders: BothOrders = False
-    # High, as a judge that reasons before it answers is mostly too certain. Of 60 pairs of its world that it never saw,
-    # vrt-tiny-1 names the better video of 28 by one order, of 35 by both, and of 33 with this: by 8 second orders.
+    # High, as a judge that reasons before it answers is mostly too certain. A calibrated one often leaves a doubt.
     confidence: float = 0.95
     cache: bool = True
     cache_mb: int | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,10 @@ def clip_pair(
 def judge_pair(
     clips: list[Path], *replies: str | Reply, prompt: str = PROMPT, settings: Settings | None = None
 ) -> Judgement:
-    """A judgement: by default two rounds, with a call for frames of both clips."""
+    """A judgement: by default two rounds, with a call for frames of both clips. The probabilities are the replies'."""
     backend = ScriptedBackend(replies or (call(9, 10, 57, 60), sure()))
     with Judge(settings=settings, backend=backend) as judge:
+        judge.mode.profile = replace(judge.mode.profile, temperatures={})
         return judge.compare(*clips, prompt=prompt)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -78,7 +79,10 @@ class Honest:
 
 
 def judge_of(backend: Backend) -> Judge:
-    return Judge(backend=backend)
+    """A judge with the back end's own probabilities: temperatures are fitted to the bundled judge's."""
+    judge = Judge(backend=backend)
+    judge.mode.profile = replace(judge.mode.profile, temperatures={})
+    return judge
 
 
 def unwatched() -> RankingView:
