@@ -46,9 +46,10 @@ def answer(overall: Odds, winner: int) -> Reply:
 
 
 def judged(*replies: str | Reply, settings: Settings = SETTINGS) -> tuple[Judgement, int]:
-    """The judgement of a script, and how many replies it took."""
+    """The judgement of a script, by its own probabilities, and how many replies it took."""
     backend = ScriptedBackend(replies)
     with Judge(settings=settings, backend=backend, measures=False) as judge:
+        judge.mode.profile = replace(judge.mode.profile, temperatures={})
         judgement = judge.compare(A, B, prompt=PROMPT)
     plain = json.loads(json.dumps(judgement.to_json()))
     jsonschema.validate(plain, make_schema())
@@ -202,8 +203,8 @@ def test_the_bundled_judge_is_asked_again_only_in_doubt(capfd: pytest.CaptureFix
         jsonschema.validate(record, make_schema())
         return [len(record["orders"]), record.get("skipped_order", {}).get("confidence"), record["warnings"]]
 
-    assert orders("--both-orders", "auto") == [1, Settings().confidence, []]
-    assert orders("--both-orders", "auto", "--confidence", "0.999999999") == [2, None, []]
+    assert orders("--both-orders", "auto", "--confidence", "0.51") == [1, 0.51, []]
+    assert orders("--both-orders", "auto") == [2, None, []]  # calibrated, it is never that certain
 
 
 def test_a_server_without_probabilities_judges_both_orders(
