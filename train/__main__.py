@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from train.command_options import FOLDER, print_progress, print_status
-from train.evaluation_commands import agree, calibrate, evaluate, figures
+from train.evaluation_commands import agree, calibrate, evaluate, figures, strong
 from train.stage_commands import all_stages, cold_start, grpo, pretrain, refine, sample
 from vrt_lite.errors import UsageError, VrtError
 
@@ -57,7 +57,22 @@ def footage(folder: Path) -> None:
     click.echo(f"{len(clips)} clips and photographs in {folder}")
 
 
-for _command in (pretrain, cold_start, sample, refine, grpo, all_stages, calibrate, evaluate, agree, figures):
+@train.command()
+@click.argument("recipe", type=FOLDER)
+@click.argument("gguf")
+@click.argument("out", type=FOLDER)
+def restore(recipe: Path, gguf: str, out: Path) -> None:
+    """Write the checkpoint OUT of a GGUF pair, to go on with its training. RECIPE names its shape and profile.
+
+    GGUF is the folder of a pair or a model's name. A recipe goes on from OUT if it is its model.source.
+    """
+    from train.policy.restoring import restore as restore_pair  # noqa: PLC0415  torch
+    from train.recipe import load_recipe  # noqa: PLC0415
+
+    click.echo(restore_pair(load_recipe(recipe), gguf, out))
+
+
+for _command in (pretrain, cold_start, sample, refine, grpo, all_stages, calibrate, evaluate, agree, strong, figures):
     train.add_command(_command)
 
 

@@ -183,7 +183,8 @@ def checkpointing(recipe: TrainingRecipe) -> dict[str, bool]:
 
 def fast_bfloat16() -> bool:
     """Whether this CPU has instructions for bfloat16 matrices, which are several times as fast as float32."""
-    return bool(torch.cpu.get_capabilities().get("amx_bf16", False))
+    able = torch.cpu.get_capabilities()
+    return bool(able.get("amx_bf16", False) or able.get("avx512_bf16", False))
 
 
 def write_optimizer(state: dict[str, Any], folder: Path, *, limit: int) -> None:

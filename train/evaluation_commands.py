@@ -177,6 +177,28 @@ def calibrate(
 
 
 @click.command()
+@click.argument("gguf")
+@click.argument("footage", type=FOLDER)
+@click.option("--out", type=FOLDER, help="Folder for the clips. [default: FOOTAGE/strong]")
+def strong(gguf: str, footage: Path, out: Path | None) -> None:
+    """Judge the held-back clips of FOOTAGE beside copies with a strong fault, as mp4 files, in both orders.
+
+    GGUF is the folder of a pair or a model's name. Prints each pair, and what both orders say together.
+    """
+    from train.assessment.strong_faults import describe_results, judge_pairs, write_pairs  # noqa: PLC0415
+    from train.footage.survey import load_survey  # noqa: PLC0415
+    from vrt_lite import Judge  # noqa: PLC0415
+
+    pairs = list(write_pairs(footage, load_survey(footage, "test"), out or footage / "strong"))
+    judged = []
+    with Judge(gguf, measures=False) as judge:
+        for one in judge_pairs(pairs, judge):
+            click.echo(f"{one.pair.clip}, {one.pair.fault}: {one.result}")
+            judged.append(one)
+    click.echo(describe_results(judged))
+
+
+@click.command()
 @click.argument("run", type=FOLDER)
 def figures(run: Path) -> None:
     """Draw the curves and the evaluations of RUN again, and print the tables."""

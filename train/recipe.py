@@ -53,13 +53,15 @@ class Data:
 
     Training, sampling, GRPO and tests have separate ranges of seeds of the world, so that they never share a clip.
     `hidden` is the share of pairs whose evidence the first frames do not show. `footage` is a folder of clips, and
-    every `footage_every`th pair of the world comes from there instead.
+    every `footage_every`th pair of the world comes from there instead. `first` is the number of the first training
+    pair: a recipe that goes on from a trained model begins behind the pairs that the model has learnt.
     """
 
     source: str = "world"
     traces: str = ""
     footage: str = ""
     footage_every: int = 5
+    first: int = 0
     hidden: float = 0.35
     workers: int = 0
 
@@ -71,7 +73,7 @@ class Supervised:
     `muon` is the rate of Muon for the layers' matrices; with 0, AdamW trains them like all other weights. With `asked`
     the world is learnt lesson by lesson (`train.curriculum`): `asked` is the number of pairs between two examinations,
     and `patience` the most pairs of a lesson, except the last. With `orders` 2 the cold start learns each pair in
-    both orders in the same step.
+    both orders in the same step, and with `drills` so many drills for each pair (`train.drills`).
     """
 
     samples: int = 1_200
@@ -87,6 +89,7 @@ class Supervised:
     asked: int = 0
     patience: int = 10_000
     orders: int = 1
+    drills: int = 0
 
 
 @dataclass(frozen=True, slots=True)

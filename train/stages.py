@@ -132,9 +132,10 @@ def curriculum_for(
     from train.world import LESSONS, TEST, TRAIN, World  # noqa: PLC0415  NumPy
 
     def drawn(lesson: Lesson) -> World:
-        footage = _footage(recipe, first=TRAIN, lesson=lesson)
+        first = TRAIN + recipe.data.first
+        footage = _footage(recipe, first=first, lesson=lesson)
         return World(
-            TRAIN,
+            first,
             own.samples,
             hidden=recipe.data.hidden,
             device=device,
@@ -175,8 +176,8 @@ def cases_for(recipe: TrainingRecipe, stage: str, count: int | None = None, *, d
     from train.world import GRPO, SAMPLE, TEST, TRAIN, World  # noqa: PLC0415  NumPy
 
     own = {
-        "pretrain": (TRAIN, recipe.pretrain.samples),
-        "cold-start": (TRAIN, recipe.cold_start.samples),
+        "pretrain": (TRAIN + recipe.data.first, recipe.pretrain.samples),
+        "cold-start": (TRAIN + recipe.data.first, recipe.cold_start.samples),
         "sample": (SAMPLE, recipe.rejection.queries),
         "refine": (SAMPLE, recipe.rejection.queries),
         "grpo": (GRPO, recipe.grpo.steps * recipe.grpo.queries * (1 + recipe.grpo.resamples)),

@@ -22,6 +22,7 @@ from trl import SFTConfig, SFTTrainer
 
 from train.checkpoints import MODEL, Resumable, arguments, checkpointing, documents_of, processing_class
 from train.curriculum import Curriculum, Syllabus
+from train.drills import Drills, render_drills
 from train.muon import Muon
 from train.policy.model import load
 from train.policy.policy_tokenizer import PAD, PolicyTokenizer
@@ -94,7 +95,13 @@ def supervise(
         model,
         args=options,
         train_dataset=Dataset.from_dict({"lesson": numbers}),
-        data_collator=_LessonCollator(lessons, tokenizer, recipe_all.profile, orders=1 if traces else recipe.orders),
+        data_collator=_LessonCollator(
+            lessons,
+            tokenizer,
+            recipe_all.profile,
+            orders=1 if traces else recipe.orders,
+            drills=0 if traces else recipe.drills,
+        ),
         processing_class=processing_class(documents),
         callbacks=callbacks,
     )
@@ -194,10 +201,13 @@ class _Lessons:
 
 
 class _LessonCollator:
-    """The collator. It renders the cases, so that they are rendered in the workers."""
+    """The collator. It renders the cases, so that they are rendered in the workers, and `drills` drills a case."""
 
-    def __init__(self, lessons: _Lessons, tokenizer: PolicyTokenizer, profile: Profile, *, orders: int) -> None:
-        self._lessons, self._profile, self._orders = lessons, profile, orders
+    def __init__(
+        self, lessons: _Lessons, tokenizer: PolicyTokenizer, profile: Profile, *, orders: int, drills: int
+    ) -> None:
+        self._lessons, self._profile, self._orders, self._each = lessons, profile, orders, drills
+        self._tokenizer, self._drills = tokenizer, Drills(drills * len(lessons))
         self._renderer, self._collate = Renderer(tokenizer, profile), Collator(tokenizer.id(PAD))
 
     def __call__(self, rows: Sequence[Mapping[str, int]]) -> dict[str, torch.Tensor]:
@@ -205,6 +215,8 @@ class _LessonCollator:
         for row in rows:
             case, replies = self._lessons[row["lesson"]]
             rendered += render(case, replies, self._renderer, self._profile, orders=self._orders)
+        drills = [self._drills[row["lesson"] * self._each + i] for row in rows for i in range(self._each)]
+        rendered += render_drills(drills, self._tokenizer, self._renderer, self._profile)
         return self._collate(rendered)
 
 

@@ -240,3 +240,28 @@ def test_llama_cpp_reads_the_exported_model_as_training_does(
     np.testing.assert_array_equal(reading.positions, row.positions)
     ours = _logits(model, Collator(0)([row]))[0].numpy()[row.kinds == 0]
     assert np.abs(ours - reading.logits).max() <= tolerance * np.abs(ours).max()
+
+
+def test_a_checkpoint_comes_back_from_its_pair(checkpoint: Path, tmp_path: Path) -> None:
+    """The values that a pair stores, and so the same pair again."""
+    pytest.importorskip("gguf")
+    from train.policy.restoring import restore
+    from vrt_lite.conversion.export_pair import export_pair
+
+    written = export_pair(checkpoint, tmp_path / "pair", text_type="q8_0", projector_type="f16", name="small")
+    back = restore(RECIPE, str(tmp_path / "pair"), tmp_path / "back")
+    again = export_pair(back, tmp_path / "again", text_type="q8_0", projector_type="f16", name="small")
+    assert [file.sha256 for file in again] == [file.sha256 for file in written]
+    model, tokenizer = load(RECIPE, checkpoint, trainable=False)
+    restored, other = load(RECIPE, back, trainable=False)
+    weights = restored.state_dict()
+    for name, value in model.state_dict().items():
+        assert float((weights[name] - value).abs().max()) <= 0.01 * float(value.abs().max()) + 1e-8, name
+    text = 'Video 2 of 96: "é"<|im_end|>\n<tool_call>'
+    assert other.tokens(text, special=True) == tokenizer.tokens(text, special=True)
+    wider = replace(RECIPE, model=replace(RECIPE.model, shape=replace(RECIPE.model.shape, feed_forward=128)))
+    with pytest.raises(ModelError, match=r"ffn_gate\.weight is .*the recipe's shape needs"):
+        restore(wider, str(tmp_path / "pair"), tmp_path / "wider")
+    assert not (tmp_path / "wider").exists()
+    with pytest.raises(UsageError, match="not empty"):
+        restore(RECIPE, str(tmp_path / "pair"), back)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +54,21 @@ def create_checkpoint(recipe: TrainingRecipe, folder: Path, cases: Cases) -> Pat
     """
     if recipe.model.source:
         return locate(recipe.model.source).folder
+    return create_folder(folder, lambda part: _write_new(recipe, part, cases))
+
+
+def create_folder(folder: Path, write: Callable[[Path], None]) -> Path:
+    """Create a new model's folder. `write` gets another path, which is renamed to `folder` when it is complete.
+
+    Raises UsageError for a folder with other contents.
+    """
     if folder.exists() and any(folder.iterdir()):
         raise UsageError(f"{folder} is not empty: a new model needs an empty folder.")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f"{folder.name}-", dir=folder.parent, ignore_cleanup_errors=True) as place:
         part = Path(place) / folder.name
-        _write_new(recipe, part, cases)
+        part.mkdir()
+        write(part)
         try:
             part.replace(folder)
         except OSError:
@@ -180,13 +189,11 @@ def _with_adapter(model: Any, recipe: TrainingRecipe, adapter: Path | None, *, t
 
 
 def _write_new(recipe: TrainingRecipe, folder: Path, cases: Cases) -> None:
-    _silence_transformers()
-    folder.mkdir()
     rows = recipe.model.shape.vocabulary
     tokenizer = learn(corpus(recipe.profile, cases), folder / TOKENIZER_FILE, rows=rows)
-    _write_documents(folder, recipe.profile)
+    write_documents(folder, recipe.profile)
     torch.manual_seed(recipe.model.seed)
-    model = Qwen2_5_VLForConditionalGeneration(_config(recipe.model.shape, tokenizer))
+    model = new_model(recipe.model.shape, tokenizer)
     _initialise(model, recipe.model.shape)
     save(model, folder, folder)
 
@@ -204,7 +211,7 @@ def _initialise(model: Any, shape: NewModelShape) -> None:
             torch.nn.init.normal_(module.weight, std=(module.weight[0].numel() * branches) ** -0.5)
 
 
-def _write_documents(folder: Path, profile: Profile) -> None:
+def write_documents(folder: Path, profile: Profile) -> None:
     """Write all files of a new checkpoint except weights, configuration and vocabulary."""
     documents = {
         "tokenizer_config.json": {
@@ -231,6 +238,12 @@ def _write_documents(folder: Path, profile: Profile) -> None:
         (folder / name).write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
     (folder / "chat_template.jinja").write_text(_CHAT, encoding="utf-8")
     (folder / PROFILE_NAME).write_text(profile_text(profile), encoding="utf-8")
+
+
+def new_model(shape: NewModelShape, tokenizer: PolicyTokenizer) -> Any:
+    """Create a model of this shape, with transformers' own random weights."""
+    _silence_transformers()
+    return Qwen2_5_VLForConditionalGeneration(_config(shape, tokenizer))
 
 
 def _config(shape: NewModelShape, tokenizer: PolicyTokenizer) -> Qwen2_5_VLConfig:

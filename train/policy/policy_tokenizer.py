@@ -7,7 +7,7 @@ same code that lowers it at inference. The vocabulary is byte-level BPE of Qwen2
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import tokenizers
@@ -73,12 +73,7 @@ def learn(corpus: Iterable[str], path: Path, *, rows: int) -> PolicyTokenizer:
 
     The split pattern separates digits, so that each digit is one token: the answer's probabilities need this.
     """
-    learnt = tokenizers.Tokenizer(models.BPE())
-    learnt.normalizer = normalizers.NFC()
-    split = pre_tokenizers.Split(Regex(QWEN2_SPLIT), behavior="isolated")
-    level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    learnt.pre_tokenizer = pre_tokenizers.Sequence([split, level])
-    learnt.decoder = decoders.ByteLevel()
+    learnt = _empty(models.BPE())
     trainer = trainers.BpeTrainer(
         vocab_size=rows - len(CONTROL) - len(ADDED),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
@@ -89,6 +84,33 @@ def learn(corpus: Iterable[str], path: Path, *, rows: int) -> PolicyTokenizer:
     learnt.add_tokens([AddedToken(name, special=False, normalized=False) for name in ADDED])
     path.write_text(learnt.to_str(), encoding="utf-8")
     return PolicyTokenizer(path)
+
+
+def write_tokenizer(
+    vocabulary: Mapping[str, int], merges: Iterable[str], added: Mapping[str, bool], path: Path
+) -> None:
+    """Write a tokenizer.json of the same kind from its parts.
+
+    `merges` are pairs of tokens with a space between them. `added` are the tokens outside the vocabulary, in the order
+    of their ids, and whether each is a control token.
+    """
+    pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
+    written = _empty(models.BPE(dict(vocabulary), pairs))
+    for name, special in added.items():
+        token = AddedToken(name, special=special, normalized=False)
+        (written.add_special_tokens if special else written.add_tokens)([token])
+    path.write_text(written.to_str(), encoding="utf-8")
+
+
+def _empty(model: models.Model) -> tokenizers.Tokenizer:
+    """Create a tokenizer of Qwen2's kind around its vocabulary."""
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.normalizer = normalizers.NFC()
+    split = pre_tokenizers.Split(Regex(QWEN2_SPLIT), behavior="isolated")
+    level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, level])
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
 
 
 def _is_control(entry: dict[str, object]) -> bool:

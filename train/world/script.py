@@ -151,8 +151,8 @@ def _write_points(number: int, faults: list[str], known: tuple[Defect, ...], tot
 def _list_mismatches(caption_looks: Looks | None, shown: Looks | None, *, held: bool) -> list[str]:
     """List the parts of the looks in which a clip differs from the caption.
 
-    With `held`, each part of the caption is written next to the part that is shown: even a small judge can compare two
-    words that are side by side.
+    With `held`, each part of the caption is written next to the part that is shown, and then the result: even a small
+    judge can compare two words that are side by side, if the next word depends on nothing else.
     """
     if caption_looks is None:
         return []
@@ -165,8 +165,10 @@ def _list_mismatches(caption_looks: Looks | None, shown: Looks | None, *, held: 
     )
     differences: list[str] = []
     for name, want, have in pairs:
-        differences += [f"{want} is {have}"] if held else []
-        differences += [f"wrong {name}"] if want != have else []
+        if held:
+            differences.append(f"{want} is {have}: {f'wrong {name}' if want != have else 'no fault'}")
+        elif want != have:
+            differences.append(f"wrong {name}")
     return differences
 
 
