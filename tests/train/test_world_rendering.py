@@ -99,6 +99,24 @@ def test_a_higher_level_changes_more(kind: Visual) -> None:
     assert levels[0] > 1
 
 
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("kind", ["blur", "noise", "flicker"])
+def test_every_variety_of_a_fault_is_visible_and_grows_with_its_level(kind: Visual | Moving, seed: int) -> None:
+    at = [21, 22, 23, 24, 25, 26]
+    levels = [np.square(difference(Defect(kind, level, seed=seed), at).astype(float)).mean() for level in (1, 2, 3)]  # type: ignore[arg-type]
+    assert levels[0] < levels[1] < levels[2]
+    assert levels[0] > 1
+    if kind == "flicker":
+        light = shown(Defect(kind, 3, seed=seed), at=at).astype(float).mean(axis=(1, 2, 3))
+        assert np.abs(np.diff(light)).max() > 10
+
+
+def test_varieties_of_a_fault_differ() -> None:
+    for kind, count in (("blur", 6), ("noise", 4), ("flicker", 8)):
+        seen = {shown(Defect(kind, 3, seed=seed), at=[21, 22]).tobytes() for seed in range(count)}  # type: ignore[arg-type]
+        assert len(seen) >= count - 2, kind
+
+
 def test_held_frames_are_equal_and_the_next_jumps() -> None:
     at = shown(Defect("stutter", 2, 0, 47, seed=0), at=[6, 7, 8, 9])
     assert np.array_equal(at[0], at[1])

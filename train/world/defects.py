@@ -6,6 +6,7 @@ This module has numbers only; `effects` and `coding` change pixels. Lengths are 
 from __future__ import annotations
 
 import math
+from random import Random
 from typing import Literal, get_args
 
 from train.world.values import FIRST, ClipSpec, Defect, Moving, Visual
@@ -83,12 +84,30 @@ def jitter_offset(clip: ClipSpec, tick: int) -> tuple[float, float]:
 
 
 def flicker_factor(clip: ClipSpec, tick: int) -> float:
-    """Return the factor of the light at a tick: above 1 at even ticks and below 1 at odd ones if there is flicker."""
+    """Return the factor of the light at a tick: 1 without flicker."""
     factor = 1.0
     for defect in clip.defects:
         if defect.kind == "flicker" and defect.at(tick):
-            factor *= 1 + strength(defect) * (1 if tick % 2 == 0 else -1)
+            factor *= 1 + strength(defect) * _flash(defect, tick)
     return factor
+
+
+def _flash(defect: Defect, tick: int) -> float:
+    """Return the light that a flicker adds at a tick, as a share of its strength. Its seed chooses how it flickers.
+
+    It alternates, or is random, or has dark pulses, or is a short wave. Half of the kinds only darken.
+    """
+    way, variant = defect.seed % 8, defect.seed // 8
+    match way % 4:
+        case 0:
+            light = 1.0 if (tick + variant) % 2 == 0 else -1.0
+        case 1:
+            light = Random(f"{defect.seed} {tick}").uniform(-1.6, 1.6)
+        case 2:
+            light = -1.2 if (tick + variant) % 3 == 0 else 0.8
+        case _:
+            light = 1.4 * math.sin(2 * math.pi * tick / (2.5 + variant % 20 / 10) + variant)
+    return light - 1.2 if way >= 4 else light
 
 
 def motion_step(clip: ClipSpec, tick: int) -> Step:

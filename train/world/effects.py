@@ -18,6 +18,8 @@ from train.world.values import Defect
 _BLOCK = 8 / 70  # a block's side in halves of the shorter side: 8 pixels of 140
 _HALO = 0.02
 _MIST = 0.82
+_BOX, _LINE, _FEWER = 3.5, 5.0, 2.2
+"""Widths in standard deviations of a Gaussian that blurs about as much: a box, a line, and pixels that are left."""
 
 
 def apply_fault(defect: Defect, pictures: Tensor, positions: Sequence[float]) -> Tensor:
@@ -46,16 +48,46 @@ def blur_pictures(pictures: Tensor, deviation: float) -> Tensor:
 
 
 def _blur(defect: Defect, pictures: Tensor, positions: Sequence[float]) -> Tensor:
-    return blur_pictures(pictures, strength(defect))
+    """Blur with a Gaussian, with a box, along one direction, or by fewer pixels; the seed chooses."""
+    deviation = strength(defect)
+    sigma = deviation * min(pictures.shape[-2:]) / 2
+    match defect.seed % 6:
+        case 3:
+            return _average(pictures, rows=sigma * _BOX, columns=sigma * _BOX)
+        case 4:
+            return _average(pictures, rows=1 if defect.seed // 6 % 2 else sigma * _LINE, columns=sigma * _LINE)
+        case 5:
+            height, width = pictures.shape[-2:]
+            fewer = (max(2, round(height / (sigma * _FEWER + 1))), max(2, round(width / (sigma * _FEWER + 1))))
+            small = F.interpolate(pictures, size=fewer, mode="area")
+            return F.interpolate(small, size=(height, width), mode="bilinear", align_corners=False)
+        case _:
+            return blur_pictures(pictures, deviation)
+
+
+def _average(pictures: Tensor, *, rows: float, columns: float) -> Tensor:
+    """Average over a window of so many pixels, rounded up to odd numbers."""
+    high, wide = (2 * math.ceil((length - 1) / 2) + 1 for length in (rows, columns))
+    padded = F.pad(pictures, (wide // 2, wide // 2, high // 2, high // 2), mode="replicate")
+    return F.avg_pool2d(padded, (high, wide), stride=1)
 
 
 def _noise(defect: Defect, pictures: Tensor, positions: Sequence[float]) -> Tensor:
-    """Add grain that differs from frame to frame, and is the same each time a frame is rendered."""
+    """Add grain that differs from frame to frame, and is the same each time a frame is rendered.
+
+    The grain has colours, or is grey, or coarse; the seed chooses.
+    """
+    kind = defect.seed % 4
+    height, width = pictures.shape[-2:]
+    shape = (1 if kind == 1 else 3, height, width) if kind != 2 else (3, -(-height // 2), -(-width // 2))
     grains: list[Tensor] = []
     for position in positions:
         chance = torch.Generator().manual_seed(defect.seed * 65_536 + round(position * 1024))
-        grains.append(torch.randn(pictures.shape[1:], generator=chance))
-    return pictures + strength(defect) * torch.stack(grains).to(pictures.device)
+        grains.append(torch.randn(shape, generator=chance))
+    grain = torch.stack(grains).to(pictures.device)
+    if kind == 2:
+        grain = grain.repeat_interleave(2, -1).repeat_interleave(2, -2)[..., :height, :width]
+    return pictures + strength(defect) * grain
 
 
 def _blocks(defect: Defect, pictures: Tensor, positions: Sequence[float]) -> Tensor:
