@@ -33,6 +33,7 @@ from vrt_lite.profile import PROFILE_NAME
 
 if TYPE_CHECKING:
     from train.assessment.outcomes import Judged
+    from train.assessment.strong_faults import JudgedPair
     from train.training_cases import Cases, TrainingCase
 
 
@@ -187,14 +188,12 @@ def strong(gguf: str, footage: Path, out: Path | None) -> None:
     """
     from train.assessment.strong_faults import describe_results, judge_pairs, write_pairs  # noqa: PLC0415
     from train.footage.survey import load_survey  # noqa: PLC0415
-    from vrt_lite import Judge  # noqa: PLC0415
 
     pairs = list(write_pairs(footage, load_survey(footage, "test"), out or footage / "strong"))
-    judged = []
-    with Judge(gguf, measures=False) as judge:
-        for one in judge_pairs(pairs, judge):
-            click.echo(f"{one.pair.clip}, {one.pair.fault}: {one.result}")
-            judged.append(one)
+    judged: list[JudgedPair] = []
+    for one in judge_pairs(pairs, gguf):
+        click.echo(f"{one.pair.clip}, {one.pair.fault}: {one.result}")
+        judged.append(one)
     click.echo(describe_results(judged))
 
 

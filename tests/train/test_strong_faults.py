@@ -59,21 +59,29 @@ def test_a_fault_changes_pictures_as_its_name_says(fault: Fault) -> None:
 
 
 @pytest.mark.parametrize(
-    ("winners", "result"),
-    [((1, 1), "right"), ((-1, -1), "wrong"), ((1, -1), "contradictory"), ((0, 1), "tie"), ((-1, 0), "tie")],
+    ("orders", "together", "result"),
+    [
+        ((1, 1), 1, "right"),
+        ((-1, -1), -1, "wrong"),
+        ((1, -1), 0, "undecided"),
+        ((0, 1), 1, "right"),
+        ((0, 0), 0, "tie"),
+    ],
 )
-def test_both_orders_have_one_result(winners: tuple[int, int], result: str) -> None:
-    assert JudgedPair(PAIR, winners).result == result
+def test_both_orders_have_one_result(orders: tuple[int, int], together: int, result: str) -> None:
+    assert JudgedPair(PAIR, orders, together).result == result
 
 
 def test_results_are_counted_by_fault() -> None:
     noise = StrongPair("clip", "noise", Path("a.mp4"), Path("c.mp4"))
-    told = describe_results([JudgedPair(PAIR, (1, 1)), JudgedPair(PAIR, (1, 0)), JudgedPair(noise, (-1, -1))])
-    assert told.splitlines()[:2] == [
-        "6 verdicts: 3 right, 2 wrong, 1 ties",
-        "all: of 3 pairs in both orders 1 right, 1 wrong, 1 tie, 0 contradictory",
+    judged = [JudgedPair(PAIR, (1, 1), 1), JudgedPair(PAIR, (1, 0), 0), JudgedPair(noise, (-1, -1), -1)]
+    told = describe_results(judged).splitlines()
+    assert told[:3] == [
+        "6 verdicts, each in one order: 3 right, 2 wrong, 1 ties",
+        "3 pairs: 1 right in both orders, 1 wrong in both",
+        "both orders together, all: 1 right, 1 wrong, 1 tie, 0 undecided",
     ]
-    assert "noise: of 1 pairs in both orders 0 right, 1 wrong, 0 tie, 0 contradictory" in told
+    assert "both orders together, noise: 0 right, 1 wrong, 0 tie, 0 undecided" in told
 
 
 def test_held_back_clips_are_written_once_and_judged_in_both_orders(tmp_path: Path) -> None:
@@ -88,9 +96,9 @@ def test_held_back_clips_are_written_once_and_judged_in_both_orders(tmp_path: Pa
     assert len(written) == 1 + len(FAULTS)
     assert list(write_pairs(tmp_path / "footage", known, out)) == pairs
     assert {path: path.stat().st_mtime_ns for path in out.iterdir()} == written
+    judged = list(judge_pairs(pairs[:2], "vrt-tiny-1"))
+    side = {0: 0, 1: 1, 2: -1}
     with Judge("vrt-tiny-1", measures=False) as judge:
-        judged = list(judge_pairs(pairs[:2], judge))
-        winners = {0: 0, 1: 1, 2: -1}
         for one in judged:
-            assert one.winners[0] == winners[judge.compare(one.pair.clean, one.pair.faulty).winner]
-            assert one.winners[1] == -winners[judge.compare(one.pair.faulty, one.pair.clean).winner]
+            assert one.orders[0] == side[judge.compare(one.pair.clean, one.pair.faulty).winner]
+            assert one.orders[1] == -side[judge.compare(one.pair.faulty, one.pair.clean).winner]

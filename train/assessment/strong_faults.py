@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
 from train.footage.survey import SurveyedClip, decode
-from vrt_lite.api import Judge
+from vrt_lite import Judge, Settings
 from vrt_lite.disk import draft_of
 from vrt_lite.errors import NoVerdictError
 
@@ -34,8 +34,6 @@ _NOISE = 38.0
 _HELD_SECONDS = 0.4
 _DARKEST = 0.45
 """Of each picture's light at the darkest, where it flickers; the other pictures have all of it."""
-
-_SIDE: Final = {1: 1, 2: -1, 0: 0}
 
 Pictures = Sequence[NDArray[np.uint8]]
 
@@ -91,50 +89,52 @@ def make_worse(pictures: Pictures, fault: Fault, *, fps: float, rng: np.random.G
 
 @dataclass(frozen=True, slots=True)
 class JudgedPair:
-    """The winner of the overall verdict in both orders: 1 the clean clip, -1 the faulty one, 0 a tie or no verdict."""
+    """The winners of the overall verdict, in each order and together: 1 the clean clip, -1 the faulty one, 0 none."""
 
     pair: StrongPair
-    winners: tuple[int, int]
+    orders: tuple[int, int]
+    together: int
 
     @property
     def result(self) -> str:
-        """What both orders say together: right, wrong, tie, or contradictory."""
-        match sorted(self.winners):
-            case [1, 1]:
-                return "right"
-            case [-1, -1]:
-                return "wrong"
-            case [-1, 1]:
-                return "contradictory"
-            case _:
-                return "tie"
+        """What both orders say together. Opposite winners are undecided."""
+        if self.together:
+            return "right" if self.together > 0 else "wrong"
+        return "undecided" if set(self.orders) == {1, -1} else "tie"
 
 
-def judge_pairs(pairs: Iterable[StrongPair], judge: Judge) -> Iterator[JudgedPair]:
-    """Judge pairs in both orders, and yield each when it is judged."""
-    for pair in pairs:
-        first = _winner(judge, pair.clean, pair.faulty)
-        yield JudgedPair(pair, (_SIDE[first], -_SIDE[_winner(judge, pair.faulty, pair.clean)]))
+def judge_pairs(pairs: Iterable[StrongPair], model: str) -> Iterator[JudgedPair]:
+    """Judge pairs with a model in both orders, and yield each when it is judged."""
+    with Judge(model, settings=Settings(both_orders=True), measures=False) as judge:
+        for pair in pairs:
+            try:
+                judgement = judge.compare(pair.clean, pair.faulty)
+            except NoVerdictError:
+                yield JudgedPair(pair, (0, 0), 0)
+                continue
+            first, second = (order.verdict for order in judgement.orders)
+            orders = (_side(first.preferences["OA"].winner), _side(second.preferences["OA"].winner))
+            yield JudgedPair(pair, orders, _side(judgement.winner))
 
 
 def describe_results(judged: Sequence[JudgedPair]) -> str:
     """Count the results of all pairs, then by fault."""
-    verdicts = [winner for one in judged for winner in one.winners]
+    verdicts = [winner for one in judged for winner in one.orders]
+    alone = f"{verdicts.count(1)} right, {verdicts.count(-1)} wrong, {verdicts.count(0)} ties"
+    both = [sum(one.orders == (side, side) for one in judged) for side in (1, -1)]
     lines = [
-        f"{len(verdicts)} verdicts: {verdicts.count(1)} right, {verdicts.count(-1)} wrong, {verdicts.count(0)} ties",
+        f"{len(verdicts)} verdicts, each in one order: {alone}",
+        f"{len(judged)} pairs: {both[0]} right in both orders, {both[1]} wrong in both",
     ]
     for name, own in (("all", judged), *((fault, [j for j in judged if j.pair.fault == fault]) for fault in FAULTS)):
         counts = Counter(one.result for one in own)
-        results = ", ".join(f"{counts[result]} {result}" for result in ("right", "wrong", "tie", "contradictory"))
-        lines.append(f"{name}: of {len(own)} pairs in both orders {results}")
+        results = ", ".join(f"{counts[result]} {result}" for result in ("right", "wrong", "tie", "undecided"))
+        lines.append(f"both orders together, {name}: {results}")
     return "\n".join(lines)
 
 
-def _winner(judge: Judge, a: Path, b: Path) -> int:
-    try:
-        return judge.compare(a, b).winner
-    except NoVerdictError:
-        return 0
+def _side(winner: int) -> int:
+    return {0: 0, 1: 1, 2: -1}[winner]
 
 
 def _write(path: Path, pictures: Pictures, fps: float) -> None:
