@@ -36,12 +36,20 @@ Answer = Callable[[Any, Sequence[TrainingCase]], Sequence[bool]]
 
 
 class Syllabus(Sampler[int]):
-    """The order in which `count` cases are learnt, lesson by lesson: index = lesson · count + place in the order."""
+    """The order in which `count` cases are learnt, lesson by lesson: index = lesson · count + place in the order.
 
-    def __init__(self, count: int, *, step: int, patience: int) -> None:
-        self._count, self._ahead, self._patience = count, _AHEAD * step, patience
-        self.starts = [0]
+    It starts behind the first `mastered` lessons, which are only repeated.
+    """
+
+    def __init__(self, count: int, *, step: int, patience: int, mastered: int = 0) -> None:
+        self._count, self._ahead, self._patience, self._mastered = count, _AHEAD * step, patience, mastered
+        self.starts: list[int] = []
         """The place at which each lesson starts."""
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget all examinations."""
+        self.starts[:] = [0] * (1 + min(self._mastered, len(LESSONS) - 1))
 
     def __len__(self) -> int:
         return self._count
@@ -79,7 +87,7 @@ class Examination(TrainerCallback):
         kept = [row for row in read_rows(self._path) if row["pairs"] <= learnt]
         if state.is_world_process_zero:
             keep_rows(self._path, len(kept))
-        self._syllabus.starts[1:] = []
+        self._syllabus.begin()
         for row in kept:
             self._syllabus.take(row)
 
@@ -137,7 +145,8 @@ class Curriculum:
 
     def syllabus(self, count: int, recipe: Supervised) -> Syllabus:
         """Create the order in which `count` cases are learnt."""
-        return Syllabus(count, step=recipe.batch * recipe.accumulation, patience=recipe.patience)
+        step = recipe.batch * recipe.accumulation
+        return Syllabus(count, step=step, patience=recipe.patience, mastered=recipe.mastered)
 
     def lessons(self, numbers: Sequence[int]) -> Lessons:
         """Return the cases for a syllabus: in each lesson those of `numbers`."""

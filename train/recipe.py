@@ -70,10 +70,11 @@ class Data:
 class Supervised:
     """Pretraining, cold start and refinement. `samples` are pairs; the tower learns at `tower_share` of the rate.
 
-    `muon` is the rate of Muon for the layers' matrices; with 0, AdamW trains them like all other weights. With `asked`
-    the world is learnt lesson by lesson (`train.curriculum`): `asked` is the number of pairs between two examinations,
-    and `patience` the most pairs of a lesson, except the last. With `orders` 2 the cold start learns each pair in
-    both orders in the same step, and with `drills` so many drills for each pair (`train.drills`).
+    `muon` is the rate of Muon for the layers' matrices; with 0, AdamW trains them like all other weights. With
+    `asked` the world is learnt lesson by lesson (`train.curriculum`): `asked` is the number of pairs between two
+    examinations, and `patience` the most pairs of a lesson, except the last; `mastered` lessons are only repeated.
+    With `orders` 2 the cold start learns each pair in both orders in the same step, and with `drills` so many
+    drills for each pair (`train.drills`).
     """
 
     samples: int = 1_200
@@ -88,6 +89,7 @@ class Supervised:
     epochs: int = 1
     asked: int = 0
     patience: int = 10_000
+    mastered: int = 0
     orders: int = 1
     drills: int = 0
 

@@ -82,6 +82,18 @@ def test_a_lesson_ends_when_it_is_mastered_or_has_had_its_pairs() -> None:
         assert len({place % 2 for place, index in enumerate(order[1028:]) if index // 2000 == number}) == 2
 
 
+def test_mastered_lessons_are_only_repeated() -> None:
+    syllabus = Syllabus(400, step=4, patience=300, mastered=3)
+    assert Counter(index // 400 for index in syllabus)[3] == 200
+    syllabus.take({"pairs": 100, "lesson": "mixed", "right": 100, "of": 100})
+    syllabus.begin()
+    assert syllabus.starts == [0, 0, 0, 0]
+    assert Counter(index // 400 for index in Syllabus(400, step=4, patience=300, mastered=9))[3] == 200
+    first = Syllabus(2000, step=4, patience=300, mastered=1)
+    first.take({"pairs": 200, "lesson": "clear", "right": 95, "of": 100})
+    assert first.starts == [0, 0, 200 + 32 * 4]
+
+
 @pytest.mark.parametrize("stage", ["pretrain", "cold-start"])
 def test_a_resumed_curriculum_is_the_unbroken_one(
     start: Path, tmp_path: Path, stage: str, monkeypatch: pytest.MonkeyPatch
