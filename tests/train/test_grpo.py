@@ -155,7 +155,7 @@ def test_the_loss_of_two_trajectories_worked_by_hand(taught: Path, tmp_path: Pat
 
 
 def test_what_samples_is_renewed_every_so_many_steps(taught: Path, tmp_path: Path) -> None:
-    recipe = _recipe(steps=4, steps_per_generation=2, queries=2, group=6, learning_rate=3e-3)
+    recipe = _recipe(steps=4, steps_per_generation=2, queries=2, group=6, learning_rate=1e-3)
     fresh, _ = prepare(recipe, CASES, start=taught, run=tmp_path / "fresh")
     sampled = generate(fresh._policy, CASES, recipe, range(2))
     assert not reinforce(recipe, CASES, start=taught, run=tmp_path / "run", minutes=0.0)
