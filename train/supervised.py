@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -91,17 +92,12 @@ def supervise(
         lessons = _Lessons(curriculum.lessons(numbers.tolist()), None)
         numbers = np.arange(len(lessons))
     documents = documents_of(start, model)
+    once = replace(recipe, orders=1, drills=0) if traces else recipe
     trainer = _SupervisedTrainer(
         model,
         args=options,
         train_dataset=Dataset.from_dict({"lesson": numbers}),
-        data_collator=_LessonCollator(
-            lessons,
-            tokenizer,
-            recipe_all.profile,
-            orders=1 if traces else recipe.orders,
-            drills=0 if traces else recipe.drills,
-        ),
+        data_collator=_LessonCollator(lessons, tokenizer, recipe_all.profile, once),
         processing_class=processing_class(documents),
         callbacks=callbacks,
     )
@@ -203,11 +199,9 @@ class _Lessons:
 class _LessonCollator:
     """The collator. It renders the cases, so that they are rendered in the workers, and `drills` drills a case."""
 
-    def __init__(
-        self, lessons: _Lessons, tokenizer: PolicyTokenizer, profile: Profile, *, orders: int, drills: int
-    ) -> None:
-        self._lessons, self._profile, self._orders, self._each = lessons, profile, orders, drills
-        self._tokenizer, self._drills = tokenizer, Drills(drills * len(lessons))
+    def __init__(self, lessons: _Lessons, tokenizer: PolicyTokenizer, profile: Profile, recipe: Supervised) -> None:
+        self._lessons, self._profile, self._orders, self._each = lessons, profile, recipe.orders, recipe.drills
+        self._tokenizer, self._drills = tokenizer, Drills(recipe.drills * len(lessons))
         self._renderer, self._collate = Renderer(tokenizer, profile), Collator(tokenizer.id(PAD))
 
     def __call__(self, rows: Sequence[Mapping[str, int]]) -> dict[str, torch.Tensor]:
