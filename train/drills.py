@@ -1,4 +1,4 @@
-"""Drills: the thoughts of written traces, learnt from their snapshots without frames.
+"""Drills: exercises in text alone. The thought of a written trace is learnt from its snapshot, without frames.
 
 To compare a caption with what a snapshot says takes no pictures, and few pairs of a lesson have a caption that the
 pictures contradict. A drill has about a tenth of the tokens of a pair. Several drills share a row.

@@ -54,7 +54,7 @@ class Data:
     Training, sampling, GRPO and tests have separate ranges of seeds of the world, so that they never share a clip.
     `hidden` is the share of pairs whose evidence the first frames do not show. `footage` is a folder of clips, and
     every `footage_every`th pair of the world comes from there instead. `first` is the number of the first training
-    pair: a recipe that goes on from a trained model begins behind the pairs that the model has learnt.
+    pair: a recipe that continues with a trained model starts after the pairs that the model has learnt.
     """
 
     source: str = "world"

@@ -175,9 +175,10 @@ def cases_for(recipe: TrainingRecipe, stage: str, count: int | None = None, *, d
         return load_published_pairs(Path(recipe.data.source), traces)
     from train.world import GRPO, SAMPLE, TEST, TRAIN, World  # noqa: PLC0415  NumPy
 
+    training = TRAIN + recipe.data.first
     own = {
-        "pretrain": (TRAIN + recipe.data.first, recipe.pretrain.samples),
-        "cold-start": (TRAIN + recipe.data.first, recipe.cold_start.samples),
+        "pretrain": (training, recipe.pretrain.samples),
+        "cold-start": (training, recipe.cold_start.samples),
         "sample": (SAMPLE, recipe.rejection.queries),
         "refine": (SAMPLE, recipe.rejection.queries),
         "grpo": (GRPO, recipe.grpo.steps * recipe.grpo.queries * (1 + recipe.grpo.resamples)),

@@ -13,20 +13,20 @@ from fractions import Fraction
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Literal, get_args
 
-import av
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
 from train.footage.survey import SurveyedClip, decode
+from train.world.write_set import encode_clip
 from vrt_lite import Judge, Settings
-from vrt_lite.disk import draft_of
 from vrt_lite.errors import NoVerdictError
 
 Fault = Literal["blur", "noise", "stutter", "flicker"]
 FAULTS: Final[tuple[Fault, ...]] = get_args(Fault)
 LONGEST_SECONDS = 5.0
 LONGEST_SIDE = 960
+_CRF = 16
 _BLUR = 0.018
 """Standard deviation, as a share of the shorter side."""
 _NOISE = 38.0
@@ -64,10 +64,11 @@ def _write_versions(source: Path, clip: SurveyedClip, paths: dict[str, Path]) ->
     scale = min(1.0, LONGEST_SIDE / max(clip.width, clip.height))
     width, height = (round(side * scale / 2) * 2 for side in (clip.width, clip.height))
     pictures = list(decode(source, min(clip.frames, round(LONGEST_SECONDS * clip.fps)), (width, height)))
-    rng = np.random.default_rng(7)
-    _write(paths["clean"], pictures, clip.fps)
+    rng, rate = np.random.default_rng(7), Fraction(clip.fps).limit_denominator(1001)
+    encode_clip(paths["clean"], pictures, (width, height), rate, crf=_CRF)
     for fault in FAULTS:
-        _write(paths[fault], make_worse(pictures, fault, fps=clip.fps, rng=rng), clip.fps)
+        worse = make_worse(pictures, fault, fps=clip.fps, rng=rng)
+        encode_clip(paths[fault], worse, (width, height), rate, crf=_CRF)
 
 
 def make_worse(pictures: Pictures, fault: Fault, *, fps: float, rng: np.random.Generator) -> Pictures:
@@ -135,18 +136,6 @@ def describe_results(judged: Sequence[JudgedPair]) -> str:
 
 def _side(winner: int) -> int:
     return {0: 0, 1: 1, 2: -1}[winner]
-
-
-def _write(path: Path, pictures: Pictures, fps: float) -> None:
-    """Write pictures as H.264 of high quality."""
-    height, width = pictures[0].shape[:2]
-    with draft_of(path) as draft, av.open(str(draft), "w", format="mp4") as out:
-        stream: Any = out.add_stream("libx264", rate=Fraction(fps).limit_denominator(1001))
-        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
-        stream.options = {"crf": "16", "preset": "veryfast"}
-        for picture in pictures:
-            out.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
-        out.mux(stream.encode(None))
 
 
 def _clipped(values: NDArray[Any]) -> NDArray[np.uint8]:

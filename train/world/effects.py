@@ -19,7 +19,7 @@ _BLOCK = 8 / 70  # a block's side in halves of the shorter side: 8 pixels of 140
 _HALO = 0.02
 _MIST = 0.82
 _BOX, _LINE, _FEWER = 3.5, 5.0, 2.2
-"""Widths in standard deviations of a Gaussian that blurs about as much: a box, a line, and pixels that are left."""
+"""Sizes of a box, of a line and of the pixels of a smaller picture, in standard deviations of a similar Gaussian."""
 
 
 def apply_fault(defect: Defect, pictures: Tensor, positions: Sequence[float]) -> Tensor:

@@ -165,10 +165,11 @@ def _list_mismatches(caption_looks: Looks | None, shown: Looks | None, *, held: 
     )
     differences: list[str] = []
     for name, want, have in pairs:
+        result = f"wrong {name}" if want != have else ""
         if held:
-            differences.append(f"{want} is {have}: {f'wrong {name}' if want != have else 'no fault'}")
-        elif want != have:
-            differences.append(f"wrong {name}")
+            differences.append(f"{want} is {have}: {result or 'no fault'}")
+        elif result:
+            differences.append(result)
     return differences
 
 

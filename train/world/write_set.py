@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from pathlib import Path
 
 import av
+import numpy as np
+from numpy.typing import NDArray
 
 from train.training_cases import TrainingCase
 from train.world.defects import MOTION
@@ -88,14 +90,25 @@ def _write(path: Path, clip: ClipSpec, device: str, most_frames: int) -> None:
     count = min(clip.frames, max(most_frames, TICKS))
     rate = Fraction(clip.fps * count, clip.frames)
     positions = [(TICKS - 1) * i / (count - 1) for i in range(count)]
+    size = (clip.width, clip.height)
+    drawn = (
+        picture
+        for start in range(0, count, _AT_ONCE)
+        for picture in rendered(clip, positions[start : start + _AT_ONCE], size, device=device)
+    )
+    encode_clip(path, drawn, size, rate)
+
+
+def encode_clip(
+    path: Path, pictures: Iterable[NDArray[np.uint8]], size: tuple[int, int], rate: Fraction, *, crf: int = 12
+) -> None:
+    """Encode pictures (height, width, 3) of `size` (width, height) as H.264: a whole file or none."""
     with draft_of(path) as draft, av.open(str(draft), "w") as out:
-        stream = out.add_stream("libx264", rate=rate, options={"preset": "veryfast", "crf": "12"})
-        stream.width, stream.height, stream.pix_fmt = clip.width, clip.height, "yuv420p"
+        stream = out.add_stream("libx264", rate=rate, options={"preset": "veryfast", "crf": str(crf)})
+        stream.width, stream.height, stream.pix_fmt = *size, "yuv420p"
         stream.codec_context.time_base = 1 / rate
-        for start in range(0, count, _AT_ONCE):
-            drawn = rendered(clip, positions[start : start + _AT_ONCE], (clip.width, clip.height), device=device)
-            for number, picture in enumerate(drawn, start=start):
-                frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
-                frame.pts, frame.time_base = number, 1 / rate
-                out.mux(stream.encode(frame))
+        for number, picture in enumerate(pictures):
+            frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
+            frame.pts, frame.time_base = number, 1 / rate
+            out.mux(stream.encode(frame))
         out.mux(stream.encode(None))
