@@ -172,9 +172,17 @@ def load_recipe(path: Path) -> TrainingRecipe:
 
 
 def _check_consistency(recipe: TrainingRecipe) -> None:
-    """Raise ValueError if a stage needs more than the stage before it makes, or for an impossible share of footage."""
+    """Raise ValueError for settings that exclude each other.
+
+    A stage cannot need more than the stage before it makes, and drills come from the world.
+    """
     if not recipe.data.footage_every:
         raise ValueError("data.footage_every = 0 is not at least 1; leave data.footage out to learn without footage")
+    if recipe.cold_start.drills and recipe.data.source != "world":
+        raise ValueError(
+            f"cold_start.drills = {recipe.cold_start.drills}, but data.source = {recipe.data.source!r}: drills need the "
+            "world; set drills to 0"
+        )
     how, needed = recipe.rejection, recipe.refine.samples
     most = how.queries * min(how.samples, how.kept_a_query)
     if needed > most:

@@ -56,6 +56,7 @@ def test_a_whole_number_may_stand_for_a_fraction(tmp_path: Path) -> None:
         ("model = 3", "model = 3 is not a table"),
         ('[cold_start]\nbetas = ["a"]', "cold_start.betas = ['a'] is not a list of numbers"),
         ("a = = b", "is not valid TOML"),
+        ('[data]\nsource = "pairs"\n[cold_start]\ndrills = 2', "cold_start.drills = 2, but data.source = 'pairs'"),
         (
             "[rejection]\nqueries = 10\nsamples = 2\nkept_a_query = 3\n[refine]\nsamples = 21",
             "refine.samples = 21 is more than the 20 traces that sampling can keep: rejection.queries = 10, times 2,",

@@ -1,8 +1,8 @@
-"""Draws pairs of a curriculum: the same clip twice, one of them with one fault. All random numbers are NumPy's.
+"""Draws pairs of a curriculum: two clips, one of them with one fault. All random numbers are NumPy's.
 
-The clips are as varied as in all of the world: still and moving cameras, with and without a subject, smooth and rough
-backgrounds. The fault is often a subject that contradicts the caption. Otherwise both clips match it, or the pictures
-cannot decide it.
+Most pairs have equal content, and then the fault is sometimes in both clips, at different levels. The clips are as
+varied as in all of the world: still and moving cameras, with and without a subject, smooth and rough backgrounds. The
+fault is often a subject that contradicts the caption. Otherwise both clips match it, or the pictures cannot decide it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ LESSONS: Final[tuple[Lesson, ...]] = get_args(Lesson)
 _PACES = ("still", "still", "slow", "fast", "fast")
 _CAPTIONS, _WRONG = 0.6, 0.5
 """Share of the clips with a subject that have a caption about it, and share of those of which one contradicts it."""
+_TWINS = 0.65
+"""Share of the pairs whose clips differ in nothing but the fault. The others teach to look at each clip by itself."""
 _PARTS: Final[dict[Lesson, tuple[int, ...]]] = {"strong": (2, 3), "clear": (1, 2, 3), "weak": (1,)}
 """In how many parts of its looks a wrong subject differs from the caption."""
 
@@ -32,7 +34,7 @@ def scene(seed: int, *, hidden: float = 0.35, lesson: Lesson = "mixed") -> Scene
     if lesson == "mixed":
         return mixed(seed, hidden=hidden)
     rng = np.random.default_rng((seed, 8, LESSONS.index(lesson)))
-    plan = ScenePlan(seed, pick(rng, _PACES), twins=True)
+    plan = ScenePlan(seed, pick(rng, _PACES), twins=bool(rng.random() < _TWINS))
     looks = None
     if rng.random() < (0.85 if plan.pace == "still" else 0.5):
         looks = Looks(pick(rng, tuple(COLOURS)), pick(rng, FORMS), pick(rng, tuple(DIRECTIONS)))
@@ -41,9 +43,10 @@ def scene(seed: int, *, hidden: float = 0.35, lesson: Lesson = "mixed") -> Scene
         a, b = clips_of(rng, plan, (looks, other_looks(rng, caption_looks, pick(rng, _PARTS[lesson]))))
         clips = (a, b) if rng.random() < 0.5 else (b, a)
     else:
-        clip, _ = clips_of(rng, plan, (looks, looks))
-        a, b = draw_single_fault(rng, clip, lesson)
-        clips = (with_defects(clip, a), with_defects(clip, b))
+        clip, other = clips_of(rng, plan, (looks, looks))
+        a, b = draw_single_fault(rng, clip, lesson, twins=plan.twins)
+        first, second = (clip, other) if a else (other, clip)
+        clips = (with_defects(first, a), with_defects(second, b))
     caption = draw_checkable_caption(rng, caption_looks) if caption_looks else draw_unrelated_caption(rng)
     drawn = Scene(seed, caption, caption_looks, clips, False)
     return replace(drawn, hidden=labels_of(drawn) != labels_of_first_frames(drawn))
