@@ -180,8 +180,8 @@ def _check_consistency(recipe: TrainingRecipe) -> None:
         raise ValueError("data.footage_every = 0 is not at least 1; leave data.footage out to learn without footage")
     if recipe.cold_start.drills and recipe.data.source != "world":
         raise ValueError(
-            f"cold_start.drills = {recipe.cold_start.drills}, but data.source = {recipe.data.source!r}: drills need the "
-            "world; set drills to 0"
+            f"cold_start.drills = {recipe.cold_start.drills}, but data.source = {recipe.data.source!r}: drills need "
+            "the world; set drills to 0"
         )
     how, needed = recipe.rejection, recipe.refine.samples
     most = how.queries * min(how.samples, how.kept_a_query)
