@@ -160,7 +160,7 @@ def test_a_plain_lesson_has_one_fault(lesson: Any, levels: set[int], parts: set[
     pairs = [scene(seed, lesson=lesson) for seed in range(400)]
     kinds = Counter(defect.kind for pair in pairs for clip in pair.clips for defect in clip.defects)
     assert set(kinds) == {*VISUAL, *MOTION}
-    worse, mismatched, twins, graded = Counter(), Counter(), Counter(), Counter()
+    worse, mismatched, twins = Counter(), Counter(), Counter()
     for pair in pairs:
         a, b = pair.clips
         if a.looks != b.looks:
@@ -175,17 +175,15 @@ def test_a_plain_lesson_has_one_fault(lesson: Any, levels: set[int], parts: set[
         twins[equal] += 1
         found = (*a.defects, *b.defects)
         if len(found) == 2:
-            assert equal
+            assert (equal, lesson) == (True, "weak")
             assert found[0].kind == found[1].kind
-            assert found[0].level != found[1].level
-            graded[found[0].kind in VISUAL] += 1
+            assert {d.level for d in found} == {1, 3}
         else:
             assert found[0].level in levels
             assert found[0].level > 1 or equal
         worse[points_of(pair)[0].total > points_of(pair)[1].total] += 1
     assert min(worse.values()) > 100
     assert twins[False] < twins[True] < 3 * twins[False]
-    assert min(graded.values()) > 8
     assert min(mismatched.values()) > 15
     tripods = [pair for pair in pairs if not any(s.camera.pan != (0.0, 0.0) for c in pair.clips for s in c.shots)]
     assert 80 < len(tripods) < 240

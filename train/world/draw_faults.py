@@ -33,30 +33,6 @@ _MOVING: dict[Moving, float] = {
     "warping": 0.12,
     "ghosting": 0.10,
 }
-# In lessons, what is hard to see comes more often.
-_TAUGHT_VISUAL: dict[Visual, float] = {
-    "blur": 0.18,
-    "noise": 0.14,
-    "blocks": 0.10,
-    "banding": 0.12,
-    "haze": 0.06,
-    "sharpening": 0.10,
-    "colour": 0.06,
-    "h264": 0.14,
-    "h265": 0.10,
-}
-_TAUGHT_MOVING: dict[Moving, float] = {
-    "stutter": 0.20,
-    "jitter": 0.14,
-    "flicker": 0.12,
-    "reversal": 0.10,
-    "freeze": 0.08,
-    "warping": 0.13,
-    "ghosting": 0.23,
-}
-_GRADED = 0.25
-"""Share of a lesson's pairs of equal content of which both clips have the fault, at different levels."""
-_GRADES: tuple[tuple[Level, Level], ...] = ((1, 2), (2, 3), (1, 3), (1, 3))
 _AT_ONCE: dict[Moving, float] = {"ghosting": 0.5, "freeze": 0.25, "flicker": 0.25}
 _BY_LEVEL: tuple[Moving, ...] = ("stutter", "jitter", "flicker", "warping")
 _SOFT: frozenset[Visual] = frozenset({"blur", "banding", "sharpening"})
@@ -91,49 +67,32 @@ def draw_motion_faults(rng: np.random.Generator, concealed: bool) -> MotionFault
 def draw_single_fault(
     rng: np.random.Generator, clip: ClipSpec, lesson: Lesson, *, twins: bool = True
 ) -> tuple[tuple[Defect, ...], tuple[Defect, ...]]:
-    """Draw one fault for one of two clips, which may be `clip`. Twins sometimes both have it, at different levels.
+    """Draw one fault for one of two clips. The lesson "weak" sometimes gives it to both twins, at different levels.
 
-    A judge calls for no frames of a clip in which nothing moves, so there every frame has the fault. A slight fault is
-    visible beside a twin only.
+    `clip` is the one with the fault. A judge calls for no frames of a clip in which nothing moves, so there every frame
+    has the fault. A slight fault is visible beside a twin only.
     """
     level = _level(rng, _LEVELS[lesson])
     level = level if twins else max(level, 2)
-    graded = twins and bool(rng.random() < _GRADED)
-    if rng.random() < 0.5:
-        return _draw_motion_fault(rng, clip, level, graded=graded)
     easy = lesson == "strong" or clip.still
+    if rng.random() < 0.5:
+        if clip.still:
+            return _one(rng, Defect("flicker", level, seed=_seed(rng)))
+        kind = _draw_weighted(rng, _MOVING)
+        while kind in _MOTION_SHOWS and not clip.moves:
+            kind = _draw_weighted(rng, _MOVING)
+        spares = kind in _SPARED or bool(rng.random() < 0.5)
+        return _one(rng, _place_in_time(rng, clip, Defect(kind, level, spares=spares, seed=_seed(rng))))
     smooth = all(shot.ground.stuff == "clouds" for shot in clip.shots)
-    soft = smooth and (level == 1 or graded or not twins)
-    fault = Defect(_kind(rng, _TAUGHT_VISUAL, tints=twins, soft=soft), level, seed=_seed(rng))
-    if graded:
-        return _either(rng, *((grade,) for grade in _grade(rng, fault)))
+    soft = smooth and (level == 1 or not twins)
+    fault = Defect(_kind(rng, tints=twins, soft=soft), level, seed=_seed(rng))
     if not easy and rng.random() < 0.2:
         fault = _burst(rng, clip, replace(fault, level=max(level, 2)))
     elif not easy and rng.random() < 0.2 and fault.kind in _REGIONAL:
         fault = replace(fault, level=max(level, 2), region=_region(rng))
+    elif lesson == "weak" and twins and rng.random() < 0.2:
+        return _either(rng, (replace(fault, level=1),), (replace(fault, level=3, seed=_seed(rng)),))
     return _one(rng, fault)
-
-
-def _draw_motion_fault(
-    rng: np.random.Generator, clip: ClipSpec, level: Level, *, graded: bool
-) -> tuple[tuple[Defect, ...], tuple[Defect, ...]]:
-    """Draw a motion fault for one of two clips; with `graded`, for both, if the kind has levels."""
-    if clip.still:
-        fault = Defect("flicker", level, seed=_seed(rng))
-    else:
-        kind = _draw_weighted(rng, _TAUGHT_MOVING)
-        while kind in _MOTION_SHOWS and not clip.moves:
-            kind = _draw_weighted(rng, _TAUGHT_MOVING)
-        fault = Defect(kind, level, spares=kind in _SPARED or bool(rng.random() < 0.5), seed=_seed(rng))
-    if graded and fault.kind in _BY_LEVEL:
-        return _either(rng, *((_place_in_time(rng, clip, grade),) for grade in _grade(rng, fault)))
-    return _one(rng, _place_in_time(rng, clip, fault))
-
-
-def _grade(rng: np.random.Generator, fault: Defect) -> tuple[Defect, Defect]:
-    """Return a fault at two different levels."""
-    weaker, stronger = _GRADES[int(rng.integers(len(_GRADES)))]
-    return replace(fault, level=weaker), replace(fault, level=stronger, seed=_seed(rng))
 
 
 def draw_all_faults(
@@ -149,7 +108,7 @@ def draw_all_faults(
     a, b = moving or ((), ())
     a, b = tuple(_place_in_time(rng, clips[0], d) for d in a), tuple(_place_in_time(rng, clips[1], d) for d in b)
     soft = {shot.ground.stuff for clip in clips for shot in clip.shots} == {"clouds"} and not twins
-    kind = _kind(rng, _VISUAL, tints=tints, soft=soft)
+    kind = _kind(rng, tints=tints, soft=soft)
     if concealed and (not moving or rng.random() < 0.2):
         which = int(rng.integers(2))
         burst = _burst(rng, clips[which], Defect(kind, _level(rng, (2, 3)), seed=_seed(rng)))
@@ -197,9 +156,9 @@ def _burst(rng: np.random.Generator, clip: ClipSpec, defect: Defect) -> Defect:
     return replace(defect, first=first, last=last, spares=False)
 
 
-def _kind(rng: np.random.Generator, shares: dict[Visual, float], *, tints: bool, soft: bool) -> Visual:
+def _kind(rng: np.random.Generator, *, tints: bool, soft: bool) -> Visual:
     while True:
-        kind = _draw_weighted(rng, shares)
+        kind = _draw_weighted(rng, _VISUAL)
         if (tints or kind != "colour") and not (soft and kind in _SOFT):
             return kind
 

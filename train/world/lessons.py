@@ -1,8 +1,8 @@
 """Draws pairs of a curriculum: two clips, one of them with one fault. All random numbers are NumPy's.
 
-Most pairs have equal content, and then the fault is sometimes in both clips, at different levels. The clips are as
-varied as in all of the world: still and moving cameras, with and without a subject, smooth and rough backgrounds. The
-fault is often a subject that contradicts the caption. Otherwise both clips match it, or the pictures cannot decide it.
+Most pairs have equal content. The clips are as varied as in all of the world: still and moving cameras, with and
+without a subject, smooth and rough backgrounds. The fault is often a subject that contradicts the caption. Otherwise
+both clips match it, or the pictures cannot decide it.
 """
 
 from __future__ import annotations
