@@ -73,7 +73,8 @@ def draw_single_fault(
     has the fault. A slight fault is visible beside a twin only.
     """
     level = _level(rng, _LEVELS[lesson])
-    level = level if twins else max(level, 2)
+    if level == 1 and not twins:
+        level = 2
     easy = lesson == "strong" or clip.still
     if rng.random() < 0.5:
         if clip.still:
