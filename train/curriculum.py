@@ -1,7 +1,7 @@
 """A curriculum: lessons one after the other. A lesson ends when the model passes an examination.
 
-An examination has pairs that are never learnt from: a clip, and the same clip with one fault. The question is which
-clip has the fault. RUN/lessons.jsonl has a line for each examination: pairs learnt so far, lesson, and how many
+An examination has pairs that are never learnt from: two clips, one of them with one fault. The question is which clip
+has the fault. RUN/lessons.jsonl has a line for each examination: pairs learnt so far, lesson, and how many
 answers were right, by kind of fault, in the world and on test footage (which has no influence). The next lesson
 starts when 95 of 100 answers about the world are right, or when the lesson has had its maximum of pairs. Half of
 the pairs of a later lesson repeat the earlier ones: without them a model that has begun the last lesson soon calls

@@ -179,6 +179,7 @@ def test_a_plain_lesson_has_one_fault(lesson: Any, levels: set[int], parts: set[
             assert found[0].kind == found[1].kind
             assert {d.level for d in found} == {1, 3}
         else:
+            assert len(found) == 1
             assert found[0].level in levels
             assert found[0].level > 1 or equal
         worse[points_of(pair)[0].total > points_of(pair)[1].total] += 1

@@ -21,6 +21,7 @@ from train.footage.survey import SurveyedClip, decode
 from train.world.write_set import encode_clip
 from vrt_lite import Judge, Settings
 from vrt_lite.errors import NoVerdictError
+from vrt_lite.evaluation.metrics import SIGN
 
 Fault = Literal["blur", "noise", "stutter", "flicker"]
 FAULTS: Final[tuple[Fault, ...]] = get_args(Fault)
@@ -114,8 +115,8 @@ def judge_pairs(pairs: Iterable[StrongPair], model: str) -> Iterator[JudgedPair]
                 yield JudgedPair(pair, (0, 0), 0)
                 continue
             first, second = (order.verdict for order in judgement.orders)
-            orders = (_side(first.preferences["OA"].winner), _side(second.preferences["OA"].winner))
-            yield JudgedPair(pair, orders, _side(judgement.winner))
+            orders = (SIGN[first.preferences["OA"].winner], SIGN[second.preferences["OA"].winner])
+            yield JudgedPair(pair, orders, SIGN[judgement.winner])
 
 
 def describe_results(judged: Sequence[JudgedPair]) -> str:
@@ -132,10 +133,6 @@ def describe_results(judged: Sequence[JudgedPair]) -> str:
         results = ", ".join(f"{counts[result]} {result}" for result in ("right", "wrong", "tie", "undecided"))
         lines.append(f"both orders together, {name}: {results}")
     return "\n".join(lines)
-
-
-def _side(winner: int) -> int:
-    return {0: 0, 1: 1, 2: -1}[winner]
 
 
 def _clipped(values: NDArray[Any]) -> NDArray[np.uint8]:

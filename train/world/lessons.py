@@ -24,7 +24,7 @@ _PACES = ("still", "still", "slow", "fast", "fast")
 _CAPTIONS, _WRONG = 0.6, 0.5
 """Share of the clips with a subject that have a caption about it, and share of those of which one contradicts it."""
 _TWINS = 0.65
-"""Share of the pairs whose clips differ in nothing but the fault. The others teach to look at each clip by itself."""
+"""Share of the pairs whose clips differ only in the fault. The others teach the judge to look at each clip alone."""
 _PARTS: Final[dict[Lesson, tuple[int, ...]]] = {"strong": (2, 3), "clear": (1, 2, 3), "weak": (1,)}
 """In how many parts of its looks a wrong subject differs from the caption."""
 

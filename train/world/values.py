@@ -28,7 +28,7 @@ Visual = Literal["blur", "noise", "blocks", "banding", "haze", "sharpening", "co
 Moving = Literal["stutter", "jitter", "flicker", "ghosting", "freeze", "reversal", "warping"]
 Stuff = Literal["leaves", "clouds", "paper", "photo"]
 Lesson = Literal["strong", "clear", "weak", "mixed"]
-"""Which pairs are drawn: one strong fault on equal content, then weaker faults, then all kinds of pairs."""
+"""Which pairs are drawn: one strong fault in one of two clips, then weaker faults, then all kinds of pairs."""
 
 Point = tuple[float, float]
 Rgb = tuple[float, float, float]

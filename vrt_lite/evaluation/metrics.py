@@ -19,7 +19,8 @@ RESAMPLES = 1000
 SEED = 20_305
 """The seed of the bootstrap: the same pairs give the same interval."""
 _Z = 1.959963984540054
-_SIGN: Mapping[int, int] = {0: 0, 1: 1, 2: -1}
+SIGN: Mapping[int, int] = {0: 0, 1: 1, 2: -1}
+"""By winner: 1 for video 1, -1 for video 2, 0 for a tie."""
 
 
 class Share(msgspec.Struct, frozen=True):
@@ -70,7 +71,7 @@ def sign(labels: Sequence[int], margins: Sequence[float]) -> Share:
     VideoGen-RewardBench's figure "without ties" (KwaiVGI/VideoAlign, calc_accuracy.py).
     """
     kept = [(a, m) for a, m in zip(labels, margins, strict=True) if a]
-    return share(sum(_SIGN[a] * m > 0 for a, m in kept), len(kept))
+    return share(sum(SIGN[a] * m > 0 for a, m in kept), len(kept))
 
 
 def calibrated(labels: Sequence[int], margins: Sequence[float]) -> FittedShare:
@@ -82,7 +83,7 @@ def calibrated(labels: Sequence[int], margins: Sequence[float]) -> FittedShare:
     """
     if not len(labels):
         return FittedShare(*msgspec.structs.astuple(share(0, 0)))
-    human = np.array([_SIGN[label] for label in labels])
+    human = np.array([SIGN[label] for label in labels])
     size = np.abs(np.asarray(margins, np.float64))
     by_size = np.argsort(size, kind="stable")
     human, size = human[by_size], size[by_size]
