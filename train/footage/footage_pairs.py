@@ -34,6 +34,10 @@ TIES = 0.12
 _SHORTEST_SECONDS, _LONGEST_SECONDS = 1.6, 8.0
 _NEEDS_DETAIL = frozenset({"blur", "blocks", "h264", "h265", "sharpening"})
 _NEEDS_MOTION = frozenset({"stutter", "freeze", "reversal", "ghosting"})
+_TWINS = 0.65
+"""Share of the training pairs with a fault that show the same frames. The others are two cuts of one clip."""
+_TRAINING_TIES = 0.25
+"""TIES in training: two cuts have differences that are no faults, and a judge takes them for faults otherwise."""
 _CUT = 18.0  # grey levels from a frame to the next: more, and far more than usual, is a cut
 _TRIES = 20
 
@@ -100,19 +104,16 @@ def draw(
     group = groups[int(rng.integers(len(groups)))]  # every package has the same probability
     inside = [clip for clip in clips if clip.group == group]
     span = _span(rng, inside[int(rng.integers(len(inside)))])
-    kind = rng.random()
+    kind, ties = rng.random(), _TRAINING_TIES if varied else TIES
+    twins = not varied or bool(rng.random() < _TWINS)
     if lesson != "mixed":
-        allowed = _allowed(span)
-        while True:
-            pair = draw_single_fault(rng, span.spec, lesson)
-            if {defect.kind for own in pair for defect in own} <= allowed:
-                break
-        spans = (_with_defects(span, pair[0]), _with_defects(span, pair[1]))
-    elif kind < TIES:
+        spans = _draw_lesson(rng, span, lesson, twins=twins)
+    elif kind < ties:
         spans = (span, _cut_differently(rng, span))
     else:
-        share = (kind - TIES) / (1 - TIES)
-        spans = _draw_faulty_spans(rng, span, visual=not 0.47 <= share < 0.88, moving=share >= 0.47, hidden=hidden)
+        share = (kind - ties) / (1 - ties)
+        visual, moving = not 0.47 <= share < 0.88, share >= 0.47
+        spans = _draw_faulty_spans(rng, span, visual=visual, moving=moving, hidden=hidden, twins=twins)
     scene = Scene(seed, captions.draw_unrelated_caption(rng), None, (spans[0].spec, spans[1].spec), False)
     if varied:
         variation = _vary(np.random.default_rng((seed, 9)), spans[0])
@@ -177,18 +178,32 @@ def _cut_out(clip: SurveyedClip, start: int, frames: int, size: tuple[int, int])
     return Span(clip, start, ClipSpec(*size, max(1, round(clip.fps)), frames, shots))
 
 
+def _draw_lesson(rng: np.random.Generator, span: Span, lesson: Lesson, *, twins: bool) -> tuple[Span, Span]:
+    """Return the span with one fault and, without one, the span or (without `twins`) another cut of its clip."""
+    allowed = _allowed(span)
+    while True:
+        a, b = draw_single_fault(rng, span.spec, lesson, twins=twins)
+        if {defect.kind for defect in (*a, *b)} <= allowed:
+            break
+    other = span if twins else _cut_differently(rng, span)
+    first, second = (span, other) if a else (other, span)
+    return _with_defects(first, a), _with_defects(second, b)
+
+
 def _draw_faulty_spans(
-    rng: np.random.Generator, span: Span, *, visual: bool, moving: bool, hidden: float
+    rng: np.random.Generator, span: Span, *, visual: bool, moving: bool, hidden: float, twins: bool
 ) -> tuple[Span, Span]:
     """Return the span twice, with faults as in the world: visual faults if `visual`, motion faults if `moving`.
 
-    Only kinds that are visible in this span are drawn.
+    Only kinds that are visible in this span are drawn. Without `twins` one is another cut of its clip.
     """
-    spec, allowed = span.spec, _allowed(span)
+    other = span if twins else _cut_differently(rng, span)
+    allowed = _allowed(span) & _allowed(other)
     while True:
         concealed = bool(rng.random() < (0.85 if moving else hidden))
         drawn = draw_faults.draw_motion_faults(rng, concealed)
-        pair = draw_faults.draw_all_faults(rng, (spec, spec), drawn, twins=True, tints=True, concealed=concealed)
+        specs = (span.spec, other.spec)
+        pair = draw_faults.draw_all_faults(rng, specs, drawn, twins=twins, tints=True, concealed=concealed)
         kinds = {defect.kind for own in pair for defect in own}
         if (
             kinds <= allowed
@@ -196,7 +211,8 @@ def _draw_faulty_spans(
             and _is_clear(pair)
         ):
             alike = not {*labels(points(pair[0], 0), points(pair[1], 0)).values()} - {0}
-            other = _cut_differently(rng, span) if alike else span  # two equal clips would be no pair
+            if twins and alike:  # two equal clips would be no pair
+                other = _cut_differently(rng, span)
             return _with_defects(span, pair[0]), _with_defects(other, pair[1])
 
 

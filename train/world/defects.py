@@ -29,7 +29,7 @@ STRENGTH: dict[Visual | Moving, tuple[float, float, float]] = {
     "stutter": (2, 3, 5),  # ticks that a picture is held
     "jitter": (0.035, 0.07, 0.13),  # how far the picture moves
     "flicker": (0.13, 0.24, 0.40),  # share of the light that is added or removed
-    "ghosting": (1.5, 2.5, 4.0),  # ticks between the picture and its ghost
+    "ghosting": (3.0, 5.0, 8.0),  # ticks between the picture and its ghost
     "freeze": (1, 1, 1),
     "reversal": (1, 1, 1),
     "warping": (0.025, 0.05, 0.09),  # how far the picture is bent
