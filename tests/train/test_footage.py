@@ -21,6 +21,8 @@ from train.footage.survey import SURVEY, load_survey, survey
 from train.traces import replay
 from train.training_cases import TrainingCase
 from train.world.defects import MOTION, VISUAL
+from train.world.labels import labels_of
+from train.world.values import Lesson
 from vrt_lite.errors import UsageError
 from vrt_lite.profile import Profile, default_profile
 from vrt_lite.protocol.messages import FrameRef, shown_first
@@ -121,7 +123,7 @@ def test_labels_follow_the_faults(folder: Path) -> None:
     seen: set[str] = set()
     labels: list[tuple[int, ...]] = []
     for seed, case in enumerate(FootagePairs(folder, "train", count=150)):
-        _, (a, b) = draw(clips, seed)
+        _, (a, b) = draw(clips, seed, varied=True)
         own = a.spec.defects, b.spec.defects
         seen |= set(case.defects)
         labels.append(tuple(case.labels.values()))
@@ -160,8 +162,8 @@ def test_cuts_are_found(tmp_path: Path) -> None:
 def test_hidden_faults_are_in_the_evidence_and_not_before(folder: Path, profile: Profile) -> None:
     checked = 0
     for seed in range(80):
-        case = FootagePairs(folder, "train", first=seed, count=1)[0]
-        _, (a, b) = draw(load_survey(folder, "train"), seed)
+        case = FootagePairs(folder, "test", first=seed, count=1)[0]
+        _, (a, b) = draw(load_survey(folder, "test"), seed)
         if not case.hidden or not all(d.hidden for d in (*a.spec.defects, *b.spec.defects)):
             continue
         first = shown(case, profile, FIRST)
@@ -176,9 +178,9 @@ def test_hidden_faults_are_in_the_evidence_and_not_before(folder: Path, profile:
 
 
 def test_a_stutter_holds_pictures(folder: Path, profile: Profile) -> None:
-    clips = load_survey(folder, "train")
+    clips = load_survey(folder, "test")
     seed = next(s for s in itertools.count() if [d.kind for d in draw(clips, s)[1][0].spec.defects] == ["stutter"])
-    case = FootagePairs(folder, "train", first=seed, count=1)[0]
+    case = FootagePairs(folder, "test", first=seed, count=1)[0]
     ticks = range(17, 31)
     held = shown(case, profile, [FrameRef(0, tick) for tick in ticks])
     even = shown(case, profile, [FrameRef(1, tick) for tick in ticks])
@@ -216,8 +218,8 @@ def test_faults_of_motion_are_put_into_footage(folder: Path, profile: Profile, k
     middle = [FrameRef(n, i) for n in (0, 1) for i in range(22, 26)]
     found = 0
     for seed in range(120):
-        _, (a, b) = draw(clips, seed, lesson="strong")
-        if [d.kind for own in (a, b) for d in own.spec.defects] != [kind]:
+        _, (a, b) = draw(clips, seed, lesson="strong", varied=True)
+        if a.start != b.start or [d.kind for own in (a, b) for d in own.spec.defects] != [kind]:
             continue
         case = FootagePairs(folder, "train", first=seed, count=1, lesson="strong")[0]
         pictures = np.stack(shown(case, profile, middle)).astype(int)
@@ -249,17 +251,33 @@ def test_a_photograph_is_a_clip_of_a_moving_camera(tmp_path: Path, profile: Prof
 
 def test_training_footage_is_varied_and_test_footage_is_not(folder: Path, profile: Profile) -> None:
     clips = load_survey(folder, "train")
-    found = [(draw(clips, seed), draw(clips, seed, varied=True)) for seed in range(60)]
-    for (plain, spans), (scene, varied) in found:
-        assert scene == plain
-        assert varied[0].variation == varied[1].variation
-        assert [replace(span, variation=Variation()) for span in varied] == list(spans)
-    variations = [varied[0].variation for _, (_, varied) in found]
+    for seed in range(20):
+        assert {span.variation for span in draw(clips, seed)[1]} == {Variation()}
+    variations = []
+    for seed in range(60):
+        _, (a, b) = draw(clips, seed, varied=True)
+        assert a.variation == b.variation
+        variations.append(a.variation)
     assert {v.flip for v in variations} == {True, False}
     assert len({v.order for v in variations}) > 3
     assert any(v.corner for v in variations) and any(v.corner is None for v in variations)
     for pair in FootagePairs(folder, "train", count=12):
         assert all(picture.shape[0] % 28 == picture.shape[1] % 28 == 0 for picture in shown(pair, profile, FIRST))
+
+
+@pytest.mark.parametrize("lesson", ["strong", "weak", "mixed"])
+def test_a_difference_in_training_is_not_always_a_fault(folder: Path, lesson: Lesson) -> None:
+    clips = load_survey(folder, "train")
+    found = set()
+    for seed in range(120):
+        drawn, (a, b) = draw(clips, seed, lesson=lesson, varied=True)
+        other_cut = (a.start, a.spec.frames) != (b.start, b.spec.frames)
+        found.add((other_cut, any(labels_of(drawn).values())))
+        if other_cut and lesson != "mixed":
+            [fault] = (*a.spec.defects, *b.spec.defects)
+            assert fault.level > 1, "a slight fault is visible beside the same frames only"
+    assert {(True, True), (False, True)} <= found
+    assert ((True, False) in found) == (lesson == "mixed")
 
 
 def test_a_variation_shows_the_same_clip_otherwise(folder: Path, profile: Profile) -> None:
