@@ -1,16 +1,16 @@
-"""Writes six clips to try `vrt-lite rank`: a clean one, and five that get worse step by step.
+"""Writes five clips to try `vrt-lite rank`: a clean one, and four that get worse step by step.
 
     python examples/ladder.py ladder
-    vrt-lite rank ladder --prompt "A red square moving right." -m vrt-tiny-0
+    vrt-lite rank ladder --prompt "A red square moving right."
 
-The clips suit the judge vrt-tiny-0: a coloured shape crosses a cloudy texture. Each step has more blur. The names of
-the clips do not show the steps, so a ranking by name would be wrong. The same seed gives the same pictures.
+A square crosses a cloudy texture. Each clip has the faults of the one before, and one more. The names of the clips do
+not show the steps, so a ranking by name would be wrong. The same seed gives the same pictures.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,32 +19,45 @@ import numpy as np
 from numpy.typing import NDArray
 
 PROMPT = "A red square moving right."
-STEPS = {"maple": 0.0, "cedar": 1.6, "aspen": 2.4, "birch": 3.4, "willow": 4.8, "alder": 6.5}
-"""The blur of each clip: its standard deviation in pixels; best first."""
+STEPS: dict[str, tuple[str, ...]] = {
+    "maple": (),
+    "cedar": ("noise",),
+    "aspen": ("noise", "shake"),
+    "birch": ("noise", "shake", "flicker"),
+    "willow": ("noise", "shake", "flicker", "wrong colour"),
+}
+"""The faults of each clip; best first."""
 SIZE = (252, 140)
 FRAMES, FPS = 48, 16
-RED = (220, 40, 40)
+SIDE, RIM = 40, 3
+RED, GREEN = (220, 40, 40), (40, 180, 60)
 SEED = 5
 
 
 def write_ladder(folder: Path) -> list[Path]:
     """Write the clips, best first."""
     folder.mkdir(parents=True, exist_ok=True)
-    return [_write(folder / f"{name}.mp4", pictures(blur)) for name, blur in STEPS.items()]
+    return [_write(folder / f"{name}.mp4", pictures(faults)) for name, faults in STEPS.items()]
 
 
-def pictures(blur: float) -> Iterator[NDArray[np.uint8]]:
+def pictures(faults: Collection[str]) -> Iterator[NDArray[np.uint8]]:
     """Yield the frames of one clip, (height, width, 3)."""
     ground = _clouds(np.random.default_rng(SEED))
-    still = _blurred(ground, blur)
-    top, side, reach = 56, 34, _reach(blur)
+    chance = np.random.default_rng(SEED)
+    colour = np.array(GREEN if "wrong colour" in faults else RED)
+    top, most = (SIZE[1] - SIDE) // 2, SIZE[0] - SIDE - 20
     for number in range(FRAMES):
-        left = 40 + round(150 * number / (FRAMES - 1))
-        # A blur is linear: the change by the square is blurred alone and then added.
-        change = np.array(RED) - ground[top : top + side, left : left + side]
-        change = np.pad(change, ((reach, reach), (reach, reach), (0, 0)))
-        picture = still.copy()
-        picture[top - reach : top + side + reach, left - reach : left + side + reach] += _blurred(change, blur)
+        picture = ground.copy()
+        left = 20 + round((most - 20) * number / (FRAMES - 1))
+        picture[top : top + SIDE, left : left + SIDE] = 0.3 * colour
+        picture[top + RIM : top + SIDE - RIM, left + RIM : left + SIDE - RIM] = colour
+        if "shake" in faults:
+            angle = 2.4 * number  # radians: neighbouring frames move to nearly opposite sides
+            picture = np.roll(picture, (round(9 * np.sin(angle)), round(9 * np.cos(angle))), axis=(0, 1))
+        if "noise" in faults:
+            picture += chance.normal(0, 50, picture.shape)
+        if "flicker" in faults:
+            picture *= 0.6 if number % 2 else 1.4
         yield np.rint(picture).clip(0, 255).astype(np.uint8)
 
 
@@ -67,25 +80,6 @@ def _clouds(chance: np.random.Generator) -> NDArray[np.float64]:
     return tinted.clip(0, 255)
 
 
-def _reach(deviation: float) -> int:
-    return round(3 * deviation) + 1 if deviation else 0
-
-
-def _blurred(picture: NDArray[np.float64], deviation: float) -> NDArray[np.float64]:
-    """A Gaussian blur along both axes; the borders are repeated."""
-    if not deviation:
-        return picture
-    reach = _reach(deviation)
-    weights = np.exp(-0.5 * (np.arange(-reach, reach + 1) / deviation) ** 2)
-    weights /= weights.sum()
-    for axis in (0, 1):
-        padded = np.pad(picture, [(reach, reach) if a == axis else (0, 0) for a in range(3)], mode="edge")
-        length, picture = picture.shape[axis], np.zeros_like(picture)
-        for first, weight in enumerate(weights):
-            picture += weight * (padded[first : first + length] if axis == 0 else padded[:, first : first + length])
-    return picture
-
-
 def _write(path: Path, frames: Iterator[NDArray[np.uint8]]) -> Path:
     with av.open(str(path), "w") as out:
         stream: Any = out.add_stream("libx264", rate=FPS)
@@ -101,6 +95,6 @@ def _write(path: Path, frames: Iterator[NDArray[np.uint8]]) -> Path:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="where the six clips go")
+    parser.add_argument("folder", type=Path, help="where the clips go")
     for written in write_ladder(parser.parse_args().folder):
         print(written)

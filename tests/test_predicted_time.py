@@ -226,7 +226,7 @@ def test_the_bundled_judges_take_as_long_as_predicted(name: str, tmp_path: Path)
 
     paths = write_ladder(tmp_path)
     with Judge(name, settings=Settings(cache=False, both_orders=True)) as judge:
-        judge.compare(paths[4], paths[5], prompt=PROMPT)  # loaded once
+        judge.compare(paths[0], paths[4], prompt=PROMPT)  # loaded once
         prediction = judge.predict(paths[0])
         assert prediction is not None
         began = time.monotonic()

@@ -1,4 +1,4 @@
-"""The bundled judge ranks one world's clean clip and its five worse ones; killed again and again, it goes on."""
+"""The bundled judges rank a clean clip and worse ones; killed again and again, a ranking goes on."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from examples.ladder import PROMPT, STEPS, write_ladder
+from vrt_lite.run_api import rank
 from vrt_lite.runs.question import Result
 from vrt_lite.runs.store import Store
 
@@ -63,7 +64,15 @@ def run_and_kill(folder: Path, ladder: Path, *, lines: Path, after: float = math
     return out.split() if ended else None
 
 
-@pytest.mark.parametrize(("kills", "left_out"), [(5, 3), pytest.param(30, 0, marks=pytest.mark.nightly)])
+def test_the_default_judge_ranks_the_ladder(tmp_path: Path) -> None:
+    write_ladder(tmp_path / "ladder")
+    ranking = rank(tmp_path / "ladder", prompt=PROMPT, store=tmp_path / "runs.sqlite")
+    [ladder] = ranking.ladders
+    assert [clip.path.name for clip in ladder.ranked] == BEST_FIRST
+    assert [standing.won for standing in ladder.standings] == [4, 3, 2, 1, 0]
+
+
+@pytest.mark.parametrize(("kills", "left_out"), [(5, 2), pytest.param(30, 0, marks=pytest.mark.nightly)])
 def test_killed_again_and_again_it_comes_to_the_same_judgements(tmp_path: Path, kills: int, left_out: int) -> None:
     ladder, whole = tmp_path / "ladder", tmp_path / "whole"
     clips = write_ladder(ladder)
