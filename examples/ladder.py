@@ -45,10 +45,10 @@ def pictures(faults: Collection[str]) -> Iterator[NDArray[np.uint8]]:
     ground = _clouds(np.random.default_rng(SEED))
     chance = np.random.default_rng(SEED)
     colour = np.array(GREEN if "wrong colour" in faults else RED)
-    top, most = (SIZE[1] - SIDE) // 2, SIZE[0] - SIDE - 20
+    top = (SIZE[1] - SIDE) // 2
     for number in range(FRAMES):
         picture = ground.copy()
-        left = 20 + round((most - 20) * number / (FRAMES - 1))
+        left = 20 + round((SIZE[0] - SIDE - 40) * number / (FRAMES - 1))
         picture[top : top + SIDE, left : left + SIDE] = 0.3 * colour
         picture[top + RIM : top + SIDE - RIM, left + RIM : left + SIDE - RIM] = colour
         if "shake" in faults:

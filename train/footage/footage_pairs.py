@@ -23,6 +23,7 @@ from train.world import captions, case_of, draw_faults, exchanged
 from train.world.defects import MOTION, VISUAL
 from train.world.draw_faults import draw_single_fault
 from train.world.labels import labels, labels_of, labels_of_first_frames, points
+from train.world.lessons import TWINS
 from train.world.values import GAPS, TICKS, WINDOWS, Camera, ClipSpec, Defect, Ground, Lesson, Scene, Shot
 
 LEAST_MOTION = 0.6
@@ -34,8 +35,6 @@ TIES = 0.12
 _SHORTEST_SECONDS, _LONGEST_SECONDS = 1.6, 8.0
 _NEEDS_DETAIL = frozenset({"blur", "blocks", "h264", "h265", "sharpening"})
 _NEEDS_MOTION = frozenset({"stutter", "freeze", "reversal", "ghosting"})
-_TWINS = 0.65
-"""Share of the training pairs with a fault that show the same frames. The others are two cuts of one clip."""
 _TRAINING_TIES = 0.25
 """TIES in training: two cuts have differences that are no faults, and a judge takes them for faults otherwise."""
 _CUT = 18.0  # grey levels from a frame to the next: more, and far more than usual, is a cut
@@ -95,7 +94,10 @@ def draw(
     lesson: Lesson = "mixed",
     varied: bool = False,
 ) -> tuple[Scene, tuple[Span, Span]]:
-    """Draw the pair of a seed, in a variation if `varied`. Its pictures cannot decide its caption.
+    """Draw the pair of a seed. Its pictures cannot decide its caption.
+
+    If `varied`, it is shown in a variation, more pairs have no fault, and only a share TWINS of the others show the
+    same frames; the rest are two cuts of one clip.
 
     All random numbers are NumPy's.
     """
@@ -105,7 +107,7 @@ def draw(
     inside = [clip for clip in clips if clip.group == group]
     span = _span(rng, inside[int(rng.integers(len(inside)))])
     kind, ties = rng.random(), _TRAINING_TIES if varied else TIES
-    twins = not varied or bool(rng.random() < _TWINS)
+    twins = not varied or bool(rng.random() < TWINS)
     if lesson != "mixed":
         spans = _draw_lesson(rng, span, lesson, twins=twins)
     elif kind < ties:

@@ -23,7 +23,7 @@ LESSONS: Final[tuple[Lesson, ...]] = get_args(Lesson)
 _PACES = ("still", "still", "slow", "fast", "fast")
 _CAPTIONS, _WRONG = 0.6, 0.5
 """Share of the clips with a subject that have a caption about it, and share of those of which one contradicts it."""
-_TWINS = 0.65
+TWINS = 0.65
 """Share of the pairs whose clips differ only in the fault. The others teach the judge to look at each clip alone."""
 _PARTS: Final[dict[Lesson, tuple[int, ...]]] = {"strong": (2, 3), "clear": (1, 2, 3), "weak": (1,)}
 """In how many parts of its looks a wrong subject differs from the caption."""
@@ -34,7 +34,7 @@ def scene(seed: int, *, hidden: float = 0.35, lesson: Lesson = "mixed") -> Scene
     if lesson == "mixed":
         return mixed(seed, hidden=hidden)
     rng = np.random.default_rng((seed, 8, LESSONS.index(lesson)))
-    plan = ScenePlan(seed, pick(rng, _PACES), twins=bool(rng.random() < _TWINS))
+    plan = ScenePlan(seed, pick(rng, _PACES), twins=bool(rng.random() < TWINS))
     looks = None
     if rng.random() < (0.85 if plan.pace == "still" else 0.5):
         looks = Looks(pick(rng, tuple(COLOURS)), pick(rng, FORMS), pick(rng, tuple(DIRECTIONS)))
