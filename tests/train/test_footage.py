@@ -20,9 +20,9 @@ from train.footage.footage_pairs import FootagePairs, draw
 from train.footage.survey import SURVEY, load_survey, survey
 from train.traces import replay
 from train.training_cases import TrainingCase
-from train.world.defects import MOTION, VISUAL
+from train.world.defects import MOTION, STRENGTH, VISUAL
 from train.world.labels import labels_of
-from train.world.values import Lesson
+from train.world.values import TICKS, Defect, Lesson
 from vrt_lite.errors import UsageError
 from vrt_lite.profile import Profile, default_profile
 from vrt_lite.protocol.messages import FrameRef, shown_first
@@ -261,6 +261,10 @@ def test_training_footage_is_varied_and_test_footage_is_not(folder: Path, profil
     assert {v.flip for v in variations} == {True, False}
     assert len({v.order for v in variations}) > 3
     assert any(v.corner for v in variations) and any(v.corner is None for v in variations)
+    assert 0.7 < min(v.gamma for v in variations) < 1 < max(v.gamma for v in variations) < 1.4
+    slight_blur, slight_noise = STRENGTH["blur"][0], STRENGTH["noise"][0]
+    assert 0 == min(v.softness for v in variations) < max(v.softness for v in variations) < slight_blur
+    assert 0 == min(v.grain for v in variations) < max(v.grain for v in variations) < slight_noise
     for pair in FootagePairs(folder, "train", count=12):
         assert all(picture.shape[0] % 28 == picture.shape[1] % 28 == 0 for picture in shown(pair, profile, FIRST))
 
@@ -299,3 +303,22 @@ def test_a_variation_shows_the_same_clip_otherwise(folder: Path, profile: Profil
     piece = first(Variation(corner=(10, 4)))
     assert piece.shape == plain.shape
     assert np.abs(piece - plain).mean() > 5
+    assert first(Variation(gamma=1.3)).mean() < plain.mean() < first(Variation(gamma=0.8)).mean()
+    soft, grainy = first(Variation(softness=0.01)), first(Variation(grain=0.03))
+    assert detail(soft) < detail(plain) < detail(grainy)
+    assert np.array_equal(grainy, first(Variation(grain=0.03)))
+    assert abs(soft.mean() - plain.mean()) < 1
+
+
+def detail(picture: NDArray[np.int16]) -> float:
+    return float(np.abs(np.diff(picture, axis=1)).mean())
+
+
+def test_a_held_picture_of_a_grainy_clip_stays_the_same(folder: Path, profile: Profile) -> None:
+    clips = load_survey(folder, "test")
+    _, (span, _) = draw(clips, 3)
+    held = Defect("freeze", 1, 0, TICKS - 1)
+    span = replace(span, variation=Variation(grain=0.03), spec=replace(span.spec, defects=(held,)))
+    with FootageOpener(folder, (span, span))(profile) as store:
+        a, b = store.pixels([FrameRef(0, 0), FrameRef(0, 20)])
+    assert np.array_equal(a, b)

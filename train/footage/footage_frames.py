@@ -18,7 +18,7 @@ from train.footage.survey import SurveyedClip
 from train.world.coding import encode_faults
 from train.world.defects import CODECS, VISUAL, content_time, flicker_factor, strength, tick_of
 from train.world.drawn_frames import RenderedFrames
-from train.world.effects import apply_fault
+from train.world.effects import apply_fault, blur_pictures
 from train.world.render import GHOST, places
 from train.world.values import TICKS, ClipSpec, Rgb
 from vrt_lite.interfaces import FrameStore
@@ -38,19 +38,25 @@ class Variation:
     """Another view of a clip. `gain` is by channel, and `order` selects its channels for red, green and blue.
 
     `corner` is the upper left corner of a piece of the pictures of 1.5 times the size, in pixels; None is the whole.
+    Light is raised to the power `gamma`. `softness` is the standard deviation of a blur in halves of the shorter side,
+    and `grain` that of noise, of a range of 1: the clip looks as if another camera had filmed it.
     """
 
     flip: bool = False
     order: tuple[int, int, int] = (0, 1, 2)
     gain: Rgb = (1.0, 1.0, 1.0)
     corner: tuple[int, int] | None = None
+    gamma: float = 1.0
+    softness: float = 0.0
+    grain: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
     """A part of a clip from frame `start` on, with its faults. The shots of `spec` only mark its cuts.
 
-    `variation` is what makes one clip many: mirrored, in other colours, or a piece of its larger pictures.
+    `variation` is what makes one clip many: mirrored, in other colours, a piece of its larger pictures, or as another
+    camera would film it.
     """
 
     clip: SurveyedClip
@@ -111,11 +117,11 @@ def _render_picture(span: Span, position: float, pictures: Pixels) -> Pixels:
     """Render one picture with all faults except those of a real encoder."""
     spec, tick = span.spec, tick_of(position)
     here = [defect for defect in spec.defects if defect.at(tick)]
-    found = _to_light(pictures[span.source(position)], span)
+    found = _to_light(pictures, span.source(position), span)
     for defect in here:
         if defect.kind == "ghosting":
             late = content_time(spec, position) - strength(defect)
-            found = (1 - GHOST) * found + GHOST * _to_light(pictures[span.frame(late)], span)
+            found = (1 - GHOST) * found + GHOST * _to_light(pictures, span.frame(late), span)
     if any(defect.kind in ("jitter", "warping") for defect in here):
         x, y = places(spec, [tick], (spec.width, spec.height), "cpu")
         unit = min(spec.width, spec.height)
@@ -128,10 +134,16 @@ def _render_picture(span: Span, position: float, pictures: Pixels) -> Pixels:
     return (bright[0].permute(1, 2, 0) * 255 + 0.5).to(torch.uint8).numpy()
 
 
-def _to_light(picture: Pixels, span: Span) -> torch.Tensor:
+def _to_light(pictures: Pixels, number: int, span: Span) -> torch.Tensor:
     """Convert a picture to light in 0 to 1, in the span's variation, (1, 3, height, width)."""
     variation = span.variation
     left, top = variation.corner or (0, 0)
-    piece = picture[top : top + span.spec.height, left : left + span.spec.width][:, :: -1 if variation.flip else 1]
-    light = piece[..., variation.order].astype(np.float32) * (np.array(variation.gain, np.float32) / 255)
-    return torch.from_numpy(light.clip(0, 1)).permute(2, 0, 1)[None]
+    piece = pictures[number, top : top + span.spec.height, left : left + span.spec.width]
+    piece = piece[:, :: -1 if variation.flip else 1][..., variation.order].astype(np.float32)
+    light = (piece * (np.array(variation.gain, np.float32) / 255)).clip(0, 1) ** variation.gamma
+    found = torch.from_numpy(light).permute(2, 0, 1)[None]
+    if variation.softness:
+        found = blur_pictures(found, variation.softness)
+    if variation.grain:  # the same for each showing of a picture, so that a held picture stays the same
+        found = found + variation.grain * torch.randn(found.shape, generator=torch.Generator().manual_seed(number))
+    return found.clamp(0, 1)
