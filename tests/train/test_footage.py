@@ -261,10 +261,12 @@ def test_training_footage_is_varied_and_test_footage_is_not(folder: Path, profil
     assert {v.flip for v in variations} == {True, False}
     assert len({v.order for v in variations}) > 3
     assert any(v.corner for v in variations) and any(v.corner is None for v in variations)
-    assert 0.7 < min(v.gamma for v in variations) < 1 < max(v.gamma for v in variations) < 1.4
-    slight_blur, slight_noise = STRENGTH["blur"][0], STRENGTH["noise"][0]
-    assert 0 == min(v.softness for v in variations) < max(v.softness for v in variations) < slight_blur
-    assert 0 == min(v.grain for v in variations) < max(v.grain for v in variations) < slight_noise
+    for tone in ("gamma", "contrast", "saturation"):
+        found = [getattr(v, tone) for v in variations]
+        assert 0.5 < min(found) < 1 < max(found) < 2
+    for texture, fault in (("softness", "blur"), ("crispness", "sharpening"), ("grain", "noise")):
+        found = [getattr(v, texture) for v in variations]
+        assert 0 == min(found) < max(found) < STRENGTH[fault][0], "less than a slight fault"
     for pair in FootagePairs(folder, "train", count=12):
         assert all(picture.shape[0] % 28 == picture.shape[1] % 28 == 0 for picture in shown(pair, profile, FIRST))
 
@@ -304,8 +306,12 @@ def test_a_variation_shows_the_same_clip_otherwise(folder: Path, profile: Profil
     assert piece.shape == plain.shape
     assert np.abs(piece - plain).mean() > 5
     assert first(Variation(gamma=1.3)).mean() < plain.mean() < first(Variation(gamma=0.8)).mean()
-    soft, grainy = first(Variation(softness=0.01)), first(Variation(grain=0.03))
-    assert detail(soft) < detail(plain) < detail(grainy)
+    harsh, dull = first(Variation(contrast=1.4)), first(Variation(contrast=0.8))
+    assert dull.std() < plain.std() < harsh.std()
+    vivid, grey = first(Variation(saturation=1.6)), first(Variation(saturation=0.0))
+    assert grey.std(-1).mean() < 1 < plain.std(-1).mean() < vivid.std(-1).mean()
+    soft, crisp, grainy = first(Variation(softness=0.01)), first(Variation(crispness=1.0)), first(Variation(grain=0.03))
+    assert detail(soft) < detail(plain) < min(detail(crisp), detail(grainy))
     assert np.array_equal(grainy, first(Variation(grain=0.03)))
     assert abs(soft.mean() - plain.mean()) < 1
 

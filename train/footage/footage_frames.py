@@ -18,7 +18,7 @@ from train.footage.survey import SurveyedClip
 from train.world.coding import encode_faults
 from train.world.defects import CODECS, VISUAL, content_time, flicker_factor, strength, tick_of
 from train.world.drawn_frames import RenderedFrames
-from train.world.effects import apply_fault, blur_pictures
+from train.world.effects import HALO, apply_fault, blur_pictures
 from train.world.render import GHOST, places
 from train.world.values import TICKS, ClipSpec, Rgb
 from vrt_lite.interfaces import FrameStore
@@ -38,8 +38,9 @@ class Variation:
     """Another view of a clip. `gain` is by channel, and `order` selects its channels for red, green and blue.
 
     `corner` is the upper left corner of a piece of the pictures of 1.5 times the size, in pixels; None is the whole.
-    Light is raised to the power `gamma`. `softness` is the standard deviation of a blur in halves of the shorter side,
-    and `grain` that of noise, of a range of 1: the clip looks as if another camera had filmed it.
+    The others make the clip look as if another camera had filmed it: light is raised to the power `gamma`, `contrast`
+    and `saturation` are factors, `softness` is the standard deviation of a blur in halves of the shorter side,
+    `crispness` is the gain of what a blur takes away, and `grain` is the standard deviation of noise, of a range of 1.
     """
 
     flip: bool = False
@@ -47,7 +48,10 @@ class Variation:
     gain: Rgb = (1.0, 1.0, 1.0)
     corner: tuple[int, int] | None = None
     gamma: float = 1.0
+    contrast: float = 1.0
+    saturation: float = 1.0
     softness: float = 0.0
+    crispness: float = 0.0
     grain: float = 0.0
 
 
@@ -141,9 +145,20 @@ def _to_light(pictures: Pixels, number: int, span: Span) -> torch.Tensor:
     piece = pictures[number, top : top + span.spec.height, left : left + span.spec.width]
     piece = piece[:, :: -1 if variation.flip else 1][..., variation.order].astype(np.float32)
     light = (piece * (np.array(variation.gain, np.float32) / 255)).clip(0, 1) ** variation.gamma
-    found = torch.from_numpy(light).permute(2, 0, 1)[None]
+    return _film(torch.from_numpy(light).permute(2, 0, 1)[None], variation, number)
+
+
+def _film(light: torch.Tensor, variation: Variation, number: int) -> torch.Tensor:
+    """Change a picture (1, 3, height, width) as another camera would. A picture's `number` is the seed of its grain."""
+    if variation.contrast != 1:
+        light = 0.5 + variation.contrast * (light - 0.5)
+    if variation.saturation != 1:
+        grey = light.mean(1, keepdim=True)
+        light = grey + variation.saturation * (light - grey)
     if variation.softness:
-        found = blur_pictures(found, variation.softness)
-    if variation.grain:  # the same for each showing of a picture, so that a held picture stays the same
-        found = found + variation.grain * torch.randn(found.shape, generator=torch.Generator().manual_seed(number))
-    return found.clamp(0, 1)
+        light = blur_pictures(light, variation.softness)
+    if variation.crispness:
+        light = light + variation.crispness * (light - blur_pictures(light, HALO))
+    if variation.grain:
+        light = light + variation.grain * torch.randn(light.shape, generator=torch.Generator().manual_seed(number))
+    return light.clamp(0, 1)

@@ -37,8 +37,10 @@ _NEEDS_DETAIL = frozenset({"blur", "blocks", "h264", "h265", "sharpening"})
 _NEEDS_MOTION = frozenset({"stutter", "freeze", "reversal", "ghosting"})
 _TRAINING_TIES = 0.25
 """TIES in training: two cuts have differences that are no faults, and a judge takes them for faults otherwise."""
-_SOFTEST, _GRAINIEST = 0.010, 0.03
-"""The most softness and grain of a variation: less than a slight blur and slight noise."""
+_TONES = ((0.75, 1.35), (0.85, 1.4), (0.6, 1.6))
+"""Gamma, contrast and saturation of a variation, from and to."""
+_TEXTURES = (0.01, 1.0, 0.03)
+"""The most softness, crispness and grain of a variation: less than slight blur, sharpening and noise."""
 _CUT = 18.0  # grey levels from a frame to the next: more, and far more than usual, is a cut
 _TRIES = 20
 
@@ -134,10 +136,10 @@ def _vary(rng: np.random.Generator, span: Span) -> Variation:
     if (width, height) == picture_size(span.clip, 1.0) and rng.random() < 0.6:
         large = picture_size(span.clip, LARGE)
         corner = (int(rng.integers(large[0] - width + 1)), int(rng.integers(large[1] - height + 1)))
-    gamma = float(rng.uniform(0.75, 1.35))
-    softness, grain = (float(rng.uniform(0, most)) if rng.random() < 0.5 else 0.0 for most in (_SOFTEST, _GRAINIEST))
+    gamma, contrast, saturation = (float(rng.uniform(low, high)) for low, high in _TONES)
+    texture = (float(rng.uniform(0, most)) if rng.random() < 0.4 else 0.0 for most in _TEXTURES)
     colours = (float(red), float(green), float(blue))
-    return Variation(flip, (order[0], order[1], order[2]), colours, corner, gamma, softness, grain)
+    return Variation(flip, (order[0], order[1], order[2]), colours, corner, gamma, contrast, saturation, *texture)
 
 
 def _span(rng: np.random.Generator, clip: SurveyedClip) -> Span:

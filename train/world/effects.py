@@ -16,7 +16,8 @@ from train.world.defects import strength
 from train.world.values import Defect
 
 _BLOCK = 8 / 70  # a block's side in halves of the shorter side: 8 pixels of 140
-_HALO = 0.02
+HALO = 0.02
+"""The standard deviation of the blur that sharpening adds back, in halves of the shorter side."""
 _MIST = 0.82
 _BOX, _LINE, _FEWER = 3.5, 5.0, 2.2
 """Sizes of a box, of a line and of the pixels of a smaller picture, in standard deviations of a similar Gaussian."""
@@ -108,7 +109,7 @@ def _haze(defect: Defect, pictures: Tensor, positions: Sequence[float]) -> Tenso
 
 
 def _sharpening(defect: Defect, pictures: Tensor, positions: Sequence[float]) -> Tensor:
-    return pictures + strength(defect) * (pictures - blur_pictures(pictures, _HALO))
+    return pictures + strength(defect) * (pictures - blur_pictures(pictures, HALO))
 
 
 def _colour(defect: Defect, pictures: Tensor, positions: Sequence[float]) -> Tensor:
