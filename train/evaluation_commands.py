@@ -27,6 +27,7 @@ from train.recipe import TrainingRecipe, load_recipe
 from train.stages import STAGES, model_of
 from train.train_all import CALIBRATED, CALIBRATION
 from train.views import VIEWS, View
+from train.world import LESSONS
 from vrt_lite.disk import write_file
 from vrt_lite.errors import UsageError
 from vrt_lite.profile import PROFILE_NAME
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from train.assessment.outcomes import Judged
     from train.assessment.strong_faults import JudgedPair
     from train.training_cases import Cases, TrainingCase
+    from train.world import Lesson
 
 
 @click.command()
@@ -47,6 +49,13 @@ if TYPE_CHECKING:
     "--view", "views", type=click.Choice(VIEWS), multiple=True, help="Frames that a call shows. [default: all]"
 )
 @click.option("--batch", type=click.IntRange(min=1), default=16, show_default=True, help="Cases judged at a time.")
+@click.option(
+    "--lesson",
+    type=click.Choice(LESSONS),
+    default="mixed",
+    show_default=True,
+    help="With --footage: pairs of this lesson. Strong: one of two equal clips has one strong fault.",
+)
 @pairs_option
 @footage_option
 @minutes_option
@@ -58,11 +67,11 @@ def evaluate(recipe: Path, run: Path, stages: tuple[str, ...], views: tuple[View
     from train.assessment import assess  # noqa: PLC0415
 
     loaded, device = load_recipe(recipe), choose_device()
-    cases = load_test_cases(loaded, options["pairs"], options["footage"], device)
+    cases = load_test_cases(loaded, options["pairs"], options["footage"], device, options["lesson"])
     ends = math.inf if options["minutes"] is None else time.monotonic() + 60 * options["minutes"]
     reports: dict[str, Any] = {}
     for name in stages or [stage for stage in STAGES if (run / stage / "model").is_dir()]:
-        folder = run / "evaluate" / _folder_name(name, footage=options["footage"] is not None)
+        folder = run / "evaluate" / _folder_name(name, footage=options["footage"] is not None, lesson=options["lesson"])
         model = model_of(run, name) if name in STAGES else name
         by_view = _judge_by_view(
             loaded, model, cases, views or VIEWS, name=name, folder=folder, batch=options["batch"], ends=ends
@@ -207,14 +216,14 @@ def figures(run: Path) -> None:
     _print_reports({name: reports[name] for name in sorted(reports, key=lambda n: (n not in STAGES, n))}, run)
 
 
-def _folder_name(name: str, *, footage: bool) -> str:
-    """Return a folder's name for a stage, a path or a model."""
+def _folder_name(name: str, *, footage: bool, lesson: Lesson) -> str:
+    """Return a folder's name for a stage, a path or a model, and its test pairs."""
     if name in STAGES:
         short: str = name
     else:
         path = Path(name)
         short = f"{path.parent.parent.name}-{path.parent.name}" if path.name == "model" else path.stem or "bundled"
-    return f"{short}-footage" if footage else short
+    return short + ("-footage" if footage else "") + ("" if lesson == "mixed" else f"-{lesson}")
 
 
 def _print_reports(reports: dict[str, Any], run: Path) -> None:

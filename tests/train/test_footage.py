@@ -14,10 +14,12 @@ from PIL import Image
 
 pytest.importorskip("torch")
 
+from train.command_options import load_test_cases
 from train.footage import photographs
 from train.footage.footage_frames import FootageOpener, Variation
 from train.footage.footage_pairs import FootagePairs, draw
 from train.footage.survey import SURVEY, load_survey, survey
+from train.recipe import load_recipe
 from train.traces import replay
 from train.training_cases import TrainingCase
 from train.world.defects import MOTION, STRENGTH, VISUAL
@@ -29,6 +31,7 @@ from vrt_lite.protocol.messages import FrameRef, shown_first
 
 pytestmark = pytest.mark.filterwarnings("default")
 
+ROOT = Path(__file__).resolve().parents[2]
 FIRST = [frame for clip in (0, 1) for frame in shown_first(48, 4, clip)]
 
 
@@ -314,6 +317,15 @@ def test_a_variation_shows_the_same_clip_otherwise(folder: Path, profile: Profil
     assert detail(soft) < detail(plain) < min(detail(crisp), detail(grainy))
     assert np.array_equal(grainy, first(Variation(grain=0.03)))
     assert abs(soft.mean() - plain.mean()) < 1
+
+
+def test_test_cases_of_footage_can_be_those_of_a_lesson(folder: Path) -> None:
+    recipe = load_recipe(ROOT / "train" / "configs" / "tiny.toml")
+    strong = load_test_cases(recipe, 20, folder, "cpu", "strong")
+    assert all(len(case.defects) == 1 and case.labels["OA"] for case in strong)
+    assert [case.key for case in strong] == [case.key for case in load_test_cases(recipe, 20, folder, "cpu")]
+    with pytest.raises(UsageError, match="--lesson strong is for real footage"):
+        load_test_cases(recipe, 20, None, "cpu", "strong")
 
 
 def detail(picture: NDArray[np.int16]) -> float:

@@ -151,6 +151,12 @@ def test_every_stage_after_the_other(recipe: Path) -> None:
     assert json.loads((run / "evaluate/cold-start/figures.json").read_text("utf-8"))["views"]["none"]["pairs"]
 
 
+def test_a_lesson_without_footage_is_refused(recipe: Path) -> None:
+    refused = train("evaluate", recipe, recipe.parent / "run", "--lesson", "strong")
+    assert refused.returncode == 2
+    assert "--lesson strong is for real footage: give its folder with --footage FOLDER." in refused.stderr
+
+
 def _write_scripts(run: Path, rows: list[dict[str, object]]) -> None:
     """Traces as a good model would have left them: this one has learnt nothing in two steps."""
     from train.world import SAMPLE, World
