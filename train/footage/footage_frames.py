@@ -18,7 +18,7 @@ from train.footage.survey import SurveyedClip
 from train.world.coding import encode_faults
 from train.world.defects import CODECS, VISUAL, content_time, flicker_factor, strength, tick_of
 from train.world.drawn_frames import RenderedFrames
-from train.world.effects import HALO, apply_fault, blur_pictures
+from train.world.effects import apply_fault, blur_pictures, sharpen_pictures
 from train.world.render import GHOST, places
 from train.world.values import TICKS, ClipSpec, Rgb
 from vrt_lite.interfaces import FrameStore
@@ -40,7 +40,7 @@ class Variation:
     `corner` is the upper left corner of a piece of the pictures of 1.5 times the size, in pixels; None is the whole.
     The others make the clip look as if another camera had filmed it: light is raised to the power `gamma`, `contrast`
     and `saturation` are factors, `softness` is the standard deviation of a blur in halves of the shorter side,
-    `crispness` is the gain of what a blur takes away, and `grain` is the standard deviation of noise, of a range of 1.
+    `crispness` is the gain of an unsharp mask, and `grain` is the standard deviation of noise, of a range of 1.
     """
 
     flip: bool = False
@@ -145,11 +145,14 @@ def _to_light(pictures: Pixels, number: int, span: Span) -> torch.Tensor:
     piece = pictures[number, top : top + span.spec.height, left : left + span.spec.width]
     piece = piece[:, :: -1 if variation.flip else 1][..., variation.order].astype(np.float32)
     light = (piece * (np.array(variation.gain, np.float32) / 255)).clip(0, 1) ** variation.gamma
-    return _film(torch.from_numpy(light).permute(2, 0, 1)[None], variation, number)
+    return _imitate_camera(torch.from_numpy(light).permute(2, 0, 1)[None], variation, number)
 
 
-def _film(light: torch.Tensor, variation: Variation, number: int) -> torch.Tensor:
-    """Change a picture (1, 3, height, width) as another camera would. A picture's `number` is the seed of its grain."""
+def _imitate_camera(light: torch.Tensor, variation: Variation, number: int) -> torch.Tensor:
+    """Change a picture (1, 3, height, width) as another camera would.
+
+    Its `number` is the seed of its grain, so that a held picture stays the same.
+    """
     if variation.contrast != 1:
         light = 0.5 + variation.contrast * (light - 0.5)
     if variation.saturation != 1:
@@ -158,7 +161,7 @@ def _film(light: torch.Tensor, variation: Variation, number: int) -> torch.Tenso
     if variation.softness:
         light = blur_pictures(light, variation.softness)
     if variation.crispness:
-        light = light + variation.crispness * (light - blur_pictures(light, HALO))
+        light = sharpen_pictures(light, variation.crispness)
     if variation.grain:
         light = light + variation.grain * torch.randn(light.shape, generator=torch.Generator().manual_seed(number))
     return light.clamp(0, 1)

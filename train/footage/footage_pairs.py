@@ -38,7 +38,7 @@ _NEEDS_MOTION = frozenset({"stutter", "freeze", "reversal", "ghosting"})
 _TRAINING_TIES = 0.25
 """TIES in training: two cuts have differences that are no faults, and a judge takes them for faults otherwise."""
 _TONES = ((0.75, 1.35), (0.85, 1.4), (0.6, 1.6))
-"""Gamma, contrast and saturation of a variation, from and to."""
+"""The ranges of gamma, contrast and saturation of a variation."""
 _TEXTURES = (0.01, 1.0, 0.03)
 """The most softness, crispness and grain of a variation: less than slight blur, sharpening and noise."""
 _CUT = 18.0  # grey levels from a frame to the next: more, and far more than usual, is a cut

@@ -16,8 +16,7 @@ from train.world.defects import strength
 from train.world.values import Defect
 
 _BLOCK = 8 / 70  # a block's side in halves of the shorter side: 8 pixels of 140
-HALO = 0.02
-"""The standard deviation of the blur that sharpening adds back, in halves of the shorter side."""
+_HALO = 0.02
 _MIST = 0.82
 _BOX, _LINE, _FEWER = 3.5, 5.0, 2.2
 """Sizes of a box, of a line and of the pixels of a smaller picture, in standard deviations of a similar Gaussian."""
@@ -46,6 +45,11 @@ def blur_pictures(pictures: Tensor, deviation: float) -> Tensor:
     padded = F.pad(pictures, (reach, reach, reach, reach), mode="replicate")
     across = F.conv2d(padded, kernel.view(1, 1, 1, -1).expand(3, 1, 1, -1), groups=3)
     return F.conv2d(across, kernel.view(1, 1, -1, 1).expand(3, 1, -1, 1), groups=3)
+
+
+def sharpen_pictures(pictures: Tensor, gain: float) -> Tensor:
+    """Add what a blur takes away, times `gain`: an unsharp mask. The result may be outside of 0..1."""
+    return pictures + gain * (pictures - blur_pictures(pictures, _HALO))
 
 
 def _blur(defect: Defect, pictures: Tensor, positions: Sequence[float]) -> Tensor:
@@ -109,7 +113,7 @@ def _haze(defect: Defect, pictures: Tensor, positions: Sequence[float]) -> Tenso
 
 
 def _sharpening(defect: Defect, pictures: Tensor, positions: Sequence[float]) -> Tensor:
-    return pictures + strength(defect) * (pictures - blur_pictures(pictures, HALO))
+    return sharpen_pictures(pictures, strength(defect))
 
 
 def _colour(defect: Defect, pictures: Tensor, positions: Sequence[float]) -> Tensor:
