@@ -72,6 +72,28 @@ def restore(recipe: Path, gguf: str, out: Path) -> None:
     click.echo(restore_pair(load_recipe(recipe), gguf, out))
 
 
+@train.command()
+@click.argument("out", type=FOLDER)
+@click.argument("shares", nargs=-1, required=True, metavar="CHECKPOINT=SHARE...")
+def average(out: Path, shares: tuple[str, ...]) -> None:
+    """Write the checkpoint OUT, the mean of the weights of checkpoints, with their shares.
+
+    For example: average mean run/cold-start/model=0.6 start=0.4
+    """
+    from train.policy.averaging import average as average_weights  # noqa: PLC0415  torch
+
+    click.echo(average_weights(dict(map(_parse_share, shares)), out))
+
+
+def _parse_share(text: str) -> tuple[Path, float]:
+    """Split CHECKPOINT=SHARE. Raises UsageError."""
+    checkpoint, _, share = text.rpartition("=")
+    try:
+        return Path(checkpoint), float(share)
+    except ValueError:
+        raise UsageError(f"{text!r} is not CHECKPOINT=SHARE, for example start=0.4.") from None
+
+
 for _command in (pretrain, cold_start, sample, refine, grpo, all_stages, calibrate, evaluate, agree, strong, figures):
     train.add_command(_command)
 
