@@ -443,7 +443,8 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 @pytest.mark.parametrize("seconds", [0.3, 0.45, 0.55, 0.65])
 def test_an_interrupt_is_status_130(seconds: float) -> None:
     code = f"import signal, threading\nthreading.Timer({seconds}, lambda: signal.raise_signal(signal.SIGINT)).start()"
-    done = child(["compare", A, B, *PROMPT, "--rounds", "50", "--temperature", "9", "--ctx", "8192", "-q"], code)
+    long = ["--rounds", "50", "--temperature", "9", "--seed", "1", "--ctx", "8192"]  # takes some seconds
+    done = child(["compare", A, B, *PROMPT, *long, "-q"], code)
     assert done.returncode == 130
     # On a busy machine it says first that it stops.
     assert done.stderr.strip().removeprefix("vrt-lite: Stopping ...").strip() == "vrt-lite: Interrupted."

@@ -313,7 +313,7 @@ def test_many_judgements_open(tmp_path: Path, tabs: Callable[..., Any], count: i
     page.get_by_role("heading", name="Video 2 is better").wait_for()
     assert page.locator(".round").count() == 1
     page.get_by_role("link", name="All results").click()
-    assert page.get_by_text(f"1 to 50 of {count} pairs").is_visible()
+    page.get_by_text(f"1 to 50 of {count} pairs").wait_for()
     assert page.evaluate("document.querySelectorAll('*').length") < 2000
     tab.check_quiet()
 
