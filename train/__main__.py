@@ -73,16 +73,18 @@ def restore(recipe: Path, gguf: str, out: Path) -> None:
 
 
 @train.command()
+@click.argument("recipe", type=FOLDER)
 @click.argument("out", type=FOLDER)
 @click.argument("shares", nargs=-1, required=True, metavar="CHECKPOINT=SHARE...")
-def average(out: Path, shares: tuple[str, ...]) -> None:
-    """Write the checkpoint OUT, the mean of the weights of checkpoints, with their shares.
+def average(recipe: Path, out: Path, shares: tuple[str, ...]) -> None:
+    """Write the checkpoint OUT: the weighted mean of the weights of checkpoints of one shape.
 
-    For example: average mean run/cold-start/model=0.6 start=0.4
+    For example: average RECIPE mean run/cold-start/model=0.6 start=0.4
     """
     from train.policy.averaging import average as average_weights  # noqa: PLC0415  torch
+    from train.recipe import load_recipe  # noqa: PLC0415
 
-    click.echo(average_weights(dict(map(_parse_share, shares)), out))
+    click.echo(average_weights(load_recipe(recipe), dict(map(_parse_share, shares)), out))
 
 
 def _parse_share(text: str) -> tuple[Path, float]:

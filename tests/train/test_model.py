@@ -275,17 +275,17 @@ def test_checkpoints_have_a_mean(checkpoint: Path, tmp_path: Path) -> None:
         for weight in model.parameters():
             weight.add_(1)
     save(model, checkpoint, tmp_path / "other")
-    mean, _ = load(RECIPE, average({checkpoint: 3, tmp_path / "other": 1}, tmp_path / "mean"), trainable=False)
+    mean, _ = load(RECIPE, average(RECIPE, {checkpoint: 3, tmp_path / "other": 1}, tmp_path / "mean"), trainable=False)
     weights = mean.state_dict()
     for name, value in model.state_dict().items():
         torch.testing.assert_close(weights[name], value - 0.75, atol=1e-6, rtol=1e-5)
     with pytest.raises(UsageError, match=r"above 0"):
-        average({checkpoint: 0.0}, tmp_path / "none")
+        average(RECIPE, {checkpoint: 0.0}, tmp_path / "none")
     with pytest.raises(UsageError, match="not empty"):
-        average({checkpoint: 1.0}, tmp_path / "mean")
+        average(RECIPE, {checkpoint: 1.0}, tmp_path / "mean")
     wider = replace(RECIPE, model=replace(RECIPE.model, shape=replace(RECIPE.model.shape, feed_forward=128)))
     create_checkpoint(wider, tmp_path / "wider", cases(4))
     for broken in ("wider", "nowhere"):
         with pytest.raises(ModelError, match=broken):
-            average({checkpoint: 1.0, tmp_path / broken: 1.0}, tmp_path / f"with-{broken}")
+            average(RECIPE, {checkpoint: 1.0, tmp_path / broken: 1.0}, tmp_path / f"with-{broken}")
         assert not (tmp_path / f"with-{broken}").exists()
