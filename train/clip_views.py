@@ -16,6 +16,7 @@ from train.training_cases import TrainingCase
 from vrt_lite.judge import Round
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import Image, Video
+from vrt_lite.protocol.tags import parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ def clip_views(case: TrainingCase, profile: Profile) -> Iterator[ClipView]:
         for number, (conversation, turn) in enumerate(zip(visible, trial.rounds, strict=True)):
             for clip, line in enumerate(lines_of(turn)):
                 parts = [part for part in conversation[-1].parts if isinstance(part, Video | Image)]
-                shown = [patches_of(part, pixels) for part in parts if _clip(part) == clip]
+                shown = [patches_of(part, pixels) for part in parts if clip_of(part) == clip]
                 if line and shown:
                     patched, grids = np.concatenate([flat for flat, _ in shown]), np.array([grid for _, grid in shown])
                     yield ClipView(patched, grids, line, number)
@@ -44,11 +45,20 @@ def clip_views(case: TrainingCase, profile: Profile) -> Iterator[ClipView]:
 
 def lines_of(turn: Round) -> list[str]:
     """Return the line about each clip in a turn's snapshot, or ""."""
-    lines, names = turn.parsed.notes.snapshot.splitlines(), ("Video 1:", "Video 2:")
+    return _lines(turn.parsed.notes.snapshot)
+
+
+def lines_in(reply: str) -> list[str]:
+    """Return the line about each clip in the snapshot of a reply's text, or ""."""
+    return _lines(parse(reply).notes.snapshot)
+
+
+def _lines(snapshot: str) -> list[str]:
+    lines, names = snapshot.splitlines(), ("Video 1:", "Video 2:")
     return [next((line.removeprefix(name) for line in lines if line.startswith(name)), "") for name in names]
 
 
-def _clip(part: Video | Image) -> int:
+def clip_of(part: Video | Image) -> int:
     """Return the clip that a part shows."""
     return part.frames[0].clip if isinstance(part, Video) else part.frame.clip
 

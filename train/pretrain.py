@@ -14,12 +14,15 @@ turn, and from the line of the script's snapshot about them:
 
 Only the tower and the word vectors learn. At the end the tower's tokens are centred and scaled to the length of word
 vectors (`_scale_tokens`).
+
+A model that can already write (a recipe with a `source`) learns words and which again, because traces alone let its
+tower forget what a trace rarely depends on. Its word vectors, and the scale of its tokens, stay: its text model knows
+them.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 import time
 import types
 from collections.abc import Mapping, Sequence
@@ -32,32 +35,29 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
 from transformers import Trainer, TrainingArguments
 
 from train.cells import MEASURES, measures
 from train.checkpoints import MODEL, arguments, documents_of
-from train.clip_views import ClipView, clip_views, lines_of, words_of
+from train.clip_views import ClipView, clip_views
 from train.curriculum import Curriculum
 from train.policy.model import load
 from train.policy.policy_tokenizer import PolicyTokenizer
 from train.policy.rendering import IGNORED, MERGE
 from train.recipe import TrainingRecipe
 from train.supervised import OrderedTrainer, order_cases, schedule
-from train.traces import LOG, replay
+from train.traces import LOG
 from train.trainer_callbacks import Journal, Leg
 from train.training_cases import Cases, TrainingCase
-from vrt_lite.errors import UsageError
+from train.words import SHARPNESS, count_words, mark_words, pool_scores, word_loss
 from vrt_lite.profile import Profile
 
-_SAMPLED, _READ = 64, 500
-"""Cases for the statistics of measures, and cases of each lesson for those of words, which need no rendering."""
+_SAMPLED = 64
+"""Cases for the statistics of measures."""
 _WEIGHT = 0.3
 """Weight of the loss of measures; the loss of words has 1."""
-_WHICH = 2.0
-"""Weight of the loss of a word that only one of two lines has."""
-_SHARPNESS = 4.0
-"""Sharpness of the soft maximum: 0 would be the mean."""
+_NEW_SHARPNESS = 4.0
+"""Sharpness of the soft maximum for a new model, whose tokens are short."""
 
 
 def pretrain(
@@ -85,14 +85,16 @@ def pretrain(
     model, tokenizer = load(recipe, start, trainable=True)
     sampled = [v for n in range(min(_SAMPLED, len(cases))) for v in clip_views(cases[n], recipe.profile)]
     usual = _collect_statistics(curriculum.by_lesson if curriculum else [cases], sampled, recipe.profile, tokenizer)
-    _set_forward(model, usual)
+    new = not recipe.model.source
+    sharpness = _NEW_SHARPNESS if new else SHARPNESS
+    _set_forward(model, usual, new=new, sharpness=sharpness)
     leg = Leg(minutes, model=model, every=every, began=began)
     step = own.batch * own.accumulation
     callbacks: list[Any] = [leg, Journal(run / LOG, samples_a_step=step)]
     syllabus = None
     if curriculum:
         syllabus = curriculum.syllabus(len(numbers), own)
-        ask = partial(_which, profile=recipe.profile, tokenizer=tokenizer, word_ids=usual.word_ids)
+        ask = partial(_which, profile=recipe.profile, tokenizer=tokenizer, word_ids=usual.word_ids, sharpness=sharpness)
         callbacks.append(curriculum.examination(own, syllabus, ask, run))
         cases = curriculum.lessons(numbers.tolist())
         numbers = np.arange(len(cases))
@@ -106,7 +108,7 @@ def pretrain(
         callbacks=callbacks,
     )
     trainer.documents, trainer.recipe, trainer.syllabus = documents_of(start, model), own, syllabus
-    return trainer.complete(leg, finish=partial(_scale_tokens, views=sampled))
+    return trainer.complete(leg, finish=partial(_scale_tokens, views=sampled if new else ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,20 +128,9 @@ def _collect_statistics(
 
     Raises UsageError if no script describes what is shown.
     """
-    counts, lines = np.zeros(len(tokenizer)), 0
-    for cases in lessons:
-        for case in (cases[number] for number in range(min(_READ, len(cases)))):
-            turns = replay(case, case.script, profile)[1].rounds
-            for line in (line for turn in turns for line in lines_of(turn) if line):
-                counts[words_of(line, tokenizer)] += 1
-                lines += 1
-    if not lines:
-        raise UsageError("There is nothing to pretrain on: no script has a snapshot with a line on a video.")
-    word_ids = np.flatnonzero(counts)
-    share = (counts[word_ids] + 0.5) / (lines + 1)
+    counted = count_words(lessons, profile, tokenizer)
     measured = torch.cat([measures(torch.from_numpy(view.patches)) for view in samples])
-    odds = torch.from_numpy(np.log(share / (1 - share))).float()
-    return _Statistics(word_ids, odds, measured.mean(0), measured.std(0) + 1e-3)
+    return _Statistics(counted.word_ids, counted.odds, measured.mean(0), measured.std(0) + 1e-3)
 
 
 class _ViewCollator:
@@ -170,7 +161,7 @@ def _batch(
         "pixel_values_videos": np.concatenate([view.patches for view in every_view]),
         "video_grid_thw": np.concatenate([view.grids for view in every_view]),
         "pictures": np.array([len(view.grids) for view in every_view]),
-        "words": np.array([np.isin(word_ids, words_of(view.line, tokenizer)) for view in every_view], np.float32),
+        "words": mark_words((view.line for view in every_view), tokenizer, word_ids),
         "beside": np.array(beside, np.int64).reshape(-1, 2),
         "labels": np.tile(
             np.array([[IGNORED, 0]]), (len(every_view), 1)
@@ -183,11 +174,11 @@ class _TowerTrainer(OrderedTrainer, Trainer):
     """The Trainer, with a loss that is one mean over all views of a step."""
 
 
-def _set_forward(model: Any, usual: _Statistics) -> None:
-    """Replace a model's forward by this stage's loss. Only the tower and the word vectors get gradients."""
+def _set_forward(model: Any, usual: _Statistics, *, new: bool, sharpness: float) -> None:
+    """Replace a model's forward by this stage's loss. Only the tower gets gradients, and a new model's word vectors."""
     model.requires_grad_(False)
     model.model.visual.requires_grad_(True)
-    words = model.get_input_embeddings().weight.requires_grad_(True)
+    words = model.get_input_embeddings().weight.requires_grad_(new)
     chance = torch.Generator().manual_seed(0)
     axes = torch.randn(words.shape[1], MEASURES, generator=chance) / words.shape[1] ** 0.5
     word_ids = torch.from_numpy(usual.word_ids)
@@ -197,15 +188,11 @@ def _set_forward(model: Any, usual: _Statistics) -> None:
         tokens = model.model.visual(patches, grid_thw=grids).pooler_output.float()
         mean, deviation, onto, odds = (x.to(tokens.device) for x in (usual.mean, usual.deviation, axes, usual.odds))
         with torch.autocast(tokens.device.type, enabled=False):
-            wrong = (tokens @ onto - (measures(patches) - mean) / deviation).square().sum(1)
-            named = _score_words(tokens, words[word_ids].float(), grids, given["pictures"])
-        labels_by_word = given["words"]
-        losses = functional.binary_cross_entropy_with_logits(named + odds, labels_by_word, reduction="none").sum(1)
-        losses = losses + _WEIGHT * torch.stack([part.mean() for part in wrong.split(_sizes(grids, given["pictures"]))])
-        a, b = given["beside"].T
-        apart = labels_by_word[a] - labels_by_word[b]
-        which = (functional.softplus(-apart * (named[a] - named[b])) * apart.abs()).sum()
-        loss = losses.sum() + _WHICH * which
+            named = _score_words(tokens, words[word_ids].float(), grids, given["pictures"], sharpness=sharpness)
+            loss = word_loss(named, odds, given["words"], given["beside"])
+            if new:
+                wrong = (tokens @ onto - (measures(patches) - mean) / deviation).square().sum(1)
+                loss = loss + _WEIGHT * sum(part.mean() for part in wrong.split(_sizes(grids, given["pictures"])))
         return {"loss": loss / (len(labels) if num_items_in_batch is None else num_items_in_batch)}
 
     model.forward = types.MethodType(forward, model)
@@ -216,11 +203,10 @@ def _sizes(grids: Tensor, pictures: Tensor) -> list[int]:
     return [int(of.sum()) for of in (grids.prod(1) // MERGE**2).split(pictures.tolist())]
 
 
-def _score_words(tokens: Tensor, words: Tensor, grids: Tensor, pictures: Tensor) -> Tensor:
+def _score_words(tokens: Tensor, words: Tensor, grids: Tensor, pictures: Tensor, *, sharpness: float) -> Tensor:
     """Score each word for each view, (views, words): a soft maximum over the view's tokens."""
-    shown = _SHARPNESS * tokens @ words.T
-    parts = shown.split(_sizes(grids, pictures))
-    return torch.stack([part.logsumexp(0) - math.log(len(part)) for part in parts]) / _SHARPNESS
+    parts = (tokens @ words.T).split(_sizes(grids, pictures))
+    return pool_scores(parts, sharpness=sharpness)
 
 
 @torch.no_grad()
@@ -231,6 +217,7 @@ def _which(
     profile: Profile,
     tokenizer: PolicyTokenizer,
     word_ids: NDArray[np.int64],
+    sharpness: float,
 ) -> list[bool]:
     """Return for each case whether the words of only one line have the higher score for the right clip."""
     words, found = model.get_input_embeddings().weight[torch.from_numpy(word_ids)].float(), []
@@ -238,7 +225,7 @@ def _which(
         batch = _batch([list(clip_views(case, profile))], tokenizer, word_ids)
         grids = batch["video_grid_thw"]
         tokens = model.model.visual(batch["pixel_values_videos"].to(words.device), grid_thw=grids).pooler_output.float()
-        named = _score_words(tokens, words, grids, batch["pictures"]).cpu()
+        named = _score_words(tokens, words, grids, batch["pictures"], sharpness=sharpness).cpu()
         a, b = batch["beside"].T
         found.append(bool(((batch["words"][a] - batch["words"][b]) * (named[a] - named[b])).sum() > 0))
     return found
@@ -249,8 +236,10 @@ def _scale_tokens(model: Any, views: Sequence[ClipView]) -> None:
     """Subtract the mean of these views' tokens from the tower's tokens, and scale them to the length of word vectors.
 
     The mean is half of a token's length and has no information. The text model's layers could change a long token only
-    a little.
+    a little. Without views nothing changes.
     """
+    if not views:
+        return
     last = model.model.visual.merger.mlp[-1]
     seen = [
         model.model.visual(torch.from_numpy(view.patches).to(model.device), grid_thw=torch.from_numpy(view.grids))

@@ -74,7 +74,8 @@ class Supervised:
     `asked` the world is learnt lesson by lesson (`train.curriculum`): `asked` is the number of pairs between two
     examinations, and `patience` the most pairs of a lesson, except the last; `mastered` lessons are only repeated.
     With `orders` 2 the cold start learns each pair in both orders in the same step, and with `drills` so many
-    drills for each pair (`train.drills`).
+    drills for each pair (`train.drills`). `words` is the weight in the cold start of a pair's loss of words
+    (`train.words`).
     """
 
     samples: int = 1_200
@@ -92,6 +93,7 @@ class Supervised:
     mastered: int = 0
     orders: int = 1
     drills: int = 0
+    words: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,13 @@
 
 A sample is one case. Its replies are replayed through the judge's own loop, which gives the same turns as inference.
 Only the replies have a loss: one mean over all their tokens in a step, for any number of micro-batches and processes.
+With `words` the tower's tokens also learn which words the replies say about each clip (`train.words`).
 The order of the cases depends on recipe and seed, so that a resumed run does not render the cases that it has learned.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -27,13 +29,14 @@ from train.drills import Drills, render_drills
 from train.muon import Muon
 from train.policy.model import load
 from train.policy.policy_tokenizer import PAD, PolicyTokenizer
-from train.policy.rendering import Collator, Rendered, Renderer, segments
+from train.policy.rendering import Collator, Rendered, Renderer, Segment, segments
 from train.policy.rollout import rollouts
 from train.policy.writing import Policy
 from train.recipe import Supervised, TrainingRecipe
 from train.traces import LOG, Trace, replay
 from train.trainer_callbacks import Journal, Leg
 from train.training_cases import Cases, Exchanged, TrainingCase
+from train.words import INPUTS, LineView, WordStatistics, batch_loss, collate_words, count_words, line_views
 from vrt_lite.errors import UsageError
 from vrt_lite.interfaces import FrameStore
 from vrt_lite.profile import Profile
@@ -92,16 +95,20 @@ def supervise(
         lessons = _Lessons(curriculum.lessons(numbers.tolist()), None)
         numbers = np.arange(len(lessons))
     documents = documents_of(start, model)
-    once = replace(recipe, orders=1, drills=0) if traces else recipe
+    once = replace(recipe, orders=1, drills=0, words=0.0) if traces else recipe
+    statistics = None
+    if once.words:
+        statistics = count_words(curriculum.by_lesson if curriculum else [cases], recipe_all.profile, tokenizer)
     trainer = _SupervisedTrainer(
         model,
         args=options,
         train_dataset=Dataset.from_dict({"lesson": numbers}),
-        data_collator=_LessonCollator(lessons, tokenizer, recipe_all.profile, once),
+        data_collator=_LessonCollator(lessons, tokenizer, recipe_all.profile, once, statistics),
         processing_class=processing_class(documents),
         callbacks=callbacks,
     )
     trainer.documents, trainer.recipe, trainer.syllabus = documents, recipe, syllabus
+    trainer.statistics = statistics
     return trainer.complete(leg)
 
 
@@ -158,20 +165,26 @@ def render(
 
     With `orders` 2, rows with the clips in the other order and their script follow.
     """
-    with case.open(profile) as frames:
-        rows = _rows(case, replies, renderer, profile, frames)
-        if orders > 1 and case.exchanged:
-            other = case.exchanged()
-            rows += _rows(other, other.script, renderer, profile, Exchanged(frames))
-    return rows
+    return [row for row, _ in _rows(case, replies, renderer, profile, orders=orders)]
 
 
 def _rows(
-    case: TrainingCase, replies: Sequence[str], renderer: Renderer, profile: Profile, frames: FrameStore
-) -> list[Rendered]:
+    case: TrainingCase, replies: Sequence[str], renderer: Renderer, profile: Profile, *, orders: int
+) -> list[tuple[Rendered, list[LineView]]]:
+    """Render a case's rows, each with its lines about clips. Rows in the other order have none: the lines are equal."""
+    with case.open(profile) as frames:
+        parts = _segments(case, replies, profile)
+        rows = [(renderer.render(segment, frames), list(line_views(segment))) for segment in parts]
+        if orders > 1 and case.exchanged:
+            other = case.exchanged()
+            swapped: FrameStore = Exchanged(frames)
+            rows += [(renderer.render(part, swapped), []) for part in _segments(other, other.script, profile)]
+    return rows
+
+
+def _segments(case: TrainingCase, replies: Sequence[str], profile: Profile) -> list[Segment]:
     visible, _ = replay(case, replies, profile)
-    parts = segments(visible, [Generated(reply) for reply in replies[: len(visible)]])
-    return [renderer.render(segment, frames) for segment in parts]
+    return segments(visible, [Generated(reply) for reply in replies[: len(visible)]])
 
 
 class _Lessons:
@@ -199,19 +212,29 @@ class _Lessons:
 class _LessonCollator:
     """The collator. It renders the cases, so that they are rendered in the workers, and `drills` drills a case."""
 
-    def __init__(self, lessons: _Lessons, tokenizer: PolicyTokenizer, profile: Profile, recipe: Supervised) -> None:
+    def __init__(
+        self,
+        lessons: _Lessons,
+        tokenizer: PolicyTokenizer,
+        profile: Profile,
+        recipe: Supervised,
+        statistics: WordStatistics | None,
+    ) -> None:
         self._lessons, self._profile, self._orders, self._each = lessons, profile, recipe.orders, recipe.drills
+        self._statistics = statistics
         self._tokenizer, self._drills = tokenizer, Drills(recipe.drills * len(lessons))
         self._renderer, self._collate = Renderer(tokenizer, profile), Collator(tokenizer.id(PAD))
 
     def __call__(self, rows: Sequence[Mapping[str, int]]) -> dict[str, torch.Tensor]:
-        rendered: list[Rendered] = []
-        for row in rows:
-            case, replies = self._lessons[row["lesson"]]
-            rendered += render(case, replies, self._renderer, self._profile, orders=self._orders)
+        pairs = [self._lessons[row["lesson"]] for row in rows]
+        by_pair = (_rows(*pair, self._renderer, self._profile, orders=self._orders) for pair in pairs)
+        rendered, views = map(list, zip(*itertools.chain.from_iterable(by_pair), strict=True))
         drills = [self._drills[row["lesson"] * self._each + i] for row in rows for i in range(self._each)]
-        rendered += render_drills(drills, self._tokenizer, self._renderer, self._profile)
-        return self._collate(rendered)
+        batch = self._collate(rendered + render_drills(drills, self._tokenizer, self._renderer, self._profile))
+        if self._statistics:
+            videos = [len(row.video_grids) for row in rendered]
+            batch |= collate_words(views, videos, self._tokenizer, self._statistics.word_ids)
+        return batch
 
 
 class OrderedTrainer(Resumable):
@@ -261,12 +284,32 @@ def _kind(name: str, weight: torch.Tensor) -> tuple[bool, bool]:
 
 
 class _SupervisedTrainer(OrderedTrainer, SFTTrainer):
-    """TRL's trainer, with a correct mean loss over micro-batches."""
+    """TRL's trainer, with a correct mean loss over micro-batches, and the loss of words."""
+
+    statistics: WordStatistics | None = None
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **options: Any) -> Any:
         """Compute TRL's loss without a padding mask: padding is on the right, where causal attention ignores it."""
         inputs["attention_mask"] = torch.ones_like(inputs["attention_mask"])
-        return super().compute_loss(model, inputs, *args, **options)
+        words = {name: inputs.pop(name) for name in INPUTS if name in inputs}
+        if not (words and self.statistics):
+            return super().compute_loss(model, inputs, *args, **options)
+        plain = self.accelerator.unwrap_model(model)
+        seen: list[torch.Tensor] = []
+        hook = plain.model.visual.register_forward_hook(lambda _, __, out: seen.append(out.pooler_output))
+        try:
+            found = super().compute_loss(model, inputs, *args, **options)
+        finally:
+            hook.remove()
+        # The text model's word vectors stay: only the tower follows them. Videos are embedded last.
+        vectors = plain.get_input_embeddings().weight.detach()[self.statistics.word_ids].float()
+        odds = self.statistics.odds.to(vectors.device)
+        named = batch_loss(seen[-1], vectors, odds, inputs["video_grid_thw"], words)
+        # DDP takes the mean of the processes' losses. So the step's loss is a mean over its pairs.
+        share = self.recipe.words * self.accelerator.num_processes / (self.recipe.batch * self.recipe.accumulation)
+        loss, *others = found if isinstance(found, tuple) else (found,)
+        loss = loss + share * named
+        return (loss, *others) if others else loss
 
 
 def _split_step(recipe: Supervised, processes: int) -> tuple[int, int]:

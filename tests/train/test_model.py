@@ -150,6 +150,27 @@ def test_the_batched_tower_equals_the_stock_one(checkpoint: Path, grids: list[tu
     assert (shuffled - expected).abs().max() > 1e-2 * expected.abs().max()
 
 
+def test_a_repeated_frame_is_embedded_once(checkpoint: Path) -> None:
+    """Two sizes of the same pixels are different frames: 2x4 and 4x2 patches."""
+    model, _ = load(RECIPE, checkpoint, trainable=True)
+    visual, count = model.model.visual, []
+    visual.blocks[0].register_forward_pre_hook(lambda _, given: count.append(len(given[0])))
+    chance = torch.Generator().manual_seed(3)
+    a, b = (torch.randint(0, 256, (8, 1176), generator=chance).float() for _ in range(2))
+    grids = torch.tensor([(2, 2, 4), (1, 4, 2), (2, 2, 4)])
+    found = visual(torch.cat([a, b, a, b, a]), grid_thw=grids).pooler_output
+    assert count == [2, 1]
+    alone = {
+        name: visual(part, grid_thw=torch.tensor([grid])).pooler_output
+        for name, part, grid in (("a", a, (1, 2, 4)), ("b", b, (1, 2, 4)), ("tall a", a, (1, 4, 2)))
+    }
+    expected = torch.cat([alone[name] for name in ("a", "b", "tall a", "b", "a")])
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    weight = visual.patch_embed.proj.weight
+    gradients = [torch.autograd.grad(out.square().sum(), weight, retain_graph=True)[0] for out in (found, expected)]
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-4)
+
+
 def test_the_batched_tower_in_bfloat16_is_the_same_to_rounding(checkpoint: Path) -> None:
     model, _ = load(RECIPE, checkpoint, trainable=False)
     grids = torch.tensor([[2, 8, 20], [1, 12, 10]])  # 112 pixels a window: the wide ones have two

@@ -1,12 +1,14 @@
 """A faster vision tower for training: it takes bytes, and all frames of one size run as one batch.
 
 transformers runs window attention one window at a time. For frames of one size, windows and rotary tables are
-constants. So here every temporal patch is a row of a batch, and a mask separates the windows. The result equals that of
-transformers' tower up to rounding.
+constants. So here every temporal patch is a row of a batch, and a mask separates the windows. On a CPU a temporal patch
+that a batch has twice, as in the two orders of a pair, is embedded once. The result equals that of transformers' tower
+up to rounding.
 """
 
 from __future__ import annotations
 
+import hashlib
 import types
 from collections.abc import Sequence
 from typing import Any
@@ -61,8 +63,10 @@ def _normalise(pixels: Tensor, constants: tuple[Tensor, Tensor]) -> Tensor:
 def _forward(self: Any, hidden_states: Tensor, grid_thw: Tensor, **_: Any) -> BaseModelOutputWithPooling:
     """Replace the tower's forward: patches (count, 1176) and grids (pictures, 3) to embeddings (count / 4, width)."""
     weight = self.patch_embed.proj.weight
-    x = functional.linear(self.normalised(hidden_states).to(weight.dtype), weight.flatten(1))
     grids = [(t, h, w) for t, h, w in grid_thw.tolist()]
+    if hidden_states.device.type == "cpu" and (same := _find_repeated(hidden_states, grids)):
+        return _embed_once(self, hidden_states, grids, same)
+    x = functional.linear(self.normalised(hidden_states).to(weight.dtype), weight.flatten(1))
     sizes = list(dict.fromkeys((h, w) for _, h, w in grids))
     if len(sizes) == 1:
         return _output(x, _embed(self, x, *sizes[0]))
@@ -70,6 +74,35 @@ def _forward(self: Any, hidden_states: Tensor, grid_thw: Tensor, **_: Any) -> Ba
     rows = [(owner == number).nonzero()[:, 0].to(x.device) for number in range(len(sizes))]
     embeddings = torch.cat([_embed(self, x[mine], *size) for mine, size in zip(rows, sizes, strict=True)])
     return _output(x, embeddings[torch.cat(rows)[::_PATCHES_A_CELL].argsort()])
+
+
+Grids = Sequence[tuple[int, int, int]]
+
+
+def _find_repeated(patches: Tensor, grids: Grids) -> list[int]:
+    """Return for each temporal patch the first one with the same size and pixels; [] if all are different."""
+    sizes = [(h, w) for t, h, w in grids for _ in range(t)]
+    first: dict[tuple[tuple[int, int], bytes], int] = {}
+    parts = patches.detach().contiguous().view(torch.uint8).numpy()
+    same: list[int] = []
+    start = 0
+    for number, (h, w) in enumerate(sizes):
+        digest = hashlib.blake2b(parts[start : start + h * w].data, digest_size=16).digest()
+        same.append(first.setdefault(((h, w), digest), number))
+        start += h * w
+    return same if len(first) < len(sizes) else []
+
+
+def _embed_once(visual: Any, patches: Tensor, grids: Grids, same: Sequence[int]) -> BaseModelOutputWithPooling:
+    """Embed each different temporal patch once, and repeat its embeddings where it occurs again."""
+    sizes = [(h, w) for t, h, w in grids for _ in range(t)]
+    kept = sorted(set(same))
+    ends = torch.tensor([h * w for h, w in sizes]).cumsum(0).tolist()
+    rows = torch.cat([torch.arange(ends[n] - sizes[n][0] * sizes[n][1], ends[n]) for n in kept])
+    once = visual(patches[rows], grid_thw=torch.tensor([(1, *sizes[n]) for n in kept]))
+    lengths = [sizes[n][0] * sizes[n][1] // _PATCHES_A_CELL for n in kept]
+    parts = dict(zip(kept, once.pooler_output.split(lengths), strict=True))
+    return _output(once.last_hidden_state, torch.cat([parts[n] for n in same]))
 
 
 def _output(x: Tensor, merged: Tensor) -> BaseModelOutputWithPooling:
