@@ -15,6 +15,9 @@ turn, and from the line of the script's snapshot about them:
 Only the tower and the word vectors learn. At the end the tower's tokens are centred and scaled to the length of word
 vectors (`_scale_tokens`).
 
+* **cells**: with `patches` in the recipe, each token of a labelled patch learns the words for its own cell
+  (`train.cell_words`). A line does not say where a shape is, and few cells show it.
+
 A model that can already write (a recipe with a `source`) learns words and which again, because traces alone let its
 tower forget what a trace rarely depends on. Its word vectors, and the scale of its tokens, stay: its text model knows
 them.
@@ -37,6 +40,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import Trainer, TrainingArguments
 
+from train.cell_words import cell_loss, cell_word_ids, collate_patches
 from train.cells import MEASURES, measures
 from train.checkpoints import MODEL, arguments, documents_of
 from train.clip_views import ClipView, clip_views
@@ -44,18 +48,21 @@ from train.curriculum import Curriculum
 from train.policy.model import load
 from train.policy.policy_tokenizer import PolicyTokenizer
 from train.policy.rendering import IGNORED, MERGE
-from train.recipe import TrainingRecipe
+from train.recipe import Supervised, TrainingRecipe
 from train.supervised import OrderedTrainer, order_cases, schedule
 from train.traces import LOG
 from train.trainer_callbacks import Journal, Leg
 from train.training_cases import Cases, TrainingCase
 from train.words import SHARPNESS, count_words, mark_words, pool_scores, word_loss
+from train.world.labelled_patches import draw_labelled_patch
 from vrt_lite.profile import Profile
 
 _SAMPLED = 64
 """Cases for the statistics of measures."""
 _WEIGHT = 0.3
 """Weight of the loss of measures; the loss of words has 1."""
+_CELLS = 2.0
+"""Weight of the loss of cells, which is a mean over the patches of a step."""
 _NEW_SHARPNESS = 4.0
 """Sharpness of the soft maximum for a new model, whose tokens are short."""
 
@@ -87,7 +94,7 @@ def pretrain(
     usual = _collect_statistics(curriculum.by_lesson if curriculum else [cases], sampled, recipe.profile, tokenizer)
     new = not recipe.model.source
     sharpness = _NEW_SHARPNESS if new else SHARPNESS
-    _set_forward(model, usual, new=new, sharpness=sharpness)
+    _set_forward(model, usual, own, new=new, sharpness=sharpness, cell_words=cell_word_ids(tokenizer))
     leg = Leg(minutes, model=model, every=every, began=began)
     step = own.batch * own.accumulation
     callbacks: list[Any] = [leg, Journal(run / LOG, samples_a_step=step)]
@@ -104,7 +111,7 @@ def pretrain(
             **arguments(recipe, run=run, steps=steps, on_processor=True), **schedule(own, recipe, steps=steps)
         ),
         train_dataset=[{"case": int(number)} for number in numbers],
-        data_collator=_ViewCollator(cases, recipe.profile, tokenizer, usual.word_ids),
+        data_collator=_ViewCollator(cases, recipe, tokenizer, usual.word_ids),
         callbacks=callbacks,
     )
     trainer.documents, trainer.recipe, trainer.syllabus = documents_of(start, model), own, syllabus
@@ -136,13 +143,18 @@ def _collect_statistics(
 class _ViewCollator:
     """The collator. It renders the cases, so that they are rendered in the workers."""
 
-    def __init__(self, cases: Cases, profile: Profile, tokenizer: PolicyTokenizer, word_ids: NDArray[np.int64]) -> None:
-        self._cases, self._profile, self._tokenizer, self._word_ids = cases, profile, tokenizer, word_ids
+    def __init__(
+        self, cases: Cases, recipe: TrainingRecipe, tokenizer: PolicyTokenizer, word_ids: NDArray[np.int64]
+    ) -> None:
+        self._cases, self._profile, self._tokenizer, self._word_ids = cases, recipe.profile, tokenizer, word_ids
+        self._patches, self._first = recipe.pretrain.patches, recipe.data.first
 
     def __call__(self, rows: Sequence[Mapping[str, int]]) -> dict[str, Tensor]:
         """Build the batch of these cases' views."""
         by_case = [list(clip_views(self._cases[row["case"]], self._profile)) for row in rows]
-        return _batch(by_case, self._tokenizer, self._word_ids)
+        batch = _batch(by_case, self._tokenizer, self._word_ids)
+        seeds = [(self._first + row["case"]) * self._patches + i for row in rows for i in range(self._patches)]
+        return batch | collate_patches([draw_labelled_patch(seed) for seed in seeds]) if seeds else batch
 
 
 def _batch(
@@ -174,7 +186,9 @@ class _TowerTrainer(OrderedTrainer, Trainer):
     """The Trainer, with a loss that is one mean over all views of a step."""
 
 
-def _set_forward(model: Any, usual: _Statistics, *, new: bool, sharpness: float) -> None:
+def _set_forward(
+    model: Any, usual: _Statistics, recipe: Supervised, *, new: bool, sharpness: float, cell_words: list[int]
+) -> None:
     """Replace a model's forward by this stage's loss. Only the tower gets gradients, and a new model's word vectors."""
     model.requires_grad_(False)
     model.model.visual.requires_grad_(True)
@@ -193,7 +207,13 @@ def _set_forward(model: Any, usual: _Statistics, *, new: bool, sharpness: float)
             if new:
                 wrong = (tokens @ onto - (measures(patches) - mean) / deviation).square().sum(1)
                 loss = loss + _WEIGHT * sum(part.mean() for part in wrong.split(_sizes(grids, given["pictures"])))
-        return {"loss": loss / (len(labels) if num_items_in_batch is None else num_items_in_batch)}
+        loss = loss / (len(labels) if num_items_in_batch is None else num_items_in_batch)
+        if "patch_pixels" in given:
+            of_cells = model.model.visual(given["patch_pixels"], grid_thw=given["patch_grids"]).pooler_output.float()
+            with torch.autocast(tokens.device.type, enabled=False):
+                cells = cell_loss(of_cells, words[cell_words].float(), given)
+            loss = loss + _CELLS * cells / (recipe.patches * recipe.batch * recipe.accumulation)
+        return {"loss": loss}
 
     model.forward = types.MethodType(forward, model)
 

@@ -74,14 +74,14 @@ def _draw_clip(
         there = [i for i, time in enumerate(times) if since <= tick_of(time) < following]
         if there:
             moments = torch.tensor([times[i] for i in there], device=device, dtype=torch.float32).view(-1, 1, 1)
-            pictures[there] = _render_ground(shot, moments, x[there], y[there], device)
+            pictures[there] = render_ground(shot, moments, x[there], y[there], device)
     moments = torch.tensor(times, device=device, dtype=torch.float32).view(-1, 1, 1)
     unit = min(size) / 2
     for thing in (clip.subject, clip.occluder):
         if thing is not None:
             rows, columns = _thing_area(thing, times, x, y, unit)
             there = pictures[:, :, rows, columns]
-            there.copy_(_draw_thing(there, thing, moments, x[..., columns], y[:, rows], unit))
+            there.copy_(draw_thing(there, thing, moments, x[..., columns], y[:, rows], unit))
     return pictures
 
 
@@ -114,7 +114,7 @@ def places(clip: ClipSpec, ticks: Sequence[int], size: tuple[int, int], device: 
     return x, y
 
 
-def _render_ground(shot: Shot, moments: Tensor, x: Tensor, y: Tensor, device: str) -> Tensor:
+def render_ground(shot: Shot, moments: Tensor, x: Tensor, y: Tensor, device: str) -> Tensor:
     """Render the background, (n, 3, height, width). It is mirrored again and again beyond its edges."""
     ground = _ground(shot.ground.stuff, shot.ground.source, device)
     high, wide = ground.shape[-2:]
@@ -133,7 +133,7 @@ def _render_ground(shot: Shot, moments: Tensor, x: Tensor, y: Tensor, device: st
     return found.view(3, n, h, w)[list(shot.ground.order)].mul_(gain).clamp_(0, 1).transpose(0, 1)
 
 
-def _draw_thing(pictures: Tensor, thing: Thing, moments: Tensor, x: Tensor, y: Tensor, unit: float) -> Tensor:
+def draw_thing(pictures: Tensor, thing: Thing, moments: Tensor, x: Tensor, y: Tensor, unit: float) -> Tensor:
     """Draw a thing into the pictures. Its edge is one pixel soft, its rim dark, its upper side lighter."""
     share = moments / (TICKS - 1)
     dx = x - (thing.begin[0] + (thing.end[0] - thing.begin[0]) * share)

@@ -1,0 +1,109 @@
+"""Labelled patches show shapes where their labels say, and the tower's tokens learn the words of their own cells."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("trl")
+pytest.importorskip("skimage")
+
+from coloured import PRETRAINED, RECIPE, cases  # noqa: E402
+from safetensors.torch import load_file  # noqa: E402
+
+from train.cell_words import cell_loss, collate_patches  # noqa: E402
+from train.policy.model import create_checkpoint  # noqa: E402
+from train.pretrain import pretrain  # noqa: E402
+from train.world.draw import COLOURS, DIRECTIONS, FORMS  # noqa: E402
+from train.world.labelled_patches import FAULTS, NOTHING, LabelledPatch, draw_labelled_patch  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("default")
+
+
+@pytest.fixture(scope="module")
+def drawn() -> list[LabelledPatch]:
+    return [draw_labelled_patch(seed) for seed in range(45)]
+
+
+def _frames(patch: LabelledPatch) -> np.ndarray:
+    """Both frames of a patch, (2, height, width, 3)."""
+    _, rows, columns = patch.grid
+    cells = patch.patches.reshape(rows // 2, columns // 2, 2, 2, 3, 2, 14, 14)
+    return cells.transpose(5, 0, 2, 6, 1, 3, 7, 4).reshape(2, rows * 14, columns * 14, 3)
+
+
+def test_a_seed_gives_the_same_patch_and_another_seed_another() -> None:
+    first, again, other = (draw_labelled_patch(seed) for seed in (3, 3, 4))
+    np.testing.assert_array_equal(first.patches, again.patches)
+    assert first.patches.shape != other.patches.shape or (first.patches != other.patches).any()
+
+
+def test_the_label_of_a_cell_is_the_colour_that_it_shows(drawn: list[LabelledPatch]) -> None:
+    """Without a fault and without a ghost, most covered cells have pixels of their label's colour.
+
+    Labels are boxes, whose corners a star does not reach.
+    """
+    right = total = 0
+    for patch in drawn:
+        if patch.fault != NOTHING or patch.ghosts.any():
+            continue
+        pictures = _frames(patch).astype(float) / 255
+        height, width = pictures.shape[1:3]
+        cells = pictures.reshape(2, height // 28, 28, width // 28, 28, 3).transpose(1, 3, 0, 2, 4, 5)
+        for cell, looks in zip(cells.reshape(-1, 2 * 28 * 28, 3), patch.looks, strict=True):
+            if looks[0] != NOTHING:
+                near = np.abs(cell - np.array([*COLOURS.values()][looks[0]])).max(1) < 0.2
+                right, total = right + (near.mean() > 0.05), total + 1
+    assert total > 40
+    assert right / total > 0.75
+
+
+def test_all_looks_faults_and_ghosts_occur_and_labels_are_in_their_ranges(drawn: list[LabelledPatch]) -> None:
+    looks = np.concatenate([patch.looks for patch in drawn])
+    for column, options in enumerate((COLOURS, FORMS, DIRECTIONS)):
+        assert set(looks[:, column]) == {NOTHING, *range(len(options))}
+    assert ((looks == NOTHING).all(1) == (looks == NOTHING).any(1)).all()
+    assert {patch.fault for patch in drawn} == {NOTHING, *range(len(FAULTS))}
+    assert 0.1 < np.mean([patch.ghosts.any() for patch in drawn]) < 0.6
+    assert all(len(patch.patches) == 4 * len(patch.looks) == 4 * len(patch.ghosts) for patch in drawn)
+
+
+def test_the_loss_is_a_sum_of_means_over_the_tokens_of_each_patch(drawn: list[LabelledPatch]) -> None:
+    """Tokens that score exactly their own words have a small loss; with the labels of others it is large."""
+    some = drawn[:6]
+    batch = collate_patches(some)
+    words = len(COLOURS) + len(FORMS) + len(DIRECTIONS) + 1 + len(FAULTS)
+    tokens = torch.full((len(batch["patch_looks"]), words), -20.0)
+    covered = batch["patch_looks"][:, 0] != NOTHING
+    for column, start in enumerate((0, len(COLOURS), len(COLOURS) + len(FORMS))):
+        tokens[covered, start + batch["patch_looks"][covered, column]] = 20.0
+    tokens[batch["patch_ghosts"], words - len(FAULTS) - 1] = 20.0
+    faulty = batch["patch_faults"] != NOTHING
+    tokens[faulty, words - len(FAULTS) + batch["patch_faults"][faulty]] = 20.0
+    vectors = torch.eye(words)
+    assert float(cell_loss(tokens, vectors, batch)) < 1e-4
+    alone = sum(
+        float(cell_loss(torch.zeros(len(patch.looks), words), vectors, collate_patches([patch]))) for patch in some
+    )
+    assert float(cell_loss(torch.zeros_like(tokens), vectors, batch)) == pytest.approx(alone, rel=1e-5)
+    assert float(cell_loss(tokens.roll(3, 1), vectors, batch)) > 20 * len(some)
+
+
+def test_pretraining_learns_cells_however_a_step_is_cut(tmp_path: Path) -> None:
+    start = create_checkpoint(RECIPE, tmp_path / "start", cases(8))
+
+    def losses(run: str, **changes: int) -> list[float]:
+        recipe = replace(PRETRAINED, pretrain=replace(PRETRAINED.pretrain, **changes))
+        assert pretrain(recipe, cases(8), start=start, run=tmp_path / run)
+        return [json.loads(line)["loss"] for line in (tmp_path / run / "log.jsonl").read_text("utf-8").splitlines()]
+
+    plain, whole = losses("plain"), losses("whole", patches=1)
+    assert whole[0] > plain[0] + 1
+    assert losses("cut", patches=1, batch=1, accumulation=4) == pytest.approx(whole, rel=1e-5)
+    found = [load_file(tmp_path / run / "model" / "model.safetensors") for run in ("plain", "whole")]
+    assert any(not torch.equal(found[0][name], found[1][name]) for name in found[0] if "visual." in name)
