@@ -75,7 +75,8 @@ class Supervised:
     examinations, and `patience` the most pairs of a lesson, except the last; `mastered` lessons are only repeated.
     With `orders` 2 the cold start learns each pair in both orders in the same step, and with `drills` so many
     drills for each pair (`train.drills`). `words` is the weight in the cold start of a pair's loss of words
-    (`train.words`). Pretraining has so many labelled `patches` for each pair (`train.world.labelled_patches`).
+    (`train.words`), and `snapshots` is the number of snapshot drills for each pair (`train.snapshot_drills`).
+    Pretraining has so many labelled `patches` for each pair (`train.world.labelled_patches`).
     """
 
     samples: int = 1_200
@@ -94,6 +95,7 @@ class Supervised:
     orders: int = 1
     drills: int = 0
     words: float = 0.0
+    snapshots: int = 0
     patches: int = 0
 
 

@@ -33,6 +33,7 @@ from train.policy.rendering import Collator, Rendered, Renderer, Segment, segmen
 from train.policy.rollout import rollouts
 from train.policy.writing import Policy
 from train.recipe import Supervised, TrainingRecipe
+from train.snapshot_drills import render_snapshot, snapshot_cases
 from train.traces import LOG, Trace, replay
 from train.trainer_callbacks import Journal, Leg
 from train.training_cases import Cases, Exchanged, TrainingCase
@@ -43,6 +44,10 @@ from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import Generated
 
 _EXAMINATION_BATCH = 16
+_SHORT = "short_"
+"""Begins the names of what snapshot drills add to a batch."""
+_SNAPSHOT_TOKENS = 48
+"""The approximate number of tokens of a snapshot: their losses are divided by it."""
 _LOGGED = 2_000
 """The approximate number of lines of a log."""
 
@@ -95,7 +100,7 @@ def supervise(
         lessons = _Lessons(curriculum.lessons(numbers.tolist()), None)
         numbers = np.arange(len(lessons))
     documents = documents_of(start, model)
-    once = replace(recipe, orders=1, drills=0, words=0.0) if traces else recipe
+    once = replace(recipe, orders=1, drills=0, words=0.0, snapshots=0) if traces else recipe
     statistics = None
     if once.words:
         statistics = count_words(curriculum.by_lesson if curriculum else [cases], recipe_all.profile, tokenizer)
@@ -221,7 +226,8 @@ class _LessonCollator:
         statistics: WordStatistics | None,
     ) -> None:
         self._lessons, self._profile, self._orders, self._each = lessons, profile, recipe.orders, recipe.drills
-        self._statistics = statistics
+        self._statistics, self._short = statistics, recipe.snapshots
+        self._snapshots = snapshot_cases(recipe.snapshots * len(lessons))
         self._tokenizer, self._drills = tokenizer, Drills(recipe.drills * len(lessons))
         self._renderer, self._collate = Renderer(tokenizer, profile), Collator(tokenizer.id(PAD))
 
@@ -230,7 +236,12 @@ class _LessonCollator:
         by_pair = (_rows(*pair, self._renderer, self._profile, orders=self._orders) for pair in pairs)
         rendered, views = map(list, zip(*itertools.chain.from_iterable(by_pair), strict=True))
         drills = [self._drills[row["lesson"] * self._each + i] for row in rows for i in range(self._each)]
-        batch = self._collate(rendered + render_drills(drills, self._tokenizer, self._renderer, self._profile))
+        texts = render_drills(drills, self._tokenizer, self._renderer, self._profile)
+        short = [self._snapshots[row["lesson"] * self._short + i] for row in rows for i in range(self._short)]
+        snapshots = [render_snapshot(case, self._tokenizer, self._renderer, self._profile) for case in short]
+        batch = self._collate([*rendered, *texts])
+        if snapshots:  # a batch of their own: beside whole traces they would be padded to three times their length
+            batch |= {_SHORT + name: value for name, value in self._collate(snapshots).items()}
         if self._statistics:
             videos = [len(row.video_grids) for row in rendered]
             batch |= collate_words(views, videos, self._tokenizer, self._statistics.word_ids)
@@ -292,6 +303,19 @@ class _SupervisedTrainer(OrderedTrainer, SFTTrainer):
         """Compute TRL's loss without a padding mask: padding is on the right, where causal attention ignores it."""
         inputs["attention_mask"] = torch.ones_like(inputs["attention_mask"])
         words = {name: inputs.pop(name) for name in INPUTS if name in inputs}
+        short = {name.removeprefix(_SHORT): inputs.pop(name) for name in [*inputs] if name.startswith(_SHORT)}
+        found = self._compute_with_words(model, inputs, words, *args, **options)
+        if not short:
+            return found
+        tokens = _SNAPSHOT_TOKENS * self.recipe.snapshots * self.recipe.batch * self.recipe.accumulation
+        count = tokens / self.accelerator.num_processes
+        extra = self.accelerator.unwrap_model(model)(**short, use_cache=False, num_items_in_batch=count).loss
+        return (found[0] + extra, *found[1:]) if isinstance(found, tuple) else found + extra
+
+    def _compute_with_words(
+        self, model: Any, inputs: dict[str, Any], words: dict[str, torch.Tensor], *args: Any, **options: Any
+    ) -> Any:
+        """Compute TRL's loss, and the loss of words of the videos in `inputs`."""
         if not (words and self.statistics):
             return super().compute_loss(model, inputs, *args, **options)
         plain = self.accelerator.unwrap_model(model)

@@ -1,0 +1,58 @@
+"""A snapshot drill is the beginning of a whole trace, and its loss is beside that of traces however a step is cut."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("trl")
+pytest.importorskip("skimage")
+
+from coloured import RECIPE, SUPERVISED, cases  # noqa: E402
+from safetensors.torch import load_file  # noqa: E402
+
+from train.policy.model import create_checkpoint  # noqa: E402
+from train.policy.policy_tokenizer import PolicyTokenizer  # noqa: E402
+from train.policy.rendering import Renderer  # noqa: E402
+from train.snapshot_drills import render_snapshot, snapshot_cases  # noqa: E402
+from train.supervised import render, supervise  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("default")
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return create_checkpoint(RECIPE, tmp_path_factory.mktemp("snapshots") / "start", cases(4))
+
+
+def test_a_drill_is_the_beginning_of_the_trace(start: Path) -> None:
+    tokenizer, profile = PolicyTokenizer(start / "tokenizer.json"), RECIPE.profile
+    renderer, one = Renderer(tokenizer, profile), snapshot_cases(1)[0]
+    drill, whole = render_snapshot(one, tokenizer, renderer, profile), render(one, one.script, renderer, profile)[0]
+    count = len(drill.ids)
+    np.testing.assert_array_equal(drill.positions, whole.positions[:, :count])
+    np.testing.assert_array_equal(drill.ids[~drill.learned], whole.ids[:count][~drill.learned])
+    text = tokenizer.text(drill.ids[drill.learned].tolist())
+    assert text.startswith("<snapshot>")
+    assert text.endswith("</snapshot>\n")
+    assert one.script[0].startswith(text)
+    assert drill.learned[-1]
+    assert len(drill.video_grids) == 2
+
+
+def test_drills_have_a_loss_beside_the_traces(start: Path, tmp_path: Path) -> None:
+    def losses(run: str, **changes: int) -> list[float]:
+        recipe = replace(SUPERVISED, **changes)
+        assert supervise(recipe, cases(8), start=start, run=tmp_path / run, recipe_all=RECIPE)
+        return [json.loads(line)["loss"] for line in (tmp_path / run / "log.jsonl").read_text("utf-8").splitlines()]
+
+    plain, drilled = losses("plain"), losses("drilled", snapshots=1)
+    assert drilled[0] > plain[0] + 1
+    assert losses("cut", snapshots=1, batch=1, accumulation=4) == pytest.approx(drilled, rel=1e-5)
+    found = [load_file(tmp_path / run / "model" / "model.safetensors") for run in ("plain", "drilled")]
+    assert any(not torch.equal(found[0][name], found[1][name]) for name in found[0])
