@@ -27,7 +27,7 @@ pytestmark = pytest.mark.filterwarnings("default")
 
 @pytest.fixture(scope="module")
 def drawn() -> list[LabelledPatch]:
-    return [draw_labelled_patch(seed) for seed in range(45)]
+    return [draw_labelled_patch(seed) for seed in range(50)]
 
 
 def _frames(patch: LabelledPatch) -> np.ndarray:

@@ -91,7 +91,7 @@ def draw_labelled_patch(seed: int) -> LabelledPatch:
     shapes = _draw_shapes(rng, (width, height), _STEPS[1 - near])
     ghosts, lag = bool(rng.random() < _GHOSTS), float(rng.uniform(*_LAGS))
     shot = _draw_shot(rng, _PANS[1 - near])
-    kind = pick(rng, FAULTS) if rng.random() < _FAULTY else None
+    kind: Visual | None = pick(rng, FAULTS) if rng.random() < _FAULTY else None
     if kind in _SOFT and shot.ground.stuff == "clouds":
         kind = None
     defect = Defect(kind, pick(rng, (2, 3)), seed=int(rng.integers(2**31))) if kind else None
@@ -128,7 +128,7 @@ def _are_apart(one: _Shape, other: _Shape) -> bool:
 
 
 def _draw_shot(rng: np.random.Generator, speed: float) -> Shot:
-    stuff = pick(rng, _STUFFS)
+    stuff: Stuff = pick(rng, _STUFFS)
     source = pick(rng, photographs(test=False)) if stuff == "photo" else str(int(rng.integers(POOL)))
     red, green, blue = (0, 1, 2) if stuff == "photo" else map(int, rng.permutation(3))
     gain = float(rng.uniform(0.93, 1.07))
