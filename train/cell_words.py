@@ -1,6 +1,6 @@
 """Teaches the tower's tokens the words for what covers their own cells, from labelled patches.
 
-A token's score of a word is its product with the word vector, as in `train.words`; here every token has labels.
+A token's score of a word is its product with the word vector, as in `train.line_words`; here every token has labels.
 """
 
 from __future__ import annotations

@@ -45,6 +45,7 @@ from train.cells import MEASURES, measures
 from train.checkpoints import MODEL, arguments, documents_of
 from train.clip_views import ClipView, clip_views
 from train.curriculum import Curriculum
+from train.line_words import SHARPNESS, count_words, mark_words, pool_scores, word_loss
 from train.policy.model import load
 from train.policy.policy_tokenizer import PolicyTokenizer
 from train.policy.rendering import IGNORED, MERGE
@@ -53,7 +54,6 @@ from train.supervised import OrderedTrainer, order_cases, schedule
 from train.traces import LOG
 from train.trainer_callbacks import Journal, Leg
 from train.training_cases import Cases, TrainingCase
-from train.words import SHARPNESS, count_words, mark_words, pool_scores, word_loss
 from train.world.labelled_patches import draw_labelled_patch
 from vrt_lite.profile import Profile
 

@@ -75,7 +75,7 @@ class Supervised:
     examinations, and `patience` the most pairs of a lesson, except the last; `mastered` lessons are only repeated.
     With `orders` 2 the cold start learns each pair in both orders in the same step, and with `drills` so many
     drills for each pair (`train.drills`). `words` is the weight in the cold start of a pair's loss of words
-    (`train.words`), and `snapshots` is the number of snapshot drills for each pair (`train.snapshot_drills`).
+    (`train.line_words`), and `snapshots` is the number of snapshot drills for each pair (`train.snapshot_drills`).
     Pretraining has so many labelled `patches` for each pair (`train.world.labelled_patches`).
     """
 

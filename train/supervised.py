@@ -2,16 +2,15 @@
 
 A sample is one case. Its replies are replayed through the judge's own loop, which gives the same turns as inference.
 Only the replies have a loss: one mean over all their tokens in a step, for any number of micro-batches and processes.
-With `words` the tower's tokens also learn which words the replies say about each clip (`train.words`).
+With `words` the tower's tokens also learn which words the replies say about each clip (`train.line_words`).
 The order of the cases depends on recipe and seed, so that a resumed run does not render the cases that it has learned.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,27 +24,21 @@ from trl import SFTConfig, SFTTrainer
 
 from train.checkpoints import MODEL, Resumable, arguments, checkpointing, documents_of, processing_class
 from train.curriculum import Curriculum, Syllabus
-from train.drills import Drills, render_drills
+from train.lesson_rows import SHORT, LessonCollator, RepliedCases
+from train.line_words import INPUTS, WordStatistics, batch_loss, count_words
 from train.muon import Muon
 from train.policy.model import load
-from train.policy.policy_tokenizer import PAD, PolicyTokenizer
-from train.policy.rendering import Collator, Rendered, Renderer, Segment, segments
+from train.policy.policy_tokenizer import PolicyTokenizer
 from train.policy.rollout import rollouts
 from train.policy.writing import Policy
 from train.recipe import Supervised, TrainingRecipe
-from train.snapshot_drills import render_snapshot, snapshot_cases
-from train.traces import LOG, Trace, replay
+from train.traces import LOG, Trace
 from train.trainer_callbacks import Journal, Leg
-from train.training_cases import Cases, Exchanged, TrainingCase
-from train.words import INPUTS, LineView, WordStatistics, batch_loss, collate_words, count_words, line_views
+from train.training_cases import Cases, TrainingCase
 from vrt_lite.errors import UsageError
-from vrt_lite.interfaces import FrameStore
 from vrt_lite.profile import Profile
-from vrt_lite.protocol.messages import Generated
 
 _EXAMINATION_BATCH = 16
-_SHORT = "short_"
-"""Begins the names of what snapshot drills add to a batch."""
 _SNAPSHOT_TOKENS = 48
 """The approximate number of tokens of a snapshot: their losses are divided by it."""
 _LOGGED = 2_000
@@ -74,7 +67,7 @@ def supervise(
     if (run / MODEL).is_dir():
         return True
     run.mkdir(parents=True, exist_ok=True)
-    lessons = _Lessons(cases, traces)
+    lessons = RepliedCases(cases, traces)
     numbers = order_cases(len(lessons), recipe, seed=recipe_all.model.seed)
     steps = len(numbers) // (recipe.batch * recipe.accumulation)
     options = SFTConfig(
@@ -85,9 +78,8 @@ def supervise(
         max_length=None,
     )
     model, tokenizer = load(recipe_all, start, trainable=True)
-    if not recipe.tower_share:  # then no gradient is computed through the tower either
-        for weight in (weight for name, weight in model.named_parameters() if _kind(name, weight)[0]):
-            weight.requires_grad_(False)
+    if not recipe.tower_share:
+        _freeze_tower(model)
     leg = Leg(minutes, model=model, every=every, began=began)
     step = recipe.batch * recipe.accumulation
     callbacks: list[Any] = [leg, Journal(run / LOG, samples_a_step=step)]
@@ -97,24 +89,28 @@ def supervise(
         callbacks.append(
             curriculum.examination(recipe, syllabus, partial(_judge_overall, tokenizer, recipe_all.profile), run)
         )
-        lessons = _Lessons(curriculum.lessons(numbers.tolist()), None)
+        lessons = RepliedCases(curriculum.lessons(numbers.tolist()), None)
         numbers = np.arange(len(lessons))
     documents = documents_of(start, model)
     once = replace(recipe, orders=1, drills=0, words=0.0, snapshots=0) if traces else recipe
-    statistics = None
-    if once.words:
-        statistics = count_words(curriculum.by_lesson if curriculum else [cases], recipe_all.profile, tokenizer)
+    drawn = curriculum.by_lesson if curriculum else [cases]
+    statistics = count_words(drawn, recipe_all.profile, tokenizer) if once.words else None
     trainer = _SupervisedTrainer(
         model,
         args=options,
         train_dataset=Dataset.from_dict({"lesson": numbers}),
-        data_collator=_LessonCollator(lessons, tokenizer, recipe_all.profile, once, statistics),
+        data_collator=LessonCollator(lessons, tokenizer, recipe_all.profile, once, statistics),
         processing_class=processing_class(documents),
         callbacks=callbacks,
     )
-    trainer.documents, trainer.recipe, trainer.syllabus = documents, recipe, syllabus
-    trainer.statistics = statistics
+    trainer.documents, trainer.recipe, trainer.syllabus, trainer.statistics = documents, recipe, syllabus, statistics
     return trainer.complete(leg)
+
+
+def _freeze_tower(model: Any) -> None:
+    """Skip the tower's gradients, and those through it."""
+    for weight in (weight for name, weight in model.named_parameters() if _kind(name, weight)[0]):
+        weight.requires_grad_(False)
 
 
 def order_cases(count: int, recipe: Supervised, *, seed: int) -> NDArray[np.int64]:
@@ -161,91 +157,6 @@ def _judge_overall(
         verdict = rollout.trial.verdict if rollout.trial else None
         found[rollout.case.key] = verdict is not None and verdict.preferences["OA"].winner == rollout.case.labels["OA"]
     return [found[case.key] for case in cases]
-
-
-def render(
-    case: TrainingCase, replies: Sequence[str], renderer: Renderer, profile: Profile, *, orders: int = 1
-) -> list[Rendered]:
-    """Render a case with its replies: one row for each context in which replies were written.
-
-    With `orders` 2, rows with the clips in the other order and their script follow.
-    """
-    return [row for row, _ in _rows(case, replies, renderer, profile, orders=orders)]
-
-
-def _rows(
-    case: TrainingCase, replies: Sequence[str], renderer: Renderer, profile: Profile, *, orders: int
-) -> list[tuple[Rendered, list[LineView]]]:
-    """Render a case's rows, each with its lines about clips. Rows in the other order have none: the lines are equal."""
-    with case.open(profile) as frames:
-        parts = _segments(case, replies, profile)
-        rows = [(renderer.render(segment, frames), list(line_views(segment))) for segment in parts]
-        if orders > 1 and case.exchanged:
-            other = case.exchanged()
-            swapped: FrameStore = Exchanged(frames)
-            rows += [(renderer.render(part, swapped), []) for part in _segments(other, other.script, profile)]
-    return rows
-
-
-def _segments(case: TrainingCase, replies: Sequence[str], profile: Profile) -> list[Segment]:
-    visible, _ = replay(case, replies, profile)
-    return segments(visible, [Generated(reply) for reply in replies[: len(visible)]])
-
-
-class _Lessons:
-    """Cases with their replies, by number."""
-
-    def __init__(self, cases: Cases, traces: Sequence[Trace] | None) -> None:
-        self._cases, self._traces = cases, traces
-        self._place = {} if traces is None else {cases[i].key: i for i in range(len(cases))}
-        if traces and (unknown := next((t.key for t in traces if t.key not in self._place), "")):
-            raise UsageError(
-                f"Trace {unknown} is of none of the {len(cases)} cases: give those that it was sampled from."
-            )
-
-    def __len__(self) -> int:
-        return len(self._cases if self._traces is None else self._traces)
-
-    def __getitem__(self, number: int) -> tuple[TrainingCase, tuple[str, ...]]:
-        if self._traces is None:
-            case = self._cases[number]
-            return case, case.script
-        trace = self._traces[number]
-        return self._cases[self._place[trace.key]], trace.replies
-
-
-class _LessonCollator:
-    """The collator. It renders the cases, so that they are rendered in the workers, and `drills` drills a case."""
-
-    def __init__(
-        self,
-        lessons: _Lessons,
-        tokenizer: PolicyTokenizer,
-        profile: Profile,
-        recipe: Supervised,
-        statistics: WordStatistics | None,
-    ) -> None:
-        self._lessons, self._profile, self._orders, self._each = lessons, profile, recipe.orders, recipe.drills
-        self._statistics, self._short = statistics, recipe.snapshots
-        self._snapshots = snapshot_cases(recipe.snapshots * len(lessons))
-        self._tokenizer, self._drills = tokenizer, Drills(recipe.drills * len(lessons))
-        self._renderer, self._collate = Renderer(tokenizer, profile), Collator(tokenizer.id(PAD))
-
-    def __call__(self, rows: Sequence[Mapping[str, int]]) -> dict[str, torch.Tensor]:
-        pairs = [self._lessons[row["lesson"]] for row in rows]
-        by_pair = (_rows(*pair, self._renderer, self._profile, orders=self._orders) for pair in pairs)
-        rendered, views = map(list, zip(*itertools.chain.from_iterable(by_pair), strict=True))
-        drills = [self._drills[row["lesson"] * self._each + i] for row in rows for i in range(self._each)]
-        texts = render_drills(drills, self._tokenizer, self._renderer, self._profile)
-        short = [self._snapshots[row["lesson"] * self._short + i] for row in rows for i in range(self._short)]
-        snapshots = [render_snapshot(case, self._tokenizer, self._renderer, self._profile) for case in short]
-        batch = self._collate([*rendered, *texts])
-        if snapshots:  # a batch of their own: beside whole traces they would be padded to three times their length
-            batch |= {_SHORT + name: value for name, value in self._collate(snapshots).items()}
-        if self._statistics:
-            videos = [len(row.video_grids) for row in rendered]
-            batch |= collate_words(views, videos, self._tokenizer, self._statistics.word_ids)
-        return batch
 
 
 class OrderedTrainer(Resumable):
@@ -303,7 +214,7 @@ class _SupervisedTrainer(OrderedTrainer, SFTTrainer):
         """Compute TRL's loss without a padding mask: padding is on the right, where causal attention ignores it."""
         inputs["attention_mask"] = torch.ones_like(inputs["attention_mask"])
         words = {name: inputs.pop(name) for name in INPUTS if name in inputs}
-        short = {name.removeprefix(_SHORT): inputs.pop(name) for name in [*inputs] if name.startswith(_SHORT)}
+        short = {name.removeprefix(SHORT): inputs.pop(name) for name in [*inputs] if name.startswith(SHORT)}
         found = self._compute_with_words(model, inputs, words, *args, **options)
         if not short:
             return found

@@ -19,11 +19,12 @@ from safetensors.torch import load_file  # noqa: E402
 
 from train.clip_views import clip_views  # noqa: E402
 from train.curriculum import LOG, Curriculum, Syllabus  # noqa: E402
+from train.lesson_rows import render  # noqa: E402
 from train.policy.model import corpus, create_checkpoint, load  # noqa: E402
 from train.policy.policy_tokenizer import learn  # noqa: E402
 from train.policy.rendering import Renderer  # noqa: E402
 from train.pretrain import _collect_statistics, pretrain  # noqa: E402
-from train.supervised import render, supervise  # noqa: E402
+from train.supervised import supervise  # noqa: E402
 from train.traces import replay  # noqa: E402
 from train.world import LESSONS, World, scene  # noqa: E402
 from train.world.defects import MOTION, VISUAL, Step  # noqa: E402

@@ -16,10 +16,10 @@ transformers = pytest.importorskip("transformers")
 from coloured import PROFILE, RECIPE, SIZES, Frames, case, cases  # noqa: E402
 
 from convert.stage_outputs import FRAME, StagedBackend  # noqa: E402
+from train.lesson_rows import render  # noqa: E402
 from train.policy.model import create_checkpoint, load, profile_text, save  # noqa: E402
 from train.policy.policy_tokenizer import PolicyTokenizer  # noqa: E402
 from train.policy.rendering import Collator, Rendered, Renderer  # noqa: E402
-from train.supervised import render  # noqa: E402
 from vrt_lite.errors import ModelError, UsageError  # noqa: E402
 from vrt_lite.profile import Clock, default_profile, load_profile  # noqa: E402
 from vrt_lite.protocol.messages import (  # noqa: E402

@@ -20,10 +20,10 @@ import fidelity_cases  # noqa: E402
 from coloured import PROFILE, SIZES, Frames, case, cases  # noqa: E402
 
 from convert.reference import Reference  # noqa: E402
+from train.lesson_rows import render  # noqa: E402
 from train.policy.model import corpus  # noqa: E402
 from train.policy.policy_tokenizer import PolicyTokenizer, learn  # noqa: E402
 from train.policy.rendering import Collator, Rendered, Renderer, patches, segments  # noqa: E402
-from train.supervised import render  # noqa: E402
 from train.traces import replay  # noqa: E402
 from vrt_lite.backends.llamacpp.lower import FrameBlock  # noqa: E402
 from vrt_lite.profile import Clock  # noqa: E402

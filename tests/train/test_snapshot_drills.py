@@ -16,11 +16,12 @@ pytest.importorskip("skimage")
 from coloured import RECIPE, SUPERVISED, cases  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
+from train.lesson_rows import render  # noqa: E402
 from train.policy.model import create_checkpoint  # noqa: E402
 from train.policy.policy_tokenizer import PolicyTokenizer  # noqa: E402
 from train.policy.rendering import Renderer  # noqa: E402
 from train.snapshot_drills import render_snapshot, snapshot_cases  # noqa: E402
-from train.supervised import render, supervise  # noqa: E402
+from train.supervised import supervise  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")
 

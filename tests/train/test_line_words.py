@@ -16,13 +16,13 @@ pytest.importorskip("trl")
 from coloured import PRETRAINED, PROFILE, RECIPE, SUPERVISED, case, cases  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
+from train.line_words import batch_loss, collate_words, count_words, line_views, pool_scores, word_loss  # noqa: E402
 from train.policy.model import create_checkpoint  # noqa: E402
 from train.policy.policy_tokenizer import PolicyTokenizer  # noqa: E402
 from train.policy.rendering import segments  # noqa: E402
 from train.pretrain import pretrain  # noqa: E402
 from train.supervised import supervise  # noqa: E402
 from train.traces import replay  # noqa: E402
-from train.words import batch_loss, collate_words, count_words, line_views, pool_scores, word_loss  # noqa: E402
 from vrt_lite.errors import UsageError  # noqa: E402
 from vrt_lite.protocol.messages import Generated  # noqa: E402
 

@@ -1,0 +1,110 @@
+"""The rows from which a supervised stage learns: cases with their replies, rendered in a Trainer's collator."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from train.drills import Drills, render_drills
+from train.line_words import LineView, WordStatistics, collate_words, line_views
+from train.policy.policy_tokenizer import PAD, PolicyTokenizer
+from train.policy.rendering import Collator, Rendered, Renderer, Segment, segments
+from train.recipe import Supervised
+from train.snapshot_drills import render_snapshot, snapshot_cases
+from train.traces import Trace, replay
+from train.training_cases import Cases, Exchanged, TrainingCase
+from vrt_lite.errors import UsageError
+from vrt_lite.interfaces import FrameStore
+from vrt_lite.profile import Profile
+from vrt_lite.protocol.messages import Generated
+
+SHORT = "short_"
+"""Begins the names of what snapshot drills add to a batch."""
+
+
+def render(
+    case: TrainingCase, replies: Sequence[str], renderer: Renderer, profile: Profile, *, orders: int = 1
+) -> list[Rendered]:
+    """Render a case with its replies: one row for each context in which replies were written.
+
+    With `orders` 2, rows with the clips in the other order and their script follow.
+    """
+    return [row for row, _ in _rows(case, replies, renderer, profile, orders=orders)]
+
+
+def _rows(
+    case: TrainingCase, replies: Sequence[str], renderer: Renderer, profile: Profile, *, orders: int
+) -> list[tuple[Rendered, list[LineView]]]:
+    """Render a case's rows, each with its lines about clips. Rows in the other order have none: the lines are equal."""
+    with case.open(profile) as frames:
+        parts = _segments(case, replies, profile)
+        rows = [(renderer.render(segment, frames), list(line_views(segment))) for segment in parts]
+        if orders > 1 and case.exchanged:
+            other = case.exchanged()
+            swapped: FrameStore = Exchanged(frames)
+            rows += [(renderer.render(part, swapped), []) for part in _segments(other, other.script, profile)]
+    return rows
+
+
+def _segments(case: TrainingCase, replies: Sequence[str], profile: Profile) -> list[Segment]:
+    visible, _ = replay(case, replies, profile)
+    return segments(visible, [Generated(reply) for reply in replies[: len(visible)]])
+
+
+class RepliedCases:
+    """Cases with their replies, by number."""
+
+    def __init__(self, cases: Cases, traces: Sequence[Trace] | None) -> None:
+        self._cases, self._traces = cases, traces
+        self._place = {} if traces is None else {cases[i].key: i for i in range(len(cases))}
+        if traces and (unknown := next((t.key for t in traces if t.key not in self._place), "")):
+            raise UsageError(
+                f"Trace {unknown} is of none of the {len(cases)} cases: give those that it was sampled from."
+            )
+
+    def __len__(self) -> int:
+        return len(self._cases if self._traces is None else self._traces)
+
+    def __getitem__(self, number: int) -> tuple[TrainingCase, tuple[str, ...]]:
+        if self._traces is None:
+            case = self._cases[number]
+            return case, case.script
+        trace = self._traces[number]
+        return self._cases[self._place[trace.key]], trace.replies
+
+
+class LessonCollator:
+    """The collator. It renders the cases, so that they are rendered in the workers, and `drills` drills a case."""
+
+    def __init__(
+        self,
+        lessons: RepliedCases,
+        tokenizer: PolicyTokenizer,
+        profile: Profile,
+        recipe: Supervised,
+        statistics: WordStatistics | None,
+    ) -> None:
+        self._lessons, self._profile, self._orders, self._each = lessons, profile, recipe.orders, recipe.drills
+        self._statistics, self._short = statistics, recipe.snapshots
+        self._snapshots = snapshot_cases(recipe.snapshots * len(lessons))
+        self._tokenizer, self._drills = tokenizer, Drills(recipe.drills * len(lessons))
+        self._renderer, self._collate = Renderer(tokenizer, profile), Collator(tokenizer.id(PAD))
+
+    def __call__(self, rows: Sequence[Mapping[str, int]]) -> dict[str, torch.Tensor]:
+        """Build the batch of these lessons."""
+        pairs = [self._lessons[row["lesson"]] for row in rows]
+        by_pair = (_rows(*pair, self._renderer, self._profile, orders=self._orders) for pair in pairs)
+        rendered, views = map(list, zip(*itertools.chain.from_iterable(by_pair), strict=True))
+        drills = [self._drills[row["lesson"] * self._each + i] for row in rows for i in range(self._each)]
+        texts = render_drills(drills, self._tokenizer, self._renderer, self._profile)
+        short = [self._snapshots[row["lesson"] * self._short + i] for row in rows for i in range(self._short)]
+        snapshots = [render_snapshot(case, self._tokenizer, self._renderer, self._profile) for case in short]
+        batch = self._collate([*rendered, *texts])
+        if snapshots:  # a batch of their own: beside whole traces they would be padded to three times their length
+            batch |= {SHORT + name: value for name, value in self._collate(snapshots).items()}
+        if self._statistics:
+            videos = [len(row.video_grids) for row in rendered]
+            batch |= collate_words(views, videos, self._tokenizer, self._statistics.word_ids)
+        return batch
