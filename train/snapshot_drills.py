@@ -21,9 +21,9 @@ FIRST_SEED = TRAIN + 800_000_000
 _END = "</snapshot>\n"
 
 
-def snapshot_cases(count: int, *, first: int = 0) -> World:
-    """Return `count` pairs of the world for snapshot drills, from number `first` on."""
-    return World(FIRST_SEED + first, count)
+def snapshot_cases(count: int) -> World:
+    """Return `count` pairs of the world for snapshot drills."""
+    return World(FIRST_SEED, count)
 
 
 def render_snapshot(case: TrainingCase, tokenizer: PolicyTokenizer, renderer: Renderer, profile: Profile) -> Rendered:
