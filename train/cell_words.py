@@ -6,7 +6,7 @@ A token's score of a word is its product with the word vector, as in `train.line
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -14,18 +14,19 @@ from torch import Tensor
 from torch.nn import functional
 
 from train.policy.policy_tokenizer import PolicyTokenizer
-from train.policy.rendering import MERGE
+from train.policy.rendering import MERGE, patches
 from train.world.draw import COLOURS, DIRECTIONS, FORMS
-from train.world.labelled_patches import FAULTS, NOTHING, LabelledPatch
-from train.world.script import NAMES
+from train.world.labelled_patches import MARKS, NOTHING, UNKNOWN, LabelledPatch
 
 _GROUPS: Final = (tuple(COLOURS), FORMS, tuple(DIRECTIONS))
-_WORDS: Final = (*_GROUPS[0], *_GROUPS[1], *_GROUPS[2], NAMES["ghosting"], *(NAMES[kind] for kind in FAULTS))
+_WORDS: Final = (*_GROUPS[0], *_GROUPS[1], *_GROUPS[2], *MARKS)
 _LOOKS: Final = sum(map(len, _GROUPS))
 _RARE: Final = 1.0
-"""What is subtracted from the scores of ghosts and faults: most cells have none."""
-_SHOWN, _FAULT = 0.3, 0.5
-"""Weights of the losses of whether a shape is there, and of faults; those of looks and ghosts have 1."""
+"""What is subtracted from the scores of marks: most patches have few."""
+_SHOWN: Final = 0.3
+"""Weight of the loss of whether a shape is there; those of looks and marks have 1."""
+_LEAST_SIZE: Final = 1e-3
+"""Singular values below this share of the largest are rounding errors."""
 
 
 def cell_word_ids(tokenizer: PolicyTokenizer) -> list[int]:
@@ -35,13 +36,12 @@ def cell_word_ids(tokenizer: PolicyTokenizer) -> list[int]:
 
 def collate_patches(drawn: Sequence[LabelledPatch]) -> dict[str, Tensor]:
     """Build the part of a batch for `cell_loss`: pixels and grids of the patches, and the labels of all tokens."""
-    faults = [np.full(len(patch.looks), patch.fault) for patch in drawn]
+    flat = [patches(patch.pictures) for patch in drawn]
     arrays = {
-        "patch_pixels": np.concatenate([patch.patches for patch in drawn]),
-        "patch_grids": np.array([patch.grid for patch in drawn], np.int64),
+        "patch_pixels": np.concatenate([part for part, _ in flat]),
+        "patch_grids": np.array([grid for _, grid in flat], np.int64),
         "patch_looks": np.concatenate([patch.looks for patch in drawn]),
-        "patch_ghosts": np.concatenate([patch.ghosts for patch in drawn]),
-        "patch_faults": np.concatenate(faults).astype(np.int64),
+        "patch_marks": np.concatenate([patch.marks for patch in drawn]),
     }
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
@@ -72,13 +72,29 @@ def cell_loss(tokens: Tensor, vectors: Tensor, batch: dict[str, Tensor]) -> Tens
         for number, part in enumerate(parts[:2])
     )
     absent = functional.softplus(scores[~covered, :_LOOKS]).sum(1)
-    rare = scores[:, _LOOKS:] - _RARE
-    ghosts = functional.binary_cross_entropy_with_logits(rare[:, 0], batch["patch_ghosts"].float(), reduction="none")
-    has_fault = functional.one_hot(batch["patch_faults"] + 1, len(FAULTS) + 1)[:, 1:].float()
-    faults = functional.binary_cross_entropy_with_logits(rare[:, 1:], has_fault, reduction="none").sum(1)
-    everywhere = torch.ones_like(covered)
-    return (
-        average(named + _SHOWN * shown, covered)
-        + _SHOWN * average(absent, ~covered)
-        + average(ghosts + _FAULT * faults, everywhere)
+    marks = batch["patch_marks"]
+    marked = functional.binary_cross_entropy_with_logits(
+        scores[:, _LOOKS:] - _RARE, marks.clamp(min=0).float(), reduction="none"
     )
+    marked = (marked * (marks != UNKNOWN)).sum(1)
+    everywhere = torch.ones_like(covered)
+    return average(named + _SHOWN * shown, covered) + _SHOWN * average(absent, ~covered) + average(marked, everywhere)
+
+
+@torch.no_grad()
+def amplify_words(visual: Any, vectors: Tensor, pixels: Tensor, grids: Tensor, *, gain: float) -> None:
+    """Make the part of a tower's tokens that names words `gain` times larger, by its last layer.
+
+    The part is a token's difference from the mean token of these patches, projected onto the span of `vectors`, which
+    are those of `cell_word_ids`. Of a group of looks only the differences count: a token cannot name all colours.
+    """
+    groups, start = [], 0
+    for size in map(len, _GROUPS):
+        groups.append(vectors[start : start + size] - vectors[start : start + size].mean(0))
+        start += size
+    _, sizes, axes = torch.linalg.svd(torch.cat([*groups, vectors[start:]]).float(), full_matrices=False)
+    axes = axes[sizes > _LEAST_SIZE * sizes[0]]
+    usual = visual(pixels.to(vectors.device), grid_thw=grids).pooler_output.float().mean(0)
+    onto, last = (gain - 1) * axes.T @ axes, visual.merger.mlp[-1]
+    last.bias.add_(onto @ (last.bias.float() - usual))
+    last.weight.add_(onto @ last.weight.float())

@@ -9,9 +9,10 @@ import torch
 
 from train.drills import Drills, render_drills
 from train.line_words import LineView, WordStatistics, collate_words, line_views
+from train.patch_drills import render_patch
 from train.policy.policy_tokenizer import PAD, PolicyTokenizer
 from train.policy.rendering import Collator, Rendered, Renderer, Segment, segments
-from train.recipe import Supervised
+from train.recipe import Supervised, TrainingRecipe
 from train.snapshot_drills import render_snapshot, snapshot_cases
 from train.traces import Trace, replay
 from train.training_cases import Cases, Exchanged, TrainingCase
@@ -82,29 +83,44 @@ class LessonCollator:
         self,
         lessons: RepliedCases,
         tokenizer: PolicyTokenizer,
-        profile: Profile,
+        recipe_all: TrainingRecipe,
         recipe: Supervised,
         statistics: WordStatistics | None,
     ) -> None:
-        self._lessons, self._profile, self._orders, self._each = lessons, profile, recipe.orders, recipe.drills
-        self._statistics, self._short = statistics, recipe.snapshots
-        self._snapshots = snapshot_cases(recipe.snapshots * len(lessons))
-        self._tokenizer, self._drills = tokenizer, Drills(recipe.drills * len(lessons))
+        profile, count = recipe_all.profile, len(lessons)
+        self._lessons, self._profile, self._recipe, self._statistics = lessons, profile, recipe, statistics
+        self._snapshots = snapshot_cases(recipe_all.data, recipe.snapshots * count)
+        self._first_patch = recipe_all.data.first * recipe.patches
+        self._tokenizer, self._drills = tokenizer, Drills(recipe.drills * count)
         self._renderer, self._collate = Renderer(tokenizer, profile), Collator(tokenizer.id(PAD))
 
     def __call__(self, rows: Sequence[Mapping[str, int]]) -> dict[str, torch.Tensor]:
         """Build the batch of these lessons."""
-        pairs = [self._lessons[row["lesson"]] for row in rows]
-        by_pair = (_rows(*pair, self._renderer, self._profile, orders=self._orders) for pair in pairs)
+        numbers = [row["lesson"] for row in rows]
+        by_pair = [self._rows(number) for number in numbers]
         rendered, views = map(list, zip(*itertools.chain.from_iterable(by_pair), strict=True))
-        drills = [self._drills[row["lesson"] * self._each + i] for row in rows for i in range(self._each)]
+        drills = [self._drills[number] for number in _numbers(numbers, self._recipe.drills)]
         texts = render_drills(drills, self._tokenizer, self._renderer, self._profile)
-        short = [self._snapshots[row["lesson"] * self._short + i] for row in rows for i in range(self._short)]
-        snapshots = [render_snapshot(case, self._tokenizer, self._renderer, self._profile) for case in short]
         batch = self._collate([*rendered, *texts])
-        if snapshots:  # a batch of their own: beside whole traces they would be padded to three times their length
-            batch |= {SHORT + name: value for name, value in self._collate(snapshots).items()}
+        if short := self._short_rows(numbers):  # beside whole traces they would be padded to three times their length
+            batch |= {SHORT + name: value for name, value in self._collate(short).items()}
         if self._statistics:
             videos = [len(row.video_grids) for row in rendered]
             batch |= collate_words(views, videos, self._tokenizer, self._statistics.word_ids)
         return batch
+
+    def _rows(self, number: int) -> list[tuple[Rendered, list[LineView]]]:
+        case, replies = self._lessons[number]
+        return _rows(case, replies, self._renderer, self._profile, orders=self._recipe.orders)
+
+    def _short_rows(self, numbers: Sequence[int]) -> list[Rendered]:
+        """Render the snapshot drills and the patch drills of these lessons."""
+        cases = [self._snapshots[number] for number in _numbers(numbers, self._recipe.snapshots)]
+        snapshots = [render_snapshot(case, self._tokenizer, self._renderer, self._profile) for case in cases]
+        seeds = [self._first_patch + number for number in _numbers(numbers, self._recipe.patches)]
+        return [*snapshots, *(render_patch(seed, self._tokenizer, self._renderer) for seed in seeds)]
+
+
+def _numbers(lessons: Sequence[int], each: int) -> list[int]:
+    """Return the numbers of the drills of these lessons, which have so many `each`."""
+    return [lesson * each + i for lesson in lessons for i in range(each)]

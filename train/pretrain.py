@@ -20,7 +20,8 @@ vectors (`_scale_tokens`).
 
 A model that can already write (a recipe with a `source`) learns words and which again, because traces alone let its
 tower forget what a trace rarely depends on. Its word vectors, and the scale of its tokens, stay: its text model knows
-them.
+them. With `gain` the parts of its tokens that name words are first made so many times larger, and scores are divided by
+it: a text model does not learn to read a word that is one twentieth of a token's length.
 """
 
 from __future__ import annotations
@@ -40,12 +41,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import Trainer, TrainingArguments
 
-from train.cell_words import cell_loss, cell_word_ids, collate_patches
+from train.cell_words import amplify_words, cell_loss, cell_word_ids, collate_patches
 from train.cells import MEASURES, measures
 from train.checkpoints import MODEL, arguments, documents_of
 from train.clip_views import ClipView, clip_views
 from train.curriculum import Curriculum
 from train.line_words import SHARPNESS, count_words, mark_words, pool_scores, word_loss
+from train.patch_drills import LabelledPatches
 from train.policy.model import load
 from train.policy.policy_tokenizer import PolicyTokenizer
 from train.policy.rendering import IGNORED, MERGE
@@ -54,7 +56,6 @@ from train.supervised import OrderedTrainer, order_cases, schedule
 from train.traces import LOG
 from train.trainer_callbacks import Journal, Leg
 from train.training_cases import Cases, TrainingCase
-from train.world.labelled_patches import draw_labelled_patch
 from vrt_lite.profile import Profile
 
 _SAMPLED = 64
@@ -94,14 +95,18 @@ def pretrain(
     usual = _collect_statistics(curriculum.by_lesson if curriculum else [cases], sampled, recipe.profile, tokenizer)
     new = not recipe.model.source
     sharpness = _NEW_SHARPNESS if new else SHARPNESS
-    _set_forward(model, usual, own, new=new, sharpness=sharpness, cell_words=cell_word_ids(tokenizer))
+    cell_words = cell_word_ids(tokenizer)
+    if own.gain != own.source_gain:
+        _amplify(model, cell_words, sampled, gain=own.gain / own.source_gain)
+    _set_forward(model, usual, own, new=new, sharpness=sharpness, cell_words=cell_words)
     leg = Leg(minutes, model=model, every=every, began=began)
     step = own.batch * own.accumulation
     callbacks: list[Any] = [leg, Journal(run / LOG, samples_a_step=step)]
     syllabus = None
     if curriculum:
         syllabus = curriculum.syllabus(len(numbers), own)
-        ask = partial(_which, profile=recipe.profile, tokenizer=tokenizer, word_ids=usual.word_ids, sharpness=sharpness)
+        named = {"word_ids": usual.word_ids, "sharpness": sharpness / own.gain}
+        ask = partial(_which, profile=recipe.profile, tokenizer=tokenizer, **named)
         callbacks.append(curriculum.examination(own, syllabus, ask, run))
         cases = curriculum.lessons(numbers.tolist())
         numbers = np.arange(len(cases))
@@ -148,13 +153,14 @@ class _ViewCollator:
     ) -> None:
         self._cases, self._profile, self._tokenizer, self._word_ids = cases, recipe.profile, tokenizer, word_ids
         self._patches, self._first = recipe.pretrain.patches, recipe.data.first
+        self._source = LabelledPatches(recipe)
 
     def __call__(self, rows: Sequence[Mapping[str, int]]) -> dict[str, Tensor]:
         """Build the batch of these cases' views."""
         by_case = [list(clip_views(self._cases[row["case"]], self._profile)) for row in rows]
         batch = _batch(by_case, self._tokenizer, self._word_ids)
         seeds = [(self._first + row["case"]) * self._patches + i for row in rows for i in range(self._patches)]
-        return batch | collate_patches([draw_labelled_patch(seed) for seed in seeds]) if seeds else batch
+        return batch | collate_patches([self._source.draw(seed) for seed in seeds]) if seeds else batch
 
 
 def _batch(
@@ -195,14 +201,19 @@ def _set_forward(
     words = model.get_input_embeddings().weight.requires_grad_(new)
     chance = torch.Generator().manual_seed(0)
     axes = torch.randn(words.shape[1], MEASURES, generator=chance) / words.shape[1] ** 0.5
-    word_ids = torch.from_numpy(usual.word_ids)
+    word_ids, cell_ids = torch.from_numpy(usual.word_ids), torch.tensor(cell_words)
+
+    def score(tokens: Tensor, grids: Tensor, pictures: Tensor) -> Tensor:
+        return _score_words(tokens, words[word_ids].float() / recipe.gain, grids, pictures, sharpness=sharpness)
 
     def forward(_: Any, *, labels: Tensor, num_items_in_batch: Any = None, **given: Tensor) -> dict[str, Tensor]:
         patches, grids = given["pixel_values_videos"], given["video_grid_thw"]
         tokens = model.model.visual(patches, grid_thw=grids).pooler_output.float()
         mean, deviation, onto, odds = (x.to(tokens.device) for x in (usual.mean, usual.deviation, axes, usual.odds))
         with torch.autocast(tokens.device.type, enabled=False):
-            named = _score_words(tokens, words[word_ids].float(), grids, given["pictures"], sharpness=sharpness)
+            named = _score_words(
+                tokens, words[word_ids].float() / recipe.gain, grids, given["pictures"], sharpness=sharpness
+            )
             loss = word_loss(named, odds, given["words"], given["beside"])
             if new:
                 wrong = (tokens @ onto - (measures(patches) - mean) / deviation).square().sum(1)
@@ -211,7 +222,7 @@ def _set_forward(
         if "patch_pixels" in given:
             of_cells = model.model.visual(given["patch_pixels"], grid_thw=given["patch_grids"]).pooler_output.float()
             with torch.autocast(tokens.device.type, enabled=False):
-                cells = cell_loss(of_cells, words[cell_words].float(), given)
+                cells = cell_loss(of_cells, words[cell_ids].float() / recipe.gain, given)
             loss = loss + _CELLS * cells / (recipe.patches * recipe.batch * recipe.accumulation)
         return {"loss": loss}
 
@@ -249,6 +260,13 @@ def _which(
         a, b = batch["beside"].T
         found.append(bool(((batch["words"][a] - batch["words"][b]) * (named[a] - named[b])).sum() > 0))
     return found
+
+
+def _amplify(model: Any, cell_words: list[int], views: Sequence[ClipView], *, gain: float) -> None:
+    """Make the part of the tower's tokens that names words `gain` times larger. The mean token is that of `views`."""
+    vectors = model.get_input_embeddings().weight[cell_words]
+    pixels, grids = (np.concatenate([getattr(view, name) for view in views]) for name in ("patches", "grids"))
+    amplify_words(model.model.visual, vectors, torch.from_numpy(pixels), torch.from_numpy(grids), gain=gain)
 
 
 @torch.no_grad()

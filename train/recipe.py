@@ -76,7 +76,9 @@ class Supervised:
     With `orders` 2 the cold start learns each pair in both orders in the same step, and with `drills` so many
     drills for each pair (`train.drills`). `words` is the weight in the cold start of a pair's loss of words
     (`train.line_words`), and `snapshots` is the number of snapshot drills for each pair (`train.snapshot_drills`).
-    Pretraining has so many labelled `patches` for each pair (`train.world.labelled_patches`).
+    Pretraining has so many labelled `patches` for each pair (`train.world.labelled_patches`), the cold start so many
+    rows of them (`train.patch_drills`). Pretraining divides the scores of words by `gain`, so that the tower's tokens
+    name them as much louder; those of the source already do so by `source_gain`.
     """
 
     samples: int = 1_200
@@ -97,6 +99,8 @@ class Supervised:
     words: float = 0.0
     snapshots: int = 0
     patches: int = 0
+    gain: float = 1.0
+    source_gain: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,35 +1,49 @@
 """Snapshot drills: the first snapshot of a written trace alone, from the first frames of a pair.
 
 What a text model must learn to read in a tower's tokens is what a snapshot says, and a whole trace has three times as
-many tokens. So a step may have some of these short rows beside its traces.
+many tokens. So a step may have some of these short rows beside its traces. Their captions are about other things: a
+caption that says what the pictures show would teach the text model to copy it.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
 
 from train.policy.policy_tokenizer import PolicyTokenizer
 from train.policy.rendering import Rendered, Renderer, Segment
-from train.training_cases import TrainingCase
+from train.recipe import Data
+from train.training_cases import Cases, TrainingCase
 from train.world import TRAIN, World
+from train.world.captions import draw_unrelated_caption
 from vrt_lite.judge import opening
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import Generated, Message
 
 FIRST_SEED = TRAIN + 800_000_000
 """The first seed of the training range that is for snapshot drills."""
+_SEEDS = 90_000_000
 _END = "</snapshot>\n"
 
 
-def snapshot_cases(count: int) -> World:
-    """Return `count` pairs of the world for snapshot drills."""
-    return World(FIRST_SEED, count)
+def snapshot_cases(data: Data, count: int) -> World:
+    """Return `count` pairs for snapshot drills: of the world, and of the training footage if there is any."""
+    first = FIRST_SEED + data.first % _SEEDS
+    footage: Cases | None = None
+    if data.footage and count:
+        from train.footage.footage_pairs import FootagePairs  # noqa: PLC0415  the decoder
+
+        footage = FootagePairs(Path(data.footage), "train", first=first, count=count)
+    return World(first, count, footage=footage, footage_every=data.footage_every)
 
 
 def render_snapshot(case: TrainingCase, tokenizer: PolicyTokenizer, renderer: Renderer, profile: Profile) -> Rendered:
     """Render a case up to the end of its script's first snapshot, which has the loss."""
     snapshot, _, _ = case.script[0].partition(_END)
-    conversation = opening(case.pair, profile)
+    caption = draw_unrelated_caption(np.random.default_rng(list(case.key.encode())))
+    conversation = opening(replace(case.pair, caption=caption), profile)
     whole = (*conversation, Message("assistant", (Generated(snapshot + _END),)))
     with case.open(profile) as frames:
         row = renderer.render(Segment(whole, frozenset((len(conversation),))), frames)

@@ -39,8 +39,8 @@ from vrt_lite.errors import UsageError
 from vrt_lite.profile import Profile
 
 _EXAMINATION_BATCH = 16
-_SNAPSHOT_TOKENS = 48
-"""The approximate number of tokens of a snapshot: their losses are divided by it."""
+_SNAPSHOT_TOKENS, _PATCH_TOKENS = 48, 28
+"""The approximate numbers of learned tokens of a snapshot drill and of a patch drill. Losses are divided by them."""
 _LOGGED = 2_000
 """The approximate number of lines of a log."""
 
@@ -92,14 +92,14 @@ def supervise(
         lessons = RepliedCases(curriculum.lessons(numbers.tolist()), None)
         numbers = np.arange(len(lessons))
     documents = documents_of(start, model)
-    once = replace(recipe, orders=1, drills=0, words=0.0, snapshots=0) if traces else recipe
+    once = replace(recipe, orders=1, drills=0, words=0.0, snapshots=0, patches=0) if traces else recipe
     drawn = curriculum.by_lesson if curriculum else [cases]
     statistics = count_words(drawn, recipe_all.profile, tokenizer) if once.words else None
     trainer = _SupervisedTrainer(
         model,
         args=options,
         train_dataset=Dataset.from_dict({"lesson": numbers}),
-        data_collator=LessonCollator(lessons, tokenizer, recipe_all.profile, once, statistics),
+        data_collator=LessonCollator(lessons, tokenizer, recipe_all, once, statistics),
         processing_class=processing_class(documents),
         callbacks=callbacks,
     )
@@ -218,8 +218,9 @@ class _SupervisedTrainer(OrderedTrainer, SFTTrainer):
         found = self._compute_with_words(model, inputs, words, *args, **options)
         if not short:
             return found
-        tokens = _SNAPSHOT_TOKENS * self.recipe.snapshots * self.recipe.batch * self.recipe.accumulation
-        count = tokens / self.accelerator.num_processes
+        recipe = self.recipe
+        tokens = _SNAPSHOT_TOKENS * recipe.snapshots + _PATCH_TOKENS * recipe.patches
+        count = tokens * recipe.batch * recipe.accumulation / self.accelerator.num_processes
         extra = self.accelerator.unwrap_model(model)(**short, use_cache=False, num_items_in_batch=count).loss
         return (found[0] + extra, *found[1:]) if isinstance(found, tuple) else found + extra
 

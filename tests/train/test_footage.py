@@ -18,15 +18,17 @@ from train.command_options import load_test_cases
 from train.footage import photographs
 from train.footage.footage_frames import FootageOpener, Variation
 from train.footage.footage_pairs import FootagePairs, draw
+from train.footage.labelled_footage import LabelledFootage
 from train.footage.survey import SURVEY, load_survey, survey
 from train.recipe import load_recipe
 from train.traces import replay
 from train.training_cases import TrainingCase
 from train.world.defects import MOTION, STRENGTH, VISUAL
+from train.world.labelled_patches import MARKS, NOTHING, UNKNOWN
 from train.world.labels import labels_of
 from train.world.values import TICKS, Defect, Lesson
 from vrt_lite.errors import UsageError
-from vrt_lite.profile import Profile, default_profile
+from vrt_lite.profile import CELL, Profile, default_profile
 from vrt_lite.protocol.messages import FrameRef, shown_first
 
 pytestmark = pytest.mark.filterwarnings("default")
@@ -340,3 +342,23 @@ def test_a_held_picture_of_a_grainy_clip_stays_the_same(folder: Path, profile: P
     with FootageOpener(folder, (span, span))(profile) as store:
         a, b = store.pixels([FrameRef(0, 0), FrameRef(0, 20)])
     assert np.array_equal(a, b)
+
+
+def test_labelled_patches_of_footage_have_the_marks_of_their_faults(folder: Path, profile: Profile) -> None:
+    labelled = LabelledFootage(folder, profile)
+    drawn = [labelled.draw(seed) for seed in range(120)]
+    again = labelled.draw(7)
+    np.testing.assert_array_equal(again.pictures[1], drawn[7].pictures[1])
+    held = {word for patch in drawn for word, mark in zip(MARKS, patch.marks[0], strict=True) if mark == 1}
+    assert held >= {"blur", "noise", "coding", "ghosts", "still", "double"}
+    for patch in drawn:
+        height, width = patch.pictures[0].shape[:2]
+        assert patch.marks.shape == (height * width // CELL**2, len(MARKS))
+        assert (patch.marks == patch.marks[0]).all() and (patch.looks == NOTHING).all()
+        marks = dict(zip(MARKS, patch.marks[0].tolist(), strict=True))
+        # Neighbouring frames show steps; two of the first frames show a flicker.
+        assert (marks["flash"] == UNKNOWN) != (marks["flicker"] == UNKNOWN) or marks["flicker"] == UNKNOWN
+        same = (patch.pictures[0] == patch.pictures[1]).all()
+        noisy = marks["noise"] == 1 or marks["coding"] == 1
+        if not noisy:
+            assert same == (marks["still"] == 1) or marks["still"] == UNKNOWN

@@ -16,11 +16,12 @@ pytest.importorskip("skimage")
 from coloured import PRETRAINED, RECIPE, cases  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
-from train.cell_words import cell_loss, collate_patches  # noqa: E402
-from train.policy.model import create_checkpoint  # noqa: E402
+from train.cell_words import amplify_words, cell_loss, cell_word_ids, collate_patches  # noqa: E402
+from train.policy.model import create_checkpoint, load  # noqa: E402
 from train.pretrain import pretrain  # noqa: E402
 from train.world.draw import COLOURS, DIRECTIONS, FORMS  # noqa: E402
-from train.world.labelled_patches import FAULTS, NOTHING, LabelledPatch, draw_labelled_patch  # noqa: E402
+from train.world.labelled_patches import MARKS, NOTHING, UNKNOWN, LabelledPatch, draw_labelled_patch  # noqa: E402
+from vrt_lite.profile import CELL  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")
 
@@ -30,17 +31,11 @@ def drawn() -> list[LabelledPatch]:
     return [draw_labelled_patch(seed) for seed in range(50)]
 
 
-def _frames(patch: LabelledPatch) -> np.ndarray:
-    """Both frames of a patch, (2, height, width, 3)."""
-    _, rows, columns = patch.grid
-    cells = patch.patches.reshape(rows // 2, columns // 2, 2, 2, 3, 2, 14, 14)
-    return cells.transpose(5, 0, 2, 6, 1, 3, 7, 4).reshape(2, rows * 14, columns * 14, 3)
-
-
 def test_a_seed_gives_the_same_patch_and_another_seed_another() -> None:
     first, again, other = (draw_labelled_patch(seed) for seed in (3, 3, 4))
-    np.testing.assert_array_equal(first.patches, again.patches)
-    assert first.patches.shape != other.patches.shape or (first.patches != other.patches).any()
+    for one, same in zip(first.pictures, again.pictures, strict=True):
+        np.testing.assert_array_equal(one, same)
+    assert first.pictures[0].shape != other.pictures[0].shape or (first.pictures[0] != other.pictures[0]).any()
 
 
 def test_the_label_of_a_cell_is_the_colour_that_it_shows(drawn: list[LabelledPatch]) -> None:
@@ -50,9 +45,9 @@ def test_the_label_of_a_cell_is_the_colour_that_it_shows(drawn: list[LabelledPat
     """
     right = total = 0
     for patch in drawn:
-        if patch.fault != NOTHING or patch.ghosts.any():
+        if (patch.marks == 1).any():
             continue
-        pictures = _frames(patch).astype(float) / 255
+        pictures = np.stack(patch.pictures).astype(float) / 255
         height, width = pictures.shape[1:3]
         cells = pictures.reshape(2, height // 28, 28, width // 28, 28, 3).transpose(1, 3, 0, 2, 4, 5)
         for cell, looks in zip(cells.reshape(-1, 2 * 28 * 28, 3), patch.looks, strict=True):
@@ -68,23 +63,27 @@ def test_all_looks_faults_and_ghosts_occur_and_labels_are_in_their_ranges(drawn:
     for column, options in enumerate((COLOURS, FORMS, DIRECTIONS)):
         assert set(looks[:, column]) == {NOTHING, *range(len(options))}
     assert ((looks == NOTHING).all(1) == (looks == NOTHING).any(1)).all()
-    assert {patch.fault for patch in drawn} == {NOTHING, *range(len(FAULTS))}
-    assert 0.1 < np.mean([patch.ghosts.any() for patch in drawn]) < 0.6
-    assert all(len(patch.patches) == 4 * len(patch.looks) == 4 * len(patch.ghosts) for patch in drawn)
+    holds = {word for patch in drawn for word, held in zip(MARKS, (patch.marks == 1).any(0), strict=True) if held}
+    assert holds == {"ghosts", "blur", "noise", "blocks", "banding", "haze", "halos"}
+    assert all((patch.marks[:, MARKS.index("still")] == UNKNOWN).all() for patch in drawn)
+    assert 0.1 < np.mean([(patch.marks[:, 0] == 1).any() for patch in drawn]) < 0.6
+    for patch in drawn:
+        height, width = patch.pictures[0].shape[:2]
+        assert patch.looks.shape == (height * width // CELL**2, 3)
+        assert patch.marks.shape == (len(patch.looks), len(MARKS))
 
 
 def test_the_loss_is_a_sum_of_means_over_the_tokens_of_each_patch(drawn: list[LabelledPatch]) -> None:
     """Tokens that score exactly their own words have a small loss; with the labels of others it is large."""
     some = drawn[:6]
     batch = collate_patches(some)
-    words = len(COLOURS) + len(FORMS) + len(DIRECTIONS) + 1 + len(FAULTS)
+    words = len(COLOURS) + len(FORMS) + len(DIRECTIONS) + len(MARKS)
     tokens = torch.full((len(batch["patch_looks"]), words), -20.0)
     covered = batch["patch_looks"][:, 0] != NOTHING
     for column, start in enumerate((0, len(COLOURS), len(COLOURS) + len(FORMS))):
         tokens[covered, start + batch["patch_looks"][covered, column]] = 20.0
-    tokens[batch["patch_ghosts"], words - len(FAULTS) - 1] = 20.0
-    faulty = batch["patch_faults"] != NOTHING
-    tokens[faulty, words - len(FAULTS) + batch["patch_faults"][faulty]] = 20.0
+    marks = tokens[:, words - len(MARKS) :]
+    marks[batch["patch_marks"] != 0] = 20.0  # a word that may hold has no loss
     vectors = torch.eye(words)
     assert float(cell_loss(tokens, vectors, batch)) < 1e-4
     alone = sum(
@@ -107,3 +106,23 @@ def test_pretraining_learns_cells_however_a_step_is_cut(tmp_path: Path) -> None:
     assert losses("cut", patches=1, batch=1, accumulation=4) == pytest.approx(whole, rel=1e-5)
     found = [load_file(tmp_path / run / "model" / "model.safetensors") for run in ("plain", "whole")]
     assert any(not torch.equal(found[0][name], found[1][name]) for name in found[0] if "visual." in name)
+
+
+def test_words_of_tokens_are_amplified_and_the_rest_stays(tmp_path: Path) -> None:
+    """Differences between tokens that name words grow by the gain; those across them, and the mean token, stay."""
+    start = create_checkpoint(RECIPE, tmp_path / "start", cases(8))
+    model, tokenizer = load(RECIPE, start, trainable=True)
+    batch = collate_patches([draw_labelled_patch(seed) for seed in range(4)])
+    pixels, grids = batch["patch_pixels"], batch["patch_grids"]
+    visual, vectors = model.model.visual, model.get_input_embeddings().weight.detach()[cell_word_ids(tokenizer)]
+    with torch.no_grad():
+        before = visual(pixels, grid_thw=grids).pooler_output
+        amplify_words(visual, vectors, pixels, grids, gain=4.0)
+        after = visual(pixels, grid_thw=grids).pooler_output
+    torch.testing.assert_close(after.mean(0), before.mean(0), rtol=0, atol=1e-4)
+    colours = vectors[: len(COLOURS)] - vectors[: len(COLOURS)].mean(0)
+    apart = [(tokens - tokens.mean(0)) @ colours.T for tokens in (before, after)]
+    torch.testing.assert_close(apart[1], 4 * apart[0], rtol=1e-3, atol=1e-4)
+    changed = after - before
+    outside = torch.linalg.svd(vectors, full_matrices=True)[2][len(vectors) :]
+    assert float((changed @ outside.T).abs().max()) < 1e-3 * float(changed.abs().max())

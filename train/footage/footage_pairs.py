@@ -106,10 +106,7 @@ def draw(
     All random numbers are NumPy's.
     """
     rng = np.random.default_rng((seed, 7))
-    groups = sorted({clip.group for clip in clips})
-    group = groups[int(rng.integers(len(groups)))]  # every package has the same probability
-    inside = [clip for clip in clips if clip.group == group]
-    span = _span(rng, inside[int(rng.integers(len(inside)))])
+    span = _draw_span(rng, clips)
     kind, ties = rng.random(), _TRAINING_TIES if varied else TIES
     twins = not varied or bool(rng.random() < TWINS)
     if lesson != "mixed":
@@ -125,6 +122,20 @@ def draw(
         variation = _vary(np.random.default_rng((seed, 9)), spans[0])
         spans = (replace(spans[0], variation=variation), replace(spans[1], variation=variation))
     return replace(scene, hidden=labels_of_first_frames(scene) != labels_of(scene)), spans
+
+
+def draw_single_span(rng: np.random.Generator, clips: Sequence[SurveyedClip]) -> tuple[Span, set[str]]:
+    """Draw a varied span of one of the clips. Returns also the kinds of faults that are visible in it."""
+    span = _draw_span(rng, clips)
+    return replace(span, variation=_vary(rng, span)), _allowed(span)
+
+
+def _draw_span(rng: np.random.Generator, clips: Sequence[SurveyedClip]) -> Span:
+    """Draw a span of a clip of any package: every package has the same probability."""
+    groups = sorted({clip.group for clip in clips})
+    group = groups[int(rng.integers(len(groups)))]
+    inside = [clip for clip in clips if clip.group == group]
+    return _span(rng, inside[int(rng.integers(len(inside)))])
 
 
 def _vary(rng: np.random.Generator, span: Span) -> Variation:

@@ -7,6 +7,7 @@ small tower needs hundreds of thousands of pairs; from these patches it needs so
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,11 +15,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from train.policy.rendering import patches
+from train.world.defects import VISUAL
 from train.world.draw import COLOURS, DIRECTIONS, FORMS, pick
 from train.world.effects import apply_fault
 from train.world.grounds import POOL, photographs
 from train.world.render import GHOST, draw_thing, render_ground
+from train.world.script import NAMES
 from train.world.values import (
     TICKS,
     Camera,
@@ -32,11 +34,19 @@ from train.world.values import (
     Visual,
 )
 from vrt_lite.profile import CELL
+from vrt_lite.protocol.messages import FrameRef
 
 NOTHING: Final = -1
-"""The label of a cell that no shape covers, and of a patch without a fault."""
-FAULTS: Final[tuple[Visual, ...]] = ("blur", "noise", "blocks", "banding", "haze", "sharpening")
-"""The visual faults of patches: those that a frame shows by itself."""
+"""The label of a cell that no shape covers."""
+UNKNOWN: Final = -1
+"""The mark of a word that may or may not hold."""
+MARKS: Final = (
+    *("ghosts", *dict.fromkeys(NAMES[kind] for kind in VISUAL)),
+    *("flicker", "still", "flash", "double", "bend", "shake"),
+)
+"""The words for faults that two frames can show: of two first frames, then of neighbouring frames."""
+_FAULTS: Final[tuple[Visual, ...]] = ("blur", "noise", "blocks", "banding", "haze", "sharpening")
+_UNMARKED: Final = MARKS[MARKS.index("flicker") :]
 _SOFT: Final = frozenset({"blur", "banding", "sharpening"})
 _SIZES: Final = ((252, 140), (252, 140), (140, 252), (196, 196), (224, 168), (168, 224))
 _STUFFS: Final[tuple[Stuff, ...]] = ("leaves", "leaves", "paper", "photo", "photo", "clouds")
@@ -50,17 +60,19 @@ _LAGS: Final = (0.12, 0.45)
 
 @dataclass(frozen=True, slots=True)
 class LabelledPatch:
-    """A temporal patch of n tokens: flat patches (4n, 1176) of bytes and their grid.
+    """A temporal patch of n tokens, and a frame store of its two `pictures`, which are (height, width, 3).
 
     `looks` are (n, 3), the numbers of colour, form and direction of the shape that covers a token's cell in one of the
-    two frames. `ghosts` are (n,): whether the cell shows a ghost. `fault` is the number of the fault of all cells.
+    two frames. `marks` are (n, MARKS): whether each word holds for the cell: 1, 0, or UNKNOWN.
     """
 
-    patches: NDArray[np.uint8]
-    grid: tuple[int, int, int]
+    pictures: tuple[NDArray[np.uint8], NDArray[np.uint8]]
     looks: NDArray[np.int64]
-    ghosts: NDArray[np.bool_]
-    fault: int
+    marks: NDArray[np.int64]
+
+    def pixels(self, frames: Sequence[FrameRef]) -> list[NDArray[np.uint8]]:
+        """Return the pictures of these frames: the first has index 0, and the second 1."""
+        return [self.pictures[frame.index] for frame in frames]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +103,21 @@ def draw_labelled_patch(seed: int) -> LabelledPatch:
     shapes = _draw_shapes(rng, (width, height), _STEPS[1 - near])
     ghosts, lag = bool(rng.random() < _GHOSTS), float(rng.uniform(*_LAGS))
     shot = _draw_shot(rng, _PANS[1 - near])
-    kind: Visual | None = pick(rng, FAULTS) if rng.random() < _FAULTY else None
+    kind: Visual | None = pick(rng, _FAULTS) if rng.random() < _FAULTY else None
     if kind in _SOFT and shot.ground.stuff == "clouds":
         kind = None
     defect = Defect(kind, pick(rng, (2, 3)), seed=int(rng.integers(2**31))) if kind else None
-    frames = _render(shot, shapes, (width, height), lag=lag if ghosts else 0.0, defect=defect)
-    flat, grid = patches(frames)
+    pictures = _render(shot, shapes, (width, height), lag=lag if ghosts else 0.0, defect=defect)
     looks = _label(shapes, (width, height))
+    marks = np.tile(mark({NAMES[kind]} if kind else set(), _UNMARKED), (len(looks), 1))
     ghostly = ghosts and (shot.camera.pan != (0.0, 0.0) or looks[:, 0] != NOTHING)
-    return LabelledPatch(
-        flat, grid, looks, np.broadcast_to(ghostly, len(looks)).copy(), FAULTS.index(kind) if kind else NOTHING
-    )
+    marks[:, MARKS.index("ghosts")] = ghostly
+    return LabelledPatch(pictures, looks, marks)
+
+
+def mark(words: Collection[str], unknown: Collection[str]) -> NDArray[np.int64]:
+    """Return the marks of a cell for which `words` hold and `unknown` may hold, (MARKS,)."""
+    return np.array([UNKNOWN if word in unknown else int(word in words) for word in MARKS])
 
 
 def _draw_shapes(rng: np.random.Generator, size: tuple[int, int], step: tuple[float, float]) -> list[_Shape]:
@@ -141,7 +157,7 @@ def _draw_shot(rng: np.random.Generator, speed: float) -> Shot:
 @torch.inference_mode()
 def _render(
     shot: Shot, shapes: list[_Shape], size: tuple[int, int], *, lag: float, defect: Defect | None
-) -> list[NDArray[np.uint8]]:
+) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Render both frames. Their times are the first and the last tick, so that a thing is at its begin and end."""
     width, height = size
     unit = min(size) / 2
@@ -164,7 +180,7 @@ def _render(
         if defect:
             picture = apply_fault(defect, picture, [float(tick)])
         frames.append((picture[0].clamp(0, 1).permute(1, 2, 0) * 255 + 0.5).to(torch.uint8).numpy())
-    return frames
+    return frames[0], frames[1]
 
 
 def _label(shapes: list[_Shape], size: tuple[int, int]) -> NDArray[np.int64]:

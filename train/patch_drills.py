@@ -1,0 +1,67 @@
+"""Labelled patches as exercises: the tower names what covers each cell, and the text model reads that.
+
+A caption that says what the pictures show teaches a text model to copy it. A row of one patch has no caption, and as
+many subjects as shapes: which form goes with which colour can only be read in the tower's tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from train.policy.policy_tokenizer import PolicyTokenizer
+from train.policy.rendering import Rendered, Renderer, Segment
+from train.recipe import TrainingRecipe
+from train.world.draw import COLOURS, DIRECTIONS, FORMS
+from train.world.labelled_patches import NOTHING, LabelledPatch, draw_labelled_patch
+from vrt_lite.protocol.messages import FrameRef, Generated, Message, Video
+
+if TYPE_CHECKING:
+    from train.footage.labelled_footage import LabelledFootage
+
+_OPENING: Final = "<snapshot>\n"
+_VIDEO: Final = Video((FrameRef(0, 0), FrameRef(0, 1)), 0.0)
+
+
+class LabelledPatches:
+    """Labelled patches by seed: with footage in the recipe, those of odd seeds are of its training clips."""
+
+    def __init__(self, recipe: TrainingRecipe) -> None:
+        self._footage: LabelledFootage | None = None
+        if recipe.data.footage and recipe.pretrain.patches:
+            from train.footage.labelled_footage import LabelledFootage  # noqa: PLC0415  the decoder
+
+            self._footage = LabelledFootage(Path(recipe.data.footage), recipe.profile)
+
+    def draw(self, seed: int) -> LabelledPatch:
+        """Draw the patch of a seed. All random numbers are NumPy's."""
+        return self._footage.draw(seed) if self._footage and seed % 2 else draw_labelled_patch(seed)
+
+
+def describe_patch(patch: LabelledPatch, seed: int) -> str:
+    """Write a line for each shape of a patch, in random order. A shape whose colour comes twice has no line."""
+    looks = np.unique(patch.looks[patch.looks[:, 0] != NOTHING], axis=0)
+    colours = looks[:, 0].tolist()
+    single = [look for look in looks.tolist() if colours.count(look[0]) == 1]
+    order = np.random.default_rng((seed, 12)).permutation(len(single))
+    names = (tuple(COLOURS), FORMS, tuple(DIRECTIONS))
+    lines = [[options[n] for options, n in zip(names, single[place], strict=True)] for place in order]
+    return "".join(f"Video 1: a {colour} {form} moves {way}\n" for colour, form, way in lines)
+
+
+def render_patch(seed: int, tokenizer: PolicyTokenizer, renderer: Renderer) -> Rendered:
+    """Render the labelled patch of a seed, and the lines about its shapes, which have the loss."""
+    patch = draw_labelled_patch(seed)
+    text = describe_patch(patch, seed)
+    conversation = (Message("user", (_VIDEO,)), Message("assistant", (Generated(_OPENING + text),)))
+    row = renderer.render(Segment(conversation, frozenset((1,))), patch)
+    start = int(row.learned.argmax()) + len(tokenizer.tokens(_OPENING, special=False))
+    end = start + len(tokenizer.tokens(text, special=False))
+    learned = np.zeros_like(row.learned)
+    learned[start:end] = True
+    return replace(
+        row, ids=row.ids[:end], learned=learned[:end], positions=row.positions[:, :end], kinds=row.kinds[:end]
+    )
