@@ -115,8 +115,10 @@ class LessonCollator:
 
     def _short_rows(self, numbers: Sequence[int]) -> list[Rendered]:
         """Render the snapshot drills and the patch drills of these lessons."""
-        cases = [self._snapshots[number] for number in _numbers(numbers, self._recipe.snapshots)]
-        snapshots = [render_snapshot(case, self._tokenizer, self._renderer, self._profile) for case in cases]
+        snapshots = [
+            render_snapshot(self._snapshots[n], self._tokenizer, self._renderer, self._profile, later=n // 2 % 2 == 1)
+            for n in _numbers(numbers, self._recipe.snapshots)
+        ]
         seeds = [self._first_patch + number for number in _numbers(numbers, self._recipe.patches)]
         return [*snapshots, *(render_patch(seed, self._tokenizer, self._renderer) for seed in seeds)]
 

@@ -56,6 +56,22 @@ def test_a_drill_is_the_beginning_of_the_trace_of_another_caption(start: Path) -
     assert len(drill.video_grids) == 2
 
 
+def test_a_later_drill_is_the_last_turn_without_those_before_it(start: Path) -> None:
+    tokenizer, profile = PolicyTokenizer(start / "tokenizer.json"), RECIPE.profile
+    renderer = Renderer(tokenizer, profile)
+    one = next(case for case in cases(8) if len(case.script) > 1)
+    drill = render_snapshot(one, tokenizer, renderer, profile, later=True)
+    text = tokenizer.text(drill.ids[drill.learned].tolist())
+    assert one.script[-1].startswith(text)
+    assert text.endswith("</snapshot>\n")
+    whole = render(one, one.script, renderer, profile)[-1]
+    shown, every = (np.concatenate([row.video_patches, row.image_patches]) for row in (drill, whole))
+    np.testing.assert_array_equal(shown, every[len(every) - len(shown) :])
+    assert len(shown) > 0
+    assert len(drill.ids) < len(whole.ids)
+    assert tokenizer.text(drill.ids[~drill.learned].tolist()).count("<|im_start|>") == 2
+
+
 def test_the_lines_of_a_patch_drill_are_about_its_shapes(start: Path) -> None:
     tokenizer = PolicyTokenizer(start / "tokenizer.json")
     renderer = Renderer(tokenizer, RECIPE.profile)
