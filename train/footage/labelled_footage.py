@@ -45,8 +45,9 @@ class LabelledFootage:
         rng = np.random.default_rng((seed, 11))
         span, allowed = draw_single_span(rng, self._clips)
         near = bool(rng.random() < _NEIGHBOURS)
-        first = int(rng.integers(TICKS - 1)) if near else FIRST[number := int(rng.integers(len(FIRST) - 1))]
-        second = first + 1 if near else FIRST[number + 1]
+        ticks = range(TICKS) if near else FIRST
+        place = int(rng.integers(len(ticks) - 1))
+        first, second = ticks[place], ticks[place + 1]
         faults = tuple(fault for fault in _draw_faults(rng, first) if fault.kind in allowed)
         spec = replace(span.spec, defects=faults)
         shown = replace(span, spec=spec)
