@@ -15,12 +15,10 @@ from torch.nn import functional
 
 from train.policy.policy_tokenizer import PolicyTokenizer
 from train.policy.rendering import MERGE, patches
-from train.world.draw import COLOURS, DIRECTIONS, FORMS
-from train.world.labelled_patches import MARKS, NOTHING, UNKNOWN, LabelledPatch
+from train.world.labelled_patches import LOOKS, MARKS, NOTHING, UNKNOWN, LabelledPatch
 
-_GROUPS: Final = (tuple(COLOURS), FORMS, tuple(DIRECTIONS))
-_WORDS: Final = (*_GROUPS[0], *_GROUPS[1], *_GROUPS[2], *MARKS)
-_LOOKS: Final = sum(map(len, _GROUPS))
+_WORDS: Final = (*LOOKS[0], *LOOKS[1], *LOOKS[2], *MARKS)
+_SIZES: Final = [*map(len, LOOKS), len(MARKS)]
 _RARE: Final = 1.0
 """What is subtracted from the scores of marks: most patches have few."""
 _SHOWN: Final = 0.3
@@ -53,7 +51,7 @@ def cell_loss(tokens: Tensor, vectors: Tensor, batch: dict[str, Tensor]) -> Tens
     """
     grids, looks = batch["patch_grids"], batch["patch_looks"]
     owner = torch.arange(len(grids), device=tokens.device).repeat_interleave(grids.prod(1) // MERGE**2)
-    scores = tokens @ vectors.T
+    *parts, marked = (tokens @ vectors.T).split(_SIZES, dim=1)
     covered = looks[:, 0] != NOTHING
 
     def average(losses: Tensor, where: Tensor) -> Tensor:
@@ -62,7 +60,6 @@ def cell_loss(tokens: Tensor, vectors: Tensor, batch: dict[str, Tensor]) -> Tens
         sums = empty.index_add(0, owner[where], losses)
         return (sums / empty.index_add(0, owner[where], torch.ones_like(losses)).clamp(min=1)).sum()
 
-    parts = scores[:, :_LOOKS].split([len(group) for group in _GROUPS], dim=1)
     named = sum(
         functional.cross_entropy(part[covered], looks[covered, number], reduction="none")
         for number, part in enumerate(parts)
@@ -71,14 +68,11 @@ def cell_loss(tokens: Tensor, vectors: Tensor, batch: dict[str, Tensor]) -> Tens
         functional.softplus(-part[covered].gather(1, looks[covered, number, None])[:, 0])
         for number, part in enumerate(parts[:2])
     )
-    absent = functional.softplus(scores[~covered, :_LOOKS]).sum(1)
-    marks = batch["patch_marks"]
-    marked = functional.binary_cross_entropy_with_logits(
-        scores[:, _LOOKS:] - _RARE, marks.clamp(min=0).float(), reduction="none"
-    )
-    marked = (marked * (marks != UNKNOWN)).sum(1)
-    everywhere = torch.ones_like(covered)
-    return average(named + _SHOWN * shown, covered) + _SHOWN * average(absent, ~covered) + average(marked, everywhere)
+    absent = functional.softplus(torch.cat(parts, dim=1)[~covered]).sum(1)
+    marks, everywhere = batch["patch_marks"], torch.ones_like(covered)
+    wrong = functional.binary_cross_entropy_with_logits(marked - _RARE, marks.clamp(min=0).float(), reduction="none")
+    faults = (wrong * (marks != UNKNOWN)).sum(1)
+    return average(named + _SHOWN * shown, covered) + _SHOWN * average(absent, ~covered) + average(faults, everywhere)
 
 
 @torch.no_grad()
@@ -88,11 +82,9 @@ def amplify_words(visual: Any, vectors: Tensor, pixels: Tensor, grids: Tensor, *
     The part is a token's difference from the mean token of these patches, projected onto the span of `vectors`, which
     are those of `cell_word_ids`. Of a group of looks only the differences count: a token cannot name all colours.
     """
-    groups, start = [], 0
-    for size in map(len, _GROUPS):
-        groups.append(vectors[start : start + size] - vectors[start : start + size].mean(0))
-        start += size
-    _, sizes, axes = torch.linalg.svd(torch.cat([*groups, vectors[start:]]).float(), full_matrices=False)
+    *looks, marks = vectors.float().split(_SIZES)
+    spanning = torch.cat([*(group - group.mean(0) for group in looks), marks])
+    _, sizes, axes = torch.linalg.svd(spanning, full_matrices=False)
     axes = axes[sizes > _LEAST_SIZE * sizes[0]]
     usual = visual(pixels.to(vectors.device), grid_thw=grids).pooler_output.float().mean(0)
     onto, last = (gain - 1) * axes.T @ axes, visual.merger.mlp[-1]

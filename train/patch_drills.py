@@ -6,7 +6,6 @@ many subjects as shapes: which form goes with which colour can only be read in t
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -15,8 +14,9 @@ import numpy as np
 from train.policy.policy_tokenizer import PolicyTokenizer
 from train.policy.rendering import Rendered, Renderer, Segment
 from train.recipe import TrainingRecipe
-from train.world.draw import COLOURS, DIRECTIONS, FORMS
-from train.world.labelled_patches import NOTHING, LabelledPatch, draw_labelled_patch
+from train.world.labelled_patches import LOOKS, NOTHING, LabelledPatch, draw_labelled_patch
+from train.world.script import describe_looks
+from train.world.values import Looks
 from vrt_lite.protocol.messages import FrameRef, Generated, Message, Video
 
 if TYPE_CHECKING:
@@ -44,12 +44,11 @@ class LabelledPatches:
 def describe_patch(patch: LabelledPatch, seed: int) -> str:
     """Write a line for each shape of a patch, in random order. A shape whose colour comes twice has no line."""
     looks = np.unique(patch.looks[patch.looks[:, 0] != NOTHING], axis=0)
-    colours = looks[:, 0].tolist()
-    single = [look for look in looks.tolist() if colours.count(look[0]) == 1]
-    order = np.random.default_rng((seed, 12)).permutation(len(single))
-    names = (tuple(COLOURS), FORMS, tuple(DIRECTIONS))
-    lines = [[options[n] for options, n in zip(names, single[place], strict=True)] for place in order]
-    return "".join(f"Video 1: a {colour} {form} moves {way}\n" for colour, form, way in lines)
+    _, places, counts = np.unique(looks[:, 0], return_index=True, return_counts=True)
+    single = looks[places[counts == 1]]
+    shown = single[np.random.default_rng((seed, 12)).permutation(len(single))]
+    named = (Looks(*(options[n] for options, n in zip(LOOKS, numbers, strict=True))) for numbers in shown)
+    return "".join(f"Video 1: {describe_looks(looks)}\n" for looks in named)
 
 
 def render_patch(seed: int, tokenizer: PolicyTokenizer, renderer: Renderer) -> Rendered:
@@ -59,9 +58,5 @@ def render_patch(seed: int, tokenizer: PolicyTokenizer, renderer: Renderer) -> R
     conversation = (Message("user", (_VIDEO,)), Message("assistant", (Generated(_OPENING + text),)))
     row = renderer.render(Segment(conversation, frozenset((1,))), patch)
     start = int(row.learned.argmax()) + len(tokenizer.tokens(_OPENING, special=False))
-    end = start + len(tokenizer.tokens(text, special=False))
-    learned = np.zeros_like(row.learned)
-    learned[start:end] = True
-    return replace(
-        row, ids=row.ids[:end], learned=learned[:end], positions=row.positions[:, :end], kinds=row.kinds[:end]
-    )
+    row.learned[:start] = False
+    return row.until(start + len(tokenizer.tokens(text, special=False)))

@@ -77,8 +77,8 @@ class Supervised:
     drills for each pair (`train.drills`). `words` is the weight in the cold start of a pair's loss of words
     (`train.line_words`), and `snapshots` is the number of snapshot drills for each pair (`train.snapshot_drills`).
     Pretraining has so many labelled `patches` for each pair (`train.world.labelled_patches`), the cold start so many
-    rows of them (`train.patch_drills`). Pretraining divides the scores of words by `gain`, so that the tower's tokens
-    name them as much louder; those of the source already do so by `source_gain`.
+    rows of them (`train.patch_drills`). Pretraining makes the part of tokens that names words `gain` times larger and
+    divides scores by `gain`; in the source's tokens it is `source_gain` times larger already.
     """
 
     samples: int = 1_200

@@ -9,15 +9,15 @@ what was said before; its lines say what happens from frame to frame.
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
+from train.footage.footage_cases import footage_cases
 from train.policy.policy_tokenizer import PolicyTokenizer
 from train.policy.rendering import Rendered, Renderer, Segment
 from train.recipe import Data
 from train.traces import replay
-from train.training_cases import Cases, TrainingCase
+from train.training_cases import TrainingCase
 from train.world import TRAIN, World
 from train.world.captions import draw_unrelated_caption
 from vrt_lite.judge import opening
@@ -27,17 +27,14 @@ from vrt_lite.protocol.messages import Generated, Message
 FIRST_SEED = TRAIN + 800_000_000
 """The first seed of the training range that is for snapshot drills."""
 _SEEDS = 90_000_000
+"""The number of first seeds of a leg's snapshot drills."""
 _END = "</snapshot>\n"
 
 
 def snapshot_cases(data: Data, count: int) -> World:
     """Return `count` pairs for snapshot drills: of the world, and of the training footage if there is any."""
     first = FIRST_SEED + data.first % _SEEDS
-    footage: Cases | None = None
-    if data.footage and count:
-        from train.footage.footage_pairs import FootagePairs  # noqa: PLC0415  the decoder
-
-        footage = FootagePairs(Path(data.footage), "train", first=first, count=count)
+    footage = footage_cases(data.footage if count else "", first=first, count=count)
     return World(first, count, footage=footage, footage_every=data.footage_every)
 
 
@@ -61,6 +58,4 @@ def render_snapshot(
     start = int(row.learned.argmax())
     end = start + len(tokenizer.tokens(snapshot + _END, special=False))
     # The reply goes on behind its snapshot: it does not end there.
-    return replace(
-        row, ids=row.ids[:end], learned=row.learned[:end], positions=row.positions[:, :end], kinds=row.kinds[:end]
-    )
+    return row.until(end)

@@ -18,6 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from train.footage.footage_cases import footage_cases
 from train.recipe import TrainingRecipe
 from train.traces import ledger, read_rows
 from train.training_cases import Cases, TrainingCase
@@ -26,7 +27,6 @@ from vrt_lite.errors import UsageError
 
 if TYPE_CHECKING:
     from train.curriculum import Curriculum
-    from train.footage.packages import Split
     from train.world import Lesson
 
 Stage = Literal["cold-start", "refine", "grpo"]
@@ -131,9 +131,11 @@ def curriculum_for(
     from train.curriculum import ON_FOOTAGE, QUESTIONS, Curriculum  # noqa: PLC0415  torch
     from train.world import LESSONS, TEST, TRAIN, World  # noqa: PLC0415  NumPy
 
+    folder = recipe.data.footage
+
     def drawn(lesson: Lesson) -> World:
         first = TRAIN + recipe.data.first
-        footage = _footage(recipe, first=first, lesson=lesson)
+        footage = footage_cases(folder, first=first, count=_FOOTAGE_CASES, lesson=lesson)
         return World(
             first,
             own.samples,
@@ -146,21 +148,10 @@ def curriculum_for(
 
     def questions(lesson: Lesson) -> list[TrainingCase]:
         plain = "strong" if lesson == "mixed" else lesson
-        real = _footage(recipe, "test", first=_EXAMINATION_SEEDS, count=ON_FOOTAGE, lesson=plain) or ()
+        real = footage_cases(folder, "test", first=_EXAMINATION_SEEDS, count=ON_FOOTAGE, lesson=plain) or ()
         return [*World(TEST + _EXAMINATION_SEEDS, QUESTIONS, device=device, lesson=plain), *real]
 
     return Curriculum(tuple(map(drawn, LESSONS)), questions)
-
-
-def _footage(
-    recipe: TrainingRecipe, split: Split = "train", *, first: int, count: int = _FOOTAGE_CASES, lesson: Lesson = "mixed"
-) -> Cases | None:
-    """Return cases of the recipe's footage, if it has any."""
-    if not recipe.data.footage:
-        return None
-    from train.footage.footage_pairs import FootagePairs  # noqa: PLC0415  the decoder
-
-    return FootagePairs(Path(recipe.data.footage), split, first=first, count=count, lesson=lesson)
 
 
 def cases_for(recipe: TrainingRecipe, stage: str, count: int | None = None, *, device: str = "cpu") -> Cases:
@@ -185,8 +176,8 @@ def cases_for(recipe: TrainingRecipe, stage: str, count: int | None = None, *, d
         "test": (TEST, 2_000),
     }
     first, size = own[stage]
-    footage = None if stage == "test" else _footage(recipe, first=first)
     data = recipe.data
+    footage = None if stage == "test" else footage_cases(data.footage, first=first, count=_FOOTAGE_CASES)
     return World(
         first, count or size, hidden=data.hidden, device=device, footage=footage, footage_every=data.footage_every
     )

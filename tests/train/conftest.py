@@ -1,7 +1,8 @@
-"""A fixture for several tests of training: a trained judge, trained once."""
+"""Fixtures for several tests of training: a trained judge, trained once, and a single thread."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,3 +15,13 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from taught_judge import teach
 
     return teach(tmp_path_factory.mktemp("taught"))
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Sums are split among threads: two runs are equal to the bit only with the same number of them."""
+    torch = pytest.importorskip("torch")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,15 +32,6 @@ STEPS = 12
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return create_checkpoint(RECIPE, tmp_path_factory.mktemp("checkpoints") / "start", cases(4))
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """Sums are split among threads: two runs are equal to the bit only with the same number of them."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def _begin(start: Path, run: Path) -> subprocess.Popen[str]:

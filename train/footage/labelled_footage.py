@@ -15,7 +15,7 @@ from train.footage.footage_frames import FootageOpener
 from train.footage.footage_pairs import FootagePairs, draw_single_span
 from train.world.defects import VISUAL, content_time, flicker_factor, motion_step
 from train.world.draw import pick
-from train.world.labelled_patches import MARKS, NOTHING, LabelledPatch, mark
+from train.world.labelled_patches import MARKS, NOTHING, STEPS, LabelledPatch, mark
 from train.world.script import NAMES
 from train.world.values import FIRST, TICKS, ClipSpec, Defect, Moving, Visual
 from vrt_lite.profile import CELL, Profile
@@ -28,7 +28,6 @@ _MOVING: Final[tuple[Moving, ...]] = (
 )
 """Kinds that are hard to see in footage come more often."""
 _FAULTY, _MOVED, _NEIGHBOURS = 0.6, 0.5, 0.6
-_STEPS: Final = ("still", "flash", "double", "bend", "shake")
 _DIFFERENCE = 0.08
 """The least difference of the light of two frames that shows a flicker."""
 
@@ -55,7 +54,7 @@ class LabelledFootage:
             earlier, later = frames.pixels([FrameRef(0, tick, called=near) for tick in (first, second)])
         words = {NAMES[fault.kind] for fault in faults if fault.kind in VISUAL or fault.kind == "ghosting"}
         moves, unknown = _mark_steps(spec, first) if near else _mark_flicker(spec, first, second)
-        if not {*_MOVING} & allowed - {"flicker", "jitter", "warping"}:
+        if "stutter" not in allowed:
             unknown = unknown | {"still"}  # a held picture is not visible where nothing moves
         count = earlier.shape[0] * earlier.shape[1] // CELL**2
         looks = np.full((count, 3), NOTHING, np.int64)
@@ -84,6 +83,6 @@ def _mark_steps(spec: ClipSpec, tick: int) -> tuple[set[str], set[str]]:
 def _mark_flicker(spec: ClipSpec, first: int, second: int) -> tuple[set[str], set[str]]:
     """Return the words for two of the first frames that hold, and those that may hold."""
     if not any(fault.kind == "flicker" for fault in spec.defects):
-        return set(), {*_STEPS}
+        return set(), {*STEPS}
     visible = abs(flicker_factor(spec, first) - flicker_factor(spec, second)) > _DIFFERENCE
-    return ({"flicker"}, {*_STEPS}) if visible else (set(), {"flicker", *_STEPS})
+    return ({"flicker"}, {*STEPS}) if visible else (set(), {"flicker", *STEPS})

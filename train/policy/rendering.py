@@ -8,7 +8,7 @@ by its largest extent). Pictures are bytes in transformers' flat layout, see
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -54,6 +54,11 @@ class Rendered:
     image_grids: NDArray[np.int64]
     video_patches: NDArray[np.uint8]
     video_grids: NDArray[np.int64]
+
+    def until(self, end: int) -> Rendered:
+        """Return the first `end` tokens. All pictures must be among them."""
+        ids, learned, kinds = self.ids[:end], self.learned[:end], self.kinds[:end]
+        return replace(self, ids=ids, learned=learned, positions=self.positions[:, :end], kinds=kinds)
 
 
 def segments(visible: Sequence[Conversation], replies: Sequence[Generated]) -> list[Segment]:

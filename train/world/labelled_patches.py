@@ -40,13 +40,17 @@ NOTHING: Final = -1
 """The label of a cell that no shape covers."""
 UNKNOWN: Final = -1
 """The mark of a word that may or may not hold."""
+LOOKS: Final = (tuple(COLOURS), FORMS, tuple(DIRECTIONS))
+"""The options of each column of looks, by number."""
+STEPS: Final = ("still", "flash", "double", "bend", "shake")
+"""The words for the step between neighbouring frames that two frames can show."""
 MARKS: Final = (
-    *("ghosts", *dict.fromkeys(NAMES[kind] for kind in VISUAL)),
-    *("flicker", "still", "flash", "double", "bend", "shake"),
+    *("ghosts", *dict.fromkeys(NAMES[kind] for kind in VISUAL), "flicker"),
+    *STEPS,
 )
-"""The words for faults that two frames can show: of two first frames, then of neighbouring frames."""
+"""The words for faults that two frames can show. The world's patches say nothing of flicker and of steps."""
 _FAULTS: Final[tuple[Visual, ...]] = ("blur", "noise", "blocks", "banding", "haze", "sharpening")
-_UNMARKED: Final = MARKS[MARKS.index("flicker") :]
+_UNMARKED: Final = ("flicker", *STEPS)
 _SOFT: Final = frozenset({"blur", "banding", "sharpening"})
 _SIZES: Final = ((252, 140), (252, 140), (140, 252), (196, 196), (224, 168), (168, 224))
 _STUFFS: Final[tuple[Stuff, ...]] = ("leaves", "leaves", "paper", "photo", "photo", "clouds")
@@ -190,7 +194,8 @@ def _label(shapes: list[_Shape], size: tuple[int, int]) -> NDArray[np.int64]:
     found = np.full((len(rows), len(columns), 3), NOTHING, np.int64)
     for shape in shapes:
         looks = shape.looks
-        numbers = ((*COLOURS,).index(looks.colour), FORMS.index(looks.form), (*DIRECTIONS,).index(looks.direction))
+        words = (looks.colour, looks.form, looks.direction)
+        numbers = [options.index(word) for options, word in zip(LOOKS, words, strict=True)]
         reach = 0.8 * shape.radius + CELL / 4 / unit
         for px, py in shape.places:
             found[(np.abs(rows - py) < reach)[:, None] & (np.abs(columns - px) < reach)] = numbers

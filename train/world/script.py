@@ -102,10 +102,15 @@ def _compare_faults(*known: tuple[Defect, ...]) -> str:
     return f"Compare: {listed or 'nothing'}."
 
 
+def describe_looks(looks: Looks) -> str:
+    """Describe a moving subject."""
+    return f"a {looks.colour} {looks.form} moves {looks.direction}"
+
+
 def _describe_first_frames(clip: ClipSpec) -> str:
     """Describe what the first four frames show of a clip."""
     looks = clip.looks
-    who = f"a {looks.colour} {looks.form} moves {looks.direction}" if looks else "no shape"
+    who = describe_looks(looks) if looks else "no shape"
     where = "over " + ", cut to ".join(_STUFF[s.ground.stuff] for s in clip.shots) if clip.shots else "in real footage"
     faults = _find_visible_faults(clip, FIRST)
     frozen = clip.still or any(defect.kind == "freeze" for defect in faults)
