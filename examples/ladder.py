@@ -21,15 +21,16 @@ from numpy.typing import NDArray
 PROMPT = "A red square moving right."
 STEPS: dict[str, tuple[str, ...]] = {
     "maple": (),
-    "cedar": ("noise",),
-    "aspen": ("noise", "shake"),
-    "birch": ("noise", "shake", "flicker"),
-    "willow": ("noise", "shake", "flicker", "wrong colour"),
+    "cedar": ("haze",),
+    "aspen": ("haze", "shake"),
+    "birch": ("haze", "shake", "wrong colour"),
+    "willow": ("haze", "shake", "wrong colour", "noise"),
 }
 """The faults of each clip; best first."""
 SIZE = (252, 140)
 FRAMES, FPS = 48, 16
 SIDE, RIM = 40, 3
+HAZE, HAZE_LIGHT, NOISE = 0.55, 190, 26
 RED, GREEN = (220, 40, 40), (40, 180, 60)
 SEED = 5
 
@@ -54,10 +55,10 @@ def pictures(faults: Collection[str]) -> Iterator[NDArray[np.uint8]]:
         if "shake" in faults:
             angle = 2.4 * number  # radians: neighbouring frames move to nearly opposite sides
             picture = np.roll(picture, (round(9 * np.sin(angle)), round(9 * np.cos(angle))), axis=(0, 1))
+        if "haze" in faults:
+            picture += HAZE * (HAZE_LIGHT - picture)
         if "noise" in faults:
-            picture += chance.normal(0, 50, picture.shape)
-        if "flicker" in faults:
-            picture *= 0.6 if number % 2 else 1.4
+            picture += chance.normal(0, NOISE, picture.shape)
         yield np.rint(picture).clip(0, 255).astype(np.uint8)
 
 
