@@ -82,7 +82,7 @@ def test_the_example_pair_gets_its_labels(capfd: pytest.CaptureFixture[str]) -> 
 
 def test_json_follows_the_schema_and_says_what_was_seen(capfd: pytest.CaptureFixture[str]) -> None:
     judgement = judged(capfd, A, B, *PROMPT)
-    assert winners(judgement["verdict"]) == {"TA": 1, "VQ": 0, "MQ": 1, "OA": 1}
+    assert winners(judgement["verdict"]) == {"TA": 1, "VQ": 0, "MQ": 0, "OA": 1}
     assert judgement["verdict"]["source"] == "final"
     [order] = judgement["orders"]
     assert [r["outcome"] for r in order["rounds"]] == ["tool", "final"]
@@ -441,10 +441,13 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are sent otherwise there")
 @pytest.mark.parametrize("seconds", [0.3, 0.45, 0.55, 0.65])
-def test_an_interrupt_is_status_130(seconds: float) -> None:
+def test_an_interrupt_is_status_130(seconds: float, tmp_path: Path) -> None:
+    patient = shutil.copytree(find("vrt-tiny-1").text.parent, tmp_path / "patient")
+    profile = patient / "profile.toml"
+    profile.write_text(f"retries = 100\n{profile.read_text(encoding='utf-8')}", encoding="utf-8")
     code = f"import signal, threading\nthreading.Timer({seconds}, lambda: signal.raise_signal(signal.SIGINT)).start()"
-    long = ["--rounds", "50", "--temperature", "9", "--seed", "1", "--ctx", "8192"]  # takes some seconds
-    done = child(["compare", A, B, *PROMPT, *long, "-q"], code)
+    long = ["--rounds", "100", "--temperature", "9", "--seed", "1", "--ctx", "32768"]  # takes some seconds
+    done = child(["compare", A, B, *PROMPT, "--model", str(patient), *long, "-q"], code)
     assert done.returncode == 130
     # On a busy machine it says first that it stops.
     assert done.stderr.strip().removeprefix("vrt-lite: Stopping ...").strip() == "vrt-lite: Interrupted."

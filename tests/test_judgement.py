@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
-from judgements import call, judgement, sure
+from judgements import FINAL, TIED, TWO, call, judgement, sure, with_odds
 
 import vrt_lite
 from vrt_lite.errors import UsageError
 from vrt_lite.judgement import SCHEMA_VERSION, Judgement
+from vrt_lite.measures import compare_values
+from vrt_lite.pair_warnings import renew_warnings
+from vrt_lite.protocol.messages import Reply
 from vrt_lite.protocol.verdict import MIRROR
 from vrt_lite.recording import exchange_clips, join_orders
 from vrt_lite.schema import make_schema
@@ -71,6 +75,30 @@ def test_exchanging_the_clips_mirrors_everything() -> None:
     assert exchanged.winner == MIRROR[made.winner]
     assert [order.first for order in exchanged.orders] == [2, 1]
     assert exchange_clips(exchanged) == made
+
+
+def test_warnings_follow_the_clips_and_the_verdict() -> None:
+    """The measures contradict the tie of one order, not the winner of the other order or of both."""
+
+    def measured(reply: Reply) -> Judgement:
+        made = judgement([reply], warnings=("Beware.",))
+        a, b = made.inputs
+        inputs = (replace(a, frames=2), replace(b, warnings=("It ends early.",)))
+        return renew_warnings(replace(made, inputs=inputs, measures=(compare_values("repeated", (0.0, 46.8)),)))
+
+    named, tied = measured(sure()), measured(with_odds(FINAL.replace("MQ=1", "MQ=0"), TIED, TWO, TIED, TWO))
+    always = ("Beware.", "Video 1 has 2 frame(s): the last was repeated.", "Video 2: It ends early.")
+    assert named.warnings == always
+    assert tied.warnings[:-1] == always
+    assert tied.warnings[-1].startswith("In MQ the judge calls a tie, but video 2 is measured as far more stuttering")
+
+    exchanged = exchange_clips(tied)
+    assert exchanged.warnings[1:-1] == ("Video 1: It ends early.", "Video 2 has 2 frame(s): the last was repeated.")
+    assert exchanged.warnings[-1].startswith("In MQ the judge calls a tie, but video 1 is measured")
+
+    joined = join_orders(named, replace(tied, orders=exchange_clips(tied).orders))
+    assert joined.verdict.preferences["MQ"].winner == 1
+    assert joined.warnings == always
 
 
 def test_two_single_orders_join_to_both() -> None:

@@ -80,6 +80,17 @@ def test_temperatures_soften_their_dimension_before_orders_are_averaged() -> Non
     assert odds == pytest.approx([(a + b) / 2 for a, b in zip(first, second, strict=True)])
 
 
+def test_other_temperatures_count_where_the_caption_is_not_understood() -> None:
+    warm = replace(SIMPLE, temperatures={"VQ": 2.0, "OA": 4.0}, temperatures_without_caption={"OA": 8.0})
+    reply = answer(ONE, TWO, TIED, TWO, text=TEXT.replace("OA=1", "OA=2"))
+    understood, _ = trial("A red circle moves.", warm, reply)
+    for caption in ("a fox", ""):
+        other, _ = trial(caption, warm, reply)
+        assert other.verdict.preferences["VQ"].odds == soften(TWO, 2.0)
+        assert other.verdict.preferences["OA"].odds == soften(TWO, 8.0)
+    assert understood.verdict.preferences["OA"].odds == soften(TWO, 4.0)
+
+
 def test_what_a_profile_does_not_state_changes_no_digest() -> None:
     plain, warm = default_profile(), replace(default_profile(), temperatures={"TA": 2.0})
     assert plain.sha256 == "611c700f2c9b18b833c136086de89d0eae450d080f26e457aa4715ec627f7db0"
@@ -152,6 +163,7 @@ def test_the_verdict_says_what_was_not_judged_and_what_the_judge_sees() -> None:
         ("temperatures = { TA = 0.0 }", "temperatures.TA = 0.0"),
         ("temperatures = { TA = nan }", "temperatures.TA = nan"),
         ("temperatures = { TA = 'hot' }", "temperatures.TA = 'hot'"),
+        ("temperatures_without_caption = { OA = 101 }", "temperatures_without_caption.OA = 101"),
         ("temperatures = 2.0", "temperatures = 2.0 is not a dict"),
         ("caption_words = 'a b'", "caption_words = 'a b' is not a tuple"),
         ("caption_words = ['a b']", "caption_words are not single words"),

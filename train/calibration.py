@@ -1,7 +1,8 @@
 """Fits a judge's temperatures to pairs that it never saw, so that its probabilities are as often right as they say.
 
 Guo et al., "On calibration of modern neural networks", 2017 (arXiv 1706.04599): one temperature for each dimension,
-with the least negative log-likelihood of the labels. It changes no winner of one order.
+with the least negative log-likelihood of the labels. It changes no winner of one order. A judge that understands some
+captions only has others for the rest: with a caption it may be right more often.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from train.assessment.compute_figures import calibration
 from train.assessment.outcomes import CaseOutcome
 from vrt_lite.disk import write_file
 from vrt_lite.errors import UsageError
-from vrt_lite.profile import PROFILE_NAME, load_profile
+from vrt_lite.profile import PROFILE_NAME, Profile, load_profile
 from vrt_lite.protocol.messages import KEYS, Odds
 from vrt_lite.protocol.verdict import soften
 
@@ -73,25 +74,44 @@ def find_temperature(labelled: Sequence[tuple[Odds, int]]) -> float:
     return math.exp(_search_least(loss, math.log(_LEAST), math.log(_MOST)))
 
 
-def write_temperatures(folder: Path, temperatures: Mapping[str, float]) -> Path:
-    """Write temperatures to the profile in a folder, and keep all else as it is. Returns the profile's path."""
+def fit_tables(outcomes: Sequence[CaseOutcome], profile: Profile) -> dict[str, dict[str, Fitted]]:
+    """Fit all temperatures of a profile, with which the outcomes were made. Returns the fits by key, by table."""
+    understood = [case for case in outcomes if not case.without_caption]
+    others = [case for case in outcomes if case.without_caption]
+    fits = {
+        "temperatures": fit_temperatures(understood, profile.temperatures),
+        "temperatures_without_caption": fit_temperatures(
+            others, {**profile.temperatures, **profile.temperatures_without_caption}
+        ),
+    }
+    return {table: of for table, of in fits.items() if of}
+
+
+def write_temperatures(folder: Path, tables: Mapping[str, Mapping[str, float]]) -> Path:
+    """Write tables of temperatures to the profile in a folder, and keep all else. Returns the profile's path."""
     path = folder / PROFILE_NAME
     load_profile(path)
     text = path.read_text(encoding="utf-8")
-    text = re.sub(r"(?ms)^\[temperatures\][^\n]*\n.*?(?=^\[|\Z)", "", text)
-    text = re.sub(r"(?m)^temperatures(\s*=|\.).*\n?", "", text)
-    rows = "".join(f"{key} = {value:.4g}\n" for key, value in temperatures.items())
-    text = f"{text.rstrip()}\n\n[temperatures]\n{rows}"
-    if set(tomllib.loads(text)["temperatures"]) != set(temperatures):
+    for table, temperatures in tables.items():
+        text = re.sub(rf"(?ms)^\[{table}\][^\n]*\n.*?(?=^\[|\Z)", "", text)
+        text = re.sub(rf"(?m)^{table}(\s*=|\.).*\n?", "", text)
+        rows = "".join(f"{key} = {value:.4g}\n" for key, value in temperatures.items())
+        text = f"{text.rstrip()}\n\n[{table}]\n{rows}"
+    written = tomllib.loads(text)
+    if any(set(written[table]) != set(temperatures) for table, temperatures in tables.items()):
         raise UsageError(f"{path} cannot be changed: write its temperatures as a table [temperatures].")
     write_file(path, text.encode())
     return path
 
 
-def describe_fits(fits: Mapping[str, Fitted]) -> str:
+def describe_fits(tables: Mapping[str, Mapping[str, Fitted]]) -> str:
     """Return a table of what was fitted."""
     rows = [f"{'':4}{'temperature':>12}{'pairs':>8}{'ECE before':>12}{'after':>8}"]
-    rows += [f"{key:4}{of.temperature:12.2f}{of.pairs:8}{of.before:12.3f}{of.after:8.3f}" for key, of in fits.items()]
+    for table, fits in tables.items():
+        rows += ["with a caption that it does not understand, or none:"] if table.endswith("without_caption") else []
+        rows += [
+            f"{key:4}{of.temperature:12.2f}{of.pairs:8}{of.before:12.3f}{of.after:8.3f}" for key, of in fits.items()
+        ]
     return "\n".join(rows)
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -25,9 +24,10 @@ from vrt_lite.judgement import (
     Timings,
     Video,
 )
-from vrt_lite.measures import MeasuredPair, find_contradictions
+from vrt_lite.measures import MeasuredPair
 from vrt_lite.modes import Mode
 from vrt_lite.pair_frames import Workspace
+from vrt_lite.pair_warnings import renew_warnings, warn_of_clips, warn_of_measures, warn_of_one_order, warn_of_prompt
 from vrt_lite.profile import Profile
 from vrt_lite.protocol import tags
 from vrt_lite.protocol.messages import FrameRef, Usage
@@ -80,9 +80,9 @@ def make_judgement(
     if len(orders) == 1 and settings.both_orders and not skipped:
         warnings.append(warn_of_one_order(orders[0].first))
     limited = bool(orders) and (settings.limits_pixels or settings.effort != "full")
-    warnings += _find_warnings(pair.prompt, inputs, mode.profile, mode.own, limited=limited)
+    warnings += warn_of_prompt(pair.prompt, inputs, mode.profile, mode.own, limited=limited)
     verdict = average(*verdicts) if len(verdicts) == 2 else verdicts[0] if verdicts else TIE
-    warnings += [Warned("measured_otherwise", line) for line in find_contradictions(verdict, measures or ())]
+    warnings += [*warn_of_clips(inputs, mode.profile.first_frames), *warn_of_measures(verdict, measures)]
     return Judgement(
         prompt=pair.prompt or None,
         model=used.model,
@@ -104,11 +104,6 @@ def make_judgement(
     )
 
 
-def warn_of_one_order(first: int) -> Warned:
-    """The warning that only the order with video `first` (1 or 2) shown first gave a verdict."""
-    return Warned("one_order", f"With video {3 - first} shown first there was no verdict: only the other order counts.")
-
-
 def add_warning(judgement: Judgement, warning: Warned) -> Judgement:
     """The same judgement with one more warning."""
     return replace(
@@ -120,19 +115,20 @@ def add_warning(judgement: Judgement, warning: Warned) -> Judgement:
 
 def exchange_clips(judgement: Judgement) -> Judgement:
     """The same judgement with the clips given the other way round."""
-    return replace(
+    exchanged = replace(
         judgement,
         inputs=(judgement.inputs[1], judgement.inputs[0]),
         verdict=judgement.verdict.mirrored(),
         orders=tuple(_exchange(order) for order in judgement.orders),
         measures=judgement.measures and tuple(pair.mirrored() for pair in judgement.measures),
     )
+    return renew_warnings(exchanged)
 
 
 def join_orders(one: Judgement, other: Judgement) -> Judgement:
     """Two judgements of the same clips, given in the same order and shown in opposite orders, as one."""
     kinds = dict(zip((*one.warnings, *other.warnings), (*one.warning_kinds, *other.warning_kinds), strict=True))
-    return replace(
+    joined = replace(
         one,
         verdict=average(one.verdict, other.verdict),
         orders=tuple(sorted((*one.orders, *other.orders), key=lambda order: order.first)),
@@ -142,6 +138,7 @@ def join_orders(one: Judgement, other: Judgement) -> Judgement:
         timings=_add(one.timings, other.timings),
         counters=_add(one.counters, other.counters),
     )
+    return renew_warnings(joined)
 
 
 def record_clip(info: ClipInfo, workspace: Workspace, warnings: tuple[str, ...]) -> JudgedClip:
@@ -221,49 +218,6 @@ def _read_timings(watch: Stopwatch, orders: Sequence[Sequence[Usage]], clips: tu
         "total": total,
     }
     return Timings(**{stage: round(value, 6) for stage, value in seconds.items()})
-
-
-def _find_warnings(
-    prompt: str, clips: Sequence[JudgedClip], profile: Profile, own: Profile, *, limited: bool
-) -> Iterator[Warned]:
-    """Warnings about the prompt, the clips, and a profile that differs from the checkpoint's own.
-
-    `limited` tells whether the user has limited the pixels.
-    """
-    if limited and any(_shrunk(clip, own) for clip in clips):
-        yield Warned(
-            "fewer_pixels",
-            f"The judge sees less detail than it was trained on: frames of at most {profile.max_pixels} pixels instead "
-            f"of {own.max_pixels}, asked-for ones of {profile.tool_max_pixels} instead of {own.tool_max_pixels}.",
-        )
-    if profile.first_frames != own.first_frames:
-        text = "The model's prompt names another number of first frames than were shown (--first-frames)."
-        yield Warned("other_first_frames", text)
-    if not profile.understands(prompt):
-        why = "The judge does not understand this prompt" if prompt else "No prompt was given"
-        yield Warned("alignment_not_judged" if prompt else "no_prompt", f"{why}: alignment (TA) is not judged.")
-    elif not prompt:
-        yield Warned("no_prompt", "No prompt was given: alignment was judged without one.")
-    a, b = clips
-    if a.sha256 == b.sha256:
-        yield Warned("same_file", "Both clips are the same file: a tie, said without running the model.")
-    if a.dynamic_range != b.dynamic_range:
-        ranges = " and ".join(clip.dynamic_range.upper() for clip in clips)
-        text = f"The clips differ in dynamic range ({ranges}): what looks better may be the range."
-        yield Warned("dynamic_ranges_differ", text)
-    for number, clip in enumerate(clips, start=1):
-        if clip.frames < profile.first_frames:
-            yield Warned("few_frames", f"Video {number} has {clip.frames} frame(s): the last was repeated.")
-        yield from (Warned("clip", f"Video {number}: {warning}") for warning in clip.warnings)
-
-
-def _shrunk(clip: JudgedClip, profile: Profile) -> bool:
-    """Whether any frame of a clip is shown with fewer pixels than `profile` shows it with."""
-    shown = ((False, clip.shown_size), (True, clip.tool_size or clip.shown_size))
-    return any(
-        math.prod(size) < math.prod(profile.frame_size(clip.width, clip.height, called=called))
-        for called, size in shown
-    )
 
 
 def _choices(marks: tags.Marks) -> Choices:
