@@ -21,16 +21,18 @@ from numpy.typing import NDArray
 PROMPT = "A red square moving right."
 STEPS: dict[str, tuple[str, ...]] = {
     "maple": (),
-    "cedar": ("haze",),
-    "aspen": ("haze", "shake"),
-    "birch": ("haze", "shake", "wrong colour"),
-    "willow": ("haze", "shake", "wrong colour", "noise"),
+    "cedar": ("stutter",),
+    "aspen": ("stutter", "haze"),
+    "birch": ("stutter", "haze", "wrong colour"),
+    "willow": ("stutter", "haze", "wrong colour", "flicker"),
 }
 """The faults of each clip; best first."""
 SIZE = (252, 140)
 FRAMES, FPS = 48, 16
 SIDE, RIM = 40, 3
-HAZE, HAZE_LIGHT, NOISE = 0.55, 190, 26
+HELD = 8
+"""Frames of which a stuttering clip shows the first."""
+HAZE, HAZE_LIGHT = 0.55, 190
 RED, GREEN = (220, 40, 40), (40, 180, 60)
 SEED = 5
 
@@ -44,21 +46,18 @@ def write_ladder(folder: Path) -> list[Path]:
 def pictures(faults: Collection[str]) -> Iterator[NDArray[np.uint8]]:
     """Yield the frames of one clip, (height, width, 3)."""
     ground = _clouds(np.random.default_rng(SEED))
-    chance = np.random.default_rng(SEED)
     colour = np.array(GREEN if "wrong colour" in faults else RED)
     top = (SIZE[1] - SIDE) // 2
     for number in range(FRAMES):
         picture = ground.copy()
-        left = 20 + round((SIZE[0] - SIDE - 40) * number / (FRAMES - 1))
+        shown = number - number % HELD if "stutter" in faults else number
+        left = 20 + round((SIZE[0] - SIDE - 40) * shown / (FRAMES - 1))
         picture[top : top + SIDE, left : left + SIDE] = 0.3 * colour
         picture[top + RIM : top + SIDE - RIM, left + RIM : left + SIDE - RIM] = colour
-        if "shake" in faults:
-            angle = 2.4 * number  # radians: neighbouring frames move to nearly opposite sides
-            picture = np.roll(picture, (round(9 * np.sin(angle)), round(9 * np.cos(angle))), axis=(0, 1))
+        if "flicker" in faults:
+            picture *= 0.6 if number % 2 else 1.4
         if "haze" in faults:
             picture += HAZE * (HAZE_LIGHT - picture)
-        if "noise" in faults:
-            picture += chance.normal(0, NOISE, picture.shape)
         yield np.rint(picture).clip(0, 255).astype(np.uint8)
 
 
