@@ -19,7 +19,7 @@ from vrt_lite.judge import Trial, judge
 from vrt_lite.judgement import Judgement
 from vrt_lite.models import find
 from vrt_lite.profile import Profile, default_profile, parse_profile
-from vrt_lite.protocol.messages import KEYS, Odds, Reply
+from vrt_lite.protocol.messages import KEYS, TIE_SUFFIX, Odds, Reply
 from vrt_lite.protocol.verdict import soften
 from vrt_lite.settings import Settings, key_of
 from vrt_lite.show import verdict_lines
@@ -80,15 +80,14 @@ def test_temperatures_soften_their_dimension_before_orders_are_averaged() -> Non
     assert odds == pytest.approx([(a + b) / 2 for a, b in zip(first, second, strict=True)])
 
 
-def test_other_temperatures_count_where_the_caption_is_not_understood() -> None:
-    warm = replace(SIMPLE, temperatures={"VQ": 2.0, "OA": 4.0}, temperatures_without_caption={"OA": 8.0})
-    reply = answer(ONE, TWO, TIED, TWO, text=TEXT.replace("OA=1", "OA=2"))
-    understood, _ = trial("A red circle moves.", warm, reply)
-    for caption in ("a fox", ""):
-        other, _ = trial(caption, warm, reply)
-        assert other.verdict.preferences["VQ"].odds == soften(TWO, 2.0)
-        assert other.verdict.preferences["OA"].odds == soften(TWO, 8.0)
-    assert understood.verdict.preferences["OA"].odds == soften(TWO, 4.0)
+def test_a_tie_has_its_own_temperature() -> None:
+    warm = replace(default_profile(), temperatures={"VQ": 2.0, "MQ": 2.0, "MQ_tie": 5.0, "VQ_tie": 7.0, "OA_tie": 9.0})
+    softened = trial("a fox", warm, answer(ONE, TWO, TIED, ONE))[0].verdict.preferences
+    assert softened["VQ"].odds == soften(TWO, 2.0)
+    assert (softened["MQ"].winner, softened["MQ"].odds) == (0, soften(TIED, 5.0))
+    assert softened["OA"].odds == ONE
+    joint = replace(default_profile(), temperatures={"MQ": 2.0})
+    assert trial("a fox", joint, answer(ONE, TWO, TIED, ONE))[0].verdict.preferences["MQ"].odds == soften(TIED, 2.0)
 
 
 def test_what_a_profile_does_not_state_changes_no_digest() -> None:
@@ -108,7 +107,7 @@ def test_a_caption_is_understood_by_its_words() -> None:
     assert bundled.understands("A blue star moves up.")
     assert not bundled.understands("A fox runs through snow.")
     assert "small judge" in bundled.scope
-    assert set(bundled.temperatures) == set(KEYS)
+    assert set(bundled.temperatures) == {*KEYS, *(key + TIE_SUFFIX for key in KEYS)}
     assert min(bundled.temperatures.values()) > 1  # its words leave it no doubt
 
 
@@ -163,7 +162,8 @@ def test_the_verdict_says_what_was_not_judged_and_what_the_judge_sees() -> None:
         ("temperatures = { TA = 0.0 }", "temperatures.TA = 0.0"),
         ("temperatures = { TA = nan }", "temperatures.TA = nan"),
         ("temperatures = { TA = 'hot' }", "temperatures.TA = 'hot'"),
-        ("temperatures_without_caption = { OA = 101 }", "temperatures_without_caption.OA = 101"),
+        ("temperatures = { OA_tie = 101 }", "temperatures.OA_tie = 101"),
+        ("temperatures = { XX_tie = 1 }", "temperatures.XX_tie = 1"),
         ("temperatures = 2.0", "temperatures = 2.0 is not a dict"),
         ("caption_words = 'a b'", "caption_words = 'a b' is not a tuple"),
         ("caption_words = ['a b']", "caption_words are not single words"),

@@ -1,8 +1,8 @@
 """Fits a judge's temperatures to pairs that it never saw, so that its probabilities are as often right as they say.
 
-Guo et al., "On calibration of modern neural networks", 2017 (arXiv 1706.04599): one temperature for each dimension,
-with the least negative log-likelihood of the labels. It changes no winner of one order. A judge that understands some
-captions only has others for the rest: with a caption it may be right more often.
+Guo et al., "On calibration of modern neural networks", 2017 (arXiv 1706.04599): a temperature with the least negative
+log-likelihood of the labels, here one for the winners and one for the ties of each dimension, since ties are right less
+often. It changes no winner of one order.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
@@ -20,9 +21,9 @@ from train.assessment.compute_figures import calibration
 from train.assessment.outcomes import CaseOutcome
 from vrt_lite.disk import write_file
 from vrt_lite.errors import UsageError
-from vrt_lite.profile import PROFILE_NAME, Profile, load_profile
-from vrt_lite.protocol.messages import KEYS, Odds
-from vrt_lite.protocol.verdict import soften
+from vrt_lite.profile import PROFILE_NAME, load_profile
+from vrt_lite.protocol.messages import KEYS, TIE_SUFFIX, Odds
+from vrt_lite.protocol.verdict import choose_temperature, soften
 
 FIRST_SEED: Final = 700_000_000
 """The first seed of a test range that is for calibration: evaluations and examinations have others."""
@@ -34,7 +35,7 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """The temperature of one dimension, and the expected calibration error on other pairs, before and after."""
+    """The temperature of a dimension's winners or ties, and the calibration error on other pairs, before and after."""
 
     temperature: float
     pairs: int
@@ -43,21 +44,26 @@ class Fitted:
 
 
 def fit_temperatures(outcomes: Sequence[CaseOutcome], current: Mapping[str, float]) -> dict[str, Fitted]:
-    """Fit each dimension on every second outcome, and compute the errors on the others.
+    """Fit ties and winners of each dimension on every second outcome, and compute the errors on the others.
 
-    `current` are the temperatures with which the outcomes were made: they are taken off first. A dimension for which
-    one of the halves has no labelled probabilities is left out.
+    `current` are the temperatures with which the outcomes were made: they are taken off first. What has no labelled
+    probabilities in one of the halves is left out.
     """
     found: dict[str, Fitted] = {}
-    for key in KEYS:
-        known = [case for case in outcomes if case.winners and key in case.odds and key in case.labels]
-        raw = [(soften(case.odds[key], 1 / current.get(key, 1.0)), case.labels[key]) for case in known]
+    for key, tie in product(KEYS, (False, True)):
+        known = [
+            case
+            for case in outcomes
+            if case.winners and key in case.odds and key in case.labels and tie == (case.winners[key] == 0)
+        ]
+        now = choose_temperature(current, key, 0 if tie else 1)
+        raw = [(soften(case.odds[key], 1 / now), case.labels[key]) for case in known]
         held = [(odds, label, case.winners[key]) for (odds, label), case in list(zip(raw, known, strict=True))[1::2]]
         if not held:
             continue
         best = find_temperature(raw[::2])
-        errors = [_calibration_error(held, temperature) for temperature in (current.get(key, 1.0), best)]
-        found[key] = Fitted(best, len(held), *errors)
+        errors = [_calibration_error(held, temperature) for temperature in (now, best)]
+        found[key + TIE_SUFFIX if tie else key] = Fitted(best, len(held), *errors)
     return found
 
 
@@ -74,44 +80,25 @@ def find_temperature(labelled: Sequence[tuple[Odds, int]]) -> float:
     return math.exp(_search_least(loss, math.log(_LEAST), math.log(_MOST)))
 
 
-def fit_tables(outcomes: Sequence[CaseOutcome], profile: Profile) -> dict[str, dict[str, Fitted]]:
-    """Fit all temperatures of a profile, with which the outcomes were made. Returns the fits by key, by table."""
-    understood = [case for case in outcomes if not case.without_caption]
-    others = [case for case in outcomes if case.without_caption]
-    fits = {
-        "temperatures": fit_temperatures(understood, profile.temperatures),
-        "temperatures_without_caption": fit_temperatures(
-            others, {**profile.temperatures, **profile.temperatures_without_caption}
-        ),
-    }
-    return {table: of for table, of in fits.items() if of}
-
-
-def write_temperatures(folder: Path, tables: Mapping[str, Mapping[str, float]]) -> Path:
-    """Write tables of temperatures to the profile in a folder, and keep all else. Returns the profile's path."""
+def write_temperatures(folder: Path, temperatures: Mapping[str, float]) -> Path:
+    """Write temperatures to the profile in a folder, and keep all else as it is. Returns the profile's path."""
     path = folder / PROFILE_NAME
     load_profile(path)
     text = path.read_text(encoding="utf-8")
-    for table, temperatures in tables.items():
-        text = re.sub(rf"(?ms)^\[{table}\][^\n]*\n.*?(?=^\[|\Z)", "", text)
-        text = re.sub(rf"(?m)^{table}(\s*=|\.).*\n?", "", text)
-        rows = "".join(f"{key} = {value:.4g}\n" for key, value in temperatures.items())
-        text = f"{text.rstrip()}\n\n[{table}]\n{rows}"
-    written = tomllib.loads(text)
-    if any(set(written[table]) != set(temperatures) for table, temperatures in tables.items()):
+    text = re.sub(r"(?ms)^\[temperatures\][^\n]*\n.*?(?=^\[|\Z)", "", text)
+    text = re.sub(r"(?m)^temperatures(\s*=|\.).*\n?", "", text)
+    rows = "".join(f"{key} = {value:.4g}\n" for key, value in temperatures.items())
+    text = f"{text.rstrip()}\n\n[temperatures]\n{rows}"
+    if set(tomllib.loads(text)["temperatures"]) != set(temperatures):
         raise UsageError(f"{path} cannot be changed: write its temperatures as a table [temperatures].")
     write_file(path, text.encode())
     return path
 
 
-def describe_fits(tables: Mapping[str, Mapping[str, Fitted]]) -> str:
+def describe_fits(fits: Mapping[str, Fitted]) -> str:
     """Return a table of what was fitted."""
-    rows = [f"{'':4}{'temperature':>12}{'pairs':>8}{'ECE before':>12}{'after':>8}"]
-    for table, fits in tables.items():
-        rows += ["with a caption that it does not understand, or none:"] if table.endswith("without_caption") else []
-        rows += [
-            f"{key:4}{of.temperature:12.2f}{of.pairs:8}{of.before:12.3f}{of.after:8.3f}" for key, of in fits.items()
-        ]
+    rows = [f"{'':6}{'temperature':>12}{'pairs':>8}{'ECE before':>12}{'after':>8}"]
+    rows += [f"{key:6}{of.temperature:12.2f}{of.pairs:8}{of.before:12.3f}{of.after:8.3f}" for key, of in fits.items()]
     return "\n".join(rows)
 
 

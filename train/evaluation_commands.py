@@ -156,7 +156,7 @@ def calibrate(
     fitting. The others give the expected calibration error (ECE) before and after.
     """
     from train.assessment import assess  # noqa: PLC0415
-    from train.calibration import FIRST_SEED, describe_fits, fit_tables, write_temperatures  # noqa: PLC0415
+    from train.calibration import FIRST_SEED, describe_fits, fit_temperatures, write_temperatures  # noqa: PLC0415
     from train.world import TEST, World  # noqa: PLC0415
 
     of_run = (judge / STAGES[-1] / "model").is_dir()
@@ -176,17 +176,14 @@ def calibrate(
         outcomes = assess.evaluate(
             loaded, cases, folder=out, minutes=minutes, progress=lambda done, of: print_progress("calibrate", done, of)
         )
-        profile = loaded.profile
+        current = loaded.profile.temperatures
     if outcomes is None:
         end_unfinished("calibrate")
-    tables = fit_tables(list(outcomes.values()), profile)
-    found = {table: {key: of.temperature for key, of in fits.items()} for table, fits in tables.items()}
-    write_temperatures(folder, found)
-    told = {table: {key: asdict(of) for key, of in fits.items()} for table, fits in tables.items()}
-    write_file(out / CALIBRATED, (json.dumps(told, indent=1) + "\n").encode())
-    click.echo(
-        describe_fits(tables) if tables else "calibrate: the judge gave no probabilities, so nothing was fitted."
-    )
+    fits = fit_temperatures(list(outcomes.values()), current)
+    if fits:
+        write_temperatures(folder, {key: of.temperature for key, of in fits.items()})
+    write_file(out / CALIBRATED, (json.dumps({key: asdict(of) for key, of in fits.items()}, indent=1) + "\n").encode())
+    click.echo(describe_fits(fits) if fits else "calibrate: the judge gave no probabilities, so nothing was fitted.")
 
 
 @click.command()

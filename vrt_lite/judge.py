@@ -6,7 +6,7 @@ frames, or neither. After a call or neither, the loop adds a message and goes on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -136,10 +136,8 @@ def judge(
         if strikes > profile.retries:
             break
         transcript = (*transcript, Message("assistant", (Generated(reply.text, reply.tokens),)), following)
-    if understood:
-        return Trial(tuple(rounds), _verdict(rounds, profile.temperatures))
-    temperatures = {**profile.temperatures, **profile.temperatures_without_caption}
-    return Trial(tuple(rounds), without_alignment(_verdict(rounds, temperatures)))
+    verdict = _verdict(rounds, profile)
+    return Trial(tuple(rounds), verdict if understood else without_alignment(verdict))
 
 
 def opening(pair: Pair, profile: Profile) -> Conversation:
@@ -209,7 +207,7 @@ def _standing(rounds: list[Round]) -> tuple[Round, tags.Marks] | None:
     return None
 
 
-def _verdict(rounds: list[Round], temperatures: Mapping[str, float]) -> Verdict:
+def _verdict(rounds: list[Round], profile: Profile) -> Verdict:
     standing = _standing(rounds)
     if standing is None:
         last = rounds[-1].parsed
@@ -220,4 +218,4 @@ def _verdict(rounds: list[Round], temperatures: Mapping[str, float]) -> Verdict:
         )
     past, marks = standing
     source = "final" if isinstance(past.parsed, tags.Answer) else "recommended"
-    return from_marks(marks, past.reply.odds, source, temperatures=temperatures)
+    return from_marks(marks, past.reply.odds, source, temperatures=profile.temperatures)

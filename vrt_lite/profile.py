@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 import tomllib
 from collections.abc import Mapping
@@ -19,7 +18,7 @@ from typing import Any, Literal, TypeVar, cast, get_args
 
 from vrt_lite.disk import open_to_read
 from vrt_lite.errors import ModelError, UsageError
-from vrt_lite.protocol.messages import CELL, DIMENSIONS, KEYS, Dimension, placeholders, smart_resize
+from vrt_lite.protocol.messages import CELL, DIMENSIONS, KEYS, TIE_SUFFIX, Dimension, placeholders, smart_resize
 
 ClockRule = Literal["truncate", "exact", "fixed"]
 ToolForm = Literal["image", "video"]
@@ -32,7 +31,7 @@ CONTEXT_STEP = 256
 _TURN_OVERHEAD = 64
 _USUAL_REPLY = 512
 
-_FITTED = ("temperatures", "temperatures_without_caption", "scope", "caption_words")
+_FITTED = ("temperatures", "scope", "caption_words")
 _HERE = Path(__file__).parent
 
 
@@ -93,11 +92,10 @@ class Profile:
     retries: int = 1
     max_new_tokens: int = 2048
     dimensions: Mapping[str, Dimension] = field(default_factory=lambda: preset(DEFAULT_PRESET))
-    # What a judge is fit for. Its probabilities are softened by temperatures (by key; 1 where none is given), by others
-    # where it does not understand the caption. `scope` says in one line what it sees. `caption_words` are all words
-    # that it understands in a caption; () is any.
+    # What a judge is fit for. Its probabilities are softened by temperatures (by key, or by "TA_tie" and so on where it
+    # calls a tie; see `choose_temperature`). `scope` says in one line what it sees. `caption_words` are all words that
+    # it understands in a caption; () is any.
     temperatures: Mapping[str, float] = field(default_factory=dict[str, float])
-    temperatures_without_caption: Mapping[str, float] = field(default_factory=dict[str, float])
     scope: str = ""
     caption_words: tuple[str, ...] = ()
 
@@ -277,11 +275,12 @@ def check(profile: Profile) -> Profile:
 
 
 def _check_fitted(profile: Profile) -> None:
-    for table in ("temperatures", "temperatures_without_caption"):
-        for key, value in cast("Mapping[str, object]", getattr(profile, table)).items():
-            number = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
-            if key not in KEYS or not 0.05 <= number <= 100:
-                raise ValueError(f"{table}.{key} = {value!r} is not TA, VQ, MQ or OA with 0.05 to 100.")
+    for name, value in cast("Mapping[str, object]", profile.temperatures).items():
+        known = name.removesuffix(TIE_SUFFIX) in KEYS and not isinstance(value, bool)
+        if not known or not isinstance(value, int | float) or not 0.05 <= value <= 100:
+            raise ValueError(
+                f"temperatures.{name} = {value!r}: only TA, VQ, MQ, OA, TA_tie and so on, each 0.05 to 100."
+            )
     if any(not re.fullmatch(r"\w+", word) for word in profile.caption_words) or "\n" in profile.scope:
         raise ValueError("caption_words are not single words, or scope is not one line.")
 

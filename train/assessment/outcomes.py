@@ -23,9 +23,8 @@ class CaseOutcome:
     """One judged case. `winners` is empty if there was no verdict, and `error` has the reason.
 
     `source` is "final" or "recommended"; `calls` counts replies that called for frames, `corrections` those that could
-    not be used. `well_formed` says that there were none of these and that the judge ended by itself. `without_caption`
-    says that it does not understand the case's caption. `seconds` is what this case took alone, 0 for one judged in a
-    batch.
+    not be used. `well_formed` says that there were none of these and that the judge ended by itself. `seconds` is what
+    this case took alone, 0 for one judged in a batch.
     """
 
     key: str
@@ -39,7 +38,6 @@ class CaseOutcome:
     well_formed: bool = False
     defects: tuple[str, ...] = ()
     hidden: bool = False
-    without_caption: bool = False
     seconds: float = 0.0
     error: str = ""
 
@@ -81,7 +79,6 @@ def outcome(
         well_formed=ended and not corrections,
         defects=case.defects,
         hidden=case.hidden,
-        without_caption=not profile.understands(case.pair.caption),
         seconds=seconds,
         error="" if verdict else error or "no verdict",
     )

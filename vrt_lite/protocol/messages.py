@@ -20,6 +20,8 @@ Key = Literal["TA", "VQ", "MQ", "OA"]
 DIMENSIONS: Final = ("TA", "VQ", "MQ")
 OVERALL: Final = "OA"
 KEYS: Final = (*DIMENSIONS, OVERALL)
+TIE_SUFFIX: Final = "_tie"
+"""What a key has after it where something is about ties in it only."""
 
 Role = Literal["system", "user", "assistant"]
 StopReason = Literal["end", "limit", "loop"]

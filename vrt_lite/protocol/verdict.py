@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypedDict, cast
 
-from vrt_lite.protocol.messages import KEYS, OVERALL, Choice, Key, Odds
+from vrt_lite.protocol.messages import KEYS, OVERALL, TIE_SUFFIX, Choice, Key, Odds
 from vrt_lite.protocol.tags import Marks
 
 Source = Literal["final", "recommended", "identical"]
@@ -132,10 +132,20 @@ def from_marks(
 ) -> Verdict:
     """A verdict from an answer and the probabilities that the model gave at its digits, softened by `temperatures`."""
     preferences = {key: prefer(marks.choices[key], odds.get(marks.offsets[key])) for key in KEYS}
-    for key, temperature in (temperatures or {}).items():
-        if given := preferences[key].odds:
-            preferences[key] = prefer(preferences[key].winner, soften(given, temperature))
+    for key, preference in preferences.items():
+        if preference.odds:
+            temperature = choose_temperature(temperatures or {}, key, preference.winner)
+            preferences[key] = prefer(preference.winner, soften(preference.odds, temperature))
     return make_verdict(preferences, source, cast("Confidence | None", marks.confidence))
+
+
+def choose_temperature(temperatures: Mapping[str, float], key: str, winner: Choice) -> float:
+    """The temperature of an answer's key. A tie (0) may have its own, by "TA_tie" and so on; 1 if there is none.
+
+    A judge that overlooks a difference calls a tie, so its ties are right less often than its winners.
+    """
+    temperature = temperatures.get(key, 1.0)
+    return temperature if winner else temperatures.get(key + TIE_SUFFIX, temperature)
 
 
 def soften(odds: Odds, temperature: float) -> Odds:
