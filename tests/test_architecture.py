@@ -40,7 +40,7 @@ LAYERS: tuple[set[str], ...] = (
     {"modes"},
     {"forecast"},
     {"recording"},
-    {"trace_file"},
+    {"trace_file", "joining"},
     {"two_orders"},
     {"api"},
     {"runs"},

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, cast
 
 from vrt_lite.errors import Warned
 from vrt_lite.interfaces import Stopwatch
@@ -24,20 +25,17 @@ from vrt_lite.judgement import (
     Timings,
     Video,
 )
-from vrt_lite.measures import MeasuredPair
+from vrt_lite.measures import MeasuredPair, find_contradictions
 from vrt_lite.modes import Mode
 from vrt_lite.pair_frames import Workspace
-from vrt_lite.pair_warnings import renew_warnings, warn_of_clips, warn_of_measures, warn_of_one_order, warn_of_prompt
 from vrt_lite.profile import Profile
 from vrt_lite.protocol import tags
 from vrt_lite.protocol.messages import FrameRef, Usage
-from vrt_lite.protocol.verdict import TIE, Confidence, average, disagreements
+from vrt_lite.protocol.verdict import TIE, Confidence, Verdict, average, disagreements
 from vrt_lite.settings import Settings, Wording, Wordings
 
 if TYPE_CHECKING:
     from vrt_lite.video import Clip, ClipInfo
-
-_Sums = TypeVar("_Sums", Timings, Counters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +102,53 @@ def make_judgement(
     )
 
 
+def warn_of_prompt(
+    prompt: str, clips: Sequence[JudgedClip], profile: Profile, own: Profile, *, limited: bool
+) -> Iterator[Warned]:
+    """Warnings about the prompt, and about a profile that differs from `own`, the checkpoint's.
+
+    `limited` tells whether the user has limited the pixels.
+    """
+    if limited and any(_shrunk(clip, own) for clip in clips):
+        yield Warned(
+            "fewer_pixels",
+            f"The judge sees less detail than it was trained on: frames of at most {profile.max_pixels} pixels instead "
+            f"of {own.max_pixels}, asked-for ones of {profile.tool_max_pixels} instead of {own.tool_max_pixels}.",
+        )
+    if profile.first_frames != own.first_frames:
+        text = "The model's prompt names another number of first frames than were shown (--first-frames)."
+        yield Warned("other_first_frames", text)
+    if not profile.understands(prompt):
+        why = "The judge does not understand this prompt" if prompt else "No prompt was given"
+        yield Warned("alignment_not_judged" if prompt else "no_prompt", f"{why}: alignment (TA) is not judged.")
+    elif not prompt:
+        yield Warned("no_prompt", "No prompt was given: alignment was judged without one.")
+    if clips[0].sha256 == clips[1].sha256:
+        yield Warned("same_file", "Both clips are the same file: a tie, said without running the model.")
+
+
+def warn_of_clips(clips: Sequence[JudgedClip], first_frames: int) -> Iterator[Warned]:
+    """Warnings about the two clips; the judge sees `first_frames` frames of each at first."""
+    if clips[0].dynamic_range != clips[1].dynamic_range:
+        ranges = " and ".join(clip.dynamic_range.upper() for clip in clips)
+        text = f"The clips differ in dynamic range ({ranges}): what looks better may be the range."
+        yield Warned("dynamic_ranges_differ", text)
+    for number, clip in enumerate(clips, start=1):
+        if clip.frames < first_frames:
+            yield Warned("few_frames", f"Video {number} has {clip.frames} frame(s): the last was repeated.")
+        yield from (Warned("clip", f"Video {number}: {warning}") for warning in clip.warnings)
+
+
+def warn_of_measures(verdict: Verdict, measures: tuple[MeasuredPair, ...] | None) -> Iterator[Warned]:
+    """A warning for each dimension in which the measures contradict the verdict plainly."""
+    yield from (Warned("measured_otherwise", line) for line in find_contradictions(verdict, measures or ()))
+
+
+def warn_of_one_order(first: Video) -> Warned:
+    """The warning that only the order with video `first` (1 or 2) shown first gave a verdict."""
+    return Warned("one_order", f"With video {3 - first} shown first there was no verdict: only the other order counts.")
+
+
 def add_warning(judgement: Judgement, warning: Warned) -> Judgement:
     """The same judgement with one more warning."""
     return replace(
@@ -111,34 +156,6 @@ def add_warning(judgement: Judgement, warning: Warned) -> Judgement:
         warnings=(*judgement.warnings, warning.text),
         warning_kinds=(*judgement.warning_kinds, warning.kind),
     )
-
-
-def exchange_clips(judgement: Judgement) -> Judgement:
-    """The same judgement with the clips given the other way round."""
-    exchanged = replace(
-        judgement,
-        inputs=(judgement.inputs[1], judgement.inputs[0]),
-        verdict=judgement.verdict.mirrored(),
-        orders=tuple(_exchange(order) for order in judgement.orders),
-        measures=judgement.measures and tuple(pair.mirrored() for pair in judgement.measures),
-    )
-    return renew_warnings(exchanged)
-
-
-def join_orders(one: Judgement, other: Judgement) -> Judgement:
-    """Two judgements of the same clips, given in the same order and shown in opposite orders, as one."""
-    kinds = dict(zip((*one.warnings, *other.warnings), (*one.warning_kinds, *other.warning_kinds), strict=True))
-    joined = replace(
-        one,
-        verdict=average(one.verdict, other.verdict),
-        orders=tuple(sorted((*one.orders, *other.orders), key=lambda order: order.first)),
-        disagreements=disagreements(one.verdict, other.verdict),
-        warnings=tuple(kinds),
-        warning_kinds=tuple(kinds.values()),
-        timings=_add(one.timings, other.timings),
-        counters=_add(one.counters, other.counters),
-    )
-    return renew_warnings(joined)
 
 
 def record_clip(info: ClipInfo, workspace: Workspace, warnings: tuple[str, ...]) -> JudgedClip:
@@ -220,6 +237,15 @@ def _read_timings(watch: Stopwatch, orders: Sequence[Sequence[Usage]], clips: tu
     return Timings(**{stage: round(value, 6) for stage, value in seconds.items()})
 
 
+def _shrunk(clip: JudgedClip, profile: Profile) -> bool:
+    """Whether any frame of a clip is shown with fewer pixels than `profile` shows it with."""
+    shown = ((False, clip.shown_size), (True, clip.tool_size or clip.shown_size))
+    return any(
+        math.prod(size) < math.prod(profile.frame_size(clip.width, clip.height, called=called))
+        for called, size in shown
+    )
+
+
 def _choices(marks: tags.Marks) -> Choices:
     c = marks.choices
     return {"TA": c["TA"], "VQ": c["VQ"], "MQ": c["MQ"], "OA": c["OA"]}
@@ -233,15 +259,3 @@ def _record_frame(frame: FrameRef, first: int, pair: ShownPair) -> ShownFrame:
 
 def _video(clip: int) -> Video:
     return 2 if clip else 1
-
-
-def _add(one: _Sums, other: _Sums) -> _Sums:
-    a, b = asdict(one), asdict(other)
-    return type(one)(**{name: a[name] + b[name] for name in a})
-
-
-def _exchange(order: JudgedOrder) -> JudgedOrder:
-    rounds = tuple(
-        replace(r, frames=tuple(replace(f, video=2 if f.video == 1 else 1) for f in r.frames)) for r in order.rounds
-    )
-    return JudgedOrder(2 if order.first == 1 else 1, order.verdict.mirrored(), rounds)

@@ -16,7 +16,7 @@ from pages.example_records import clip_pair, judge_pair, judged
 
 from vrt_lite.cli import run as vrt_lite
 from vrt_lite.errors import UsageError
-from vrt_lite.recording import exchange_clips, join_orders
+from vrt_lite.joining import exchange_clips, join_orders
 from vrt_lite.runs.question import Question
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Settings

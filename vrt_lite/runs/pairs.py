@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from vrt_lite.joining import exchange_clips, join_orders
 from vrt_lite.judgement import Judgement
 from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.protocol.verdict import Preference, Verdict, average, disagreements
-from vrt_lite.recording import exchange_clips, join_orders
 from vrt_lite.runs.both_orders import select_counted
 from vrt_lite.runs.question import Result
 from vrt_lite.runs.run import Run

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vrt_lite.judgement import Judgement
-from vrt_lite.pair_warnings import warn_of_one_order
-from vrt_lite.recording import add_warning
+from vrt_lite.recording import add_warning, warn_of_one_order
 from vrt_lite.runs.identity import Identity
 from vrt_lite.runs.judging import Task, judge_all
 from vrt_lite.runs.pairs import PairOfRun, read_pair

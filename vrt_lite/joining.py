@@ -1,0 +1,70 @@
+"""Exchanges the clips of a judgement, and joins the judgements of both orders."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import TypeVar
+
+from vrt_lite.errors import Warned
+from vrt_lite.judgement import Counters, JudgedOrder, Judgement, Timings
+from vrt_lite.protocol.verdict import average, disagreements
+from vrt_lite.recording import warn_of_clips, warn_of_measures, warn_of_one_order
+
+_Sums = TypeVar("_Sums", Timings, Counters)
+_BY_VIDEO = ("one_order", "dynamic_ranges_differ", "few_frames", "clip", "measured_otherwise")
+"""The kinds whose text depends on which clip is video 1, or on the verdict."""
+
+
+def exchange_clips(judgement: Judgement) -> Judgement:
+    """The same judgement with the clips given the other way round."""
+    exchanged = replace(
+        judgement,
+        inputs=(judgement.inputs[1], judgement.inputs[0]),
+        verdict=judgement.verdict.mirrored(),
+        orders=tuple(_exchange(order) for order in judgement.orders),
+        measures=judgement.measures and tuple(pair.mirrored() for pair in judgement.measures),
+    )
+    return renew_warnings(exchanged)
+
+
+def join_orders(one: Judgement, other: Judgement) -> Judgement:
+    """Two judgements of the same clips, given in the same order and shown in opposite orders, as one."""
+    kinds = dict(zip((*one.warnings, *other.warnings), (*one.warning_kinds, *other.warning_kinds), strict=True))
+    joined = replace(
+        one,
+        verdict=average(one.verdict, other.verdict),
+        orders=tuple(sorted((*one.orders, *other.orders), key=lambda order: order.first)),
+        disagreements=disagreements(one.verdict, other.verdict),
+        warnings=tuple(kinds),
+        warning_kinds=tuple(kinds.values()),
+        timings=_add(one.timings, other.timings),
+        counters=_add(one.counters, other.counters),
+    )
+    return renew_warnings(joined)
+
+
+def renew_warnings(judgement: Judgement) -> Judgement:
+    """Renew the warnings that depend on the verdict, or on which clip is video 1, after one of these has changed."""
+    stated = [Warned(*pair) for pair in zip(judgement.warning_kinds, judgement.warnings, strict=True)]
+    warnings = [warning for warning in stated if warning.kind not in _BY_VIDEO]
+    if "one_order" in judgement.warning_kinds and len(judgement.orders) == 1:
+        warnings.append(warn_of_one_order(judgement.orders[0].first))
+    warnings += warn_of_clips(judgement.inputs, judgement.settings.first_frames)
+    warnings += warn_of_measures(judgement.verdict, judgement.measures)
+    return replace(
+        judgement,
+        warnings=tuple(warning.text for warning in warnings),
+        warning_kinds=tuple(warning.kind for warning in warnings),
+    )
+
+
+def _add(one: _Sums, other: _Sums) -> _Sums:
+    a, b = asdict(one), asdict(other)
+    return type(one)(**{name: a[name] + b[name] for name in a})
+
+
+def _exchange(order: JudgedOrder) -> JudgedOrder:
+    rounds = tuple(
+        replace(r, frames=tuple(replace(f, video=2 if f.video == 1 else 1) for f in r.frames)) for r in order.rounds
+    )
+    return JudgedOrder(2 if order.first == 1 else 1, order.verdict.mirrored(), rounds)
