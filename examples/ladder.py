@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 PROMPT = "A red square moving right."
 STEPS: dict[str, tuple[str, ...]] = {
     "maple": (),
-    "cedar": ("stutter",),
-    "aspen": ("stutter", "haze"),
-    "birch": ("stutter", "haze", "wrong colour"),
-    "willow": ("stutter", "haze", "wrong colour", "flicker"),
+    "cedar": ("haze",),
+    "aspen": ("haze", "stutter"),
+    "birch": ("haze", "stutter", "wrong colour"),
+    "willow": ("haze", "stutter", "wrong colour", "flicker"),
 }
 """The faults of each clip; best first."""
 SIZE = (252, 140)
