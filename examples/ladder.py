@@ -30,9 +30,11 @@ STEPS: dict[str, tuple[str, ...]] = {
 SIZE = (252, 140)
 FRAMES, FPS = 48, 16
 SIDE, RIM = 40, 3
-HELD = 8
-"""Frames of which a stuttering clip shows the first."""
 HAZE, HAZE_LIGHT = 0.55, 190
+HELD = 8
+"""A clip that stutters shows the first of so many frames in place of all of them."""
+FLICKER = (1.4, 0.6)
+"""By what the light of every even and every odd frame is multiplied."""
 RED, GREEN = (220, 40, 40), (40, 180, 60)
 SEED = 5
 
@@ -55,7 +57,7 @@ def pictures(faults: Collection[str]) -> Iterator[NDArray[np.uint8]]:
         picture[top : top + SIDE, left : left + SIDE] = 0.3 * colour
         picture[top + RIM : top + SIDE - RIM, left + RIM : left + SIDE - RIM] = colour
         if "flicker" in faults:
-            picture *= 0.6 if number % 2 else 1.4
+            picture *= FLICKER[number % 2]
         if "haze" in faults:
             picture += HAZE * (HAZE_LIGHT - picture)
         yield np.rint(picture).clip(0, 255).astype(np.uint8)

@@ -14,7 +14,7 @@ from judgements import FINAL, TIED, TWO, call, judgement, sure, with_odds
 
 import vrt_lite
 from vrt_lite.errors import UsageError
-from vrt_lite.joining import exchange_clips, join_orders, renew_warnings
+from vrt_lite.joining import exchange_clips, join_orders, recompute_warnings
 from vrt_lite.judgement import SCHEMA_VERSION, Judgement
 from vrt_lite.measures import compare_values
 from vrt_lite.protocol.messages import Reply
@@ -83,7 +83,7 @@ def test_warnings_follow_the_clips_and_the_verdict() -> None:
         made = judgement([reply], warnings=("Beware.",))
         a, b = made.inputs
         inputs = (replace(a, frames=2), replace(b, warnings=("It ends early.",)))
-        return renew_warnings(replace(made, inputs=inputs, measures=(compare_values("repeated", (0.0, 46.8)),)))
+        return recompute_warnings(replace(made, inputs=inputs, measures=(compare_values("repeated", (0.0, 46.8)),)))
 
     named, tied = measured(sure()), measured(with_odds(FINAL.replace("MQ=1", "MQ=0"), TIED, TWO, TIED, TWO))
     always = ("Beware.", "Video 1 has 2 frame(s): the last was repeated.", "Video 2: It ends early.")

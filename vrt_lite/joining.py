@@ -24,7 +24,7 @@ def exchange_clips(judgement: Judgement) -> Judgement:
         orders=tuple(_exchange(order) for order in judgement.orders),
         measures=judgement.measures and tuple(pair.mirrored() for pair in judgement.measures),
     )
-    return renew_warnings(exchanged)
+    return recompute_warnings(exchanged)
 
 
 def join_orders(one: Judgement, other: Judgement) -> Judgement:
@@ -40,11 +40,11 @@ def join_orders(one: Judgement, other: Judgement) -> Judgement:
         timings=_add(one.timings, other.timings),
         counters=_add(one.counters, other.counters),
     )
-    return renew_warnings(joined)
+    return recompute_warnings(joined)
 
 
-def renew_warnings(judgement: Judgement) -> Judgement:
-    """Renew the warnings that depend on the verdict, or on which clip is video 1, after one of these has changed."""
+def recompute_warnings(judgement: Judgement) -> Judgement:
+    """Recompute the warnings that depend on the verdict or on which clip is video 1, after one of them has changed."""
     stated = [Warned(*pair) for pair in zip(judgement.warning_kinds, judgement.warnings, strict=True)]
     warnings = [warning for warning in stated if warning.kind not in _BY_VIDEO]
     if "one_order" in judgement.warning_kinds and len(judgement.orders) == 1:

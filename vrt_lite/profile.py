@@ -279,7 +279,7 @@ def _check_fitted(profile: Profile) -> None:
         known = name.removesuffix(TIE_SUFFIX) in KEYS and not isinstance(value, bool)
         if not known or not isinstance(value, int | float) or not 0.05 <= value <= 100:
             raise ValueError(
-                f"temperatures.{name} = {value!r}: only TA, VQ, MQ, OA, TA_tie and so on, each 0.05 to 100."
+                f"temperatures.{name} = {value!r}: allowed are TA, VQ, MQ and OA, also with _tie, and 0.05 to 100."
             )
     if any(not re.fullmatch(r"\w+", word) for word in profile.caption_words) or "\n" in profile.scope:
         raise ValueError("caption_words are not single words, or scope is not one line.")

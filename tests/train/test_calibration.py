@@ -63,7 +63,8 @@ def test_each_dimension_has_its_own_and_the_error_shrinks_on_other_pairs() -> No
     for name, of in fits.items():
         assert of.temperature == pytest.approx(wanted[name.removesuffix(TIE_SUFFIX)], rel=0.2)
         assert of.after < 0.06 < of.before
-    assert sum(of.pairs for of in fits.values()) == pytest.approx(3 * 2_000, abs=6)
+    for key in wanted:  # half of the ties and half of the winners, each rounded down
+        assert fits[key].pairs + fits[key + TIE_SUFFIX].pairs in (1_999, 2_000)
     assert len(describe_fits(fits).splitlines()) == 7
     # Fitted again, with the temperatures in force, nothing changes.
     current = {key: of.temperature for key, of in fits.items()}

@@ -21,7 +21,7 @@ DIMENSIONS: Final = ("TA", "VQ", "MQ")
 OVERALL: Final = "OA"
 KEYS: Final = (*DIMENSIONS, OVERALL)
 TIE_SUFFIX: Final = "_tie"
-"""What a key has after it where something is about ties in it only."""
+"""Added to a key, it names what is for ties in that key only."""
 
 Role = Literal["system", "user", "assistant"]
 StopReason = Literal["end", "limit", "loop"]
