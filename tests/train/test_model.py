@@ -181,6 +181,23 @@ def test_the_batched_tower_in_bfloat16_is_the_same_to_rounding(checkpoint: Path)
     assert float((rounded - exact).norm() / exact.norm()) < 0.03
 
 
+def test_bfloat16_keeps_a_change_by_one_grey_level(checkpoint: Path) -> None:
+    """Bytes are normalised to about -2 to 2, where bfloat16 has steps of up to two grey levels."""
+    model, _ = load(RECIPE, checkpoint, trainable=False)
+    embedded: list[torch.Tensor] = []
+    model.model.visual.blocks[0].register_forward_pre_hook(lambda _, given: embedded.append(given[0]))
+    grids = torch.tensor([[1, 2, 4]])
+    held = torch.full((8, 1176), 248, dtype=torch.uint8)
+    moved = held.clone()
+    moved.view(8, 3, 2, 14, 14)[:, :, 1] -= 1
+    for patches in (held, moved):
+        model.model.visual(patches, grid_thw=grids)
+        with torch.autocast("cpu", torch.bfloat16):
+            model.model.visual(patches, grid_thw=grids)
+    held_exactly, held_rounded, moved_exactly, moved_rounded = (found.float() for found in embedded)
+    torch.testing.assert_close(moved_rounded - held_rounded, moved_exactly - held_exactly, rtol=0.05, atol=1e-6)
+
+
 def test_the_model_reads_as_the_stock_one_does(checkpoint: Path) -> None:
     model, tokenizer = load(RECIPE, checkpoint, trainable=False)
     batch = Collator(tokenizer.id("<|endoftext|>"))(_rows(tokenizer, range(3)))

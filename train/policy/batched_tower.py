@@ -66,7 +66,8 @@ def _forward(self: Any, hidden_states: Tensor, grid_thw: Tensor, **_: Any) -> Ba
     grids = [(t, h, w) for t, h, w in grid_thw.tolist()]
     if hidden_states.device.type == "cpu" and (same := _find_repeated(hidden_states, grids)):
         return _embed_once(self, hidden_states, grids, same)
-    x = functional.linear(self.normalised(hidden_states).to(weight.dtype), weight.flatten(1))
+    with torch.autocast(weight.device.type, enabled=False):  # bfloat16 would round away a change by one grey level
+        x = functional.linear(self.normalised(hidden_states).to(weight.dtype), weight.flatten(1))
     sizes = list(dict.fromkeys((h, w) for _, h, w in grids))
     if len(sizes) == 1:
         return _output(x, _embed(self, x, *sizes[0]))
