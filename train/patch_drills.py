@@ -27,18 +27,18 @@ _VIDEO: Final = Video((FrameRef(0, 0), FrameRef(0, 1)), 0.0)
 
 
 class LabelledPatches:
-    """Labelled patches by seed: with footage in the recipe, those of odd seeds are of its training clips."""
+    """Labelled patches by seed, a list for each: with footage in the recipe, odd seeds have its training clips."""
 
     def __init__(self, recipe: TrainingRecipe) -> None:
         self._footage: LabelledFootage | None = None
         if recipe.data.footage and recipe.pretrain.patches:
             from train.footage.labelled_footage import LabelledFootage  # noqa: PLC0415  the decoder
 
-            self._footage = LabelledFootage(Path(recipe.data.footage), recipe.profile)
+            self._footage = LabelledFootage(Path(recipe.data.footage), recipe.profile, copies=recipe.pretrain.copies)
 
-    def draw(self, seed: int) -> LabelledPatch:
-        """Draw the patch of a seed. All random numbers are NumPy's."""
-        return self._footage.draw(seed) if self._footage and seed % 2 else draw_labelled_patch(seed)
+    def draw(self, seed: int) -> list[LabelledPatch]:
+        """Draw the patches of a seed. All random numbers are NumPy's."""
+        return self._footage.draw(seed) if self._footage and seed % 2 else [draw_labelled_patch(seed)]
 
 
 def describe_patch(patch: LabelledPatch, seed: int) -> str:

@@ -16,7 +16,8 @@ Only the tower and the word vectors learn. At the end the tower's tokens are cen
 vectors (`_scale_tokens`).
 
 * **cells**: with `patches` in the recipe, each token of a labelled patch learns the words for its own cell
-  (`train.cell_words`). A line does not say where a shape is, and few cells show it.
+  (`train.cell_words`). A line does not say where a shape is, and few cells show it. With `keep`, tokens of patches
+  without a fault stay near those of the source, except in what names faults.
 
 A model that can already write (a recipe with a `source`) learns words and which again, because traces alone let its
 tower forget what a trace rarely depends on. Its word vectors, and the scale of its tokens, stay: its text model knows
@@ -41,7 +42,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import Trainer, TrainingArguments
 
-from train.cell_words import amplify_words, cell_loss, cell_word_ids, collate_patches
+from train.cell_words import amplify_words, cell_word_ids, collate_patches, patch_loss
 from train.cells import MEASURES, measures
 from train.checkpoints import MODEL, arguments, documents_of
 from train.clip_views import ClipView, clip_views
@@ -98,7 +99,8 @@ def pretrain(
     cell_words = cell_word_ids(tokenizer)
     if own.gain != own.source_gain:
         _amplify(model, cell_words, sampled, gain=own.gain / own.source_gain)
-    _set_forward(model, usual, own, new=new, sharpness=sharpness, cell_words=cell_words)
+    before = load(recipe, start, trainable=False)[0].model.visual if own.keep else None
+    _set_forward(model, usual, own, new=new, sharpness=sharpness, cell_words=cell_words, before=before)
     leg = Leg(minutes, model=model, every=every, began=began)
     step = own.batch * own.accumulation
     callbacks: list[Any] = [leg, Journal(run / LOG, samples_a_step=step)]
@@ -193,9 +195,19 @@ class _TowerTrainer(OrderedTrainer, Trainer):
 
 
 def _set_forward(
-    model: Any, usual: _Statistics, recipe: Supervised, *, new: bool, sharpness: float, cell_words: list[int]
+    model: Any,
+    usual: _Statistics,
+    recipe: Supervised,
+    *,
+    new: bool,
+    sharpness: float,
+    cell_words: list[int],
+    before: Any = None,
 ) -> None:
-    """Replace a model's forward by this stage's loss. Only the tower gets gradients, and a new model's word vectors."""
+    """Replace a model's forward by this stage's loss. Only the tower gets gradients, and a new model's word vectors.
+
+    `before` is the source's tower, from which the tokens of patches without faults should not go away.
+    """
     model.requires_grad_(False)
     model.model.visual.requires_grad_(True)
     words = model.get_input_embeddings().weight.requires_grad_(new)
@@ -211,18 +223,15 @@ def _set_forward(
         tokens = model.model.visual(patches, grid_thw=grids).pooler_output.float()
         mean, deviation, onto, odds = (x.to(tokens.device) for x in (usual.mean, usual.deviation, axes, usual.odds))
         with torch.autocast(tokens.device.type, enabled=False):
-            named = _score_words(
-                tokens, words[word_ids].float() / recipe.gain, grids, given["pictures"], sharpness=sharpness
-            )
+            named = score(tokens, grids, given["pictures"])
             loss = word_loss(named, odds, given["words"], given["beside"])
             if new:
                 wrong = (tokens @ onto - (measures(patches) - mean) / deviation).square().sum(1)
                 loss = loss + _WEIGHT * sum(part.mean() for part in wrong.split(_sizes(grids, given["pictures"])))
         loss = loss / (len(labels) if num_items_in_batch is None else num_items_in_batch)
         if "patch_pixels" in given:
-            of_cells = model.model.visual(given["patch_pixels"], grid_thw=given["patch_grids"]).pooler_output.float()
-            with torch.autocast(tokens.device.type, enabled=False):
-                cells = cell_loss(of_cells, words[cell_ids].float() / recipe.gain, given)
+            vectors = words[cell_ids].float() / recipe.gain
+            cells = patch_loss(model.model.visual, vectors, given, before=before, keep=recipe.keep)
             loss = loss + _CELLS * cells / (recipe.patches * recipe.batch * recipe.accumulation)
         return {"loss": loss}
 

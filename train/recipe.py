@@ -77,8 +77,10 @@ class Supervised:
     drills for each pair (`train.drills`). `words` is the weight in the cold start of a pair's loss of words
     (`train.line_words`), and `snapshots` is the number of snapshot drills for each pair (`train.snapshot_drills`).
     Pretraining has so many labelled `patches` for each pair (`train.world.labelled_patches`), the cold start so many
-    rows of them (`train.patch_drills`). Pretraining makes the part of tokens that names words `gain` times larger and
-    divides scores by `gain`; in the source's tokens it is `source_gain` times larger already.
+    rows of them (`train.patch_drills`). Every second one of pretraining's shows footage, if there is any, together with
+    up to so many `copies` with faults (`train.footage.labelled_footage`), and `keep` is the weight of what changes in
+    the source's tokens without naming a fault. Pretraining makes the part of tokens that names words `gain` times
+    larger and divides scores by `gain`; in the source's tokens it is `source_gain` times larger already.
     """
 
     samples: int = 1_200
@@ -99,6 +101,8 @@ class Supervised:
     words: float = 0.0
     snapshots: int = 0
     patches: int = 0
+    copies: int = 1
+    keep: float = 0.0
     gain: float = 1.0
     source_gain: float = 1.0
 

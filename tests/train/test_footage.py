@@ -345,10 +345,12 @@ def test_a_held_picture_of_a_grainy_clip_stays_the_same(folder: Path, profile: P
 
 
 def test_labelled_patches_of_footage_have_the_marks_of_their_faults(folder: Path, profile: Profile) -> None:
-    labelled = LabelledFootage(folder, profile)
-    drawn = [labelled.draw(seed) for seed in range(120)]
+    labelled = LabelledFootage(folder, profile, copies=3)
+    by_seed = [labelled.draw(seed) for seed in range(60)]
     again = labelled.draw(7)
-    np.testing.assert_array_equal(again.pictures[1], drawn[7].pictures[1])
+    np.testing.assert_array_equal(again[-1].pictures[1], by_seed[7][-1].pictures[1])
+    assert {len(own) for own in by_seed} >= {4, 6, 8}
+    drawn = [patch for own in by_seed for patch in own]
     held = {word for patch in drawn for word, mark in zip(MARKS, patch.marks[0], strict=True) if mark == 1}
     assert held >= {"blur", "noise", "coding", "ghosts", "still", "double"}
     for patch in drawn:
@@ -362,3 +364,18 @@ def test_labelled_patches_of_footage_have_the_marks_of_their_faults(folder: Path
         noisy = marks["noise"] == 1 or marks["coding"] == 1
         if not noisy:
             assert same == (marks["still"] == 1) or marks["still"] == UNKNOWN
+
+
+def test_copies_of_a_labelled_patch_differ_in_their_faults_alone(folder: Path, profile: Profile) -> None:
+    for seed in range(20):
+        own = LabelledFootage(folder, profile, copies=3).draw(seed)
+        assert [patch.beside for patch in own[:2]] == [0, 0]
+        for number, patch in enumerate(own):
+            clean = own[number + patch.beside]
+            assert clean.beside == 0 and number + patch.beside == number % 2
+            assert not (clean.marks == 1).any()
+            faulty = {word for word, mark in zip(MARKS, patch.marks[0], strict=True) if mark == 1}
+            changed = (patch.pictures[0] != clean.pictures[0]).any() or (patch.pictures[1] != clean.pictures[1]).any()
+            assert changed or not faulty
+            if not changed:
+                np.testing.assert_array_equal(patch.pictures, clean.pictures)

@@ -16,7 +16,7 @@ pytest.importorskip("skimage")
 from coloured import PRETRAINED, RECIPE, cases  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
-from train.cell_words import amplify_words, cell_loss, cell_word_ids, collate_patches  # noqa: E402
+from train.cell_words import amplify_words, cell_loss, cell_word_ids, collate_patches, measure_change  # noqa: E402
 from train.policy.model import create_checkpoint, load  # noqa: E402
 from train.pretrain import pretrain  # noqa: E402
 from train.world.draw import COLOURS, DIRECTIONS, FORMS  # noqa: E402
@@ -76,7 +76,7 @@ def test_all_looks_faults_and_ghosts_occur_and_labels_are_in_their_ranges(drawn:
 def test_the_loss_is_a_sum_of_means_over_the_tokens_of_each_patch(drawn: list[LabelledPatch]) -> None:
     """Tokens that score exactly their own words have a small loss; with the labels of others it is large."""
     some = drawn[:6]
-    batch = collate_patches(some)
+    batch = collate_patches([[patch] for patch in some])
     words = len(COLOURS) + len(FORMS) + len(DIRECTIONS) + len(MARKS)
     tokens = torch.full((len(batch["patch_looks"]), words), -20.0)
     covered = batch["patch_looks"][:, 0] != NOTHING
@@ -87,10 +87,81 @@ def test_the_loss_is_a_sum_of_means_over_the_tokens_of_each_patch(drawn: list[La
     vectors = torch.eye(words)
     assert float(cell_loss(tokens, vectors, batch)) < 1e-4
     alone = sum(
-        float(cell_loss(torch.zeros(len(patch.looks), words), vectors, collate_patches([patch]))) for patch in some
+        float(cell_loss(torch.zeros(len(patch.looks), words), vectors, collate_patches([[patch]]))) for patch in some
     )
     assert float(cell_loss(torch.zeros_like(tokens), vectors, batch)) == pytest.approx(alone, rel=1e-5)
     assert float(cell_loss(tokens.roll(3, 1), vectors, batch)) > 20 * len(some)
+
+
+def test_a_copy_has_to_score_its_fault_higher_than_the_same_frames_without_it(drawn: list[LabelledPatch]) -> None:
+    """What both have in common adds nothing, and a word that may hold has no part in it."""
+    words = len(COLOURS) + len(FORMS) + len(DIRECTIONS) + len(MARKS)
+    first = words - len(MARKS)
+    clean = replace(drawn[0], looks=np.full_like(drawn[0].looks, NOTHING), marks=np.zeros_like(drawn[0].marks))
+    marks = clean.marks.copy()
+    marks[:, MARKS.index("blur")], marks[:, MARKS.index("still")] = 1, UNKNOWN
+    faulty, count = replace(clean, marks=marks, beside=-1), len(clean.marks)
+
+    def loss(scores: dict[str, float], *, common: float = 0.0, beside: int = -1) -> float:
+        tokens = torch.zeros(2 * count, words)
+        for word, score in scores.items():
+            tokens[:, first + MARKS.index(word)] = common
+            tokens[count:, first + MARKS.index(word)] += score
+        return float(cell_loss(tokens, torch.eye(words), collate_patches([[clean, replace(faulty, beside=beside)]])))
+
+    def compared(scores: dict[str, float], *, common: float = 0.0) -> float:
+        return loss(scores, common=common) - loss(scores, common=common, beside=0)
+
+    right, nothing, wrong = (compared({"blur": score}) for score in (3.0, 0.0, -3.0))
+    assert right < 0.01 < nothing == pytest.approx(np.log(2) / 2, rel=1e-4)
+    assert wrong > 2
+    assert compared({"blur": 3.0}, common=-5.0) == pytest.approx(right, abs=1e-4)
+    assert compared({"blur": 3.0, "still": -9.0, "noise": 9.0}) == pytest.approx(right, abs=1e-4)
+
+
+def test_patches_of_a_seed_share_its_weight(drawn: list[LabelledPatch]) -> None:
+    words = len(COLOURS) + len(FORMS) + len(DIRECTIONS) + len(MARKS)
+    tokens = torch.randn(len(drawn[0].looks), words, generator=torch.Generator().manual_seed(0))
+    once = cell_loss(tokens, torch.eye(words), collate_patches([drawn[:1]]))
+    thrice = cell_loss(tokens.repeat(3, 1), torch.eye(words), collate_patches([drawn[:1] * 3]))
+    assert float(thrice) == pytest.approx(float(once), rel=1e-5)
+
+
+def test_a_change_counts_in_patches_without_faults_unless_it_names_a_fault(drawn: list[LabelledPatch]) -> None:
+    words = len(COLOURS) + len(FORMS) + len(DIRECTIONS) + len(MARKS)
+    vectors, count = torch.eye(words + 2)[:words], len(drawn[0].looks)
+    batch = collate_patches([[drawn[0], replace(drawn[0], beside=-1)]])
+    before = torch.zeros(2 * count, words + 2)
+
+    def change(where: slice, axis: int) -> float:
+        tokens = before.clone()
+        tokens[where, axis] = 10.0
+        return float(measure_change(tokens, before, vectors, batch))
+
+    clean, copy = slice(0, count), slice(count, None)
+    assert change(clean, words) == pytest.approx(0.5)
+    assert change(clean, 0) == pytest.approx(0.5)
+    assert change(copy, words) == change(clean, words - 1) == 0
+
+
+def test_pretraining_stays_near_its_source_with_keep(tmp_path: Path) -> None:
+    start = create_checkpoint(RECIPE, tmp_path / "start", cases(8))
+    learnt = replace(PRETRAINED, model=replace(PRETRAINED.model, source=str(start)))
+
+    def change(keep: float) -> float:
+        recipe = replace(learnt, pretrain=replace(learnt.pretrain, patches=1, epochs=6, keep=keep))
+        assert pretrain(recipe, cases(8), start=start, run=tmp_path / f"run{keep}")
+        batch = collate_patches([[draw_labelled_patch(seed)] for seed in range(4)])
+        models = [load(RECIPE, folder, trainable=False) for folder in (start, tmp_path / f"run{keep}" / "model")]
+        before, after = (
+            model.model.visual(batch["patch_pixels"], grid_thw=batch["patch_grids"]).pooler_output
+            for model, _ in models
+        )
+        vectors = models[0][0].get_input_embeddings().weight[cell_word_ids(models[0][1])]
+        return float(measure_change(after, before, vectors, batch))
+
+    free, kept = change(0.0), change(100.0)
+    assert kept < 0.8 * free
 
 
 def test_pretraining_learns_cells_however_a_step_is_cut(tmp_path: Path) -> None:
@@ -112,7 +183,7 @@ def test_words_of_tokens_are_amplified_and_the_rest_stays(tmp_path: Path) -> Non
     """Differences between tokens that name words grow by the gain; those across them, and the mean token, stay."""
     start = create_checkpoint(RECIPE, tmp_path / "start", cases(8))
     model, tokenizer = load(RECIPE, start, trainable=True)
-    batch = collate_patches([draw_labelled_patch(seed) for seed in range(4)])
+    batch = collate_patches([[draw_labelled_patch(seed)] for seed in range(4)])
     pixels, grids = batch["patch_pixels"], batch["patch_grids"]
     visual, vectors = model.model.visual, model.get_input_embeddings().weight.detach()[cell_word_ids(tokenizer)]
     with torch.no_grad():

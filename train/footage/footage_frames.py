@@ -85,9 +85,29 @@ def picture_size(clip: SurveyedClip, scale: float) -> tuple[int, int]:
     return 2 * round(height * ratio / 2), 2 * round(height / 2)
 
 
+class ShownPictures:
+    """The pictures of a clip as light in 0 to 1, in a variation, (1, 3, height, width). Each is converted once."""
+
+    def __init__(self, folder: Path, span: Span) -> None:
+        """Map the clip's frames in `folder`, at the size of the span. Raises VideoError."""
+        self._size, self._variation = (span.spec.width, span.spec.height), span.variation
+        self._pictures = load_frames(
+            folder, span.clip, picture_size(span.clip, LARGE) if span.variation.corner else self._size
+        )
+        self._converted: dict[int, torch.Tensor] = {}
+
+    def __getitem__(self, number: int) -> torch.Tensor:
+        if number not in self._converted:
+            self._converted[number] = _to_light(self._pictures[number], number, self._size, self._variation)
+        return self._converted[number]
+
+
 @dataclass(frozen=True, slots=True)
 class FootageOpener:
-    """Opens a pair's frames: a `TrainingCase.open` that can be sent to another process."""
+    """Opens a pair's frames: a `TrainingCase.open` that can be sent to another process.
+
+    Both spans are of one clip, in the same size and variation.
+    """
 
     folder: Path
     spans: tuple[Span, Span]
@@ -95,17 +115,15 @@ class FootageOpener:
     @contextmanager
     def __call__(self, profile: Profile) -> Generator[FrameStore]:
         """Open the frames at a profile's size, for a `with` block. Raises VideoError."""
-        spec, clip, variation = self.spans[0].spec, self.spans[0].clip, self.spans[0].variation
-        size = picture_size(clip, LARGE) if variation.corner else (spec.width, spec.height)
-        pictures = load_frames(self.folder, clip, size)
+        pictures = ShownPictures(self.folder, self.spans[0])
         yield RenderedFrames(
             (self.spans[0].spec, self.spans[1].spec),
             profile,
-            lambda number, times, size: _render(pictures, self.spans[number], times, size),
+            lambda number, times, size: render_span(pictures, self.spans[number], times, size),
         )
 
 
-def _render(pictures: Pixels, span: Span, positions: Sequence[float], size: tuple[int, int]) -> list[Pixels]:
+def render_span(pictures: ShownPictures, span: Span, positions: Sequence[float], size: tuple[int, int]) -> list[Pixels]:
     """Render frames at times in ticks from a clip's pictures, with all faults, resized to `size`."""
     spec = span.spec
 
@@ -117,15 +135,15 @@ def _render(pictures: Pixels, span: Span, positions: Sequence[float], size: tupl
 
 
 @torch.inference_mode()
-def _render_picture(span: Span, position: float, pictures: Pixels) -> Pixels:
+def _render_picture(span: Span, position: float, pictures: ShownPictures) -> Pixels:
     """Render one picture with all faults except those of a real encoder."""
     spec, tick = span.spec, tick_of(position)
     here = [defect for defect in spec.defects if defect.at(tick)]
-    found = _to_light(pictures, span.source(position), span)
+    found = pictures[span.source(position)]
     for defect in here:
         if defect.kind == "ghosting":
             late = content_time(spec, position) - strength(defect)
-            found = (1 - GHOST) * found + GHOST * _to_light(pictures, span.frame(late), span)
+            found = (1 - GHOST) * found + GHOST * pictures[span.frame(late)]
     if any(defect.kind in ("jitter", "warping") for defect in here):
         x, y = places(spec, [tick], (spec.width, spec.height), "cpu")
         unit = min(spec.width, spec.height)
@@ -138,11 +156,10 @@ def _render_picture(span: Span, position: float, pictures: Pixels) -> Pixels:
     return (bright[0].permute(1, 2, 0) * 255 + 0.5).to(torch.uint8).numpy()
 
 
-def _to_light(pictures: Pixels, number: int, span: Span) -> torch.Tensor:
-    """Convert a picture to light in 0 to 1, in the span's variation, (1, 3, height, width)."""
-    variation = span.variation
+def _to_light(picture: Pixels, number: int, size: tuple[int, int], variation: Variation) -> torch.Tensor:
+    """Convert a clip's picture with this number to light in 0 to 1, in a variation, (1, 3, height, width)."""
     left, top = variation.corner or (0, 0)
-    piece = pictures[number, top : top + span.spec.height, left : left + span.spec.width]
+    piece = picture[top : top + size[1], left : left + size[0]]
     piece = piece[:, :: -1 if variation.flip else 1][..., variation.order].astype(np.float32)
     light = (piece * (np.array(variation.gain, np.float32) / 255)).clip(0, 1) ** variation.gamma
     return _imitate_camera(torch.from_numpy(light).permute(2, 0, 1)[None], variation, number)

@@ -1,6 +1,8 @@
-"""Draws single temporal patches of real footage with known faults: labelled patches without shapes.
+"""Draws temporal patches of real footage with known faults: labelled patches without shapes.
 
 The world's patches teach what a fault looks like over the world's grounds; these teach what it looks like in footage.
+The same frames come without a fault and with several, so that the tower learns what a fault changes, not which clips
+have it.
 """
 
 from __future__ import annotations
@@ -10,8 +12,9 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from train.footage.footage_frames import FootageOpener
+from train.footage.footage_frames import ShownPictures, render_span
 from train.footage.footage_pairs import FootagePairs, draw_single_span
 from train.world.defects import VISUAL, content_time, flicker_factor, motion_step
 from train.world.draw import pick
@@ -19,15 +22,16 @@ from train.world.labelled_patches import MARKS, NOTHING, STEPS, LabelledPatch, m
 from train.world.script import NAMES
 from train.world.values import FIRST, TICKS, ClipSpec, Defect, Moving, Visual
 from vrt_lite.profile import CELL, Profile
-from vrt_lite.protocol.messages import FrameRef
 
-_VISUAL: Final[tuple[Visual, ...]] = (*VISUAL, "blur", "banding", "h264", "h265")
+_VISUAL: Final[tuple[Visual, ...]] = (*VISUAL, "h264", "h264", "h265", "banding", "banding", "colour", "noise")
 _MOVING: Final[tuple[Moving, ...]] = (
-    *("stutter", "stutter", "stutter", "freeze", "flicker", "flicker"),
-    *("ghosting", "ghosting", "ghosting", "warping", "jitter"),
+    *("stutter", "stutter", "stutter", "stutter", "freeze", "flicker"),
+    *("ghosting", "ghosting", "ghosting", "ghosting", "warping", "warping", "warping", "jitter", "jitter"),
 )
 """Kinds that are hard to see in footage come more often."""
-_FAULTY, _MOVED, _NEIGHBOURS = 0.6, 0.5, 0.6
+_FAULTY, _MOVED, _NEIGHBOURS = 0.65, 0.5, 0.65
+_SHOWN = 4
+"""Frames of a span that its patches show."""
 _DIFFERENCE = 0.08
 """The least difference of the light of two frames that shows a flicker."""
 
@@ -35,30 +39,37 @@ _DIFFERENCE = 0.08
 class LabelledFootage:
     """Labelled patches of the training clips in `folder`, at the size that `profile` gives them."""
 
-    def __init__(self, folder: Path, profile: Profile) -> None:
-        self._folder, self._profile = folder, profile
+    def __init__(self, folder: Path, profile: Profile, *, copies: int) -> None:
+        self._folder, self._profile, self._copies = folder, profile, copies
         self._clips = FootagePairs(folder, "train").clips
 
-    def draw(self, seed: int) -> LabelledPatch:
-        """Draw the patch of a seed. All random numbers are NumPy's."""
+    def draw(self, seed: int) -> list[LabelledPatch]:
+        """Draw the patches of a seed: two patches of a span, and the same two in up to `copies` copies with faults.
+
+        Copies of the same frames differ in their faults alone. All random numbers are NumPy's. Raises VideoError.
+        """
         rng = np.random.default_rng((seed, 11))
         span, allowed = draw_single_span(rng, self._clips)
         near = bool(rng.random() < _NEIGHBOURS)
-        ticks = range(TICKS) if near else FIRST
-        place = int(rng.integers(len(ticks) - 1))
-        first, second = ticks[place], ticks[place + 1]
-        faults = tuple(fault for fault in _draw_faults(rng, first) if fault.kind in allowed)
-        spec = replace(span.spec, defects=faults)
-        shown = replace(span, spec=spec)
-        with FootageOpener(self._folder, (shown, shown))(self._profile) as frames:
-            earlier, later = frames.pixels([FrameRef(0, tick, called=near) for tick in (first, second)])
-        words = {NAMES[fault.kind] for fault in faults if fault.kind in VISUAL or fault.kind == "ghosting"}
-        moves, unknown = _mark_steps(spec, first) if near else _mark_flicker(spec, first, second)
-        if "stutter" not in allowed:
-            unknown = unknown | {"still"}  # a held picture is not visible where nothing moves
-        count = earlier.shape[0] * earlier.shape[1] // CELL**2
-        looks = np.full((count, 3), NOTHING, np.int64)
-        return LabelledPatch((earlier, later), looks, np.tile(mark(words | moves, unknown), (count, 1)))
+        begin = int(rng.integers(TICKS - _SHOWN + 1))
+        ticks = range(begin, begin + _SHOWN) if near else FIRST
+        size = self._profile.frame_size(span.spec.width, span.spec.height, called=near)
+        pictures = ShownPictures(self._folder, span)
+        found: list[LabelledPatch] = []
+        for copy in range(self._copies + 1):
+            drawn = _draw_faults(rng, ticks[0]) if copy else ()
+            faults = tuple(fault for fault in drawn if fault.kind in allowed)
+            if copy and not faults:
+                continue
+            shown = replace(span, spec=replace(span.spec, defects=faults))
+            frames = render_span(pictures, shown, [shown.spec.ticks[tick] for tick in ticks], size)
+            for place, earlier in enumerate(range(0, _SHOWN, 2)):
+                marks = _mark(shown.spec, ticks[earlier], ticks[earlier + 1], near=near, allowed=allowed)
+                count = size[0] * size[1] // CELL**2
+                looks = np.full((count, 3), NOTHING, np.int64)
+                shows = (frames[earlier], frames[earlier + 1])
+                found.append(LabelledPatch(shows, looks, np.tile(marks, (count, 1)), beside=place - len(found)))
+        return found
 
 
 def _draw_faults(rng: np.random.Generator, first: int) -> tuple[Defect, ...]:
@@ -70,6 +81,15 @@ def _draw_faults(rng: np.random.Generator, first: int) -> tuple[Defect, ...]:
             begin = max(0, first - 3) if kind == "freeze" else 0
             found.append(Defect(kind, pick(rng, (1, 2, 3)), first=begin, seed=int(rng.integers(2**31))))
     return tuple(found)
+
+
+def _mark(spec: ClipSpec, first: int, second: int, *, near: bool, allowed: set[str]) -> NDArray[np.int64]:
+    """Return the marks of a clip's patch of two ticks, (MARKS,); `near` are neighbours."""
+    words = {NAMES[fault.kind] for fault in spec.defects if fault.kind in VISUAL or fault.kind == "ghosting"}
+    moves, unknown = _mark_steps(spec, first) if near else _mark_flicker(spec, first, second)
+    if "stutter" not in allowed:
+        unknown = unknown | {"still"}  # a held picture is not visible where nothing moves
+    return mark(words | moves, unknown)
 
 
 def _mark_steps(spec: ClipSpec, tick: int) -> tuple[set[str], set[str]]:
