@@ -9,12 +9,14 @@ import time
 from collections.abc import Iterator
 from typing import ClassVar
 
+import httpx
 import pytest
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+from web.conftest import Served
 
 from vrt_lite.web.http_protocol import TimedProtocol
 
@@ -95,3 +97,15 @@ def test_a_long_answer_is_not_cut_and_the_next_request_has_its_time(port: int) -
                 assert part, answer
                 answer += part
             assert answer.count(b"\r\nx\r\n") == 5
+
+
+def test_a_server_keeps_an_idle_connection_longer_than_its_clients_do(served: Served) -> None:
+    """Otherwise a client may send a request at the moment at which the server closes the connection."""
+    kept = httpx.Limits().keepalive_expiry
+    assert kept
+    address = served.client.base_url
+    with socket.create_connection((address.host, address.port), timeout=10) as connection:
+        for pause in (0.0, kept + 1.0):
+            time.sleep(pause)
+            connection.sendall(b"HEAD /v1/runs HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            assert connection.recv(1000).startswith(b"HTTP/1.1 ")

@@ -77,6 +77,7 @@ def _configure(app: object) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,
         limit_concurrency=_MOST_CONNECTIONS,
+        timeout_keep_alive=round(TimedProtocol.HEAD_SECONDS),
         timeout_graceful_shutdown=_LAST_SECONDS,
     )
 
