@@ -32,9 +32,12 @@ _END = "</snapshot>\n"
 
 
 def snapshot_cases(data: Data, count: int) -> World:
-    """Return `count` pairs for snapshot drills: of the world, and of the training footage if there is any."""
+    """Return `count` pairs for snapshot drills: of the world, and of the training footage if there is any.
+
+    Those of footage have one fault each, most of a kind that is hard to see.
+    """
     first = FIRST_SEED + data.first % _SEEDS
-    footage = footage_cases(data.footage if count else "", first=first, count=count)
+    footage = footage_cases(data.footage if count else "", first=first, count=count, lesson="weak", hard=True)
     return World(first, count, footage=footage, footage_every=data.footage_every)
 
 

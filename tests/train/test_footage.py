@@ -330,6 +330,18 @@ def test_test_cases_of_footage_can_be_those_of_a_lesson(folder: Path) -> None:
         load_test_cases(recipe, 20, None, "cpu", "strong")
 
 
+def test_hard_pairs_have_mostly_faults_that_are_hard_to_see(folder: Path) -> None:
+    def count(*, hard: bool) -> tuple[int, int]:
+        pairs = FootagePairs(folder, "train", count=120, lesson="weak", hard=hard)
+        kinds = [kind for case in pairs for kind in case.defects]
+        return sum(kind in ("blur", "blocks", "haze", "sharpening", "jitter", "flicker") for kind in kinds), len(kinds)
+
+    (easy, total), (usual, of) = count(hard=True), count(hard=False)
+    assert total == of == 120
+    assert usual > of / 3
+    assert 0 < easy < usual / 2
+
+
 def detail(picture: NDArray[np.int16]) -> float:
     return float(np.abs(np.diff(picture, axis=1)).mean())
 

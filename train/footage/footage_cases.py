@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 def footage_cases(
-    folder: str, split: Split = "train", *, first: int, count: int, lesson: Lesson = "mixed"
+    folder: str, split: Split = "train", *, first: int, count: int, lesson: Lesson = "mixed", hard: bool = False
 ) -> Cases | None:
     """Return the cases of a recipe's `data.footage`; None if it is empty. Raises UsageError without clips."""
     if not folder:
         return None
     from train.footage.footage_pairs import FootagePairs  # noqa: PLC0415  the decoder
 
-    return FootagePairs(Path(folder), split, first=first, count=count, lesson=lesson)
+    return FootagePairs(Path(folder), split, first=first, count=count, lesson=lesson, hard=hard)
