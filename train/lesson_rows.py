@@ -14,6 +14,7 @@ from train.policy.policy_tokenizer import PAD, PolicyTokenizer
 from train.policy.rendering import Collator, Rendered, Renderer, Segment, segments
 from train.recipe import Supervised, TrainingRecipe
 from train.snapshot_drills import render_snapshot, snapshot_cases
+from train.token_shifts import draw_shifts
 from train.traces import Trace, replay
 from train.training_cases import Cases, Exchanged, TrainingCase
 from vrt_lite.errors import UsageError
@@ -97,30 +98,41 @@ class LessonCollator:
     def __call__(self, rows: Sequence[Mapping[str, int]]) -> dict[str, torch.Tensor]:
         """Build the batch of these lessons."""
         numbers = [row["lesson"] for row in rows]
-        by_pair = [self._rows(number) for number in numbers]
+        lessons = [self._lessons[number] for number in numbers]
+        orders = self._recipe.orders
+        by_pair = [_rows(case, replies, self._renderer, self._profile, orders=orders) for case, replies in lessons]
         rendered, views = map(list, zip(*itertools.chain.from_iterable(by_pair), strict=True))
+        origins = [f"{case.key} {n}" for (case, _), own in zip(lessons, by_pair, strict=True) for n in range(len(own))]
         drills = [self._drills[number] for number in _numbers(numbers, self._recipe.drills)]
         texts = render_drills(drills, self._tokenizer, self._renderer, self._profile)
-        batch = self._collate([*rendered, *texts])
-        if short := self._short_rows(numbers):  # beside whole traces they would be padded to three times their length
-            batch |= {SHORT + name: value for name, value in self._collate(short).items()}
+        batch = self._join([*rendered, *texts], origins)
+        short, drilled = self._short_rows(numbers)
+        if short:  # beside whole traces they would be padded to three times their length
+            batch |= {SHORT + name: value for name, value in self._join(short, drilled).items()}
         if self._statistics:
             videos = [len(row.video_grids) for row in rendered]
             batch |= collate_words(views, videos, self._tokenizer, self._statistics.word_ids)
         return batch
 
-    def _rows(self, number: int) -> list[tuple[Rendered, list[LineView]]]:
-        case, replies = self._lessons[number]
-        return _rows(case, replies, self._renderer, self._profile, orders=self._recipe.orders)
+    def _join(self, rows: Sequence[Rendered], origins: Sequence[str]) -> dict[str, torch.Tensor]:
+        """Join rows to a batch, with shifts for those of footage. The first ones are of the cases `origins`, by key."""
+        batch = self._collate(rows)
+        if self._recipe.shift:
+            seeds = [[*origin.encode()] if origin.startswith("footage") else None for origin in origins]
+            batch |= draw_shifts(rows, [*seeds, *[None] * (len(rows) - len(seeds))], most=self._recipe.shift)
+        return batch
 
-    def _short_rows(self, numbers: Sequence[int]) -> list[Rendered]:
-        """Render the snapshot drills and the patch drills of these lessons."""
+    def _short_rows(self, numbers: Sequence[int]) -> tuple[list[Rendered], list[str]]:
+        """Render the snapshot drills and the patch drills of these lessons. Returns also the keys of the former."""
+        drilled = _numbers(numbers, self._recipe.snapshots)
+        cases = [self._snapshots[number] for number in drilled]
         snapshots = [
-            render_snapshot(self._snapshots[n], self._tokenizer, self._renderer, self._profile, later=n // 2 % 2 == 1)
-            for n in _numbers(numbers, self._recipe.snapshots)
+            render_snapshot(case, self._tokenizer, self._renderer, self._profile, later=number // 2 % 2 == 1)
+            for number, case in zip(drilled, cases, strict=True)
         ]
         seeds = [self._first_patch + number for number in _numbers(numbers, self._recipe.patches)]
-        return [*snapshots, *(render_patch(seed, self._tokenizer, self._renderer) for seed in seeds)]
+        patches = [render_patch(seed, self._tokenizer, self._renderer) for seed in seeds]
+        return [*snapshots, *patches], [case.key for case in cases]
 
 
 def _numbers(lessons: Sequence[int], each: int) -> list[int]:

@@ -76,6 +76,7 @@ class Supervised:
     With `orders` 2 the cold start learns each pair in both orders in the same step, and with `drills` so many
     drills for each pair (`train.drills`). `words` is the weight in the cold start of a pair's loss of words
     (`train.line_words`), and `snapshots` is the number of snapshot drills for each pair (`train.snapshot_drills`).
+    `shift` is the most by which the scores of faults in a row of footage are shifted (`train.token_shifts`).
     Pretraining has so many labelled `patches` for each pair (`train.world.labelled_patches`), the cold start so many
     rows of them (`train.patch_drills`). Every second one of pretraining's shows footage, if there is any, together with
     up to so many `copies` with faults (`train.footage.labelled_footage`), and `keep` is the weight of what changes in
@@ -100,6 +101,7 @@ class Supervised:
     drills: int = 0
     words: float = 0.0
     snapshots: int = 0
+    shift: float = 0.0
     patches: int = 0
     copies: int = 1
     keep: float = 0.0

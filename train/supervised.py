@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,6 +33,7 @@ from train.policy.policy_tokenizer import PolicyTokenizer
 from train.policy.rollout import rollouts
 from train.policy.writing import Policy
 from train.recipe import Supervised, TrainingRecipe
+from train.token_shifts import SHIFTS, TokenShifter
 from train.traces import LOG, Trace
 from train.trainer_callbacks import Journal, Leg
 from train.training_cases import Cases, TrainingCase
@@ -92,7 +94,7 @@ def supervise(
         lessons = RepliedCases(curriculum.lessons(numbers.tolist()), None)
         numbers = np.arange(len(lessons))
     documents = documents_of(start, model)
-    once = replace(recipe, orders=1, drills=0, words=0.0, snapshots=0, patches=0) if traces else recipe
+    once = replace(recipe, orders=1, drills=0, words=0.0, snapshots=0, patches=0, shift=0.0) if traces else recipe
     drawn = curriculum.by_lesson if curriculum else [cases]
     statistics = count_words(drawn, recipe_all.profile, tokenizer) if once.words else None
     trainer = _SupervisedTrainer(
@@ -104,6 +106,8 @@ def supervise(
         callbacks=callbacks,
     )
     trainer.documents, trainer.recipe, trainer.syllabus, trainer.statistics = documents, recipe, syllabus, statistics
+    if once.shift:
+        trainer.shifter = TokenShifter(model, tokenizer, gain=recipe_all.pretrain.gain)
     return trainer.complete(leg)
 
 
@@ -209,20 +213,31 @@ class _SupervisedTrainer(OrderedTrainer, SFTTrainer):
     """TRL's trainer, with a correct mean loss over micro-batches, and the loss of words."""
 
     statistics: WordStatistics | None = None
+    shifter: TokenShifter | None = None
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], *args: Any, **options: Any) -> Any:
         """Compute TRL's loss without a padding mask: padding is on the right, where causal attention ignores it."""
         inputs["attention_mask"] = torch.ones_like(inputs["attention_mask"])
         words = {name: inputs.pop(name) for name in INPUTS if name in inputs}
         short = {name.removeprefix(SHORT): inputs.pop(name) for name in [*inputs] if name.startswith(SHORT)}
-        found = self._compute_with_words(model, inputs, words, *args, **options)
+        with self._shifted(inputs):
+            found = self._compute_with_words(model, inputs, words, *args, **options)
         if not short:
             return found
         recipe = self.recipe
         tokens = _SNAPSHOT_TOKENS * recipe.snapshots + _PATCH_TOKENS * recipe.patches
         count = tokens * recipe.batch * recipe.accumulation / self.accelerator.num_processes
-        extra = self.accelerator.unwrap_model(model)(**short, use_cache=False, num_items_in_batch=count).loss
+        with self._shifted(short):
+            extra = self.accelerator.unwrap_model(model)(**short, use_cache=False, num_items_in_batch=count).loss
         return (found[0] + extra, *found[1:]) if isinstance(found, tuple) else found + extra
+
+    @contextmanager
+    def _shifted(self, inputs: dict[str, Any]) -> Generator[None]:
+        """Take the shifts out of a forward's inputs, and shift its tokens by them in a `with` block."""
+        shifts = [inputs.pop(name) for name in SHIFTS if name in inputs]
+        if self.shifter:
+            self.shifter.waiting = shifts
+        yield
 
     def _compute_with_words(
         self, model: Any, inputs: dict[str, Any], words: dict[str, torch.Tensor], *args: Any, **options: Any

@@ -100,7 +100,7 @@ def _embed_once(visual: Any, patches: Tensor, grids: Grids, same: Sequence[int])
     kept = sorted(set(same))
     ends = torch.tensor([h * w for h, w in sizes]).cumsum(0).tolist()
     rows = torch.cat([torch.arange(ends[n] - sizes[n][0] * sizes[n][1], ends[n]) for n in kept])
-    once = visual(patches[rows], grid_thw=torch.tensor([(1, *sizes[n]) for n in kept]))
+    once = visual.forward(patches[rows], grid_thw=torch.tensor([(1, *sizes[n]) for n in kept]))
     lengths = [sizes[n][0] * sizes[n][1] // _PATCHES_A_CELL for n in kept]
     parts = dict(zip(kept, once.pooler_output.split(lengths), strict=True))
     return _output(once.last_hidden_state, torch.cat([parts[n] for n in same]))
