@@ -153,13 +153,15 @@ def test_the_batched_tower_equals_the_stock_one(checkpoint: Path, grids: list[tu
 def test_a_repeated_frame_is_embedded_once(checkpoint: Path) -> None:
     """Two sizes of the same pixels are different frames: 2x4 and 4x2 patches."""
     model, _ = load(RECIPE, checkpoint, trainable=True)
-    visual, count = model.model.visual, []
+    visual, count, hooked = model.model.visual, [], []
+    visual.register_forward_hook(lambda *_: hooked.append(1))
     visual.blocks[0].register_forward_pre_hook(lambda _, given: count.append(len(given[0])))
     chance = torch.Generator().manual_seed(3)
     a, b = (torch.randint(0, 256, (8, 1176), generator=chance).float() for _ in range(2))
     grids = torch.tensor([(2, 2, 4), (1, 4, 2), (2, 2, 4)])
     found = visual(torch.cat([a, b, a, b, a]), grid_thw=grids).pooler_output
     assert count == [2, 1]
+    assert hooked == [1]
     alone = {
         name: visual(part, grid_thw=torch.tensor([grid])).pooler_output
         for name, part, grid in (("a", a, (1, 2, 4)), ("b", b, (1, 2, 4)), ("tall a", a, (1, 4, 2)))
