@@ -19,8 +19,8 @@ from vrt_lite.judge import Trial, judge
 from vrt_lite.judgement import Judgement
 from vrt_lite.models import find
 from vrt_lite.profile import Profile, default_profile, parse_profile
-from vrt_lite.protocol.messages import KEYS, TIE_SUFFIX, Odds, Reply
-from vrt_lite.protocol.verdict import soften
+from vrt_lite.protocol.messages import KEYS, TEMPERATURES, TIE_SUFFIX, Odds, Reply
+from vrt_lite.protocol.verdict import choose_temperature, soften
 from vrt_lite.settings import Settings, key_of
 from vrt_lite.show import verdict_lines
 
@@ -90,6 +90,22 @@ def test_a_tie_has_its_own_temperature() -> None:
     assert trial("a fox", joint, answer(ONE, TWO, TIED, ONE))[0].verdict.preferences["MQ"].odds == soften(TIED, 2.0)
 
 
+def test_a_pair_whose_caption_is_not_understood_has_its_own_temperatures() -> None:
+    own = {"VQ": 2.0, "VQ_unread": 3.0, "MQ_tie": 5.0, "MQ_tie_unread": 6.0, "OA": 4.0}
+    warm = replace(SIMPLE, temperatures=own)
+    for caption, vq, mq in (("a red circle", 2.0, 5.0), ("a fox", 3.0, 6.0), ("", 3.0, 6.0)):
+        softened = trial(caption, warm, answer(ONE, TWO, TIED, TWO))[0].verdict.preferences
+        assert softened["VQ"].odds == soften(TWO, vq)
+        assert softened["MQ"].odds == soften(TIED, mq)
+    supported = answer(ONE, ONE, TIED, ONE, text=TEXT.replace("VQ=2", "VQ=1"))
+    assert trial("a fox", warm, supported)[0].verdict.overall.odds == soften(ONE, 4.0)  # it has one for all captions
+    order = ["VQ_tie_unread", "VQ_unread", "VQ_tie", "VQ"]
+    for number, name in enumerate(order):
+        rest = {key: 2.0 + place for place, key in enumerate(order)}
+        kept = {key: rest[key] for key in order[number:]}
+        assert choose_temperature(kept, "VQ", 0, unread=True) == rest[name]
+
+
 def test_what_a_profile_does_not_state_changes_no_digest() -> None:
     plain, warm = default_profile(), replace(default_profile(), temperatures={"TA": 2.0})
     assert plain.sha256 == "611c700f2c9b18b833c136086de89d0eae450d080f26e457aa4715ec627f7db0"
@@ -107,7 +123,8 @@ def test_a_caption_is_understood_by_its_words() -> None:
     assert bundled.understands("A blue star moves up.")
     assert not bundled.understands("A fox runs through snow.")
     assert "small judge" in bundled.scope
-    assert set(bundled.temperatures) == {*KEYS, *(key + TIE_SUFFIX for key in KEYS)}
+    fitted = {key + tie for key in KEYS for tie in ("", TIE_SUFFIX)}
+    assert fitted <= set(bundled.temperatures) <= TEMPERATURES
     assert min(bundled.temperatures.values()) > 1  # its words leave it no doubt
 
 
@@ -164,6 +181,7 @@ def test_the_verdict_says_what_was_not_judged_and_what_the_judge_sees() -> None:
         ("temperatures = { TA = 'hot' }", "temperatures.TA = 'hot'"),
         ("temperatures = { OA_tie = 101 }", "temperatures.OA_tie = 101"),
         ("temperatures = { XX_tie = 1 }", "temperatures.XX_tie = 1"),
+        ("temperatures = { OA_unread_tie = 2 }", "temperatures.OA_unread_tie = 2"),
         ("temperatures = 2.0", "temperatures = 2.0 is not a dict"),
         ("caption_words = 'a b'", "caption_words = 'a b' is not a tuple"),
         ("caption_words = ['a b']", "caption_words are not single words"),

@@ -2,7 +2,7 @@
 
 Guo et al., "On calibration of modern neural networks", 2017 (arXiv 1706.04599): a temperature with the least negative
 log-likelihood of the labels, here one for the winners and one for the ties of each dimension, since ties are right less
-often. It changes no winner of one order.
+often, and others for pairs whose caption the judge does not understand. It changes no winner of one order.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -22,7 +22,7 @@ from train.assessment.outcomes import CaseOutcome
 from vrt_lite.disk import write_file
 from vrt_lite.errors import UsageError
 from vrt_lite.profile import PROFILE_NAME, load_profile
-from vrt_lite.protocol.messages import KEYS, TIE_SUFFIX, Odds
+from vrt_lite.protocol.messages import KEYS, TIE_SUFFIX, UNREAD_SUFFIX, Odds
 from vrt_lite.protocol.verdict import choose_temperature, soften
 
 FIRST_SEED: Final = 700_000_000
@@ -43,27 +43,32 @@ class Fitted:
     after: float
 
 
-def fit_temperatures(outcomes: Sequence[CaseOutcome], current: Mapping[str, float]) -> dict[str, Fitted]:
-    """Fit ties and winners of each dimension on every second outcome, and compute the errors on the others.
+def fit_temperatures(
+    outcomes: Sequence[CaseOutcome], current: Mapping[str, float], *, unread: Collection[str] = ()
+) -> dict[str, Fitted]:
+    """Fit each temperature on every second outcome that it is for, and compute the errors on the others.
 
-    `current` are the temperatures with which the outcomes were made: they are taken off first. What has no labelled
-    probabilities in one of the halves is left out.
+    `current` are the temperatures with which the outcomes were made: they are taken off first. `unread` are the keys of
+    the cases whose caption the judge does not understand. What has no labelled probabilities in one of the halves is
+    left out.
     """
     found: dict[str, Fitted] = {}
-    for key, tie in product(KEYS, (False, True)):
+    for key, blind, tie in product(KEYS, (False, True), (False, True)):
         known = [
             case
             for case in outcomes
-            if case.winners and key in case.odds and key in case.labels and tie == (case.winners[key] == 0)
+            if case.winners and key in case.odds and key in case.labels
+            if tie == (case.winners[key] == 0) and blind == (case.key in unread)
         ]
-        now = choose_temperature(current, key, 0 if tie else 1)
+        now = choose_temperature(current, key, 0 if tie else 1, unread=blind)
         raw = [(soften(case.odds[key], 1 / now), case.labels[key]) for case in known]
         held = [(odds, label, case.winners[key]) for (odds, label), case in list(zip(raw, known, strict=True))[1::2]]
         if not held:
             continue
         best = find_temperature(raw[::2])
         errors = [_calibration_error(held, temperature) for temperature in (now, best)]
-        found[key + TIE_SUFFIX if tie else key] = Fitted(best, len(held), *errors)
+        name = key + (TIE_SUFFIX if tie else "") + (UNREAD_SUFFIX if blind else "")
+        found[name] = Fitted(best, len(held), *errors)
     return found
 
 
@@ -97,8 +102,8 @@ def write_temperatures(folder: Path, temperatures: Mapping[str, float]) -> Path:
 
 def describe_fits(fits: Mapping[str, Fitted]) -> str:
     """Return a table of what was fitted."""
-    rows = [f"{'':6}{'temperature':>12}{'pairs':>8}{'ECE before':>12}{'after':>8}"]
-    rows += [f"{key:6}{of.temperature:12.2f}{of.pairs:8}{of.before:12.3f}{of.after:8.3f}" for key, of in fits.items()]
+    rows = [f"{'':14}{'temperature':>12}{'pairs':>8}{'ECE before':>12}{'after':>8}"]
+    rows += [f"{key:14}{of.temperature:12.2f}{of.pairs:8}{of.before:12.3f}{of.after:8.3f}" for key, of in fits.items()]
     return "\n".join(rows)
 
 

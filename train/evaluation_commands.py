@@ -176,10 +176,11 @@ def calibrate(
         outcomes = assess.evaluate(
             loaded, cases, folder=out, minutes=minutes, progress=lambda done, of: print_progress("calibrate", done, of)
         )
-        current = loaded.profile.temperatures
+        profile = loaded.profile
     if outcomes is None:
         end_unfinished("calibrate")
-    fits = fit_temperatures(list(outcomes.values()), current)
+    unread = {case.key for case in cases if not profile.understands(case.pair.caption)}
+    fits = fit_temperatures(list(outcomes.values()), profile.temperatures, unread=unread)
     if fits:
         write_temperatures(folder, {key: of.temperature for key, of in fits.items()})
     write_file(out / CALIBRATED, (json.dumps({key: asdict(of) for key, of in fits.items()}, indent=1) + "\n").encode())

@@ -136,7 +136,7 @@ def judge(
         if strikes > profile.retries:
             break
         transcript = (*transcript, Message("assistant", (Generated(reply.text, reply.tokens),)), following)
-    verdict = _verdict(rounds, profile)
+    verdict = _verdict(rounds, profile, unread=not understood)
     return Trial(tuple(rounds), verdict if understood else without_alignment(verdict))
 
 
@@ -207,7 +207,7 @@ def _standing(rounds: list[Round]) -> tuple[Round, tags.Marks] | None:
     return None
 
 
-def _verdict(rounds: list[Round], profile: Profile) -> Verdict:
+def _verdict(rounds: list[Round], profile: Profile, *, unread: bool) -> Verdict:
     standing = _standing(rounds)
     if standing is None:
         last = rounds[-1].parsed
@@ -218,4 +218,4 @@ def _verdict(rounds: list[Round], profile: Profile) -> Verdict:
         )
     past, marks = standing
     source = "final" if isinstance(past.parsed, tags.Answer) else "recommended"
-    return from_marks(marks, past.reply.odds, source, temperatures=profile.temperatures)
+    return from_marks(marks, past.reply.odds, source, temperatures=profile.temperatures, unread=unread)

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar, cast, get_args
 
 from vrt_lite.disk import open_to_read
 from vrt_lite.errors import ModelError, UsageError
-from vrt_lite.protocol.messages import CELL, DIMENSIONS, KEYS, TIE_SUFFIX, Dimension, placeholders, smart_resize
+from vrt_lite.protocol.messages import CELL, DIMENSIONS, TEMPERATURES, Dimension, placeholders, smart_resize
 
 ClockRule = Literal["truncate", "exact", "fixed"]
 ToolForm = Literal["image", "video"]
@@ -92,9 +92,8 @@ class Profile:
     retries: int = 1
     max_new_tokens: int = 2048
     dimensions: Mapping[str, Dimension] = field(default_factory=lambda: preset(DEFAULT_PRESET))
-    # What a judge is fit for. Its probabilities are softened by temperatures (by key, or by "TA_tie" and so on where it
-    # calls a tie; see `choose_temperature`). `scope` says in one line what it sees. `caption_words` are all words that
-    # it understands in a caption; () is any.
+    # What a judge is fit for. Its probabilities are softened by temperatures, whose names `choose_temperature` has.
+    # `scope` says in one line what it sees. `caption_words` are all words that it understands in a caption; () is any.
     temperatures: Mapping[str, float] = field(default_factory=dict[str, float])
     scope: str = ""
     caption_words: tuple[str, ...] = ()
@@ -276,10 +275,11 @@ def check(profile: Profile) -> Profile:
 
 def _check_fitted(profile: Profile) -> None:
     for name, value in cast("Mapping[str, object]", profile.temperatures).items():
-        known = name.removesuffix(TIE_SUFFIX) in KEYS and not isinstance(value, bool)
-        if not known or not isinstance(value, int | float) or not 0.05 <= value <= 100:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if name not in TEMPERATURES or not number or not 0.05 <= value <= 100:
             raise ValueError(
-                f"temperatures.{name} = {value!r}: allowed are TA, VQ, MQ and OA, also with _tie, and 0.05 to 100."
+                f"temperatures.{name} = {value!r}: allowed are TA, VQ, MQ and OA, also with _tie, _unread or both "
+                "(TA_tie_unread), and 0.05 to 100."
             )
     if any(not re.fullmatch(r"\w+", word) for word in profile.caption_words) or "\n" in profile.scope:
         raise ValueError("caption_words are not single words, or scope is not one line.")

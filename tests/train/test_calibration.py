@@ -13,7 +13,7 @@ from train.calibration import describe_fits, find_temperature, fit_temperatures,
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.models import find
 from vrt_lite.profile import default_profile, load_profile
-from vrt_lite.protocol.messages import KEYS, TIE_SUFFIX, Odds
+from vrt_lite.protocol.messages import KEYS, TIE_SUFFIX, UNREAD_SUFFIX, Odds
 from vrt_lite.protocol.verdict import choose_temperature, soften
 
 
@@ -140,3 +140,15 @@ def test_a_missing_profile_is_said(tmp_path: Path) -> None:
     path.write_text("temperatures = {\nVQ = 9.0 }\n", encoding="utf-8")
     with pytest.raises((UsageError, ModelError)):
         write_temperatures(tmp_path, {"TA": 2.0})
+
+
+def test_pairs_whose_caption_is_not_understood_have_their_own() -> None:
+    rows = [*draw(2_000, 2.0, 5), *draw(2_000, 6.0, 6)]
+    cases = outcomes({"VQ": rows})
+    unread = {case.key for case in cases[2_000:]}
+    fits = fit_temperatures(cases, {}, unread=unread)
+    assert set(fits) == {"VQ", "VQ_tie", "VQ_unread", "VQ_tie_unread"}
+    for name, of in fits.items():
+        assert of.temperature == pytest.approx(6.0 if name.endswith(UNREAD_SUFFIX) else 2.0, rel=0.2)
+        assert of.after < 0.06
+    assert set(fit_temperatures(cases[2_000:], {}, unread=unread)) == {"VQ_unread", "VQ_tie_unread"}

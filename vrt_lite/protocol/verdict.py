@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypedDict, cast
 
-from vrt_lite.protocol.messages import KEYS, OVERALL, TIE_SUFFIX, Choice, Key, Odds
+from vrt_lite.protocol.messages import KEYS, OVERALL, TIE_SUFFIX, UNREAD_SUFFIX, Choice, Key, Odds
 from vrt_lite.protocol.tags import Marks
 
 Source = Literal["final", "recommended", "identical"]
@@ -128,24 +128,32 @@ def make_verdict(
 
 
 def from_marks(
-    marks: Marks, odds: Mapping[int, Odds], source: Source, *, temperatures: Mapping[str, float] | None = None
+    marks: Marks,
+    odds: Mapping[int, Odds],
+    source: Source,
+    *,
+    temperatures: Mapping[str, float] | None = None,
+    unread: bool = False,
 ) -> Verdict:
     """A verdict from an answer and the probabilities that the model gave at its digits, softened by `temperatures`."""
     preferences = {key: prefer(marks.choices[key], odds.get(marks.offsets[key])) for key in KEYS}
     for key, preference in preferences.items():
         if preference.odds:
-            temperature = choose_temperature(temperatures or {}, key, preference.winner)
+            temperature = choose_temperature(temperatures or {}, key, preference.winner, unread=unread)
             preferences[key] = prefer(preference.winner, soften(preference.odds, temperature))
     return make_verdict(preferences, source, cast("Confidence | None", marks.confidence))
 
 
-def choose_temperature(temperatures: Mapping[str, float], key: str, winner: Choice) -> float:
-    """The temperature of an answer's key. A tie (0) may have its own, by "TA_tie" and so on; 1 if there is none.
+def choose_temperature(temperatures: Mapping[str, float], key: str, winner: Choice, *, unread: bool = False) -> float:
+    """The temperature of an answer's key; 1 if there is none. A tie (0) may have its own, by "TA_tie" and so on.
 
-    A judge that overlooks a difference calls a tie, so its ties are right less often than its winners.
+    A judge that overlooks a difference calls a tie, so its ties are right less often than its winners. With a caption
+    that was not understood (`unread`) the pair may be of any kind: then "TA_unread" and "TA_tie_unread" come first.
     """
-    temperature = temperatures.get(key, 1.0)
-    return temperature if winner else temperatures.get(key + TIE_SUFFIX, temperature)
+    names = (key,) if winner else (key + TIE_SUFFIX, key)
+    if unread:
+        names = (*(name + UNREAD_SUFFIX for name in names), *names)
+    return next((temperatures[name] for name in names if name in temperatures), 1.0)
 
 
 def soften(odds: Odds, temperature: float) -> Odds:
