@@ -19,8 +19,8 @@ from vrt_lite.judge import Trial, judge
 from vrt_lite.judgement import Judgement
 from vrt_lite.models import find
 from vrt_lite.profile import Profile, default_profile, parse_profile
-from vrt_lite.protocol.messages import KEYS, TEMPERATURES, TIE_SUFFIX, Odds, Reply
-from vrt_lite.protocol.verdict import choose_temperature, soften
+from vrt_lite.protocol.messages import KEYS, Odds, Reply
+from vrt_lite.protocol.verdict import TEMPERATURES, TIE_SUFFIX, choose_temperature, soften
 from vrt_lite.settings import Settings, key_of
 from vrt_lite.show import verdict_lines
 

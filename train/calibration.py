@@ -22,8 +22,8 @@ from train.assessment.outcomes import CaseOutcome
 from vrt_lite.disk import write_file
 from vrt_lite.errors import UsageError
 from vrt_lite.profile import PROFILE_NAME, load_profile
-from vrt_lite.protocol.messages import KEYS, TIE_SUFFIX, UNREAD_SUFFIX, Odds
-from vrt_lite.protocol.verdict import choose_temperature, soften
+from vrt_lite.protocol.messages import KEYS, Odds
+from vrt_lite.protocol.verdict import TIE_SUFFIX, UNREAD_SUFFIX, choose_temperature, soften
 
 FIRST_SEED: Final = 700_000_000
 """The first seed of a test range that is for calibration: evaluations and examinations have others."""

@@ -83,8 +83,7 @@ def supervise(
     if not recipe.tower_share:
         _freeze_tower(model)
     leg = Leg(minutes, model=model, every=every, began=began)
-    step = recipe.batch * recipe.accumulation
-    callbacks: list[Any] = [leg, Journal(run / LOG, samples_a_step=step)]
+    callbacks: list[Any] = [leg, Journal(run / LOG, samples_a_step=recipe.batch * recipe.accumulation)]
     syllabus = None
     if curriculum:
         syllabus = curriculum.syllabus(len(numbers), recipe)
@@ -106,8 +105,7 @@ def supervise(
         callbacks=callbacks,
     )
     trainer.documents, trainer.recipe, trainer.syllabus, trainer.statistics = documents, recipe, syllabus, statistics
-    if once.shift:
-        trainer.shifter = TokenShifter(model, tokenizer, gain=recipe_all.pretrain.gain)
+    trainer.shifter = TokenShifter(model, tokenizer, gain=recipe_all.pretrain.gain) if once.shift else None
     return trainer.complete(leg)
 
 

@@ -18,7 +18,8 @@ from typing import Any, Literal, TypeVar, cast, get_args
 
 from vrt_lite.disk import open_to_read
 from vrt_lite.errors import ModelError, UsageError
-from vrt_lite.protocol.messages import CELL, DIMENSIONS, TEMPERATURES, Dimension, placeholders, smart_resize
+from vrt_lite.protocol.messages import CELL, DIMENSIONS, Dimension, placeholders, smart_resize
+from vrt_lite.protocol.verdict import TEMPERATURES
 
 ClockRule = Literal["truncate", "exact", "fixed"]
 ToolForm = Literal["image", "video"]
@@ -275,8 +276,8 @@ def check(profile: Profile) -> Profile:
 
 def _check_fitted(profile: Profile) -> None:
     for name, value in cast("Mapping[str, object]", profile.temperatures).items():
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if name not in TEMPERATURES or not number or not 0.05 <= value <= 100:
+        known = name in TEMPERATURES and not isinstance(value, bool)
+        if not known or not isinstance(value, int | float) or not 0.05 <= value <= 100:
             raise ValueError(
                 f"temperatures.{name} = {value!r}: allowed are TA, VQ, MQ and OA, also with _tie, _unread or both "
                 "(TA_tie_unread), and 0.05 to 100."

@@ -13,8 +13,8 @@ from train.calibration import describe_fits, find_temperature, fit_temperatures,
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.models import find
 from vrt_lite.profile import default_profile, load_profile
-from vrt_lite.protocol.messages import KEYS, TIE_SUFFIX, UNREAD_SUFFIX, Odds
-from vrt_lite.protocol.verdict import choose_temperature, soften
+from vrt_lite.protocol.messages import KEYS, Odds
+from vrt_lite.protocol.verdict import TIE_SUFFIX, UNREAD_SUFFIX, choose_temperature, soften
 
 
 def draw(pairs: int, temperature: float, seed: int) -> list[tuple[Odds, int]]:

@@ -20,14 +20,6 @@ Key = Literal["TA", "VQ", "MQ", "OA"]
 DIMENSIONS: Final = ("TA", "VQ", "MQ")
 OVERALL: Final = "OA"
 KEYS: Final = (*DIMENSIONS, OVERALL)
-TIE_SUFFIX: Final = "_tie"
-"""Added to a key, it names what is for ties in that key only."""
-UNREAD_SUFFIX: Final = "_unread"
-"""Added to a key, or to a tie's, it names what is for pairs whose caption the judge does not understand."""
-TEMPERATURES: Final = frozenset(
-    f"{key}{tie}{unread}" for key in KEYS for tie in ("", TIE_SUFFIX) for unread in ("", UNREAD_SUFFIX)
-)
-"""The names of temperatures in a profile."""
 
 Role = Literal["system", "user", "assistant"]
 StopReason = Literal["end", "limit", "loop"]

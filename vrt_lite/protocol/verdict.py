@@ -10,10 +10,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypedDict, cast
 
-from vrt_lite.protocol.messages import KEYS, OVERALL, TIE_SUFFIX, UNREAD_SUFFIX, Choice, Key, Odds
+from vrt_lite.protocol.messages import KEYS, OVERALL, Choice, Key, Odds
 from vrt_lite.protocol.tags import Marks
 
 Source = Literal["final", "recommended", "identical"]
+TIE_SUFFIX: Final = "_tie"
+"""Added to a key, it names what is for ties in that key only."""
+UNREAD_SUFFIX: Final = "_unread"
+"""Added to a key, or to a tie's, it names what is for pairs whose caption the judge does not understand."""
+TEMPERATURES: Final = frozenset(
+    f"{key}{tie}{unread}" for key in KEYS for tie in ("", TIE_SUFFIX) for unread in ("", UNREAD_SUFFIX)
+)
+"""The names of temperatures in a profile."""
 MIRROR: Final[tuple[Choice, Choice, Choice]] = (0, 2, 1)
 """What each choice is with the two videos exchanged."""
 
