@@ -12,12 +12,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from train.footage.footage_cases import footage_cases
+from train.footage.footage_cases import drill_cases
 from train.policy.policy_tokenizer import PolicyTokenizer
 from train.policy.rendering import Rendered, Renderer, Segment
 from train.recipe import Data
 from train.traces import replay
-from train.training_cases import TrainingCase
+from train.training_cases import Cases, TrainingCase
 from train.world import TRAIN, World
 from train.world.captions import draw_unrelated_caption
 from vrt_lite.judge import opening
@@ -31,14 +31,10 @@ _SEEDS = 90_000_000
 _END = "</snapshot>\n"
 
 
-def snapshot_cases(data: Data, count: int) -> World:
-    """Return `count` pairs for snapshot drills: of the world, and of the training footage if there is any.
-
-    Those of footage have one fault each, most of a kind that is hard to see.
-    """
+def snapshot_cases(data: Data, count: int) -> Cases:
+    """Return `count` pairs for snapshot drills: of the training footage if there is any, otherwise of the world."""
     first = FIRST_SEED + data.first % _SEEDS
-    footage = footage_cases(data.footage if count else "", first=first, count=count, lesson="weak", hard=True)
-    return World(first, count, footage=footage, footage_every=data.footage_every)
+    return drill_cases(data.footage if count else "", first=first, count=count) or World(first, count)
 
 
 def render_snapshot(

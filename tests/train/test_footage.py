@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ pytest.importorskip("torch")
 
 from train.command_options import load_test_cases
 from train.footage import photographs
+from train.footage.footage_drills import FootageDrills
 from train.footage.footage_frames import FootageOpener, Variation
 from train.footage.footage_pairs import FootagePairs, draw
 from train.footage.labelled_footage import LabelledFootage
@@ -330,16 +332,24 @@ def test_test_cases_of_footage_can_be_those_of_a_lesson(folder: Path) -> None:
         load_test_cases(recipe, 20, None, "cpu", "strong")
 
 
-def test_hard_pairs_have_mostly_faults_that_are_hard_to_see(folder: Path) -> None:
-    def count(*, hard: bool) -> tuple[int, int]:
-        pairs = FootagePairs(folder, "train", count=120, lesson="weak", hard=hard)
-        kinds = [kind for case in pairs for kind in case.defects]
-        return sum(kind in ("blur", "blocks", "haze", "sharpening", "jitter", "flicker") for kind in kinds), len(kinds)
-
-    (easy, total), (usual, of) = count(hard=True), count(hard=False)
-    assert total == of == 120
-    assert usual > of / 3
-    assert 0 < easy < usual / 2
+def test_drills_have_faults_in_most_clips_and_say_which(folder: Path, profile: Profile) -> None:
+    drills = FootageDrills(folder, first=5, count=80)
+    assert len(drills) == 80
+    assert drills[3].script == FootageDrills(folder, first=8, count=1)[0].script
+    kinds = Counter(kind for case in drills for kind in case.defects)
+    assert len(drills) < kinds.total() < 4 * len(drills)
+    assert {"h264", "h265", "banding", "noise", "warping", "ghosting", "stutter"} <= kinds.keys()
+    assert "reversal" not in kinds
+    assert kinds["h264"] > kinds["blur"]
+    with drills[3].open(profile) as frames:
+        a, b = frames.pixels([FrameRef(clip, 0) for clip in (0, 1)])
+    assert a.shape == b.shape
+    later = [case for case in drills if len(case.script) > 1]
+    assert len(later) > 20
+    assert any("bend, bend, bend" in case.script[-1] for case in later)
+    exchanged = drills[3].exchanged
+    assert exchanged
+    assert exchanged().labels["MQ"] == (0, 2, 1)[drills[3].labels["MQ"]]
 
 
 def detail(picture: NDArray[np.int16]) -> float:

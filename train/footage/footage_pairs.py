@@ -41,10 +41,6 @@ _TONES = ((0.75, 1.35), (0.85, 1.4), (0.6, 1.6))
 """The ranges of gamma, contrast and saturation of a variation."""
 _TEXTURES = (0.01, 1.0, 0.03)
 """The most softness, crispness and grain of a variation: less than slight blur, sharpening and noise."""
-_HARD = frozenset({"h264", "h265", "banding", "colour", "noise", "ghosting", "stutter", "freeze", "warping"})
-"""Kinds that are hard to see in footage."""
-_EASY = 0.25
-"""Share of the other kinds that is kept where hard ones are wanted."""
 _CUT = 18.0  # grey levels from a frame to the next: more, and far more than usual, is a cut
 _TRIES = 20
 
@@ -66,9 +62,8 @@ class FootagePairs(LazyCases):
         count: int = 100,
         hidden: float = 0.35,
         lesson: Lesson = "mixed",
-        hard: bool = False,
     ) -> None:
-        self._folder, self._split, self._hidden, self._hard = folder, split, hidden, hard
+        self._folder, self._split, self._hidden = folder, split, hidden
         self._lesson: Lesson = lesson
         self._seeds = range(first, first + count)
         self.clips = tuple(clip for clip in load_survey(folder, split) if clip.frames >= TICKS)
@@ -79,12 +74,12 @@ class FootagePairs(LazyCases):
     def make(self, place: int) -> TrainingCase:
         """Build the case of a seed."""
         seed = self._seeds[place]
-        varied = self._split == "train"
-        drawn, spans = draw(self.clips, seed, hidden=self._hidden, lesson=self._lesson, varied=varied, hard=self._hard)
-        return _case(self._folder, f"footage:{self._split}:{seed}", drawn, spans)
+        drawn, spans = draw(self.clips, seed, hidden=self._hidden, lesson=self._lesson, varied=self._split == "train")
+        return case_of_spans(self._folder, f"footage:{self._split}:{seed}", drawn, spans)
 
 
-def _case(folder: Path, key: str, drawn: Scene, spans: tuple[Span, Span]) -> TrainingCase:
+def case_of_spans(folder: Path, key: str, drawn: Scene, spans: tuple[Span, Span]) -> TrainingCase:
+    """Build the case of a scene whose clips are these spans."""
     a, b = (span.spec.frames / span.clip.fps for span in spans)
     case = case_of(drawn)
     return replace(
@@ -92,7 +87,7 @@ def _case(folder: Path, key: str, drawn: Scene, spans: tuple[Span, Span]) -> Tra
         key=key,
         pair=replace(case.pair, durations=(a, b)),
         open=FootageOpener(folder, spans),
-        exchanged=partial(_case, folder, key, exchanged(drawn), (spans[1], spans[0])),
+        exchanged=partial(case_of_spans, folder, key, exchanged(drawn), (spans[1], spans[0])),
     )
 
 
@@ -103,7 +98,6 @@ def draw(
     hidden: float = 0.35,
     lesson: Lesson = "mixed",
     varied: bool = False,
-    hard: bool = False,
 ) -> tuple[Scene, tuple[Span, Span]]:
     """Draw the pair of a seed. Its pictures cannot decide its caption.
 
@@ -117,7 +111,7 @@ def draw(
     kind, ties = rng.random(), _TRAINING_TIES if varied else TIES
     twins = not varied or bool(rng.random() < TWINS)
     if lesson != "mixed":
-        spans = _draw_lesson(rng, span, lesson, twins=twins, hard=hard)
+        spans = _draw_lesson(rng, span, lesson, twins=twins)
     elif kind < ties:
         spans = (span, _cut_differently(rng, span))
     else:
@@ -205,13 +199,12 @@ def _cut_out(clip: SurveyedClip, start: int, frames: int, size: tuple[int, int])
     return Span(clip, start, ClipSpec(*size, max(1, round(clip.fps)), frames, shots))
 
 
-def _draw_lesson(rng: np.random.Generator, span: Span, lesson: Lesson, *, twins: bool, hard: bool) -> tuple[Span, Span]:
+def _draw_lesson(rng: np.random.Generator, span: Span, lesson: Lesson, *, twins: bool) -> tuple[Span, Span]:
     """Return the span with one fault and, without one, the span or (without `twins`) another cut of its clip."""
     allowed = _allowed(span)
     while True:
         a, b = draw_single_fault(rng, span.spec, lesson, twins=twins)
-        kinds = {defect.kind for defect in (*a, *b)}
-        if kinds <= allowed and (not hard or kinds & _HARD or rng.random() < _EASY):
+        if {defect.kind for defect in (*a, *b)} <= allowed:
             break
     other = span if twins else _cut_differently(rng, span)
     first, second = (span, other) if a else (other, span)

@@ -33,6 +33,14 @@ _MOVING: dict[Moving, float] = {
     "warping": 0.12,
     "ghosting": 0.10,
 }
+_HARD_VISUAL: dict[Visual, float] = {
+    **{"blur": 0.08, "noise": 0.12, "blocks": 0.07, "banding": 0.12, "haze": 0.07, "sharpening": 0.08, "colour": 0.12},
+    **{"h264": 0.2, "h265": 0.14},
+}
+_HARD_MOVING: dict[Moving, float] = {
+    **{"stutter": 0.25, "jitter": 0.12, "flicker": 0.09, "freeze": 0.12, "warping": 0.22, "ghosting": 0.2},
+}
+_OWN_VISUAL, _OWN_MOVING = 0.65, 0.6
 _AT_ONCE: dict[Moving, float] = {"ghosting": 0.5, "freeze": 0.25, "flicker": 0.25}
 _BY_LEVEL: tuple[Moving, ...] = ("stutter", "jitter", "flicker", "warping")
 _SOFT: frozenset[Visual] = frozenset({"blur", "banding", "sharpening"})
@@ -94,6 +102,19 @@ def draw_single_fault(
     elif lesson == "weak" and twins and rng.random() < 0.2:
         return _either(rng, (replace(fault, level=1),), (replace(fault, level=3, seed=_seed(rng)),))
     return _one(rng, fault)
+
+
+def draw_own_faults(rng: np.random.Generator, clip: ClipSpec) -> tuple[Defect, ...]:
+    """Draw a visual fault, a motion fault, both or none for one clip, of any level; hard kinds come more often."""
+    found: list[Defect] = []
+    if rng.random() < _OWN_VISUAL:
+        found.append(Defect(_draw_weighted(rng, _HARD_VISUAL), _level(rng, (1, 2, 3)), seed=_seed(rng)))
+    if rng.random() < _OWN_MOVING:
+        kind = _draw_weighted(rng, _HARD_MOVING)
+        spares = kind in _SPARED or bool(rng.random() < 0.5)
+        level = (2 if spares else 3) if kind == "freeze" else _level(rng, (1, 2, 3))
+        found.append(_place_in_time(rng, clip, Defect(kind, level, spares=spares, seed=_seed(rng))))
+    return tuple(found)
 
 
 def draw_all_faults(
