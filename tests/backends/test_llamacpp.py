@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -205,3 +207,35 @@ def test_endless_repetition_is_seen() -> None:
     assert not loops([1] * 40)
     assert not loops(list(range(500)))
     assert not loops([1, 2, 3] * 20 + list(range(100)))
+
+
+THREADS_START = """
+import threading, time
+from concurrent.futures import ThreadPoolExecutor
+from vrt_lite.backends.llamacpp import engine
+
+made = []
+
+class Slow(engine.EngineLog):
+    def __init__(self):
+        made.append(self)
+        time.sleep(0.2)
+        super().__init__()
+
+engine.EngineLog = Slow
+together = threading.Barrier(6)
+
+def start(_):
+    together.wait()
+    return engine.start_engine()
+
+with ThreadPoolExecutor(6) as pool:
+    found = set(map(id, pool.map(start, range(6))))
+print(len(made), len(found))
+"""
+
+
+def test_threads_that_start_the_engine_at_once_share_one_log() -> None:
+    """The engine would go on calling a second log after it is collected, and the process would crash."""
+    done = subprocess.run([sys.executable, "-c", THREADS_START], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1", "1"]

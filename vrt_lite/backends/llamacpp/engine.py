@@ -12,6 +12,7 @@ import hashlib
 import os
 import platform
 import sys
+import threading
 import unicodedata
 from collections import deque
 from collections.abc import Iterator
@@ -49,6 +50,8 @@ mtmd: Any = _mtmd
 
 _CPU, _GPUS = 0, (1, 2)
 """Of `enum ggml_backend_dev_type`: the processor; GPUs with memory of their own, and without."""
+_starting = threading.Lock()
+"""Without it two threads could make two logs: one is collected, and the engine may go on calling that one."""
 _OUT_OF_MEMORY_WORDS = ("failed to allocate", "out of memory", "unable to allocate", "cannot allocate", "bad_alloc")
 
 
@@ -82,9 +85,14 @@ class EngineLog:
         return any(words in line.lower() for line in self.lines for words in _OUT_OF_MEMORY_WORDS)
 
 
-@functools.cache
 def start_engine() -> EngineLog:
-    """Start the engine, once in a process; returns its log."""
+    """Start the engine, once in a process, whichever thread comes first; returns its log."""
+    with _starting:
+        return _start_once()
+
+
+@functools.cache
+def _start_once() -> EngineLog:
     log = EngineLog()
     log.install()
     llama.llama_backend_init()
