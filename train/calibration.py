@@ -53,21 +53,21 @@ def fit_temperatures(
     left out.
     """
     found: dict[str, Fitted] = {}
-    for key, blind, tie in product(KEYS, (False, True), (False, True)):
+    for key, not_read, tie in product(KEYS, (False, True), (False, True)):
         known = [
             case
             for case in outcomes
             if case.winners and key in case.odds and key in case.labels
-            if tie == (case.winners[key] == 0) and blind == (case.key in unread)
+            if tie == (case.winners[key] == 0) and not_read == (case.key in unread)
         ]
-        now = choose_temperature(current, key, 0 if tie else 1, unread=blind)
+        now = choose_temperature(current, key, 0 if tie else 1, unread=not_read)
         raw = [(soften(case.odds[key], 1 / now), case.labels[key]) for case in known]
         held = [(odds, label, case.winners[key]) for (odds, label), case in list(zip(raw, known, strict=True))[1::2]]
         if not held:
             continue
         best = find_temperature(raw[::2])
         errors = [_calibration_error(held, temperature) for temperature in (now, best)]
-        name = key + (TIE_SUFFIX if tie else "") + (UNREAD_SUFFIX if blind else "")
+        name = key + (TIE_SUFFIX if tie else "") + (UNREAD_SUFFIX if not_read else "")
         found[name] = Fitted(best, len(held), *errors)
     return found
 

@@ -41,7 +41,8 @@ def cell_word_ids(tokenizer: PolicyTokenizer) -> list[int]:
 def collate_patches(drawn: Sequence[Sequence[LabelledPatch]]) -> dict[str, Tensor]:
     """Build the part of a batch for `cell_loss`: pixels and grids of the patches, and the labels of all tokens.
 
-    The patches of one seed share the weight of 1. `patch_beside` has for each patch the number of that without faults.
+    The patches of one seed share the weight of 1. `patch_clean` has for each patch the number of
+    the patch with the same content and no fault.
     """
     every = [patch for own in drawn for patch in own]
     flat = [patches(patch.pictures) for patch in every]
@@ -51,7 +52,7 @@ def collate_patches(drawn: Sequence[Sequence[LabelledPatch]]) -> dict[str, Tenso
         "patch_looks": np.concatenate([patch.looks for patch in every]),
         "patch_marks": np.concatenate([patch.marks for patch in every]),
         "patch_shares": np.array([1 / len(own) for own in drawn for _ in own], np.float32),
-        "patch_beside": np.array([number + patch.beside for number, patch in enumerate(every)], np.int64),
+        "patch_clean": np.array([number + patch.clean for number, patch in enumerate(every)], np.int64),
     }
     return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
@@ -65,11 +66,18 @@ def patch_loss(
     """
     pixels, grids = batch["patch_pixels"], batch["patch_grids"]
     tokens = visual(pixels, grid_thw=grids).pooler_output.float()
-    with torch.no_grad():
-        earlier = tokens if before is None else before(pixels, grid_thw=grids).pooler_output.float()
     with torch.autocast(tokens.device.type, enabled=False):
         loss = cell_loss(tokens, vectors, batch)
-        return loss if before is None else loss + keep * measure_change(tokens, earlier, vectors, batch)
+    if before is None:
+        return loss
+    clean = batch["patch_clean"] == torch.arange(len(grids), device=grids.device)
+    patches_of, cells_of = grids.prod(1), grids.prod(1) // MERGE**2
+    with torch.no_grad():
+        shown = pixels[clean.repeat_interleave(patches_of)]
+        earlier = before.to(pixels.device)(shown, grid_thw=grids[clean]).pooler_output.float()
+    with torch.autocast(tokens.device.type, enabled=False):
+        change = measure_change(tokens[clean.repeat_interleave(cells_of)], earlier, vectors, grids[clean])
+        return loss + keep * (change * batch["patch_shares"][clean]).sum()
 
 
 def cell_loss(tokens: Tensor, vectors: Tensor, batch: dict[str, Tensor]) -> Tensor:
@@ -84,9 +92,7 @@ def cell_loss(tokens: Tensor, vectors: Tensor, batch: dict[str, Tensor]) -> Tens
 
     def average(losses: Tensor, where: Tensor) -> Tensor:
         """Sum the means of losses over each patch's tokens of `where`, by the patches' shares."""
-        empty = losses.new_zeros(len(grids))
-        sums = empty.index_add(0, owner[where], losses)
-        return (shares * sums / empty.index_add(0, owner[where], torch.ones_like(losses)).clamp(min=1)).sum()
+        return (shares * _average_by_patch(losses, owner[where], len(grids))).sum()
 
     named = sum(
         functional.cross_entropy(part[covered], looks[covered, number], reduction="none")
@@ -100,40 +106,46 @@ def cell_loss(tokens: Tensor, vectors: Tensor, batch: dict[str, Tensor]) -> Tens
     marks, everywhere = batch["patch_marks"], torch.ones_like(covered)
     wrong = functional.binary_cross_entropy_with_logits(marked - _RARE, marks.clamp(min=0).float(), reduction="none")
     faults = (wrong * (marks != UNKNOWN)).sum(1)
-    beside = (_compare_copies(marked, marks, owner, batch["patch_beside"]) * shares).sum()
+    compared = (shares * _compare_copies(marked, marks, owner, batch["patch_clean"])).sum()
     looks_loss = average(named + _SHOWN * shown, covered) + _SHOWN * average(absent, ~covered)
-    return looks_loss + average(faults, everywhere) + beside
+    return looks_loss + average(faults, everywhere) + compared
 
 
-def _compare_copies(scores: Tensor, marks: Tensor, owner: Tensor, beside: Tensor) -> Tensor:
-    """Compute each patch's loss (patches,) of words that hold for it and not for the patch beside it, or the reverse.
+def _compare_copies(scores: Tensor, marks: Tensor, owner: Tensor, clean: Tensor) -> Tensor:
+    """Compute each patch's loss (patches,) of words that hold for it and not for the patch without faults.
 
-    A word's score for a patch is the mean over its tokens. Words that hold for a part of a patch are left out.
+    `clean` has the number of that patch. A word's score for a patch is the mean over its tokens. Words that hold for a
+    part of a patch, or may hold, are left out.
     """
-    count = torch.bincount(owner, minlength=len(beside))[:, None]
-    score = scores.new_zeros(len(beside), scores.shape[1]).index_add(0, owner, scores) / count
-    total = scores.new_zeros(score.shape).index_add(0, owner, marks.to(scores.dtype)) / count
-    sign = (total - total[beside]) * ((total == 0) | (total == 1)) * ((total[beside] == 0) | (total[beside] == 1))
-    wrong = functional.softplus(-_STEEPNESS * sign * (score - score[beside])) * (sign != 0)
+    score, held = (_average_by_patch(values, owner, len(clean)) for values in (scores, marks.to(scores.dtype)))
+    known = (held == 0) | (held == 1)
+    sign = (held - held[clean]) * known * known[clean]
+    wrong = functional.softplus(-_STEEPNESS * sign * (score - score[clean])) * (sign != 0)
     return wrong.sum(1) / (sign != 0).sum(1).clamp(min=1)
 
 
-def measure_change(tokens: Tensor, before: Tensor, vectors: Tensor, batch: dict[str, Tensor]) -> Tensor:
-    """Compute how much tokens of patches without faults have changed since `before`: the sum over seeds.
+def measure_change(tokens: Tensor, before: Tensor, vectors: Tensor, grids: Tensor) -> Tensor:
+    """Compute how much the tokens of each patch have changed since `before`, (patches,).
 
     What names faults may change: those words are left out. A text model has learnt to read the rest.
     """
-    _, sizes, axes = torch.linalg.svd(vectors.split(_SIZES)[-1], full_matrices=False)
-    axes = axes[sizes > _LEAST_SIZE * sizes[0]]
+    axes = _find_axes(vectors.split(_SIZES)[-1])
     changed = tokens - before
     squares = (changed - (changed @ axes.T) @ axes).square().sum(1)
-    grids, own = (
-        batch["patch_grids"],
-        batch["patch_beside"] == torch.arange(len(batch["patch_beside"]), device=tokens.device),
-    )
-    owner = _owners(grids)
-    total = squares.new_zeros(len(grids)).index_add(0, owner, squares) / torch.bincount(owner)
-    return _KEPT * (total * own * batch["patch_shares"]).sum()
+    return _KEPT * _average_by_patch(squares, _owners(grids), len(grids))
+
+
+def _average_by_patch(values: Tensor, owner: Tensor, patches: int) -> Tensor:
+    """Average values over the tokens of each patch; 0 for a patch without a token."""
+    sums = values.new_zeros(patches, *values.shape[1:]).index_add(0, owner, values)
+    count = torch.bincount(owner, minlength=patches).clamp(min=1)
+    return sums / count.view(-1, *(1 for _ in values.shape[1:]))
+
+
+def _find_axes(vectors: Tensor) -> Tensor:
+    """Return orthonormal axes of what these vectors span, (axes, width)."""
+    _, sizes, axes = torch.linalg.svd(vectors, full_matrices=False)
+    return axes[sizes > _LEAST_SIZE * sizes[0]]
 
 
 def _owners(grids: Tensor) -> Tensor:
@@ -150,8 +162,7 @@ def amplify_words(visual: Any, vectors: Tensor, pixels: Tensor, grids: Tensor, *
     """
     *looks, marks = vectors.float().split(_SIZES)
     spanning = torch.cat([*(group - group.mean(0) for group in looks), marks])
-    _, sizes, axes = torch.linalg.svd(spanning, full_matrices=False)
-    axes = axes[sizes > _LEAST_SIZE * sizes[0]]
+    axes = _find_axes(spanning)
     usual = visual(pixels.to(vectors.device), grid_thw=grids).pooler_output.float().mean(0)
     onto, last = (gain - 1) * axes.T @ axes, visual.merger.mlp[-1]
     last.bias.add_(onto @ (last.bias.float() - usual))

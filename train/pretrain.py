@@ -97,13 +97,14 @@ def pretrain(
     new = not recipe.model.source
     sharpness = _NEW_SHARPNESS if new else SHARPNESS
     cell_words = cell_word_ids(tokenizer)
+    source = load(recipe, start, trainable=False)[0] if own.keep else None
     if own.gain != own.source_gain:
-        _amplify(model, cell_words, sampled, gain=own.gain / own.source_gain)
-    before = load(recipe, start, trainable=False)[0].model.visual if own.keep else None
+        for amplified in (model, source) if source else (model,):
+            _amplify(amplified, cell_words, sampled, gain=own.gain / own.source_gain)
+    before = source.model.visual if source else None
     _set_forward(model, usual, own, new=new, sharpness=sharpness, cell_words=cell_words, before=before)
     leg = Leg(minutes, model=model, every=every, began=began)
-    step = own.batch * own.accumulation
-    callbacks: list[Any] = [leg, Journal(run / LOG, samples_a_step=step)]
+    callbacks: list[Any] = [leg, Journal(run / LOG, samples_a_step=own.batch * own.accumulation)]
     syllabus = None
     if curriculum:
         syllabus = curriculum.syllabus(len(numbers), own)
@@ -215,15 +216,13 @@ def _set_forward(
     axes = torch.randn(words.shape[1], MEASURES, generator=chance) / words.shape[1] ** 0.5
     word_ids, cell_ids = torch.from_numpy(usual.word_ids), torch.tensor(cell_words)
 
-    def score(tokens: Tensor, grids: Tensor, pictures: Tensor) -> Tensor:
-        return _score_words(tokens, words[word_ids].float() / recipe.gain, grids, pictures, sharpness=sharpness)
-
     def forward(_: Any, *, labels: Tensor, num_items_in_batch: Any = None, **given: Tensor) -> dict[str, Tensor]:
         patches, grids = given["pixel_values_videos"], given["video_grid_thw"]
         tokens = model.model.visual(patches, grid_thw=grids).pooler_output.float()
         mean, deviation, onto, odds = (x.to(tokens.device) for x in (usual.mean, usual.deviation, axes, usual.odds))
         with torch.autocast(tokens.device.type, enabled=False):
-            named = score(tokens, grids, given["pictures"])
+            scored = words[word_ids].float() / recipe.gain
+            named = _score_words(tokens, scored, grids, given["pictures"], sharpness=sharpness)
             loss = word_loss(named, odds, given["words"], given["beside"])
             if new:
                 wrong = (tokens @ onto - (measures(patches) - mean) / deviation).square().sum(1)

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -218,24 +217,22 @@ class _SupervisedTrainer(OrderedTrainer, SFTTrainer):
         inputs["attention_mask"] = torch.ones_like(inputs["attention_mask"])
         words = {name: inputs.pop(name) for name in INPUTS if name in inputs}
         short = {name.removeprefix(SHORT): inputs.pop(name) for name in [*inputs] if name.startswith(SHORT)}
-        with self._shifted(inputs):
-            found = self._compute_with_words(model, inputs, words, *args, **options)
+        self._take_shifts(inputs)
+        found = self._compute_with_words(model, inputs, words, *args, **options)
         if not short:
             return found
         recipe = self.recipe
         tokens = _SNAPSHOT_TOKENS * recipe.snapshots + _PATCH_TOKENS * recipe.patches
         count = tokens * recipe.batch * recipe.accumulation / self.accelerator.num_processes
-        with self._shifted(short):
-            extra = self.accelerator.unwrap_model(model)(**short, use_cache=False, num_items_in_batch=count).loss
+        self._take_shifts(short)
+        extra = self.accelerator.unwrap_model(model)(**short, use_cache=False, num_items_in_batch=count).loss
         return (found[0] + extra, *found[1:]) if isinstance(found, tuple) else found + extra
 
-    @contextmanager
-    def _shifted(self, inputs: dict[str, Any]) -> Generator[None]:
-        """Take the shifts out of a forward's inputs, and shift its tokens by them in a `with` block."""
+    def _take_shifts(self, inputs: dict[str, Any]) -> None:
+        """Take the shifts out of the inputs of the next forward, for the hook that shifts its tokens."""
         shifts = [inputs.pop(name) for name in SHIFTS if name in inputs]
         if self.shifter:
             self.shifter.waiting = shifts
-        yield
 
     def _compute_with_words(
         self, model: Any, inputs: dict[str, Any], words: dict[str, torch.Tensor], *args: Any, **options: Any

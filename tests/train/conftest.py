@@ -25,3 +25,14 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new model that reads the pairs of `coloured`."""
+    pytest.importorskip("torch")
+    from coloured import RECIPE, cases
+
+    from train.policy.model import create_checkpoint
+
+    return create_checkpoint(RECIPE, tmp_path_factory.mktemp("new") / "start", cases(4))

@@ -29,11 +29,6 @@ WORKER = Path(__file__).with_name("supervised_worker.py")
 STEPS = 12
 
 
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return create_checkpoint(RECIPE, tmp_path_factory.mktemp("checkpoints") / "start", cases(4))
-
-
 def _begin(start: Path, run: Path) -> subprocess.Popen[str]:
     """A process that saves after every step."""
     command = [sys.executable, str(WORKER), str(start), str(run), str(STEPS), "0"]

@@ -391,10 +391,10 @@ def test_labelled_patches_of_footage_have_the_marks_of_their_faults(folder: Path
 def test_copies_of_a_labelled_patch_differ_in_their_faults_alone(folder: Path, profile: Profile) -> None:
     for seed in range(20):
         own = LabelledFootage(folder, profile, copies=3).draw(seed)
-        assert [patch.beside for patch in own[:2]] == [0, 0]
+        assert [patch.clean for patch in own[:2]] == [0, 0]
         for number, patch in enumerate(own):
-            clean = own[number + patch.beside]
-            assert clean.beside == 0 and number + patch.beside == number % 2
+            clean = own[number + patch.clean]
+            assert clean.clean == 0 and number + patch.clean == number % 2
             assert not (clean.marks == 1).any()
             faulty = {word for word, mark in zip(MARKS, patch.marks[0], strict=True) if mark == 1}
             changed = (patch.pictures[0] != clean.pictures[0]).any() or (patch.pictures[1] != clean.pictures[1]).any()

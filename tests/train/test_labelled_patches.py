@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ pytest.importorskip("skimage")
 from coloured import PRETRAINED, RECIPE, cases  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
-from train.cell_words import amplify_words, cell_loss, cell_word_ids, collate_patches, measure_change  # noqa: E402
+from train.cell_words import amplify_words, cell_loss, cell_word_ids, collate_patches, measure_change, patch_loss  # noqa: E402
 from train.policy.model import create_checkpoint, load  # noqa: E402
 from train.pretrain import pretrain  # noqa: E402
 from train.world.draw import COLOURS, DIRECTIONS, FORMS  # noqa: E402
@@ -100,17 +101,17 @@ def test_a_copy_has_to_score_its_fault_higher_than_the_same_frames_without_it(dr
     clean = replace(drawn[0], looks=np.full_like(drawn[0].looks, NOTHING), marks=np.zeros_like(drawn[0].marks))
     marks = clean.marks.copy()
     marks[:, MARKS.index("blur")], marks[:, MARKS.index("still")] = 1, UNKNOWN
-    faulty, count = replace(clean, marks=marks, beside=-1), len(clean.marks)
+    faulty, count = replace(clean, marks=marks, clean=-1), len(clean.marks)
 
-    def loss(scores: dict[str, float], *, common: float = 0.0, beside: int = -1) -> float:
+    def loss(scores: dict[str, float], *, common: float = 0.0, clean_at: int = -1) -> float:
         tokens = torch.zeros(2 * count, words)
         for word, score in scores.items():
             tokens[:, first + MARKS.index(word)] = common
             tokens[count:, first + MARKS.index(word)] += score
-        return float(cell_loss(tokens, torch.eye(words), collate_patches([[clean, replace(faulty, beside=beside)]])))
+        return float(cell_loss(tokens, torch.eye(words), collate_patches([[clean, replace(faulty, clean=clean_at)]])))
 
     def compared(scores: dict[str, float], *, common: float = 0.0) -> float:
-        return loss(scores, common=common) - loss(scores, common=common, beside=0)
+        return loss(scores, common=common) - loss(scores, common=common, clean_at=0)
 
     right, nothing, wrong = (compared({"blur": score}) for score in (3.0, 0.0, -3.0))
     assert right < 0.01 < nothing == pytest.approx(np.log(2) / 2, rel=1e-4)
@@ -130,13 +131,25 @@ def test_patches_of_a_seed_share_its_weight(drawn: list[LabelledPatch]) -> None:
 def test_a_change_counts_in_patches_without_faults_unless_it_names_a_fault(drawn: list[LabelledPatch]) -> None:
     words = len(COLOURS) + len(FORMS) + len(DIRECTIONS) + len(MARKS)
     vectors, count = torch.eye(words + 2)[:words], len(drawn[0].looks)
-    batch = collate_patches([[drawn[0], replace(drawn[0], beside=-1)]])
-    before = torch.zeros(2 * count, words + 2)
+    batch = collate_patches([[drawn[0], replace(drawn[0], clean=-1)]])
+
+    class Tower:
+        """A tower whose tokens of each patch are given."""
+
+        def __init__(self, tokens: torch.Tensor) -> None:
+            self.tokens = tokens
+
+        def to(self, _: object) -> Tower:
+            return self
+
+        def __call__(self, _: object, *, grid_thw: torch.Tensor) -> SimpleNamespace:
+            return SimpleNamespace(pooler_output=self.tokens[: len(grid_thw) * count])
 
     def change(where: slice, axis: int) -> float:
-        tokens = before.clone()
+        tokens = torch.zeros(2 * count, words + 2)
         tokens[where, axis] = 10.0
-        return float(measure_change(tokens, before, vectors, batch))
+        kept = patch_loss(Tower(tokens), vectors, batch, before=Tower(torch.zeros_like(tokens)), keep=1.0)
+        return float(kept - patch_loss(Tower(tokens), vectors, batch))
 
     clean, copy = slice(0, count), slice(count, None)
     assert change(clean, words) == pytest.approx(0.5)
@@ -158,7 +171,7 @@ def test_pretraining_stays_near_its_source_with_keep(tmp_path: Path) -> None:
             for model, _ in models
         )
         vectors = models[0][0].get_input_embeddings().weight[cell_word_ids(models[0][1])]
-        return float(measure_change(after, before, vectors, batch))
+        return float(measure_change(after, before, vectors, batch["patch_grids"]).sum())
 
     free, kept = change(0.0), change(100.0)
     assert kept < 0.8 * free

@@ -17,7 +17,6 @@ from coloured import PRETRAINED, PROFILE, RECIPE, SUPERVISED, case, cases  # noq
 from safetensors.torch import load_file  # noqa: E402
 
 from train.line_words import batch_loss, collate_words, count_words, line_views, pool_scores, word_loss  # noqa: E402
-from train.policy.model import create_checkpoint  # noqa: E402
 from train.policy.policy_tokenizer import PolicyTokenizer  # noqa: E402
 from train.policy.rendering import segments  # noqa: E402
 from train.pretrain import pretrain  # noqa: E402
@@ -29,11 +28,6 @@ from vrt_lite.protocol.messages import Generated  # noqa: E402
 pytestmark = pytest.mark.filterwarnings("default")
 VIDEO = replace(PROFILE, tool_form="video")
 TAUGHT = replace(SUPERVISED, words=0.1)
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return create_checkpoint(RECIPE, tmp_path_factory.mktemp("words") / "start", cases(4))
 
 
 def _segments(number: int, profile: Any) -> Any:

@@ -18,7 +18,6 @@ from safetensors.torch import load_file  # noqa: E402
 
 from train.lesson_rows import render  # noqa: E402
 from train.patch_drills import render_patch  # noqa: E402
-from train.policy.model import create_checkpoint  # noqa: E402
 from train.policy.policy_tokenizer import PolicyTokenizer  # noqa: E402
 from train.policy.rendering import Renderer  # noqa: E402
 from train.recipe import Data  # noqa: E402
@@ -28,11 +27,6 @@ from train.world.draw import COLOURS, DIRECTIONS, FORMS  # noqa: E402
 from train.world.labelled_patches import NOTHING, draw_labelled_patch  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return create_checkpoint(RECIPE, tmp_path_factory.mktemp("snapshots") / "start", cases(4))
 
 
 def test_a_drill_is_the_beginning_of_the_trace_of_another_caption(start: Path) -> None:

@@ -18,7 +18,7 @@ from processes import torchrun  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
 from train.lesson_rows import render  # noqa: E402
-from train.policy.model import create_checkpoint, load  # noqa: E402
+from train.policy.model import load  # noqa: E402
 from train.policy.rendering import Collator, Renderer  # noqa: E402
 from train.supervised import order_cases, supervise  # noqa: E402
 from train.traces import Trace  # noqa: E402
@@ -26,11 +26,6 @@ from vrt_lite.errors import UsageError  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")
 WORKER = Path(__file__).with_name("supervised_worker.py")
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return create_checkpoint(RECIPE, tmp_path_factory.mktemp("supervised") / "start", cases(4))
 
 
 def _run(start: Path, run: Path, **changes: Any) -> dict[str, Any]:

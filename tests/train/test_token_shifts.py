@@ -16,7 +16,7 @@ from coloured import RECIPE, SUPERVISED, cases  # noqa: E402
 
 from train.cell_words import cell_word_ids  # noqa: E402
 from train.lesson_rows import LessonCollator, RepliedCases, render  # noqa: E402
-from train.policy.model import create_checkpoint, load  # noqa: E402
+from train.policy.model import load  # noqa: E402
 from train.policy.rendering import Renderer  # noqa: E402
 from train.recipe import Supervised  # noqa: E402
 from train.supervised import supervise  # noqa: E402
@@ -24,11 +24,6 @@ from train.token_shifts import TokenShifter, draw_shifts  # noqa: E402
 from train.world.labelled_patches import MARKS  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return create_checkpoint(RECIPE, tmp_path_factory.mktemp("shifts") / "start", cases(4))
 
 
 def test_what_a_row_shows_is_shifted_alike_and_a_row_without_a_seed_not_at_all(start: Path) -> None:

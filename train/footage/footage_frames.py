@@ -85,7 +85,7 @@ def picture_size(clip: SurveyedClip, scale: float) -> tuple[int, int]:
     return 2 * round(height * ratio / 2), 2 * round(height / 2)
 
 
-class ShownPictures:
+class ConvertedPictures:
     """The pictures of a clip as light in 0 to 1, in a variation, (1, 3, height, width). Each is converted once."""
 
     def __init__(self, folder: Path, span: Span) -> None:
@@ -115,7 +115,7 @@ class FootageOpener:
     @contextmanager
     def __call__(self, profile: Profile) -> Generator[FrameStore]:
         """Open the frames at a profile's size, for a `with` block. Raises VideoError."""
-        pictures = ShownPictures(self.folder, self.spans[0])
+        pictures = ConvertedPictures(self.folder, self.spans[0])
         yield RenderedFrames(
             (self.spans[0].spec, self.spans[1].spec),
             profile,
@@ -123,7 +123,9 @@ class FootageOpener:
         )
 
 
-def render_span(pictures: ShownPictures, span: Span, positions: Sequence[float], size: tuple[int, int]) -> list[Pixels]:
+def render_span(
+    pictures: ConvertedPictures, span: Span, positions: Sequence[float], size: tuple[int, int]
+) -> list[Pixels]:
     """Render frames at times in ticks from a clip's pictures, with all faults, resized to `size`."""
     spec = span.spec
 
@@ -135,7 +137,7 @@ def render_span(pictures: ShownPictures, span: Span, positions: Sequence[float],
 
 
 @torch.inference_mode()
-def _render_picture(span: Span, position: float, pictures: ShownPictures) -> Pixels:
+def _render_picture(span: Span, position: float, pictures: ConvertedPictures) -> Pixels:
     """Render one picture with all faults except those of a real encoder."""
     spec, tick = span.spec, tick_of(position)
     here = [defect for defect in spec.defects if defect.at(tick)]

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from train.footage.footage_frames import ShownPictures, render_span
+from train.footage.footage_frames import ConvertedPictures, render_span
 from train.footage.footage_pairs import FootagePairs, draw_single_span
 from train.world.defects import VISUAL, content_time, flicker_factor, motion_step
 from train.world.draw import pick
@@ -54,7 +54,8 @@ class LabelledFootage:
         begin = int(rng.integers(TICKS - _SHOWN + 1))
         ticks = range(begin, begin + _SHOWN) if near else FIRST
         size = self._profile.frame_size(span.spec.width, span.spec.height, called=near)
-        pictures = ShownPictures(self._folder, span)
+        looks = np.full((size[0] * size[1] // CELL**2, 3), NOTHING, np.int64)
+        pictures = ConvertedPictures(self._folder, span)
         found: list[LabelledPatch] = []
         for copy in range(self._copies + 1):
             drawn = _draw_faults(rng, ticks[0]) if copy else ()
@@ -65,10 +66,8 @@ class LabelledFootage:
             frames = render_span(pictures, shown, [shown.spec.ticks[tick] for tick in ticks], size)
             for place, earlier in enumerate(range(0, _SHOWN, 2)):
                 marks = _mark(shown.spec, ticks[earlier], ticks[earlier + 1], near=near, allowed=allowed)
-                count = size[0] * size[1] // CELL**2
-                looks = np.full((count, 3), NOTHING, np.int64)
-                shows = (frames[earlier], frames[earlier + 1])
-                found.append(LabelledPatch(shows, looks, np.tile(marks, (count, 1)), beside=place - len(found)))
+                pair = (frames[earlier], frames[earlier + 1])
+                found.append(LabelledPatch(pair, looks, np.tile(marks, (len(looks), 1)), clean=place - len(found)))
         return found
 
 

@@ -67,14 +67,14 @@ class LabelledPatch:
     """A temporal patch of n tokens, and a frame store of its two `pictures`, which are (height, width, 3).
 
     `looks` are (n, 3), the numbers of colour, form and direction of the shape that covers a token's cell in one of the
-    two frames. `marks` are (n, MARKS): whether each word holds for the cell: 1, 0, or UNKNOWN. In a list of patches,
-    the one with the same content and no fault is `beside` places after this one; 0 if there is none, or this is it.
+    two frames. `marks` are (n, MARKS): whether each word holds for the cell: 1, 0, or UNKNOWN. In the list of a
+    seed, the patch with the same content and no fault is `clean` places after this one; 0 if this is it.
     """
 
     pictures: tuple[NDArray[np.uint8], NDArray[np.uint8]]
     looks: NDArray[np.int64]
     marks: NDArray[np.int64]
-    beside: int = 0
+    clean: int = 0
 
     def pixels(self, frames: Sequence[FrameRef]) -> list[NDArray[np.uint8]]:
         """Return the pictures of these frames: the first has index 0, and the second 1."""

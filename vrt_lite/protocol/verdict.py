@@ -17,7 +17,8 @@ Source = Literal["final", "recommended", "identical"]
 TIE_SUFFIX: Final = "_tie"
 """Added to a key, it names what is for ties in that key only."""
 UNREAD_SUFFIX: Final = "_unread"
-"""Added to a key, or to a tie's, it names what is for pairs whose caption the judge does not understand."""
+"""Added to a key, or to a tie's, it names what is for pairs whose caption the judge is not shown, because it
+does not understand it."""
 TEMPERATURES: Final = frozenset(
     f"{key}{tie}{unread}" for key in KEYS for tie in ("", TIE_SUFFIX) for unread in ("", UNREAD_SUFFIX)
 )

@@ -16,8 +16,8 @@ class TimedProtocol(H11Protocol):
     """
 
     HEAD_SECONDS: ClassVar[float] = 15.0
-    """Longer than clients keep an idle connection: httpx does so for 5 s, as uvicorn does, and then both may use it and
-    close it at once."""
+    """Longer than clients keep an idle connection, which is 5 s in httpx. With equal times a client may send a request
+    while the server closes the connection."""
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] - as uvicorn does
