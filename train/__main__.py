@@ -87,6 +87,21 @@ def average(recipe: Path, out: Path, shares: tuple[str, ...]) -> None:
     click.echo(average_weights(load_recipe(recipe), dict(map(_parse_share, shares)), out))
 
 
+@train.command()
+@click.argument("recipe", type=FOLDER)
+@click.argument("checkpoint", type=FOLDER)
+@click.argument("out", type=FOLDER)
+def grow(recipe: Path, checkpoint: Path, out: Path) -> None:
+    """Write the checkpoint OUT: CHECKPOINT with more layers or heads of keys and values, in the shape of RECIPE.
+
+    It answers as before. A recipe goes on from OUT if it is its model.source.
+    """
+    from train.policy.growing import grow as grow_checkpoint  # noqa: PLC0415  torch
+    from train.recipe import load_recipe  # noqa: PLC0415
+
+    click.echo(grow_checkpoint(load_recipe(recipe), checkpoint, out))
+
+
 def _parse_share(text: str) -> tuple[Path, float]:
     """Split CHECKPOINT=SHARE. Raises UsageError."""
     checkpoint, _, share = text.rpartition("=")
