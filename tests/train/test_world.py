@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -232,8 +233,14 @@ def _shown(defect: Defect, number: int, seen: set[FrameRef]) -> bool:
 def test_points_said_are_the_points_counted() -> None:
     for pair in SOME[:50]:
         last = script(pair)[-1]
-        for counted in points_of(pair):
-            assert f"TA {counted.ta}, VQ {counted.vq}, MQ {counted.mq}, sum {counted.total}." in last
+        a, b = points_of(pair)
+        compared, total = last.splitlines()[1], last.split("Sum: ")[1]
+        assert [f". TA {counted.ta}.\n" in last for counted in (a, b)] == [True, True]
+        differences = {"TA": a.ta - b.ta, "VQ": a.vq - b.vq, "MQ": a.mq - b.mq, "OA": a.total - b.total}
+        for key, more in differences.items():
+            said = f"{key}={1 if more < 0 else 2} by {abs(more)}" if more else f"{key}=0"
+            assert re.search(rf"{said}[,.]", total)
+            assert (key in ("TA", "OA")) or re.search(rf"{said}[,:]", compared)
 
 
 def test_a_script_compares_the_clips_first() -> None:
@@ -241,13 +248,17 @@ def test_a_script_compares_the_clips_first() -> None:
         scene = Scene(0, "A fox.", None, (clip(*a, shots=()), clip(*b, shots=())), False)
         return script(scene)[0].splitlines()[1]
 
-    assert line((), ()) == "Compare: nothing."
-    assert line((Defect("blur", 2),), (Defect("blur", 2),)) == "Compare: nothing."
-    assert line((Defect("h264", 2),), (Defect("h265", 2),)) == "Compare: nothing."  # one name, one level
+    assert line((), ()) == "Compare: VQ=0, MQ=0: nothing."
+    assert line((Defect("blur", 2),), (Defect("blur", 2),)) == "Compare: VQ=0, MQ=0: nothing."
+    # One name, one level.
+    assert line((Defect("h264", 2),), (Defect("h265", 2),)) == "Compare: VQ=0, MQ=0: nothing."
     assert line((Defect("blur", 1),), (Defect("blur", 3), Defect("noise", 1))) == (
-        "Compare: blur in video 2, noise in video 2."
+        "Compare: VQ=1 by 3, MQ=0: blur in video 2, noise in video 2."
     )
-    assert line((Defect("blur", 1),), (Defect("noise", 3),)) == "Compare: noise in video 2, blur in video 1."
+    assert line((Defect("blur", 1),), (Defect("noise", 3),)) == (
+        "Compare: VQ=1 by 2, MQ=0: noise in video 2, blur in video 1."
+    )
+    assert line((Defect("flicker", 3),), ()) == "Compare: VQ=0, MQ=2 by 3: flicker in video 1."
 
 
 def test_a_script_of_clips_that_the_world_did_not_draw() -> None:

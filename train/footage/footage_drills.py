@@ -2,7 +2,8 @@
 
 In pairs to judge, most clips have no fault, and some kinds come once in thirty clips. A text model that has read few of
 them does not name them, even where the tower's tokens do: of its own training clips it named 1 of 12 with bending. Here
-most clips have a visual fault, a motion fault or both, and kinds that are hard to see come more often.
+most clips have a visual fault, a motion fault or both, and kinds that are hard to see come more often. Every second
+drill is of a pair to judge, so that a judge also learns how rare faults are.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class FootageDrills(LazyCases):
 
     def __init__(self, folder: Path, *, first: int, count: int) -> None:
         self._folder, self._seeds = folder, range(first, first + count)
-        self._clips = FootagePairs(folder, "train").clips
+        self._pairs = FootagePairs(folder, "train", first=first, count=count)
 
     def __len__(self) -> int:
         return len(self._seeds)
@@ -32,8 +33,10 @@ class FootageDrills(LazyCases):
     def make(self, place: int) -> TrainingCase:
         """Build the drill of a seed. All random numbers are NumPy's."""
         seed = self._seeds[place]
+        if seed % 2:
+            return self._pairs[place]
         rng = np.random.default_rng((seed, 14))
-        span, allowed = draw_single_span(rng, self._clips)
+        span, allowed = draw_single_span(rng, self._pairs.clips)
         own = [tuple(fault for fault in draw_own_faults(rng, span.spec) if fault.kind in allowed) for _ in range(2)]
         a, b = (replace(span, spec=replace(span.spec, defects=faults)) for faults in own)
         scene = Scene(seed, draw_unrelated_caption(rng), None, (a.spec, b.spec), False)

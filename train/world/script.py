@@ -8,9 +8,10 @@ Its policy always finds the evidence:
   Neighbouring frames show motion, and a short fault that a gap hides always covers the middle of the gap.
 * If a clip has cuts in two gaps, it also calls for the middle of the second gap, in a third round.
 
-Each round compares the clips, describes the frames, counts points for the faults (`labels`), and answers by the points.
-The comparison comes first: which of two clips shows more of a fault can be seen on any footage, but how much a picture
-has of it by itself depends on what it shows.
+Each round compares the clips, describes the frames, says what is amiss in each clip, adds the differences of points
+(`labels`), and answers by them. The comparison comes first, and in it which clip is better in quality and in motion, by
+how many points. Which of two clips is worse can be seen on any footage, even by a judge that cannot name the fault; how
+much a picture has of a fault by itself depends on what it shows.
 """
 
 from __future__ import annotations
@@ -73,12 +74,12 @@ def script(scene: Scene) -> tuple[str, ...]:
         ]
         known = [_find_visible_faults(clip, ticks) for clip, ticks in zip(scene.clips, shown, strict=True)]
         lines = [f"Video {n}: {text}." for n, text in enumerate(descriptions, start=1) if text]
-        snapshot = "\n".join((_compare_faults(*known), *lines))
         a, b = (
             points(known[n], count_mismatches(scene.caption_looks, clip.looks)) for n, clip in enumerate(scene.clips)
         )
+        snapshot = "\n".join((_compare_clips(known, a, b), *lines))
         amiss = (_list_mismatches(scene.caption_looks, clip.looks, held=number == 0) for clip in scene.clips)
-        thought = "\n".join(map(_write_points, (1, 2), amiss, known, (a, b)))
+        thought = "\n".join((*map(_sum_up, (1, 2), amiss, known, (a, b)), _add_differences(a, b)))
         if number == 0:
             thought = f"{_describe_caption(scene.caption_looks)}\n{thought}"
         ending = _write_ending(labels(a, b), call, number)
@@ -91,15 +92,24 @@ def _find_visible_faults(clip: ClipSpec, ticks: Iterable[int]) -> tuple[Defect, 
     return tuple(defect for defect in clip.defects if any(defect.at(tick) for tick in ticks))
 
 
-def _compare_faults(*known: tuple[Defect, ...]) -> str:
-    """Name the faults of which one clip shows more, the largest difference first, each with that clip."""
+def _compare_clips(known: tuple[tuple[Defect, ...], tuple[Defect, ...]], a: Points, b: Points) -> str:
+    """Say which clip is better in quality and in motion, then name the faults of which one clip shows more.
+
+    The largest difference is first, each with its clip.
+    """
     levels = [
         {name: max((d.level for d in own if NAMES[d.kind] == name), default=0) for name in _ORDER} for own in known
     ]
     more = {name: levels[1][name] - levels[0][name] for name in _ORDER}
     named = sorted((name for name in _ORDER if more[name]), key=lambda name: -abs(more[name]))
     listed = ", ".join(f"{name} in video {2 if more[name] > 0 else 1}" for name in named)
-    return f"Compare: {listed or 'nothing'}."
+    better = f"{_name_better('VQ', a.vq, b.vq)}, {_name_better('MQ', a.mq, b.mq)}"
+    return f"Compare: {better}: {listed or 'nothing'}."
+
+
+def _name_better(key: str, a: int, b: int) -> str:
+    """Name the clip with fewer points, and by how many: "VQ=2 by 3"; "VQ=0" for equal points."""
+    return f"{key}={1 if a < b else 2} by {abs(a - b)}" if a != b else f"{key}=0"
 
 
 def describe_looks(looks: Looks) -> str:
@@ -146,11 +156,17 @@ def _describe_caption(caption_looks: Looks | None) -> str:
     return f"The prompt wants a {caption_looks.colour} {caption_looks.form} moving {caption_looks.direction}."
 
 
-def _write_points(number: int, faults: list[str], known: tuple[Defect, ...], total: Points) -> str:
-    """Write the line about one clip: its mismatches, its visible faults, and its points."""
+def _sum_up(number: int, faults: list[str], known: tuple[Defect, ...], total: Points) -> str:
+    """Write the line about one clip: its mismatches, its visible faults, and its points in alignment."""
     faults = faults + [_describe_fault(d) + (" for a while" if d.brief and d.kind in VISUAL else "") for d in known]
     listed = ", ".join(faults) or "no fault"
-    return f"Video {number}: {listed}. TA {total.ta}, VQ {total.vq}, MQ {total.mq}, sum {total.total}."
+    return f"Video {number}: {listed}. TA {total.ta}."
+
+
+def _add_differences(a: Points, b: Points) -> str:
+    """Write the better clip in each dimension and overall. Alignment counts twice overall."""
+    pairs = (("TA", a.ta, b.ta), ("VQ", a.vq, b.vq), ("MQ", a.mq, b.mq), ("OA", a.total, b.total))
+    return f"Sum: {', '.join(_name_better(*pair) for pair in pairs)}."
 
 
 def _list_mismatches(caption_looks: Looks | None, shown: Looks | None, *, held: bool) -> list[str]:
