@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from train.policy.model import create_folder, initialise, load, new_model, save
-from train.recipe import NewModelShape, TrainingRecipe
+from train.recipe import TrainingRecipe
 from vrt_lite.errors import ModelError
 
 _LAYER = re.compile(r"(?<=language_model\.layers\.)\d+")
