@@ -17,7 +17,7 @@ much a picture has of a fault by itself depends on what it shows.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from train.world.defects import VISUAL, WORDS, motion_step
 from train.world.labels import Points, count_mismatches, labels, points
@@ -92,7 +92,7 @@ def _find_visible_faults(clip: ClipSpec, ticks: Iterable[int]) -> tuple[Defect, 
     return tuple(defect for defect in clip.defects if any(defect.at(tick) for tick in ticks))
 
 
-def _compare_clips(known: tuple[tuple[Defect, ...], tuple[Defect, ...]], a: Points, b: Points) -> str:
+def _compare_clips(known: Sequence[tuple[Defect, ...]], a: Points, b: Points) -> str:
     """Say which clip is better in quality and in motion, then name the faults of which one clip shows more.
 
     The largest difference is first, each with its clip.
