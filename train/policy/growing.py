@@ -19,11 +19,11 @@ from train.recipe import TrainingRecipe
 from vrt_lite.errors import ModelError
 
 _LAYER = re.compile(r"(?<=language_model\.layers\.)\d+")
-_HEADS_OF_KEYS = ("k_proj.weight", "k_proj.bias", "v_proj.weight", "v_proj.bias")
+_KEYS_AND_VALUES = ("k_proj.weight", "k_proj.bias", "v_proj.weight", "v_proj.bias")
 _LAST = ("o_proj.weight", "down_proj.weight")
 
 
-def grow(recipe: TrainingRecipe, checkpoint: Path | str, out: Path) -> Path:
+def grow(recipe: TrainingRecipe, checkpoint: Path, out: Path) -> Path:
     """Write `checkpoint` in the recipe's shape, which has more layers, or more heads of keys and values. Returns `out`.
 
     New layers are in the middle. Raises UsageError for a folder that is not empty, ModelError for a shape to which the
@@ -32,7 +32,7 @@ def grow(recipe: TrainingRecipe, checkpoint: Path | str, out: Path) -> Path:
     return create_folder(out, partial(_write, recipe, checkpoint))
 
 
-def _write(recipe: TrainingRecipe, checkpoint: Path | str, folder: Path) -> None:
+def _write(recipe: TrainingRecipe, checkpoint: Path, folder: Path) -> None:
     shape = recipe.model.shape
     model, tokenizer = load(recipe, checkpoint, trainable=False)
     text = model.config.text_config
@@ -56,7 +56,7 @@ def _write(recipe: TrainingRecipe, checkpoint: Path | str, folder: Path) -> None
                     weight.zero_()
                 continue
             value = before.get(source, torch.empty(0))
-            if name.endswith(_HEADS_OF_KEYS):
+            if name.endswith(_KEYS_AND_VALUES):
                 value = _repeat_heads(value, text.num_key_value_heads, repeats)
             if value.shape != weight.shape:
                 raise ModelError(
@@ -64,11 +64,11 @@ def _write(recipe: TrainingRecipe, checkpoint: Path | str, folder: Path) -> None
                     f"only layers and kv_heads can grow."
                 )
             weight.copy_(value)
-    save(grown, Path(checkpoint), folder)
+    save(grown, checkpoint, folder)
 
 
 def _find_source(name: str, *, first: int, added: int) -> str | None:
-    """Return the name before of a weight; None in a new layer."""
+    """Return the name that a weight has in the smaller model; None in a new layer."""
     found = _LAYER.search(name)
     if not found or int(found[0]) < first:
         return name

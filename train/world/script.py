@@ -77,9 +77,11 @@ def script(scene: Scene) -> tuple[str, ...]:
         a, b = (
             points(known[n], count_mismatches(scene.caption_looks, clip.looks)) for n, clip in enumerate(scene.clips)
         )
-        snapshot = "\n".join((_compare_clips(known, a, b), *lines))
+        better = _name_better(a, b)
+        snapshot = "\n".join((_compare_clips(known, better), *lines))
         amiss = (_list_mismatches(scene.caption_looks, clip.looks, held=number == 0) for clip in scene.clips)
-        thought = "\n".join((*map(_sum_up, (1, 2), amiss, known, (a, b)), _add_differences(a, b)))
+        listed = map(_list_faults, (1, 2), amiss, known, (a.ta, b.ta))
+        thought = "\n".join((*listed, f"Sum: {', '.join(better.values())}."))
         if number == 0:
             thought = f"{_describe_caption(scene.caption_looks)}\n{thought}"
         ending = _write_ending(labels(a, b), call, number)
@@ -92,7 +94,7 @@ def _find_visible_faults(clip: ClipSpec, ticks: Iterable[int]) -> tuple[Defect, 
     return tuple(defect for defect in clip.defects if any(defect.at(tick) for tick in ticks))
 
 
-def _compare_clips(known: Sequence[tuple[Defect, ...]], a: Points, b: Points) -> str:
+def _compare_clips(known: Sequence[tuple[Defect, ...]], better: Mapping[str, str]) -> str:
     """Say which clip is better in quality and in motion, then name the faults of which one clip shows more.
 
     The largest difference is first, each with its clip.
@@ -103,13 +105,15 @@ def _compare_clips(known: Sequence[tuple[Defect, ...]], a: Points, b: Points) ->
     more = {name: levels[1][name] - levels[0][name] for name in _ORDER}
     named = sorted((name for name in _ORDER if more[name]), key=lambda name: -abs(more[name]))
     listed = ", ".join(f"{name} in video {2 if more[name] > 0 else 1}" for name in named)
-    better = f"{_name_better('VQ', a.vq, b.vq)}, {_name_better('MQ', a.mq, b.mq)}"
-    return f"Compare: {better}: {listed or 'nothing'}."
+    return f"Compare: {better['VQ']}, {better['MQ']}: {listed or 'nothing'}."
 
 
-def _name_better(key: str, a: int, b: int) -> str:
-    """Name the clip with fewer points, and by how many: "VQ=2 by 3"; "VQ=0" for equal points."""
-    return f"{key}={1 if a < b else 2} by {abs(a - b)}" if a != b else f"{key}=0"
+def _name_better(a: Points, b: Points) -> dict[str, str]:
+    """Name the better clip in each dimension, and by how many points: "VQ=2 by 3"; "VQ=0" for equal points."""
+    more = {"TA": a.ta - b.ta, "VQ": a.vq - b.vq, "MQ": a.mq - b.mq, "OA": a.total - b.total}
+    return {
+        key: f"{key}={winner} by {abs(more[key])}" if winner else f"{key}=0" for key, winner in labels(a, b).items()
+    }
 
 
 def describe_looks(looks: Looks) -> str:
@@ -156,17 +160,10 @@ def _describe_caption(caption_looks: Looks | None) -> str:
     return f"The prompt wants a {caption_looks.colour} {caption_looks.form} moving {caption_looks.direction}."
 
 
-def _sum_up(number: int, faults: list[str], known: tuple[Defect, ...], total: Points) -> str:
+def _list_faults(number: int, mismatches: list[str], known: tuple[Defect, ...], ta: int) -> str:
     """Write the line about one clip: its mismatches, its visible faults, and its points in alignment."""
-    faults = faults + [_describe_fault(d) + (" for a while" if d.brief and d.kind in VISUAL else "") for d in known]
-    listed = ", ".join(faults) or "no fault"
-    return f"Video {number}: {listed}. TA {total.ta}."
-
-
-def _add_differences(a: Points, b: Points) -> str:
-    """Write the better clip in each dimension and overall. Alignment counts twice overall."""
-    pairs = (("TA", a.ta, b.ta), ("VQ", a.vq, b.vq), ("MQ", a.mq, b.mq), ("OA", a.total, b.total))
-    return f"Sum: {', '.join(_name_better(*pair) for pair in pairs)}."
+    seen = [_describe_fault(d) + (" for a while" if d.brief and d.kind in VISUAL else "") for d in known]
+    return f"Video {number}: {', '.join(mismatches + seen) or 'no fault'}. TA {ta}."
 
 
 def _list_mismatches(caption_looks: Looks | None, shown: Looks | None, *, held: bool) -> list[str]:
