@@ -133,7 +133,7 @@ BROKEN = [
     (PROJECTOR, add(Entry("clip.has_audio_encoder", 7, value=True)), "clip.has_audio_encoder must be false"),
     (PROJECTOR, put("clip.vision.image_std", [0.0, 1.0, 1.0]), "clip.vision.image_std must be above 0"),
     (TEXT, drop("blk.2.ffn_gate.weight"), "it has no tensor blk.2.ffn_gate.weight"),
-    (TEXT, reshape("blk.1.attn_k.bias", [64], 1), "blk.1.attn_k.bias is of type 1; F32 is needed"),
+    (TEXT, reshape("blk.1.attn_k.bias", [192], 1), "blk.1.attn_k.bias is of type 1; F32 is needed"),
     (TEXT, put("qwen2vl.attention.head_count_kv", 2), "qwen2vl.attention.head_count_kv is 2, which does not divide 3"),
     (TEXT, put("qwen2vl.block_count", 2**31), "qwen2vl.block_count is 2147483648; it must be 1 to 512"),
     (TEXT, put("qwen2vl.attention.layer_norm_rms_epsilon", float("nan")), "is nan; it must be 0 or more"),

@@ -166,7 +166,7 @@ def test_the_verdict_says_what_was_not_judged_and_what_the_judge_sees() -> None:
     for width in (40, 60, 80, 120):
         out = flat(panel(judgement, width))
         assert "not judged" in out
-        assert "mall judge of 2.8M parameters" in out
+        assert "mall judge of 3.0M parameters" in out
     with Judge("vrt-tiny-0", backend=ScriptedBackend([answer(ONE, TWO, TIED, TWO)])) as other:
         plain = other.compare(star, circle, prompt="A fox runs.").to_json()
     assert not {"scope", "not_judged"} & plain.keys()
