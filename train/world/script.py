@@ -77,14 +77,15 @@ def script(scene: Scene) -> tuple[str, ...]:
         a, b = (
             points(known[n], count_mismatches(scene.caption_looks, clip.looks)) for n, clip in enumerate(scene.clips)
         )
-        better = _name_better(a, b)
+        choices = labels(a, b)
+        better = _name_better(choices, a, b)
         snapshot = "\n".join((_compare_clips(known, better), *lines))
         amiss = (_list_mismatches(scene.caption_looks, clip.looks, held=number == 0) for clip in scene.clips)
         listed = map(_list_faults, (1, 2), amiss, known, (a.ta, b.ta))
         thought = "\n".join((*listed, f"Sum: {', '.join(better.values())}."))
         if number == 0:
             thought = f"{_describe_caption(scene.caption_looks)}\n{thought}"
-        ending = _write_ending(labels(a, b), call, number)
+        ending = _write_ending(choices, call, number)
         replies.append(f"<snapshot>\n{snapshot}\n</snapshot>\n<think>\n{thought}\n</think>\n{ending}")
     return tuple(replies)
 
@@ -108,12 +109,10 @@ def _compare_clips(known: Sequence[tuple[Defect, ...]], better: Mapping[str, str
     return f"Compare: {better['VQ']}, {better['MQ']}: {listed or 'nothing'}."
 
 
-def _name_better(a: Points, b: Points) -> dict[str, str]:
+def _name_better(choices: Mapping[str, int], a: Points, b: Points) -> dict[str, str]:
     """Name the better clip in each dimension, and by how many points: "VQ=2 by 3"; "VQ=0" for equal points."""
     more = {"TA": a.ta - b.ta, "VQ": a.vq - b.vq, "MQ": a.mq - b.mq, "OA": a.total - b.total}
-    return {
-        key: f"{key}={winner} by {abs(more[key])}" if winner else f"{key}=0" for key, winner in labels(a, b).items()
-    }
+    return {key: f"{key}={winner} by {abs(more[key])}" if winner else f"{key}=0" for key, winner in choices.items()}
 
 
 def describe_looks(looks: Looks) -> str:
