@@ -224,7 +224,7 @@ def test_faults_of_motion_are_put_into_footage(folder: Path, profile: Profile, k
     clips = load_survey(folder, "train")
     middle = [FrameRef(n, i) for n in (0, 1) for i in range(22, 26)]
     found = 0
-    for seed in range(120):
+    for seed in range(240):
         _, (a, b) = draw(clips, seed, lesson="strong", varied=True)
         if a.start != b.start or [d.kind for own in (a, b) for d in own.spec.defects] != [kind]:
             continue

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from train.footage.footage_pairs import FootagePairs, case_of_spans, draw_single_span
+from train.footage.footage_pairs import FootagePairs, case_of_spans
+from train.footage.footage_spans import draw_varied_span, join_some, shows_when_called
 from train.training_cases import LazyCases, TrainingCase
 from train.world.captions import draw_unrelated_caption
 from train.world.draw_faults import draw_own_faults
@@ -36,8 +37,9 @@ class FootageDrills(LazyCases):
         if seed % 2:
             return self._pairs[place]
         rng = np.random.default_rng((seed, 14))
-        span, allowed = draw_single_span(rng, self._pairs.clips)
-        own = [tuple(fault for fault in draw_own_faults(rng, span.spec) if fault.kind in allowed) for _ in range(2)]
+        span = join_some(rng, draw_varied_span(rng, self._pairs.clips), self._pairs.clips)
+        drawn = (draw_own_faults(rng, span.spec) for _ in range(2))
+        own = [tuple(fault for fault in faults if shows_when_called(span, fault)) for faults in drawn]
         a, b = (replace(span, spec=replace(span.spec, defects=faults)) for faults in own)
         scene = Scene(seed, draw_unrelated_caption(rng), None, (a.spec, b.spec), False)
         return case_of_spans(self._folder, f"footage:drill:{seed}", scene, (a, b))

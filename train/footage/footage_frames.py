@@ -31,6 +31,8 @@ LARGE = 1.5
 """The larger of the two sizes, as a factor of each side."""
 
 Pixels = NDArray[np.uint8]
+Source = tuple[int, int]
+"""The part of a span, 0 or 1 (after the cut to a joined clip), and the number of a frame of the part's clip."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,26 +58,61 @@ class Variation:
 
 
 @dataclass(frozen=True, slots=True)
+class JoinedClip:
+    """Another clip from frame `start` on, which a span shows from its cut on."""
+
+    clip: SurveyedClip
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
 class Span:
     """A part of a clip from frame `start` on, with its faults. The shots of `spec` only mark its cuts.
 
     `variation` is what makes one clip many: mirrored, in other colours, a piece of its larger pictures, or as another
-    camera would film it.
+    camera would film it. A span with a `joined` clip has one cut.
     """
 
     clip: SurveyedClip
     start: int
     spec: ClipSpec
     variation: Variation = Variation()
+    joined: JoinedClip | None = None
 
-    def source(self, position: float) -> int:
-        """Return the clip's frame for a time in ticks, with the effect of motion faults."""
+    @property
+    def clips(self) -> tuple[SurveyedClip, ...]:
+        """The clips of its parts."""
+        return (self.clip, self.joined.clip) if self.joined else (self.clip,)
+
+    @property
+    def cut(self) -> int:
+        """The number of frames before the second shot."""
+        return math.ceil((self.spec.shots[1].start - 0.5) * (self.spec.frames - 1) / (TICKS - 1))
+
+    def source(self, position: float) -> Source:
+        """Return the part and its clip's frame for a time in ticks, with the effect of motion faults."""
         return self.frame(content_time(self.spec, position))
 
-    def frame(self, moment: float) -> int:
-        """Return the clip's frame for a moment of the undamaged clip, in ticks."""
+    def frame(self, moment: float) -> Source:
+        """Return the part and its clip's frame for a moment of the undamaged clip, in ticks."""
         share = min(max(moment / (TICKS - 1), 0.0), 1.0)
-        return self.start + round(share * (self.spec.frames - 1))
+        return self._locate(round(share * (self.spec.frames - 1)))
+
+    def motion(self, first: int, last: int) -> float:
+        """Return the motion from one tick of the undamaged clip to another, in grey levels (`SurveyedClip.motion`)."""
+        begin, end = (round(tick * (self.spec.frames - 1) / (TICKS - 1)) for tick in (first, last))
+        passed = (self._locate(index) for index in range(begin + 1, end + 1))
+        return sum(self.clips[part].motion[number] for part, number in passed)
+
+    def details(self) -> list[float]:
+        """Return the detail of each frame, in grey levels (`SurveyedClip.detail`)."""
+        return [self.clips[part].detail[number] for part, number in map(self._locate, range(self.spec.frames))]
+
+    def _locate(self, index: int) -> Source:
+        """Return the part and its clip's frame for a frame of the span."""
+        if self.joined and index >= self.cut:
+            return 1, self.joined.start + index - self.cut
+        return 0, self.start + index
 
 
 def picture_size(clip: SurveyedClip, scale: float) -> tuple[int, int]:
@@ -86,27 +123,30 @@ def picture_size(clip: SurveyedClip, scale: float) -> tuple[int, int]:
 
 
 class ConvertedPictures:
-    """The pictures of a clip as light in 0 to 1, in a variation, (1, 3, height, width). Each is converted once."""
+    """The pictures of a span's clips as light in 0 to 1, in a variation, (1, 3, height, width).
+
+    Each is converted once.
+    """
 
     def __init__(self, folder: Path, span: Span) -> None:
-        """Map the clip's frames in `folder`, at the size of the span. Raises VideoError."""
+        """Map the clips' frames in `folder`, at the size of the span. Raises VideoError."""
         self._size, self._variation = (span.spec.width, span.spec.height), span.variation
-        self._pictures = load_frames(
-            folder, span.clip, picture_size(span.clip, LARGE) if span.variation.corner else self._size
-        )
-        self._converted: dict[int, torch.Tensor] = {}
+        stored = picture_size(span.clip, LARGE) if span.variation.corner else self._size
+        self._pictures = [load_frames(folder, clip, stored) for clip in span.clips]
+        self._converted: dict[Source, torch.Tensor] = {}
 
-    def __getitem__(self, number: int) -> torch.Tensor:
-        if number not in self._converted:
-            self._converted[number] = _to_light(self._pictures[number], number, self._size, self._variation)
-        return self._converted[number]
+    def __getitem__(self, source: Source) -> torch.Tensor:
+        if source not in self._converted:
+            part, number = source
+            self._converted[source] = _to_light(self._pictures[part][number], number, self._size, self._variation)
+        return self._converted[source]
 
 
 @dataclass(frozen=True, slots=True)
 class FootageOpener:
     """Opens a pair's frames: a `TrainingCase.open` that can be sent to another process.
 
-    Both spans are of one clip, in the same size and variation.
+    Both spans are of the same clips, in the same size and variation.
     """
 
     folder: Path
@@ -126,7 +166,7 @@ class FootageOpener:
 def render_span(
     pictures: ConvertedPictures, span: Span, positions: Sequence[float], size: tuple[int, int]
 ) -> list[Pixels]:
-    """Render frames at times in ticks from a clip's pictures, with all faults, resized to `size`."""
+    """Render frames at times in ticks from a span's pictures, with all faults, resized to `size`."""
     spec = span.spec
 
     def film(times: Sequence[float]) -> Pixels:

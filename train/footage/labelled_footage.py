@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from train.footage.footage_frames import ConvertedPictures, render_span
-from train.footage.footage_pairs import FootagePairs, draw_single_span
+from train.footage.footage_pairs import FootagePairs
+from train.footage.footage_spans import draw_varied_span, shows
 from train.world.defects import VISUAL, content_time, flicker_factor, motion_step
 from train.world.draw import pick
 from train.world.labelled_patches import MARKS, NOTHING, STEPS, LabelledPatch, mark
@@ -32,6 +33,7 @@ _MOVING: Final[tuple[Moving, ...]] = (
 _FAULTY, _MOVED, _NEIGHBOURS = 0.65, 0.5, 0.65
 _SHOWN = 4
 """Frames of a span that its patches show."""
+_LEAST_HELD = Defect("stutter", 1)
 _DIFFERENCE = 0.08
 """The least difference of the light of two frames that shows a flicker."""
 
@@ -49,7 +51,7 @@ class LabelledFootage:
         Copies of the same frames differ in their faults alone. All random numbers are NumPy's. Raises VideoError.
         """
         rng = np.random.default_rng((seed, 11))
-        span, allowed = draw_single_span(rng, self._clips)
+        span = draw_varied_span(rng, self._clips)
         near = bool(rng.random() < _NEIGHBOURS)
         begin = int(rng.integers(TICKS - _SHOWN + 1))
         ticks = range(begin, begin + _SHOWN) if near else FIRST
@@ -59,13 +61,14 @@ class LabelledFootage:
         found: list[LabelledPatch] = []
         for copy in range(self._copies + 1):
             drawn = _draw_faults(rng, ticks[0]) if copy else ()
-            faults = tuple(fault for fault in drawn if fault.kind in allowed)
+            faults = tuple(fault for fault in drawn if shows(span, fault, ticks))
             if copy and not faults:
                 continue
             shown = replace(span, spec=replace(span.spec, defects=faults))
             frames = render_span(pictures, shown, [shown.spec.ticks[tick] for tick in ticks], size)
             for place, earlier in enumerate(range(0, _SHOWN, 2)):
-                marks = _mark(shown.spec, ticks[earlier], ticks[earlier + 1], near=near, allowed=allowed)
+                moves = shows(span, _LEAST_HELD, ticks)
+                marks = _mark(shown.spec, ticks[earlier], ticks[earlier + 1], near=near, moves=moves)
                 pair = (frames[earlier], frames[earlier + 1])
                 found.append(LabelledPatch(pair, looks, np.tile(marks, (len(looks), 1)), clean=place - len(found)))
         return found
@@ -82,13 +85,13 @@ def _draw_faults(rng: np.random.Generator, first: int) -> tuple[Defect, ...]:
     return tuple(found)
 
 
-def _mark(spec: ClipSpec, first: int, second: int, *, near: bool, allowed: set[str]) -> NDArray[np.int64]:
-    """Return the marks of a clip's patch of two ticks, (MARKS,); `near` are neighbours."""
+def _mark(spec: ClipSpec, first: int, second: int, *, near: bool, moves: bool) -> NDArray[np.int64]:
+    """Return the marks of a clip's patch of two ticks, (MARKS,); `near` are neighbours, something `moves`."""
     words = {NAMES[fault.kind] for fault in spec.defects if fault.kind in VISUAL or fault.kind == "ghosting"}
-    moves, unknown = _mark_steps(spec, first) if near else _mark_flicker(spec, first, second)
-    if "stutter" not in allowed:
+    steps, unknown = _mark_steps(spec, first) if near else _mark_flicker(spec, first, second)
+    if not moves:
         unknown = unknown | {"still"}  # a held picture is not visible where nothing moves
-    return mark(words | moves, unknown)
+    return mark(words | steps, unknown)
 
 
 def _mark_steps(spec: ClipSpec, tick: int) -> tuple[set[str], set[str]]:
