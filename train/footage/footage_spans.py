@@ -76,7 +76,7 @@ def join_some(rng: np.random.Generator, span: Span, clips: Sequence[SurveyedClip
         return span
     shape = picture_size(span.clip, 1.0)
     fit = [c for c in clips if c != span.clip and c.frames >= span.spec.frames and picture_size(c, 1.0) == shape]
-    for _ in range(min(_TRIES, len(fit))):
+    for _ in range(_TRIES if fit else 0):
         clip = fit[int(rng.integers(len(fit)))]
         if not _find_cuts(clip.motion):
             return _join(rng, span, clip, int(rng.integers(len(GAPS))))
