@@ -14,17 +14,17 @@ pytest.importorskip("torch")
 from train.footage.footage_frames import FootageOpener, Span
 from train.footage.footage_pairs import FootagePairs, draw
 from train.footage.footage_spans import JOINED, cut_differently, draw_span, join_some, shows, shows_when_called
-from train.footage.survey import SurveyedClip, load_survey, survey
+from train.footage.survey import SurveyedClip, survey
 from train.world.script import frames_to_call
 from train.world.values import GAPS, TICKS, WINDOWS, Defect
 from vrt_lite.profile import default_profile
 from vrt_lite.protocol.messages import FrameRef
 
 
-def surveyed(
+def make_clip(
     name: str, *, frames: int = 120, motion: float = 1.0, jump: tuple[int, float] | None = None
 ) -> SurveyedClip:
-    """Return a clip with even motion, in grey levels a frame, and perhaps a frame that differs more."""
+    """Make a clip with even motion, in grey levels a frame, and perhaps one frame that differs more."""
     levels = [0.0, *[motion] * (frames - 1)]
     if jump:
         levels[jump[0]] = jump[1]
@@ -32,29 +32,29 @@ def surveyed(
     return SurveyedClip(path, name * 8, 320, 180, 30.0, frames, motion=tuple(levels), detail=(5.0,) * frames)
 
 
-def whole(clip: SurveyedClip) -> Span:
-    """Return a span of all frames of a clip that lasts at most 1.6 seconds."""
+def take_whole(clip: SurveyedClip) -> Span:
+    """Take the whole of a clip that lasts at most 1.6 seconds."""
     span = draw_span(np.random.default_rng(1), [clip])
     assert span.spec.frames == clip.frames
     return span
 
 
-def joined(span: Span, clip: SurveyedClip) -> Span:
-    """Return the span joined with a clip, from the first seed on that joins them."""
+def join(span: Span, clip: SurveyedClip) -> Span:
+    """Join a span with a clip: the result of the first seed that joins them."""
     found = (join_some(np.random.default_rng(seed), span, [span.clip, clip]) for seed in range(100))
     return next(other for other in found if other.joined)
 
 
 def test_a_jolt_of_the_camera_is_no_cut() -> None:
-    jolt, cut = (whole(surveyed("a", frames=48, motion=0.4, jump=(20, level))) for level in (18.1, 39.0))
+    jolt, cut = (take_whole(make_clip("a", frames=48, motion=0.4, jump=(20, level))) for level in (18.1, 39.0))
     assert [shot.start for shot in jolt.spec.shots] == [0]
     assert [shot.start for shot in cut.spec.shots] == [0, 20]
 
 
 def test_a_share_of_the_spans_continues_with_another_clip() -> None:
     span, clips = (
-        whole(surveyed("a", frames=48)),
-        [surveyed("a", frames=48), surveyed("b"), surveyed("c", jump=(9, 60))],
+        take_whole(make_clip("a", frames=48)),
+        [make_clip("a", frames=48), make_clip("b"), make_clip("c", jump=(9, 60))],
     )
     found = [join_some(np.random.default_rng(seed), span, clips) for seed in range(400)]
     spans = [one for one in found if one.joined]
@@ -74,18 +74,18 @@ def test_a_share_of_the_spans_continues_with_another_clip() -> None:
 
 
 def test_only_clips_of_the_same_shape_are_joined() -> None:
-    span = whole(surveyed("a", frames=48))
-    others = [replace(surveyed("b"), width=180, height=320), surveyed("c", frames=47)]
+    span = take_whole(make_clip("a", frames=48))
+    others = [replace(make_clip("b"), width=180, height=320), make_clip("c", frames=47)]
     for seed in range(40):
         assert join_some(np.random.default_rng(seed), span, [span.clip, *others]) == span
-    cut = whole(surveyed("d", frames=48, jump=(20, 60.0)))
+    cut = take_whole(make_clip("d", frames=48, jump=(20, 60.0)))
     for seed in range(40):
-        assert join_some(np.random.default_rng(seed), cut, [cut.clip, surveyed("b")]) == cut
+        assert join_some(np.random.default_rng(seed), cut, [cut.clip, make_clip("b")]) == cut
 
 
 @pytest.mark.parametrize(("motion", "visible"), [(0.2, set()), (0.26, {3}), (0.45, {2, 3}), (0.7, {1, 2, 3})])
 def test_a_held_picture_is_visible_if_enough_moves_while_it_is_held(motion: float, visible: set[int]) -> None:
-    span = whole(surveyed("a", frames=48, motion=motion))
+    span = take_whole(make_clip("a", frames=48, motion=motion))
     levels = (1, 2, 3)
     assert {level for level in levels if shows(span, Defect("stutter", level), WINDOWS[1])} == visible
     assert {level for level in levels if shows_when_called(span, Defect("stutter", level))} == visible
@@ -93,17 +93,17 @@ def test_a_held_picture_is_visible_if_enough_moves_while_it_is_held(motion: floa
 
 
 def test_a_fault_is_visible_by_the_frames_that_are_called_for() -> None:
-    cut = whole(surveyed("a", frames=48, motion=0.1, jump=(34, 60.0)))
+    cut = take_whole(make_clip("a", frames=48, motion=0.1, jump=(34, 60.0)))
     assert cut.motion(0, 47) > 60
     assert not shows_when_called(cut, Defect("stutter", 3)), "a cut is no motion"
-    moving = joined(whole(surveyed("a", frames=48, motion=0.1)), surveyed("b", motion=3.0))
+    moving = join(take_whole(make_clip("a", frames=48, motion=0.1)), make_clip("b", motion=3.0))
     assert shows_when_called(moving, Defect("stutter", 1))
     elsewhere = next(gap for gap in GAPS if not gap[0] <= moving.spec.shots[1].start <= gap[1])
     assert not shows_when_called(moving, Defect("stutter", 3, first=elsewhere[0], last=elsewhere[1]))
 
 
 def test_codecs_need_detail() -> None:
-    plain = replace(whole(surveyed("a", frames=48)), clip=replace(surveyed("a", frames=48), detail=(1.0,) * 48))
+    plain = replace(take_whole(make_clip("a", frames=48)), clip=replace(make_clip("a", frames=48), detail=(1.0,) * 48))
     assert not shows(plain, Defect("h264", 3), WINDOWS[1])
     assert shows(plain, Defect("noise", 3), WINDOWS[1])
 
@@ -116,7 +116,7 @@ def test_the_frames_after_a_joining_cut_are_the_other_clip(tmp_path: Path) -> No
         write_clip(place, frames=60, size=(192, 108), pictures=[picture + n % 2 for n in range(60)])
     clips, profile = survey(tmp_path), default_profile()
     seed = next(s for s in range(200) if draw(clips, s, varied=True)[1][0].joined)
-    scene, spans = draw(load_survey(tmp_path, "train"), seed, varied=True)
+    scene, spans = draw(clips, seed, varied=True)
     clean = [replace(span, spec=replace(span.spec, defects=())) for span in spans]
     start = clean[0].spec.shots[1].start
     with FootageOpener(tmp_path, (clean[0], clean[0]))(profile) as store:

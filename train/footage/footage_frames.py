@@ -7,6 +7,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import torch
@@ -95,18 +96,21 @@ class Span:
 
     def frame(self, moment: float) -> Source:
         """Return the part and its clip's frame for a moment of the undamaged clip, in ticks."""
-        share = min(max(moment / (TICKS - 1), 0.0), 1.0)
-        return self._locate(round(share * (self.spec.frames - 1)))
+        return self._locate(self._index(moment))
 
     def motion(self, first: int, last: int) -> float:
         """Return the motion from one tick of the undamaged clip to another, in grey levels (`SurveyedClip.motion`)."""
-        begin, end = (round(tick * (self.spec.frames - 1) / (TICKS - 1)) for tick in (first, last))
-        passed = (self._locate(index) for index in range(begin + 1, end + 1))
-        return sum(self.clips[part].motion[number] for part, number in passed)
+        later = map(self._locate, range(self._index(first) + 1, self._index(last) + 1))
+        return sum(self.clips[part].motion[number] for part, number in later)
 
-    def details(self) -> list[float]:
-        """Return the detail of each frame, in grey levels (`SurveyedClip.detail`)."""
-        return [self.clips[part].detail[number] for part, number in map(self._locate, range(self.spec.frames))]
+    def detail(self) -> float:
+        """Return the mean detail of its frames, in grey levels (`SurveyedClip.detail`)."""
+        return fmean(self.clips[part].detail[number] for part, number in map(self._locate, range(self.spec.frames)))
+
+    def _index(self, moment: float) -> int:
+        """Return the frame of the span for a moment of the undamaged clip, in ticks."""
+        share = min(max(moment / (TICKS - 1), 0.0), 1.0)
+        return round(share * (self.spec.frames - 1))
 
     def _locate(self, index: int) -> Source:
         """Return the part and its clip's frame for a frame of the span."""

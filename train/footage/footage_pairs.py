@@ -87,8 +87,8 @@ def draw(
 ) -> tuple[Scene, tuple[Span, Span]]:
     """Draw the pair of a seed. Its pictures cannot decide its caption.
 
-    If `varied`, it is shown in a variation, some continue with another clip after a cut, more pairs have no fault, and
-    only a share TWINS of the others show the same frames; the rest are two cuts of one clip.
+    If `varied`, the clips are shown in a variation, some pairs continue with another clip after a cut, more pairs have
+    no fault, and only a share TWINS of the others show the same frames; the rest are two cuts of one clip.
 
     All random numbers are NumPy's.
     """
@@ -138,15 +138,8 @@ def _draw_faulty_spans(
         specs = (span.spec, other.spec)
         pair = draw_faults.draw_all_faults(rng, specs, drawn, twins=twins, tints=True, concealed=concealed)
         kinds = {defect.kind for own in pair for defect in own}
-        if (
-            all(
-                shows_when_called(own, defect)
-                for own, found in zip((span, other), pair, strict=True)
-                for defect in found
-            )
-            and (visual, moving) == (bool(kinds & {*VISUAL}), bool(kinds & {*MOTION}))
-            and _is_clear(pair)
-        ):
+        shown = all(shows_when_called(s, d) for s, own in zip((span, other), pair, strict=True) for d in own)
+        if shown and (visual, moving) == (bool(kinds & {*VISUAL}), bool(kinds & {*MOTION})) and _is_clear(pair):
             alike = not {*labels(points(pair[0], 0), points(pair[1], 0)).values()} - {0}
             if twins and alike:  # two equal clips would be no pair
                 other = cut_differently(rng, span)

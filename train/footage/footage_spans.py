@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import fmean, median
+from statistics import median
 from typing import Final
 
 import numpy as np
@@ -15,21 +15,21 @@ from train.footage.survey import SurveyedClip
 from train.world.defects import STRENGTH
 from train.world.values import GAPS, TICKS, WINDOWS, Camera, ClipSpec, Defect, Ground, Moving, Shot, Visual
 
-LEAST_MOTION = 1.2
-"""Grey levels (`SurveyedClip.motion`) between two pictures that a motion fault confuses, below which it is hidden."""
-LEAST_DETAIL = 2.5
-"""Grey levels from pixel to pixel (`SurveyedClip.detail`), below which a blur is not visible."""
 JOINED = 0.25
 """Share of the spans in training that continue with another clip after a cut."""
 _SHORTEST_SECONDS, _LONGEST_SECONDS = 1.6, 8.0
 _NEEDS_DETAIL = frozenset({"blur", "blocks", "h264", "h265", "sharpening"})
-_CONFUSED: Final[dict[Visual | Moving, tuple[float, float, float]]] = {
+_TICKS_APART: Final[dict[Visual | Moving, tuple[float, float, float]]] = {
     "stutter": STRENGTH["stutter"],
     "freeze": (4, 4, 4),
     "reversal": (2, 2, 2),
     "ghosting": (1.5, 2.5, 4.0),  # half of the ticks between the picture and its ghost, which is half of the picture
 }
-"""Ticks between two pictures that a motion fault confuses, by level."""
+"""How many ticks apart the picture that a motion fault shows and the right picture are, by level."""
+_LEAST_MOTION = 1.2
+"""Grey levels of motion (`SurveyedClip.motion`) between these two pictures, below which the fault is not visible."""
+_LEAST_DETAIL = 2.5
+"""Grey levels from pixel to pixel (`SurveyedClip.detail`), below which a blur is not visible."""
 _TONES = ((0.75, 1.35), (0.85, 1.4), (0.6, 1.6))
 """The ranges of gamma, contrast and saturation of a variation."""
 _TEXTURES = (0.01, 1.0, 0.03)
@@ -67,9 +67,9 @@ def draw_varied_span(rng: np.random.Generator, clips: Sequence[SurveyedClip]) ->
 
 
 def join_some(rng: np.random.Generator, span: Span, clips: Sequence[SurveyedClip]) -> Span:
-    """Let a share JOINED of the spans without a cut continue, from a cut on, with another clip of the same shape.
+    """Join a share JOINED of the spans that have no cut with another clip of the same shape, which follows a cut.
 
-    Few clips of real footage have a cut; without such spans a judge does not learn to call for the frames after it.
+    Few clips of real footage have a cut; without such spans a judge does not learn to call for the frames after one.
     Returns the span itself if it is not one of them, or if no clip fits.
     """
     if rng.random() >= JOINED or len(span.spec.shots) > 1:
@@ -113,11 +113,11 @@ def draw_variation(rng: np.random.Generator, span: Span) -> Variation:
 def shows(span: Span, fault: Defect, ticks: Sequence[int]) -> bool:
     """Whether a fault is visible in these ticks of a span: coding needs detail, a held picture needs motion."""
     if fault.kind in _NEEDS_DETAIL:
-        return fmean(span.details()) >= LEAST_DETAIL
-    if fault.kind not in _CONFUSED:
+        return span.detail() >= _LEAST_DETAIL
+    if fault.kind not in _TICKS_APART:
         return True
     step = span.motion(ticks[0], ticks[-1]) / (ticks[-1] - ticks[0])
-    return step * _CONFUSED[fault.kind][fault.level - 1] >= LEAST_MOTION
+    return step * _TICKS_APART[fault.kind][fault.level - 1] >= _LEAST_MOTION
 
 
 def shows_when_called(span: Span, fault: Defect) -> bool:
@@ -137,7 +137,7 @@ def _remove_cuts(span: Span) -> Span:
 
 
 def _join(rng: np.random.Generator, span: Span, clip: SurveyedClip, gap: int) -> Span:
-    """Let a span without a cut continue with another clip: from a tick of this gap on, before the gap's window."""
+    """Join a span that has no cut with another clip, after a cut in this gap, at the latest where its window begins."""
     first = span.spec.shots[0]
     shots = (first, replace(first, start=int(rng.integers(GAPS[gap][0], WINDOWS[gap][0] + 1))))
     found = replace(span, spec=replace(span.spec, shots=shots))

@@ -33,7 +33,7 @@ _MOVING: Final[tuple[Moving, ...]] = (
 _FAULTY, _MOVED, _NEIGHBOURS = 0.65, 0.5, 0.65
 _SHOWN = 4
 """Frames of a span that its patches show."""
-_LEAST_HELD = Defect("stutter", 1)
+_SHORTEST_HOLD = Defect("stutter", 1)
 _DIFFERENCE = 0.08
 """The least difference of the light of two frames that shows a flicker."""
 
@@ -57,6 +57,7 @@ class LabelledFootage:
         ticks = range(begin, begin + _SHOWN) if near else FIRST
         size = self._profile.frame_size(span.spec.width, span.spec.height, called=near)
         looks = np.full((size[0] * size[1] // CELL**2, 3), NOTHING, np.int64)
+        moves = shows(span, _SHORTEST_HOLD, ticks)
         pictures = ConvertedPictures(self._folder, span)
         found: list[LabelledPatch] = []
         for copy in range(self._copies + 1):
@@ -67,7 +68,6 @@ class LabelledFootage:
             shown = replace(span, spec=replace(span.spec, defects=faults))
             frames = render_span(pictures, shown, [shown.spec.ticks[tick] for tick in ticks], size)
             for place, earlier in enumerate(range(0, _SHOWN, 2)):
-                moves = shows(span, _LEAST_HELD, ticks)
                 marks = _mark(shown.spec, ticks[earlier], ticks[earlier + 1], near=near, moves=moves)
                 pair = (frames[earlier], frames[earlier + 1])
                 found.append(LabelledPatch(pair, looks, np.tile(marks, (len(looks), 1)), clean=place - len(found)))
@@ -86,11 +86,14 @@ def _draw_faults(rng: np.random.Generator, first: int) -> tuple[Defect, ...]:
 
 
 def _mark(spec: ClipSpec, first: int, second: int, *, near: bool, moves: bool) -> NDArray[np.int64]:
-    """Return the marks of a clip's patch of two ticks, (MARKS,); `near` are neighbours, something `moves`."""
+    """Return the marks of a clip's patch of two ticks, (MARKS,).
+
+    With `near` the ticks are neighbours. With `moves` a held picture is visible, because something moves.
+    """
     words = {NAMES[fault.kind] for fault in spec.defects if fault.kind in VISUAL or fault.kind == "ghosting"}
     steps, unknown = _mark_steps(spec, first) if near else _mark_flicker(spec, first, second)
     if not moves:
-        unknown = unknown | {"still"}  # a held picture is not visible where nothing moves
+        unknown = unknown | {"still"}
     return mark(words | steps, unknown)
 
 
