@@ -26,7 +26,7 @@ from vrt_lite.judgement import (
 from vrt_lite.pair_frames import Workspace
 from vrt_lite.profile import default_profile
 from vrt_lite.protocol.messages import FrameRef, Odds, Reply
-from vrt_lite.protocol.verdict import TIE, average, disagreements
+from vrt_lite.protocol.verdict import TIE, BothOrders, join_orders
 from vrt_lite.recording import ShownPair, record_order
 from vrt_lite.settings import Wording
 from vrt_lite.video import ClipInfo
@@ -94,9 +94,9 @@ def judgement(
     for first, script in enumerate(scripts):
         asked = Pair(prompt, (3.0, 3.0))
         trial = judge(asked, profile, ScriptedBackend(script), Colours(sizes), order=first, observe=observe)
-        orders.append(record_order(first, trial, pair))
-    verdicts = [order.verdict for order in orders]
-    both = len(verdicts) == 2
+        orders.append(record_order(first, trial, pair, {}))
+    one, other = (*(order.verdict for order in orders), None, None)[:2]
+    joined, both = join_orders(one, other) or BothOrders(TIE), len(orders) == 2
     words = {key: Wording(dimension or d.name, d.explain) for key, d in profile.dimensions.items()}
     return Judgement(
         prompt=prompt or None,
@@ -121,9 +121,9 @@ def judgement(
             both_orders=both,
             cache=True,
         ),
-        verdict=average(*verdicts) if both else verdicts[0] if verdicts else TIE,
+        verdict=joined.verdict,
         orders=tuple(orders),
-        disagreements=disagreements(*verdicts) if both else (),
+        disagreements=joined.disagreements,
         warnings=warnings,
         warning_kinds=("test",) * len(warnings),
         timings=Timings(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.83),

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from vrt_lite.errors import Warned
 from vrt_lite.judgement import Counters, JudgedOrder, Judgement, Timings
-from vrt_lite.protocol.verdict import average, disagreements
+from vrt_lite.protocol.verdict import join_orders
 from vrt_lite.recording import warn_of_clips, warn_of_measures, warn_of_one_order
 
 _Sums = TypeVar("_Sums", Timings, Counters)
@@ -27,14 +27,16 @@ def exchange_clips(judgement: Judgement) -> Judgement:
     return recompute_warnings(exchanged)
 
 
-def join_orders(one: Judgement, other: Judgement) -> Judgement:
+def join_judgements(one: Judgement, other: Judgement) -> Judgement:
     """Two judgements of the same clips, given in the same order and shown in opposite orders, as one."""
     kinds = dict(zip((*one.warnings, *other.warnings), (*one.warning_kinds, *other.warning_kinds), strict=True))
+    both = join_orders(one.verdict, other.verdict)
+    assert both, "each judgement has a verdict"
     joined = replace(
         one,
-        verdict=average(one.verdict, other.verdict),
+        verdict=both.verdict,
         orders=tuple(sorted((*one.orders, *other.orders), key=lambda order: order.first)),
-        disagreements=disagreements(one.verdict, other.verdict),
+        disagreements=both.disagreements,
         warnings=tuple(kinds),
         warning_kinds=tuple(kinds.values()),
         timings=_add(one.timings, other.timings),

@@ -1,14 +1,15 @@
 """The record of a comparison. Its fields are the keys of its JSON; the JSON Schema is generated from these types.
 
-Video 1 is always the first clip given, video 2 the second, in both orders. 0 is a tie. What a judge wrote (text,
-snapshot, answer, recommendation) speaks of the order in which the clips were shown.
+Video 1 is always the first clip given, video 2 the second, in both orders. 0 is a tie, null was not judged. What a
+judge wrote (text, snapshot, answer, recommendation) speaks of the order in which the clips were shown.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Final, Literal, TypedDict
+from typing import Annotated, Any, Final, Literal, TypedDict, cast
 
 import msgspec
 from msgspec import Meta
@@ -18,14 +19,14 @@ from vrt_lite.judge import Outcome
 from vrt_lite.machine import KvType
 from vrt_lite.measures import MeasuredPair
 from vrt_lite.protocol.messages import Choice, Key
-from vrt_lite.protocol.verdict import Confidence, SkippedOrder, Verdict, average
+from vrt_lite.protocol.verdict import Confidence, SkippedOrder, Verdict
 from vrt_lite.settings import BothOrders, EffortName, FormName, ServerKind, Source, Wordings
 
-SCHEMA_VERSION: Final = 5
+SCHEMA_VERSION: Final = 6
 
 Video = Literal[1, 2]
 _LARGEST = 2**53  # larger numbers are not exact in JSON
-_ABSENT_IF_EMPTY = ("backend", "measures", "scope", "not_judged", "skipped_order")
+_ABSENT_IF_EMPTY = ("backend", "measures", "scope", "skipped_order")
 Count = Annotated[int, Meta(ge=0, le=_LARGEST)]
 Amount = Annotated[float, Meta(ge=0, le=_LARGEST)]
 Size = tuple[Count, Count]
@@ -242,9 +243,8 @@ class Judgement:
 
     `orders` is empty if the two clips are one file: no model ran. `disagreements` are the keys on which the two orders
     choose differently; only opposite winners make a preference undecided. `warning_kinds` has the kind of each warning
-    ("" in a file of an earlier version). `backend` is null if the judge ran here. `scope` says what the judge sees; the
-    keys `not_judged` are ties for want of a caption that it understands. `skipped_order` says why the second order was
-    left out on purpose. These and `measures` are absent if empty.
+    ("" in a file of an earlier version). `backend` is null if the judge ran here. `scope` says what the judge sees.
+    `skipped_order` says why the second order was left out on purpose. These and `measures` are absent if empty.
     """
 
     prompt: str | None
@@ -262,7 +262,6 @@ class Judgement:
     backend: ServerUsed | None = None
     measures: tuple[MeasuredPair, ...] | None = None
     scope: str = ""
-    not_judged: tuple[Key, ...] = ()
     skipped_order: SkippedOrder | None = None
     schema_version: Annotated[int, Meta(ge=1, le=SCHEMA_VERSION)] = SCHEMA_VERSION
 
@@ -272,26 +271,30 @@ class Judgement:
         return self.verdict.overall.winner
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data that follows the schema; probabilities have nine digits."""
+        """Plain data that follows the schema, and is read as the same judgement."""
         plain = json.loads(json.dumps(msgspec.to_builtins(self)))  # msgspec's own JSON has no lone surrogates
-        plain = {name: value for name, value in plain.items() if value or name not in _ABSENT_IF_EMPTY}
-        for verdict in (plain["verdict"], *(order["verdict"] for order in plain["orders"])):
-            for preference in (verdict["overall"], *verdict["dimensions"].values()):
-                shares = preference["probabilities"]
-                preference["probabilities"] = shares and {name: round(share, 9) for name, share in shares.items()}
-        return plain
+        return {name: value for name, value in plain.items() if value or name not in _ABSENT_IF_EMPTY}
 
     @staticmethod
     def from_json(data: object) -> Judgement:
         """The judgement that `to_json` wrote, now or in an earlier version. UsageError for anything else."""
         hint = "Give what `compare --json` printed, or a run's name."
         try:
-            read = msgspec.convert(data, Judgement)
+            read = msgspec.convert(_withdraw_not_judged(data), Judgement)
         except (msgspec.ValidationError, RecursionError, OverflowError, UnicodeError) as error:
             raise UsageError(f"This is no judgement of vrt-lite ({error}). {hint}") from error
-        if len(read.orders) == 2:  # joined again, so that a file of an earlier version follows the same rule
-            first, second = read.orders
-            read = replace(read, verdict=average(first.verdict, second.verdict))
         if len(read.warning_kinds) != len(read.warnings):
             read = replace(read, warning_kinds=("",) * len(read.warnings))
         return replace(read, schema_version=SCHEMA_VERSION)
+
+
+def _withdraw_not_judged(data: object) -> object:
+    """Plain data in which what was not judged is null. Up to version 5 it was a tie, and a list had its key."""
+    if not isinstance(data, dict) or "not_judged" not in data:
+        return cast("object", data)
+    plain = cast("dict[str, Any]", json.loads(json.dumps(data)))
+    with contextlib.suppress(KeyError, TypeError, AttributeError):  # malformed data is refused where it is read
+        keys = plain.pop("not_judged")
+        for verdict in (plain["verdict"], *(order["verdict"] for order in plain["orders"])):
+            verdict["dimensions"] |= dict.fromkeys(keys)
+    return plain

@@ -32,7 +32,7 @@ CONTEXT_STEP = 256
 _TURN_OVERHEAD = 64
 _USUAL_REPLY = 512
 
-_FITTED = ("temperatures", "scope", "caption_words")
+_FITTED = ("temperatures", "scope", "caption_words", "trusts_measures")
 _HERE = Path(__file__).parent
 
 
@@ -98,6 +98,8 @@ class Profile:
     temperatures: Mapping[str, float] = field(default_factory=dict[str, float])
     scope: str = ""
     caption_words: tuple[str, ...] = ()
+    # Whether a winner that the measures plainly contradict is undecided: for a judge that knows less than they do.
+    trusts_measures: bool = False
 
     @property
     def sha256(self) -> str:
@@ -233,7 +235,7 @@ def _merge(base: _T, values: dict[str, Any], prefix: str) -> _T:
         default: object = getattr(base, key)
         kind = type(default)
         fits = isinstance(value, int | float) if kind is float else isinstance(value, kind)
-        if not fits or isinstance(value, bool):
+        if not fits or (isinstance(value, bool) and kind is not bool):
             raise ValueError(f"{prefix}{key} = {value!r} is not a {kind.__name__}")
     return replace(base, **values)
 

@@ -25,13 +25,13 @@ from vrt_lite.judgement import (
     Timings,
     Video,
 )
-from vrt_lite.measures import MeasuredPair, find_contradictions
+from vrt_lite.measures import MeasuredPair, find_better, find_contradictions
 from vrt_lite.modes import Mode
 from vrt_lite.pair_frames import Workspace
 from vrt_lite.profile import Profile
 from vrt_lite.protocol import tags
-from vrt_lite.protocol.messages import FrameRef, Usage
-from vrt_lite.protocol.verdict import TIE, Confidence, Verdict, average, disagreements
+from vrt_lite.protocol.messages import Choice, FrameRef, Usage
+from vrt_lite.protocol.verdict import TIE, BothOrders, Confidence, Verdict, join_orders, withdraw_contradicted
 from vrt_lite.settings import Settings, Wording, Wordings
 
 if TYPE_CHECKING:
@@ -70,26 +70,28 @@ def make_judgement(
     a, b = (record_clip(clip.info, space, clip.warnings) for clip, space in zip(clips, pair.workspaces, strict=True))
     inputs = (a, b)
     usages = [r.reply.usage for trial in trials.values() for r in trial.rounds]
-    orders = tuple(record_order(first, trial, pair) for first, trial in trials.items())
+    contradicted = find_better(measures or ()) if mode.profile.trusts_measures else {}
+    orders = tuple(record_order(first, trial, pair, contradicted) for first, trial in trials.items())
     verdicts = [order.verdict for order in orders]
     warnings = list(mode.notes()) if orders else []
     quantized = any(warning.kind == "kv_cache_quantized" for warning in warnings)
-    skipped = settings.skip_second_order(verdicts[0]) if len(orders) == 1 and orders[0].first == 1 else None
+    skipped = settings.skip_second_order(trials[0].verdict) if list(trials) == [0] else None
     if len(orders) == 1 and settings.both_orders and not skipped:
         warnings.append(warn_of_one_order(orders[0].first))
     limited = bool(orders) and (settings.limits_pixels or settings.effort != "full")
     warnings += warn_of_prompt(pair.prompt, inputs, mode.profile, mode.own, limited=limited)
-    verdict = average(*verdicts) if len(verdicts) == 2 else verdicts[0] if verdicts else TIE
-    warnings += [*warn_of_clips(inputs, mode.profile.first_frames), *warn_of_measures(verdict, measures)]
+    one, other = (*verdicts, None, None)[:2]
+    joined = join_orders(one, other) or BothOrders(TIE)
+    warnings += [*warn_of_clips(inputs, mode.profile.first_frames), *warn_of_measures(joined.verdict, measures)]
     return Judgement(
         prompt=pair.prompt or None,
         model=used.model,
         profile=ProfileUsed(mode.profile.name, mode.profile.sha256),
         inputs=inputs,
         settings=record_settings(settings, mode.profile, used.engine, quantized=quantized),
-        verdict=verdict,
+        verdict=joined.verdict,
         orders=orders,
-        disagreements=disagreements(*verdicts) if len(verdicts) == 2 else (),
+        disagreements=joined.disagreements,
         warnings=tuple(warning.text for warning in warnings),
         warning_kinds=tuple(warning.kind for warning in warnings),
         timings=_read_timings(stopwatch, [[r.reply.usage for r in trial.rounds] for trial in trials.values()], clips),
@@ -97,7 +99,6 @@ def make_judgement(
         backend=used.backend,
         measures=measures,
         scope=mode.profile.scope if orders else "",
-        not_judged=("TA",) if orders and not mode.profile.understands(pair.prompt) else (),
         skipped_order=skipped,
     )
 
@@ -177,10 +178,14 @@ def record_clip(info: ClipInfo, workspace: Workspace, warnings: tuple[str, ...])
     )
 
 
-def record_order(first: int, trial: Trial, pair: ShownPair) -> JudgedOrder:
-    """One order; `first` is the clip (0 or 1) shown as video 1. Its verdict is about the clips as given."""
+def record_order(first: int, trial: Trial, pair: ShownPair, measured: Mapping[str, Choice]) -> JudgedOrder:
+    """One order; `first` is the clip (0 or 1) shown as video 1. Its verdict is about the clips as given.
+
+    `measured` has the better video by key where that takes a winner back.
+    """
     rounds = tuple(record_round(r, first, pair) for r in trial.rounds)
-    return JudgedOrder(_video(first), trial.verdict.mirrored() if first else trial.verdict, rounds)
+    verdict = trial.verdict.mirrored() if first else trial.verdict
+    return JudgedOrder(_video(first), withdraw_contradicted(verdict, measured), rounds)
 
 
 def record_round(r: Round, first: int, pair: ShownPair) -> JudgedRound:

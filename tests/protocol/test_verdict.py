@@ -8,14 +8,18 @@ from vrt_lite.protocol.messages import KEYS, Choice, Odds
 from vrt_lite.protocol.tags import Answer, parse
 from vrt_lite.protocol.verdict import (
     TIE,
+    BothOrders,
+    Preference,
     Verdict,
-    average,
     describe,
-    disagreements,
     from_marks,
+    headline,
     join,
+    join_orders,
     make_verdict,
     prefer,
+    withdraw_contradicted,
+    without_alignment,
 )
 
 WEIGHTS = st.tuples(*[st.floats(0.001, 1.0)] * 3)
@@ -34,6 +38,16 @@ VERDICTS = st.lists(PREFERENCES, min_size=4, max_size=4).map(
 
 def with_overall(winner: Choice, odds: Odds | None) -> Verdict:
     return make_verdict({key: prefer(winner, odds) for key in KEYS}, "final")
+
+
+def join_both(first: Verdict, second: Verdict) -> BothOrders:
+    both = join_orders(first, second)
+    assert both
+    return both
+
+
+def average(first: Verdict, second: Verdict) -> Verdict:
+    return join_both(first, second).verdict
 
 
 @given(VERDICTS)
@@ -64,7 +78,7 @@ def test_a_judge_that_always_prefers_the_first_shown_is_undecided() -> None:
     biased = with_overall(1, (0.02, 0.9, 0.08))
     both = average(biased, biased.mirrored())
     assert (both.overall.winner, both.overall.leans) == (0, 0)
-    assert disagreements(biased, biased.mirrored()) == KEYS
+    assert join_both(biased, biased.mirrored()).disagreements == KEYS
 
 
 def test_undecided_orders_lean_to_the_surer_one() -> None:
@@ -105,8 +119,72 @@ def test_a_choice_in_words() -> None:
     leaning = prefer(0, (0.03, 0.57, 0.4), 1)
     assert describe(leaning) == "undecided, leans to video 1 (0.57)"
     assert describe(leaning.mirrored(), ("a.mp4", "b.mp4")) == "undecided, leans to b.mp4 (0.57)"
-    told = [describe(prefer(0, None, 0)), describe(prefer(0)), describe(prefer(2))]
-    assert told == ["undecided", "tie", "video 2"]
+    told = [describe(prefer(0, None, 0)), describe(prefer(0)), describe(prefer(2)), describe(None)]
+    assert told == ["undecided", "tie", "video 2", "not judged"]
+
+
+@pytest.mark.parametrize(
+    ("preference", "words", "sentence"),
+    [
+        (prefer(1, (0.05, 0.84, 0.11)), "a.mp4", "a.mp4 is better (0.84)"),
+        (prefer(1, (0.15, 0.75, 0.1)), "a.mp4", "a.mp4 is better (0.75)"),
+        (prefer(2, (0.2, 0.17, 0.63)), "b.mp4, narrowly", "b.mp4 is narrowly better (0.63)"),
+        (prefer(1, (0.1, 0.49, 0.41)), "leans to a.mp4", "Leans to a.mp4 (0.49)"),
+        (prefer(1), "a.mp4", "a.mp4 is better"),
+        (prefer(0, (0.62, 0.2, 0.18)), "tie", "A tie (0.62)"),
+        (prefer(0, (0.03, 0.57, 0.4), 1), "undecided, leans to a.mp4 (0.57)", "Undecided, leans to a.mp4 (0.57)"),
+        (prefer(0, None, 0), "undecided", "Undecided"),
+    ],
+)
+def test_the_words_follow_the_probability(preference: Preference, words: str, sentence: str) -> None:
+    names = ("a.mp4", "b.mp4")
+    assert (describe(preference, names), headline(preference, names)) == (words, sentence)
+
+
+@given(VERDICTS, VERDICTS, st.sets(st.sampled_from(("TA", "VQ", "MQ"))))
+def test_what_was_not_judged_has_no_preference(first: Verdict, second: Verdict, absent: set[str]) -> None:
+    def leave_out(verdict: Verdict) -> Verdict:
+        return make_verdict({k: p for k, p in verdict.preferences.items() if k not in absent}, "final")
+
+    one, other = leave_out(first), leave_out(second)
+    both = join_both(one, other)
+    for verdict in (one, one.mirrored(), both.verdict):
+        assert set(verdict.not_judged) == absent == set(KEYS) - set(verdict.preferences)
+        assert all(verdict.dimensions[key] is None for key in verdict.not_judged)
+    assert not absent & set(both.disagreements)
+    # What was judged is joined as if the rest were not there; of two orders that differ, what both judged.
+    kept = {k: p for k, p in average(first, second).preferences.items() if k not in absent}
+    assert both.verdict.preferences == join_both(one, second).verdict.preferences == kept
+
+
+@given(VERDICTS)
+def test_without_alignment_nothing_is_said_of_it(verdict: Verdict) -> None:
+    without = without_alignment(verdict)
+    assert without.not_judged == ("TA",)
+    assert without.preferences["VQ"] == verdict.preferences["VQ"]
+
+
+@given(VERDICTS, VERDICTS, st.dictionaries(st.sampled_from(KEYS), st.sampled_from((1, 2))))
+def test_a_contradicted_winner_is_withdrawn_in_one_order_and_in_both(
+    first: Verdict, second: Verdict, measured: dict[str, Choice]
+) -> None:
+    one, other = (withdraw_contradicted(verdict, measured) for verdict in (first, second))
+    both, plain = average(one, other), average(first, second)
+    for key, better in measured.items():
+        assert one.preferences[key].winner in (0, better)
+        assert one.preferences[key].choice == first.preferences[key].choice
+        if plain.preferences[key].winner == better:
+            assert both.preferences[key] == plain.preferences[key]
+        if first.preferences[key].winner == 3 - better == second.preferences[key].winner:
+            assert both.preferences[key].winner in (0, better)
+    assert join_both(one, other).disagreements == join_both(first, second).disagreements
+    assert withdraw_contradicted(one, measured) == one
+
+
+def test_one_order_alone_stands_for_both() -> None:
+    only = with_overall(1, (0.1, 0.8, 0.1))
+    assert join_orders(only, None) == join_orders(None, only) == BothOrders(only)
+    assert join_orders(None, None) is None
 
 
 def test_odds_are_those_at_the_digits() -> None:

@@ -58,15 +58,19 @@ class ScoredCase(EvalCase, frozen=True, kw_only=True):
     result: Result | None = None
     verdict: Verdict | None = None
 
+    def is_judged(self, key: str) -> bool:
+        """Whether there is a verdict, and it says something of this key."""
+        return self.verdict is not None and key in self.verdict.preferences
+
     def winner(self, key: str) -> int:
         """Return 1 for A, 2 for B, 0 for a tie, or UNDECIDED."""
-        assert self.verdict is not None, "a failed case has no winner"
+        assert self.is_judged(key), "a failed case, and what was not judged, has no winner"
         preference = self.verdict.preferences[key]
         return UNDECIDED if preference.undecided else preference.winner
 
     def margin(self, key: str) -> float | None:
         """Return P(A) - P(B), or None without probabilities. Rounded, so that equal ones are equal."""
-        odds = self.verdict.preferences[key].odds if self.verdict else None
+        odds = self.verdict.preferences[key].odds if self.is_judged(key) else None
         return None if odds is None else round(odds[1] - odds[2], 9)
 
 

@@ -15,7 +15,7 @@ from vrt_lite.evaluation import figures as f
 from vrt_lite.evaluation.cases import UNDECIDED, EvalCase, Orders, ScoredCase, score_case
 from vrt_lite.evaluation.layouts import KEYS
 from vrt_lite.evaluation.metrics import Share, calibrated, commonest, diff, mean_interval, share, sign, tau
-from vrt_lite.protocol.verdict import average
+from vrt_lite.protocol.verdict import join_orders
 from vrt_lite.runs.both_orders import count_orders
 from vrt_lite.runs.question import Result, conditions_of
 
@@ -233,7 +233,8 @@ def _join_orders(one: ScoredCase, other: ScoredCase) -> ScoredCase:
     """Join both orders of a pair by the rule of `compare --both-orders`; if one order failed, the other's stands."""
     if one.verdict is None or other.verdict is None:
         return other if one.verdict is None else one
-    return replace(one, verdict=average(one.verdict, other.verdict))
+    both = join_orders(one.verdict, other.verdict)
+    return replace(one, verdict=both and both.verdict)
 
 
 def _failures(cases: Sequence[ScoredCase]) -> f.Failures:

@@ -6,12 +6,13 @@ are decoded for the judge; picture and motion measure them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
-from vrt_lite.protocol.messages import Choice
+from vrt_lite.protocol.messages import OVERALL, Choice
 from vrt_lite.protocol.verdict import MIRROR, Verdict
 
 MeasureName = Literal["sharpness", "noise", "blockiness", "banding", "flicker", "frozen", "repeated", "shake"]
@@ -87,26 +88,44 @@ def _choose_better(measure: Measure, one: float | None, two: float | None, *, ti
 def find_contradictions(verdict: Verdict, measured: tuple[MeasuredPair, ...]) -> tuple[str, ...]:
     """Return a sentence for each dimension in which the measures contradict the verdict plainly.
 
-    They do if the video that the judge prefers, or either if it calls a tie, is far worse by a measure and far better
-    by none. Far is three times what counts.
+    They do if the video that the judge prefers or leans to, or either if it calls a tie, is far worse by a measure and
+    far better by none. Far is three times what counts.
     """
     lines: list[str] = []
+    for key, (better, far) in _find_far(measured).items():
+        preference = verdict.preferences.get(key)
+        if not preference or preference.choice == better or (preference.undecided and not preference.leans):
+            continue
+        video = 3 - better
+        says = "leans to" if preference.undecided else "prefers"
+        says = f"{says} video {video}" if preference.choice else "calls a tie"
+        worse = " and ".join(_describe_worse(pair, video) for pair in far)
+        lines.append(f"In {key} the judge {says}, but video {video} is measured as {worse}.")
+    return tuple(lines)
+
+
+def find_better(measured: Sequence[MeasuredPair]) -> dict[str, Choice]:
+    """Return the video that is measured as far better in VQ and in MQ, where one is and the other is not.
+
+    Overall (OA) it is the one that is better in either of them and worse in neither.
+    """
+    found: dict[str, Choice] = {key: better for key, (better, _) in _find_far(measured).items()}
+    return {**found, OVERALL: next(iter(found.values()))} if len(set(found.values())) == 1 else found
+
+
+def _find_far(measured: Sequence[MeasuredPair]) -> dict[str, tuple[Choice, list[MeasuredPair]]]:
+    """Return, by key, the video that is far better by some measure and by none far worse, and those measures."""
+    found: dict[str, tuple[Choice, list[MeasuredPair]]] = {}
     for key in ("VQ", "MQ"):
-        preference = verdict.preferences[key]
-        far = [
-            (pair, better)
+        far = {
+            pair: better
             for pair in measured
             if MEASURES[pair.name].key == key
             and (better := _choose_better(MEASURES[pair.name], *pair.values, times=_FAR))
-        ]
-        better_ones = {better for _, better in far}
-        if preference.undecided or len(better_ones) != 1 or preference.winner in better_ones:
-            continue
-        video = 3 - better_ones.pop()
-        says = f"prefers video {video}" if preference.winner else "calls a tie"
-        worse = " and ".join(_describe_worse(pair, video) for pair, _ in far)
-        lines.append(f"In {key} the judge {says}, but video {video} is measured as {worse}.")
-    return tuple(lines)
+        }
+        if set(far.values()) in ({1}, {2}):
+            found[key] = (1 if 1 in far.values() else 2, list(far))
+    return found
 
 
 def _describe_worse(pair: MeasuredPair, video: int) -> str:

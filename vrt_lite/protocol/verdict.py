@@ -1,7 +1,7 @@
 """Verdicts: which video is better, per dimension and overall, and the model's probabilities.
 
-The rule that joins both orders of a pair is here (`join`), and so are the words for a choice (`describe`). All code
-that compares, ranks, reports, exports or evaluates uses these two.
+The rule that joins both orders of a pair is here (`join`), and so are the words for a choice (`describe`, `headline`).
+All code that compares, ranks, reports, exports or evaluates uses these. What was not judged has no preference.
 """
 
 from __future__ import annotations
@@ -27,6 +27,12 @@ MIRROR: Final[tuple[Choice, Choice, Choice]] = (0, 2, 1)
 """What each choice is with the two videos exchanged."""
 
 
+BETTER_FROM: Final = 0.75
+"""The probability of a winner from which on it "is better"."""
+NARROWLY_FROM: Final = 0.6
+"""The probability of a winner from which on it "is narrowly better"; below it the verdict only "leans to" it."""
+NOT_JUDGED: Final = "not judged"
+
 Confidence = Literal[1, 2, 3, 4, 5]
 Probabilities = TypedDict("Probabilities", {"tie": float, "1": float, "2": float})
 
@@ -36,7 +42,8 @@ class Preference:
     """One choice: 1 or 2 for the better video, 0 for a tie or an undecided pair. `prefer` makes one.
 
     `probabilities` are the model's own at that digit, null if it gave none. `undecided`: the two orders name opposite
-    winners. Then `leans` is the video with the larger mean probability, or 0 if neither; else it is null.
+    winners, or what was measured plainly contradicts the winner of a judge that knows less than the measures. Then
+    `leans` is the video that would have won, or 0 if neither; else it is null.
 
     ValueError for values that contradict each other.
     """
@@ -58,6 +65,11 @@ class Preference:
         p = self.probabilities
         return None if p is None else (p["tie"], p["1"], p["2"])
 
+    @property
+    def choice(self) -> Choice:
+        """The winner, or the video that an undecided preference leans to."""
+        return self.winner if self.leans is None else self.leans
+
     def mirrored(self) -> Preference:
         """The same preference with the two videos exchanged."""
         odds = None if self.odds is None else (self.odds[0], self.odds[2], self.odds[1])
@@ -74,11 +86,11 @@ def prefer(winner: Choice, odds: Odds | None = None, leans: Choice | None = None
 
 
 class Dimensions(TypedDict):
-    """The preference in each dimension."""
+    """The preference in each dimension; null for one that was not judged."""
 
-    TA: Preference
-    VQ: Preference
-    MQ: Preference
+    TA: Preference | None
+    VQ: Preference | None
+    MQ: Preference | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +108,15 @@ class Verdict:
 
     @property
     def preferences(self) -> dict[str, Preference]:
-        """The preferences by key: TA, VQ, MQ and OA (overall)."""
+        """The preferences by key, of what was judged: TA, VQ, MQ and always OA (overall)."""
         d = self.dimensions
-        return {"TA": d["TA"], "VQ": d["VQ"], "MQ": d["MQ"], OVERALL: self.overall}
+        every = {"TA": d["TA"], "VQ": d["VQ"], "MQ": d["MQ"], OVERALL: self.overall}
+        return {key: preference for key, preference in every.items() if preference}
+
+    @property
+    def not_judged(self) -> tuple[Key, ...]:
+        """The keys of the dimensions that were not judged."""
+        return tuple(key for key in KEYS if key not in self.preferences)
 
     def mirrored(self) -> Verdict:
         """The same verdict with the two videos exchanged."""
@@ -131,9 +149,9 @@ def skip_second_order(first: Verdict, confidence: float) -> SkippedOrder | None:
 def make_verdict(
     preferences: Mapping[str, Preference], source: Source, confidence: Confidence | None = None
 ) -> Verdict:
-    """A verdict from its preferences by key: TA, VQ, MQ and OA."""
+    """A verdict from its preferences by key; TA, VQ or MQ may be absent, as they were not judged."""
     p = preferences
-    return Verdict(source, confidence, p[OVERALL], {"TA": p["TA"], "VQ": p["VQ"], "MQ": p["MQ"]})
+    return Verdict(source, confidence, p[OVERALL], {"TA": p.get("TA"), "VQ": p.get("VQ"), "MQ": p.get("MQ")})
 
 
 def from_marks(
@@ -179,31 +197,55 @@ def soften(odds: Odds, temperature: float) -> Odds:
 
 
 def without_alignment(verdict: Verdict) -> Verdict:
-    """The verdict of a judge that could not judge alignment: a tie there, without probabilities.
+    """The verdict of a judge that could not judge alignment: it says nothing about that.
 
     If neither visual nor motion quality supports the overall choice, alignment made it. Then the overall choice comes
     from the mean of the probabilities of these two, and without probabilities it is a tie.
     """
-    p = verdict.preferences
-    overall, quality = verdict.overall, (p["VQ"], p["MQ"])
+    judged = {key: preference for key, preference in verdict.preferences.items() if key != "TA"}
+    overall, quality = verdict.overall, [judged[key] for key in ("VQ", "MQ") if key in judged]
     if overall.winner not in {preference.winner for preference in quality}:
-        mean = _mean(quality[0].odds, quality[1].odds)
+        mean = _mean(quality[0].odds, quality[1].odds) if len(quality) == 2 else None
         overall = prefer(_likeliest(mean) if mean else 0, mean)
-    return make_verdict({**p, "TA": prefer(0), OVERALL: overall}, verdict.source, verdict.confidence)
+    return make_verdict({**judged, OVERALL: overall}, verdict.source, verdict.confidence)
 
 
-def disagreements(first: Verdict, second: Verdict) -> tuple[Key, ...]:
-    """The keys on which two verdicts about the same (unswapped) pair choose differently."""
-    return tuple(k for k in KEYS if first.preferences[k].winner != second.preferences[k].winner)
+def withdraw_contradicted(verdict: Verdict, measured: Mapping[str, Choice]) -> Verdict:
+    """The verdict without the winners that are contradicted: each is undecided, and leans to the video that had won.
+
+    `measured` has, by key, the video that is measured as plainly better.
+    """
+    preferences = {
+        key: prefer(0, p.odds, p.winner) if p.winner and measured.get(key, p.winner) != p.winner else p
+        for key, p in verdict.preferences.items()
+    }
+    return make_verdict(preferences, verdict.source, verdict.confidence)
 
 
-def average(first: Verdict, second: Verdict) -> Verdict:
-    """Both orders in one verdict, about the same (unswapped) pair: `join` for each key."""
-    preferences = {key: join(first.preferences[key], second.preferences[key]) for key in KEYS}
+@dataclass(frozen=True, slots=True)
+class BothOrders:
+    """The verdict of both orders of a pair, and the keys on which they choose differently. `join_orders` makes it."""
+
+    verdict: Verdict
+    disagreements: tuple[Key, ...] = ()
+
+
+def join_orders(first: Verdict | None, second: Verdict | None) -> BothOrders | None:
+    """Both orders in one verdict, about the same (unswapped) pair: `join` for each key that both judged.
+
+    If only one order gave a verdict, that is the result; None if neither did.
+    """
+    if first is None or second is None:
+        only = first or second
+        return BothOrders(only) if only else None
+    one, other = first.preferences, second.preferences
+    preferences = {key: join(one[key], other[key]) for key in KEYS if key in one and key in other}
     sources = {first.source, second.source}
     confidences: list[Confidence] = [v.confidence for v in (first, second) if v.confidence is not None]
     source: Source = "recommended" if "recommended" in sources else first.source
-    return make_verdict(preferences, source, min(confidences, default=None))
+    verdict = make_verdict(preferences, source, min(confidences, default=None))
+    differing: tuple[Key, ...] = tuple(k for k in KEYS if k in preferences and one[k].choice != other[k].choice)
+    return BothOrders(verdict, differing)
 
 
 def join(first: Preference, second: Preference) -> Preference:
@@ -216,24 +258,59 @@ def join(first: Preference, second: Preference) -> Preference:
     If an order has no probabilities, there is no mean. Then the same choice twice is the result, a tie and a winner are
     a tie, and opposite winners are undecided and lean to neither.
 
+    A choice that an order has withdrawn stays withdrawn: if it would win, the pair is undecided and leans to it.
+
     Symmetric in its arguments, so that exchanging the clips mirrors the result exactly.
     """
     mean = _mean(first.odds, second.odds)
-    if {first.winner, second.winner} == {1, 2}:
+    choices = {first.choice, second.choice}
+    if choices == {1, 2}:
         return prefer(0, mean, _likeliest((0.0, mean[1], mean[2])) if mean else 0)
-    if mean:
-        return prefer(_likeliest(mean), mean)
-    return prefer(first.winner if first.winner == second.winner else 0)
+    choice = _likeliest(mean) if mean else first.choice if len(choices) == 1 else 0
+    withdrawn = {p.leans for p in (first, second) if p.undecided}
+    return prefer(0, mean, choice) if choice and choice in withdrawn else prefer(choice, mean)
 
 
-def describe(preference: Preference, names: tuple[str, str] = ("video 1", "video 2")) -> str:
-    """The choice in words: a video's name, "tie", "undecided", or "undecided, leans to video 1 (0.57)"."""
-    if preference.leans is None:
-        return names[preference.winner - 1] if preference.winner else "tie"
-    if not preference.leans:
-        return "undecided"
-    share = f" ({preference.odds[preference.leans]:.2f})" if preference.odds else ""
-    return f"undecided, leans to {names[preference.leans - 1]}{share}"
+def describe(
+    preference: Preference | None, names: tuple[str, str] = ("video 1", "video 2"), *, with_share: bool = True
+) -> str:
+    """The choice in a few words.
+
+    "video 1"; "video 1, narrowly"; "leans to video 1"; "tie"; "undecided"; "undecided, leans to video 1 (0.57)"; "not
+    judged". Which of the first three depends on the probability of the winner. `with_share` says whether the fifth form
+    has its probability.
+    """
+    if preference is None:
+        return NOT_JUDGED
+    odds, leans = preference.odds, preference.leans
+    if leans is not None:
+        share = f" ({odds[leans]:.2f})" if odds and with_share else ""
+        return f"undecided, leans to {names[leans - 1]}{share}" if leans else "undecided"
+    if not preference.winner:
+        return "tie"
+    name, probability = names[preference.winner - 1], odds[preference.winner] if odds else 1.0
+    if probability < NARROWLY_FROM:
+        return f"leans to {name}"
+    return name if probability >= BETTER_FROM else f"{name}, narrowly"
+
+
+def headline(preference: Preference, names: tuple[str, str] = ("Video 1", "Video 2")) -> str:
+    """The overall result as a sentence without its full stop, with the probability of what it says.
+
+    "a.mp4 is better (0.84)"; "a.mp4 is narrowly better (0.63)"; "Leans to a.mp4 (0.49)"; "A tie (0.62)"; "Undecided,
+    leans to a.mp4 (0.57)".
+    """
+    odds = preference.odds
+    if preference.undecided:
+        words = describe(preference, names)
+        return words[:1].upper() + words[1:]
+    share = f" ({odds[preference.winner]:.2f})" if odds else ""
+    if not preference.winner:
+        return f"A tie{share}"
+    name, probability = names[preference.winner - 1], odds[preference.winner] if odds else 1.0
+    if probability < NARROWLY_FROM:
+        return f"Leans to {name}{share}"
+    return f"{name} is {'' if probability >= BETTER_FROM else 'narrowly '}better{share}"
 
 
 def odds_of(winner: int, odds: Odds | None) -> Odds:

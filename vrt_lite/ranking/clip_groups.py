@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vrt_lite.protocol.messages import Odds
-from vrt_lite.protocol.verdict import Preference, Verdict, average, disagreements, odds_of
+from vrt_lite.protocol.verdict import Preference, Verdict, join_orders, odds_of
 from vrt_lite.runs.both_orders import OrderCounts, count_orders, select_counted
 from vrt_lite.runs.question import Result
 
@@ -58,9 +58,9 @@ def find_members(groups: Iterable[ClipGroup]) -> Callable[[str, str, str], bool]
 class PairOutcome:
     """Both orders of one pair i < j joined: `preferences` by key, where 1 is i and 2 is j.
 
-    `preferences` is empty if neither order gave a verdict. `disagreements` are the keys on which the orders choose
-    differently. `judgements` are the keys of both judgements in the store, that of the order (i, j) first; "" stands
-    for an order that was not judged.
+    `preferences` has the keys that were judged; it is empty if neither order gave a verdict. `disagreements` are the
+    keys on which the orders choose differently. `judgements` are the keys of both judgements in the store, that of the
+    order (i, j) first; "" stands for an order that was not judged.
     """
 
     i: int
@@ -75,12 +75,12 @@ def join_orders_of_pair(group: ClipGroup, i: int, j: int) -> PairOutcome:
     """Join both orders of a pair; return the outcome."""
     results = [group.results.get((i, j)), group.results.get((j, i))]
     one, other = read_verdicts(group, i, j)
-    verdict = average(one, other) if one and other else one or other
+    both = join_orders(one, other)
     return PairOutcome(
         i,
         j,
-        verdict.preferences if verdict else {},
-        disagreements(one, other) if one and other else (),
+        both.verdict.preferences if both else {},
+        both.disagreements if both else (),
         (results[0].key if results[0] else "", results[1].key if results[1] else ""),
         tuple(result.error for result in results if result and result.error),
     )
@@ -108,7 +108,7 @@ def collect_votes(group: ClipGroup, key: str) -> list[Vote]:
     for i, j in group.pairs():
         for a, b in ((i, j), (j, i)):
             result = group.results.get((a, b))
-            if result and result.winners:
+            if result and key in result.winners:
                 votes.append(Vote(a, b, odds_of(result.winners[key], result.odds.get(key))))
     return votes
 

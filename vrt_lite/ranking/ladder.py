@@ -6,7 +6,7 @@ A rating is in natural-log odds, with mean 0 over the group's clips and a 95 % i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from string import ascii_lowercase
 from typing import Any, Final
 
@@ -46,8 +46,8 @@ class Rated:
 class Standing:
     """A clip's place. Clips that share one of their `letters` cannot be told apart.
 
-    `ratings` is by key (TA, VQ, MQ, OA). Won, tied, lost and undecided count pairs, overall. `winning` is the
-    probability that the clip is better than the next one.
+    `ratings` is by key: OA, and those of TA, VQ and MQ that any pair was judged in. Won, tied, lost and undecided count
+    pairs, overall. `winning` is the probability that the clip is better than the next one.
     """
 
     rank: int
@@ -89,6 +89,18 @@ class Ladder:
         return tuple(self.clips[standing.clip] for standing in self.standings)
 
     @property
+    def judged(self) -> tuple[str, ...]:
+        """The keys of the dimensions that any pair was judged in."""
+        return tuple(key for key in DIMENSIONS if self.standings and key in self.standings[0].ratings)
+
+    @property
+    def best(self) -> tuple[RankedClip, ...]:
+        """The best clip, then those that cannot be told apart from it."""
+        letters = set(self.standings[0].letters) if self.standings else set[str]()
+        alike = [s for number, s in enumerate(self.standings) if number == 0 or letters & set(s.letters)]
+        return tuple(self.clips[standing.clip] for standing in alike)
+
+    @property
     def possible(self) -> int:
         """The number of pairs of these clips."""
         return len(self.clips) * (len(self.clips) - 1) // 2
@@ -107,7 +119,11 @@ class Ladder:
             "unranked": [{"clip": clip, "name": self.clips[clip].name, "reason": why} for clip, why in self.unranked],
             **({"pairs": [_pair_to_json(pair) for pair in self.outcomes]} if pairs else {}),
             "cycles": [list(cycle) for cycle in self.cycles],
-            "orders": asdict(self.orders),
+            "orders": {
+                "pairs": self.orders.pairs,
+                "differ": dict.fromkeys(KEYS) | dict(self.orders.differ),
+                "undecided": dict.fromkeys(KEYS) | dict(self.orders.undecided),
+            },
             "shown_first": self.first.to_json(),
             "judgements": self.judgements,
             "failures": self.failures,
@@ -119,7 +135,7 @@ class Ladder:
 def _pair_to_json(pair: PairOutcome) -> dict[str, Any]:
     return {
         "clips": [pair.i, pair.j],
-        "winners": {key: preference.winner for key, preference in pair.preferences.items()},
+        "winners": {key: pair.preferences[key].winner if key in pair.preferences else None for key in KEYS},
         "undecided": {key: p.leans for key, p in pair.preferences.items() if p.undecided},
         "disagreements": list(pair.disagreements),
         "judgements": [key or None for key in pair.judgements],
@@ -135,7 +151,7 @@ def _standing_to_json(standing: Standing, clip: RankedClip) -> dict[str, Any]:
         "path": str(clip.path),
         "together": list(standing.letters),
         "overall": standing.ratings[OVERALL].to_json(),
-        "dimensions": {key: standing.ratings[key].to_json() for key in DIMENSIONS},
+        "dimensions": {key: standing.ratings[key].to_json() if key in standing.ratings else None for key in DIMENSIONS},
         "won": standing.won,
         "tied": standing.tied,
         "lost": standing.lost,
@@ -148,7 +164,8 @@ def rate_group(group: ClipGroup) -> Ladder:
     """Rate a group by its results so far."""
     outcomes = tuple(join_orders_of_pair(group, i, j) for i, j in group.pairs())
     count = len(group.clips)
-    rated = {key: fit(collect_votes(group, key), count) for key in KEYS}
+    votes = {key: collect_votes(group, key) for key in KEYS}
+    rated = {key: fit(votes[key], count) for key in KEYS if votes[key] or key == OVERALL}
     overall = rated[OVERALL]
     unranked = _find_unranked(outcomes, count)
     return Ladder(

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from vrt_lite.protocol.messages import KEYS
-from vrt_lite.protocol.verdict import Verdict, average, disagreements
+from vrt_lite.protocol.messages import KEYS, OVERALL
+from vrt_lite.protocol.verdict import Verdict, join_orders
 from vrt_lite.runs.question import Result
 
 ShownOrder = tuple[str, str, str]
@@ -34,8 +34,8 @@ def select_counted(results: Iterable[Result]) -> dict[ShownOrder, Result]:
 class OrderCounts:
     """How often the two orders of a pair disagree, of the `pairs` that have a verdict in both.
 
-    `differ` counts, by key (TA, VQ, MQ, OA), the pairs whose orders choose differently. `undecided` counts those of
-    them whose orders name opposite winners.
+    By OA and those of TA, VQ and MQ that any pair was judged in, `differ` counts the pairs whose orders choose differently,
+    and `undecided` those that are undecided.
     """
 
     pairs: int
@@ -45,11 +45,11 @@ class OrderCounts:
 
 def count_orders(verdicts: Iterable[tuple[Verdict, Verdict]]) -> OrderCounts:
     """Count how often both verdicts of a pair, about its clips in the same order, disagree."""
-    both = list(verdicts)
-    differing = [disagreements(one, other) for one, other in both]
-    joined = [average(one, other) for one, other in both]
+    joined = [both for one, other in verdicts if (both := join_orders(one, other))]
+    preferences = [both.verdict.preferences for both in joined]
+    judged = [key for key in KEYS if key == OVERALL or any(key in of for of in preferences)]
     return OrderCounts(
-        len(both),
-        {key: sum(key in keys for keys in differing) for key in KEYS},
-        {key: sum(verdict.preferences[key].undecided for verdict in joined) for key in KEYS},
+        len(joined),
+        {key: sum(key in both.disagreements for both in joined) for key in judged},
+        {key: sum(key in of and of[key].undecided for of in preferences) for key in judged},
     )

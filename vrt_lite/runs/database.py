@@ -71,6 +71,12 @@ STEPS: Final = (
     "ALTER TABLE links ADD COLUMN listed INTEGER NOT NULL DEFAULT 1",
     # The comparisons of a day, which were kept as a ranking without clips.
     "UPDATE runs SET kind = 'compare' WHERE kind = 'rank' AND about = '{}' AND name LIKE 'comparisons ____-__-__'",
+    # What was not judged was kept as a tie.
+    """
+    ALTER TABLE judgements ADD COLUMN leans TEXT NOT NULL DEFAULT '{}';
+    UPDATE judgements SET winners = json_remove(winners, '$.TA'), odds = json_remove(odds, '$.TA')
+        WHERE warnings LIKE '%alignment (TA) is not judged%'
+    """,
 )
 """Step i brings a file from version i to i + 1. Steps are only ever added, so a file of any earlier version opens."""
 

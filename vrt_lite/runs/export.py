@@ -15,7 +15,7 @@ import msgspec
 from vrt_lite.errors import StoreError
 from vrt_lite.judgement import Judgement
 from vrt_lite.protocol.messages import KEYS, Choice
-from vrt_lite.protocol.verdict import MIRROR, Preference, Verdict, average, describe, disagreements
+from vrt_lite.protocol.verdict import MIRROR, BothOrders, Preference, join_orders
 from vrt_lite.runs.both_orders import ShownOrder, select_counted
 from vrt_lite.runs.question import Result
 from vrt_lite.runs.run import CASE_ITEMS, Run
@@ -34,10 +34,11 @@ COLUMNS: Final = (
 )
 """`first` was shown as video 1. TA, VQ, MQ, OA: 1, 2, or 0 for a tie; "OA 1" is the probability of that winner.
 
-"OA both orders" joins this judgement and that of the other order, about the same first and second: 1, 2, tie, or
-undecided and which one it leans to. The last columns are the kind of failure, the warnings, what was chosen for the
-memory, and the keys on which both orders choose differently; of an evaluation also the rows of the table that list the
-pair, and the labels of the first of these rows, about first and second: 1, 2, or 0 for a tie.
+A cell of a dimension that was not judged is empty. "OA both orders" joins this judgement and that of the other order,
+about the same first and second: 1, 2, tie, or undecided and which one it leans to. The last columns are the kind of
+failure, the warnings, what was chosen for the memory, and the keys on which both orders choose differently; of an
+evaluation also the rows of the table that list the pair, and the labels of the first of these rows, about first and
+second: 1, 2, or 0 for a tie.
 """
 _FORMULA = frozenset("=+-@")
 
@@ -60,7 +61,8 @@ def csv_lines(run: Run, *, shown: Callable[[str], str] = str) -> Iterator[str]:
     yield _line(COLUMNS)
     counted, labelled = select_counted(run.results()), _read_labels(run)
     for number, result, (first, second), _ in _judged(run, whole=False):
-        both, differing = _join_orders(result, counted)
+        both = _join_orders(result, counted)
+        joined, differing = (both.verdict.preferences, both.disagreements) if both else ({}, ())
         chances = [result.odds.get(key) or ("", "", "") for key in KEYS]
         rows, labels = labelled.get(result.key, ([], {}))
         texts = [_harmless(shown(text)) for text in (first, second, result.prompt, result.error)]
@@ -69,7 +71,7 @@ def csv_lines(run: Run, *, shown: Callable[[str], str] = str) -> Iterator[str]:
                 *(number, *texts[:3]),
                 *(result.winners.get(key, "") for key in KEYS),
                 *(chance for odds in chances for chance in odds),
-                *(describe(both.preferences[key], ("1", "2")) if both else "" for key in KEYS),
+                *(_choice(joined[key]) if key in joined else "" for key in KEYS),
                 *(result.source, result.rounds, result.calls, result.tokens, result.seconds, texts[3]),
                 *(result.first, result.second, result.key, result.failure),
                 _harmless(shown(" ".join(warning.text for warning in result.warnings))),
@@ -91,9 +93,12 @@ def json_lines(run: Run) -> Iterator[str]:
         light = asdict(result)
         for place, clip in clips.items():
             clip["sha256"] = light.pop(place)
-        both, differing = _join_orders(result, counted)
-        light["disagreements"] = differing if both else None
-        light["both_orders"] = both and {key: _plain(preference) for key, preference in both.preferences.items()}
+        both = _join_orders(result, counted)
+        if result.winners:  # null is what was not judged, also beside other keys
+            light |= {name: dict.fromkeys(KEYS) | light[name] for name in ("winners", "odds")}
+        light["disagreements"] = both.disagreements if both else None
+        joined = both and {key: _plain(preference) for key, preference in both.verdict.preferences.items()}
+        light["both_orders"] = joined and dict.fromkeys(KEYS) | joined
         light["rows"], light["labels"] = labelled.get(result.key, ([], {}))
         whole = judgement and judgement.to_json()
         yield json.dumps({"number": number, **clips, **light, "judgement": whole}) + "\n"
@@ -124,11 +129,10 @@ def _read_labels(run: Run) -> dict[str, tuple[list[int], dict[str, Choice]]]:
     return found
 
 
-def _join_orders(result: Result, counted: Mapping[ShownOrder, Result]) -> tuple[Verdict | None, tuple[str, ...]]:
+def _join_orders(result: Result, counted: Mapping[ShownOrder, Result]) -> BothOrders | None:
     """Join both orders of a pair, about the clips as this judgement showed them.
 
-    Returns the verdict, and the keys on which both choose differently. There is none without a verdict of each order,
-    and for a judgement that does not count because a later one of its order does.
+    None without a verdict of each order, and for a judgement that does not count as a later one of its order does.
     """
     own, other = (
         counted.get(order)
@@ -138,9 +142,8 @@ def _join_orders(result: Result, counted: Mapping[ShownOrder, Result]) -> tuple[
         )
     )
     if own is None or own.key != result.key or other is None or own is other or not (own.verdict and other.verdict):
-        return None, ()
-    mirrored = other.verdict.mirrored()
-    return average(own.verdict, mirrored), disagreements(own.verdict, mirrored)
+        return None
+    return join_orders(own.verdict, other.verdict.mirrored())
 
 
 def _judged(run: Run, *, whole: bool) -> Iterator[tuple[int, Result, tuple[str, str], Judgement | None]]:
@@ -157,6 +160,13 @@ def _judged(run: Run, *, whole: bool) -> Iterator[tuple[int, Result, tuple[str, 
             names.get(sha256) or path for sha256, path in zip((result.first, result.second), paths, strict=True)
         )
         yield number, result, (first, second), judgement
+
+
+def _choice(preference: Preference) -> str:
+    """Return 1, 2, "tie", or "undecided"; if it leans to a clip, which one."""
+    if preference.undecided:
+        return f"undecided, leans to {preference.leans}" if preference.leans else "undecided"
+    return str(preference.winner) if preference.winner else "tie"
 
 
 def _plain(preference: Preference) -> dict[str, Any]:

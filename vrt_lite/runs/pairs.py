@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from vrt_lite.joining import exchange_clips, join_orders
+from vrt_lite.joining import exchange_clips, join_judgements
 from vrt_lite.judgement import Judgement
 from vrt_lite.protocol.messages import OVERALL
-from vrt_lite.protocol.verdict import Preference, Verdict, average, disagreements
+from vrt_lite.protocol.verdict import BothOrders, Preference, Verdict, join_orders
 from vrt_lite.runs.both_orders import select_counted
 from vrt_lite.runs.question import Result
 from vrt_lite.runs.run import Run
@@ -47,13 +47,17 @@ class PairOfRun:
     @property
     def orders_disagree(self) -> bool:
         """Whether the two orders choose differently overall."""
-        return len(self.verdicts) == 2 and OVERALL in disagreements(*self.verdicts.values())
+        return bool(self.joined and OVERALL in self.joined.disagreements)
 
     @property
     def overall(self) -> Preference | None:
         """The overall result of both orders; None without any verdict."""
-        verdicts = list(self.verdicts.values())
-        return (average(*verdicts) if len(verdicts) == 2 else verdicts[0]).overall if verdicts else None
+        return self.joined.verdict.overall if self.joined else None
+
+    @property
+    def joined(self) -> BothOrders | None:
+        """Both orders joined; None without any verdict."""
+        return join_orders(self.verdicts.get(False), self.verdicts.get(True))
 
 
 def read_pairs(run: Run) -> list[PairOfRun]:
@@ -77,5 +81,5 @@ def read_pair(run: Run, pair: PairOfRun) -> Judgement | None:
         if joined is None:
             joined = read
         elif {order.first for order in joined.orders}.isdisjoint(order.first for order in read.orders):
-            joined = join_orders(joined, read)
+            joined = join_judgements(joined, read)
     return joined

@@ -6,12 +6,12 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, cast
 
 from vrt_lite.errors import VrtError, Warned
 from vrt_lite.judgement import Judgement
-from vrt_lite.protocol.messages import KEYS, Choice, Odds
+from vrt_lite.protocol.messages import Choice, Odds
 from vrt_lite.protocol.verdict import Source, Verdict, make_verdict, prefer
 
 
@@ -38,7 +38,8 @@ class Question:
 class Result:
     """The light columns of one judgement, about the clips in the order in which they were shown.
 
-    `winners` has TA, VQ, MQ and OA: 1, 2, or 0 for a tie. It is empty without a verdict; then `error` is the line that
+    `winners` has what was judged of TA, VQ, MQ and OA: 1, 2, or 0 for a tie or an undecided preference; `leans` has the
+    undecided ones and the video that they lean to. `winners` is empty without a verdict; then `error` is the line that
     says why, and `failure` the kind of that error ("" if an earlier version kept it). `odds` has the same keys, None
     where the judge gave no probabilities. `source` is "final", "recommended", "identical" (one file twice), or ""
     without a verdict. `calls` counts granted calls for frames. `tokens` counts all tokens read and written in all
@@ -65,14 +66,15 @@ class Result:
     max_pixels: int | None = None
     tool_max_pixels: int | None = None
     kv_type: str = ""
+    leans: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property
     def verdict(self) -> Verdict | None:
         """The verdict about the clips as shown, without the judge's own confidence; None if there was none."""
         if not self.winners:
             return None
-        winners = cast("Mapping[str, Choice]", self.winners)
-        preferences = {key: prefer(winners[key], self.odds.get(key)) for key in KEYS}
+        winners, leans = cast("Mapping[str, Choice]", self.winners), cast("Mapping[str, Choice]", self.leans)
+        preferences = {key: prefer(winner, self.odds.get(key), leans.get(key)) for key, winner in winners.items()}
         return make_verdict(preferences, cast("Source", self.source))
 
 
@@ -94,6 +96,7 @@ def result_of(question: Question, judgement: Judgement) -> Result:
         question.prompt,
         winners={key: preference.winner for key, preference in preferences.items()},
         odds={key: preference.odds for key, preference in preferences.items()},
+        leans={key: preference.leans for key, preference in preferences.items() if preference.leans is not None},
         source=judgement.verdict.source,
         rounds=len(rounds),
         calls=sum(r.outcome == "tool" for r in rounds),
@@ -138,7 +141,7 @@ class WarningCount:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What judgements were made with, the commonest first, and their warnings.
+    """What the `judgements` were made with, the commonest first, and their warnings.
 
     They are `comparable` if all were made with the same pixels, as far as these are known.
     """
@@ -146,6 +149,7 @@ class Conditions:
     comparable: bool
     made_with: tuple[MadeWith, ...]
     warnings: tuple[WarningCount, ...]
+    judgements: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -153,6 +157,7 @@ class Conditions:
             "comparable": self.comparable,
             "made_with": [asdict(conditions) for conditions in self.made_with],
             "warnings": [asdict(warning) for warning in self.warnings],
+            "judgements": self.judgements,
         }
 
 
@@ -171,4 +176,5 @@ def conditions_of(results: Iterable[Result]) -> Conditions:
         comparable=len(sizes) < 2,
         made_with=tuple(MadeWith(*values, judgements=count) for values, count in counts.most_common()),
         warnings=tuple(WarningCount(kind, count, examples[kind]) for kind, count in warned.most_common()),
+        judgements=len(ran),
     )

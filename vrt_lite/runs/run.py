@@ -24,11 +24,11 @@ from vrt_lite.runs.question import Question, Result, escape_surrogates, failure_
 _PAGE = 256
 _LIGHT = (
     *("key", "first", "second", "prompt", "winners", "odds", "source", "rounds", "calls", "tokens", "seconds"),
-    *("error", "failure", "warnings", "max_pixels", "tool_max_pixels", "kv_type"),
+    *("error", "failure", "warnings", "max_pixels", "tool_max_pixels", "kv_type", "leans"),
 )
 """The columns that are fields of `Result`, in their order."""
 _COLUMNS = ", ".join(f"j.{name}" for name in _LIGHT)
-_JSON = ("winners", "odds", "warnings")
+_JSON = ("winners", "odds", "warnings", "leans")
 _LINK = "INSERT INTO links (run, judgement) VALUES (?, ?) ON CONFLICT (run, judgement) DO UPDATE SET listed = 1"
 _PUT = (
     "INSERT INTO items (run, kind, key, value) VALUES (?, ?, ?, ?) "

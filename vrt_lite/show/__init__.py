@@ -161,7 +161,7 @@ def verdict_lines(judgement: Judgement, *, encoding: str = "utf-8") -> list[str]
     name = f" ({name_clips(judgement)[judgement.winner - 1]})" if judgement.winner else ""
     lines = [f"overall: {describe(verdict.overall)}{name}{chosen_share(verdict.overall)} [{verdict.source}]"]
     for key in DIMENSIONS:
-        lines.append(f"{key}: {describe_preference(judgement, key)}{chosen_share(verdict.preferences[key])}")
+        lines.append(f"{key}: {describe_preference(judgement, key)}{chosen_share(verdict.preferences.get(key))}")
     if judgement.disagreements:
         lines.append(f"orders disagree: {', '.join(judgement.disagreements)}")
     if judgement.measures:

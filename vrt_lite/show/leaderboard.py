@@ -7,10 +7,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from vrt_lite.protocol.messages import DIMENSIONS, OVERALL
+from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.protocol.verdict import describe
 from vrt_lite.show.table import GAP, write_columns
-from vrt_lite.show.words import Glyphs, console_on, describe_frame_sizes, glyphs_for, safe
+from vrt_lite.show.words import Glyphs, console_on, describe_frame_sizes, describe_warnings, glyphs_for, safe
 from vrt_lite.show.wrapping import cut_middle, write_lines
 
 if TYPE_CHECKING:
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from vrt_lite.ranking.participants import ExcludedClip
     from vrt_lite.runs.both_orders import OrderCounts
 
-_HEADINGS = ("RANK", "CLIP", "RATING", "LOW", "HIGH", "GROUP", *DIMENSIONS, "WON", "TIED", "LOST", "UNDECIDED")
+_RATED = ("RANK", "CLIP", "RATING", "LOW", "HIGH", "GROUP")
+_COUNTED = ("WON", "TIED", "LOST", "UNDECIDED")
 _MOST_LINES = 10
 _INTERVAL, _SCALE_LINE, _LETTERS = "95 %", " ", ""
 """Headings of a board: the interval in numbers, the interval drawn on one scale, and the groups."""
@@ -55,7 +56,8 @@ def show_ladders(
             console.print(board(ladder, console))
             _, names = _choose_columns(ladder, console)
         else:
-            write_columns(_HEADINGS, [_cells(standing, ladder) for standing in ladder.standings], to)
+            headings = (*_RATED, *ladder.judged, *_COUNTED)
+            write_columns(headings, [_cells(standing, ladder) for standing in ladder.standings], to)
         write_lines(_notes(ladder, names), to)
     write_lines((f"left out: {str(out.path)!r} {out.reason}" for out in left_out if out.broken), to)
     write_lines((f"note: {str(out.path)!r} {out.reason}" for out in left_out if not out.broken), to)
@@ -104,7 +106,7 @@ def _choose_columns(
 
     glyphs = glyphs_for(console.options)
     columns: dict[str, list[Text]] = {
-        heading: [] for heading in ("#", "CLIP", "RATING", _INTERVAL, _SCALE_LINE, *DIMENSIONS, _LETTERS)
+        heading: [] for heading in ("#", "CLIP", "RATING", _INTERVAL, _SCALE_LINE, *ladder.judged, _LETTERS)
     }
     for standing in ladder.standings[:most]:
         rated = standing.ratings[OVERALL]
@@ -113,13 +115,13 @@ def _choose_columns(
         columns["RATING"].append(Text(_signed(rated.strength)))
         columns[_INTERVAL].append(Text(f"{_signed(rated.low)} {_signed(rated.high)}", "dim"))
         columns[_SCALE_LINE].append(_interval(rated, ladder, glyphs))
-        for key in DIMENSIONS:
+        for key in ladder.judged:
             columns[key].append(Text(_signed(standing.ratings[key].strength)))
         columns[_LETTERS].append(Text(_letters(standing), "dim", overflow="fold"))
     names = [safe(clip.name, encoding=console.encoding) for clip in ladder.clips]
     enough = min(max(map(cell_len, names), default=0), _ENOUGH)
     widths = {heading: max(map(cell_len, [heading, *map(str, cells)])) for heading, cells in columns.items()}
-    for headings in ((), (_SCALE_LINE,), DIMENSIONS, (_INTERVAL,)):
+    for headings in ((), (_SCALE_LINE,), ladder.judged, (_INTERVAL,)):
         for heading in headings:
             del columns[heading]
         room = console.width - sum(widths[heading] + GAP for heading in columns if heading != "CLIP")
@@ -149,7 +151,7 @@ def _cells(standing: Standing, ladder: Ladder) -> tuple[str, ...]:
         ladder.clips[standing.clip].name,
         *(_signed(value, 2) for value in (rated.strength, rated.low, rated.high)),
         _letters(standing),
-        *(_signed(standing.ratings[key].strength, 2) for key in DIMENSIONS),
+        *(_signed(standing.ratings[key].strength, 2) for key in ladder.judged),
         *map(str, (standing.won, standing.tied, standing.lost, standing.undecided)),
     )
 
@@ -173,8 +175,7 @@ def _notes(ladder: Ladder, names: Sequence[str]) -> Iterator[str]:
         why = next(error for pair in ladder.outcomes for error in pair.errors)
         yield f"warning: {ladder.failures} judgement(s) gave no verdict, for example: {why}"
     yield from _first_lines([f"not ranked: {names[clip]}: {why}" for clip, why in ladder.unranked])
-    if not ladder.prompt:
-        yield "warning: No prompt was given: alignment was judged without one."
+    yield from (f"warning: {line}" for line in describe_warnings(ladder.conditions))
     if sizes := describe_frame_sizes(ladder.conditions):
         yield f"warning: {sizes}"
 
@@ -204,9 +205,8 @@ def _describe_orders(orders: OrderCounts) -> str:
     """Say in how many pairs the two orders choose differently, overall and by dimension."""
     overall = f"overall in {orders.differ[OVERALL]} of {orders.pairs} pairs judged in both"
     undecided = f"{orders.undecided[OVERALL]} of them undecided"
-    return (
-        f"orders disagree {overall}, {undecided}; {', '.join(f'{key} in {orders.differ[key]}' for key in DIMENSIONS)}"
-    )
+    dimensions = ", ".join(f"{key} in {count}" for key, count in orders.differ.items() if key != OVERALL)
+    return f"orders disagree {overall}, {undecided}; {dimensions}"
 
 
 def _disagreement(pair: PairOutcome, names: tuple[str, str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -17,7 +17,6 @@ from vrt_lite.protocol.verdict import describe
 from vrt_lite.show.efforts import describe_effort, describe_skipped_order
 from vrt_lite.show.measure_rows import list_measure_rows
 from vrt_lite.show.words import (
-    NOT_JUDGED,
     STYLES,
     Glyphs,
     capitalize_first,
@@ -25,12 +24,12 @@ from vrt_lite.show.words import (
     describe_disagreements,
     describe_recommendation,
     glyphs_for,
-    headline,
     name_clips,
     name_dimension,
     percent,
     safe,
     shown_odds,
+    write_headline,
 )
 from vrt_lite.show.wrapping import cut_middle, cut_words
 
@@ -62,7 +61,7 @@ class VerdictPanel:
         judgement, encoding, glyphs = self.judgement, options.encoding, glyphs_for(options)
         verdict, winner = judgement.verdict, judgement.winner
         names = [safe(name, encoding=encoding) for name in name_clips(judgement)]
-        room = width - len(" (video 1) is better")
+        room = width - len(" (video 1) is narrowly better (0.63)")
         short = [
             cut_middle(name, max(min(room, _LONGEST_NAME), _SHORTEST_NAME), ellipsis=glyphs.ellipsis) for name in names
         ]
@@ -70,7 +69,7 @@ class VerdictPanel:
         disputed = [safe(name_dimension(judgement, key), encoding=encoding) for key in judgement.disagreements]
         doubts = (describe_recommendation(verdict), describe_disagreements(disputed))
         yield [
-            Text(headline(verdict, (one, two)), f"bold {STYLES[winner]}" if winner else "bold"),
+            Text(write_headline(verdict, (one, two)), f"bold {STYLES[winner]}" if winner else "bold"),
             *(Text(doubt, "yellow") for doubt in doubts if doubt),
         ]
         yield [_preferences(judgement, width, encoding, glyphs)]
@@ -91,12 +90,12 @@ def _preferences(judgement: Judgement, width: int, encoding: str, glyphs: Glyphs
     """Draw a row for the overall preference and one for each dimension; on a narrow terminal bars are below names."""
     rows: list[tuple[Text, Text, Odds | None]] = []
     for key in (OVERALL, *DIMENSIONS):
-        preference, judged = judgement.verdict.preferences[key], key not in judgement.not_judged
+        preference = judgement.verdict.preferences.get(key)
         style = "bold" if key == OVERALL else ""
         name = Text(safe(name_dimension(judgement, key), encoding=encoding), style, overflow="fold")
         # Without the probability, which the bar shows.
-        words = describe(replace(preference, probabilities=None)) if judged else NOT_JUDGED
-        winner = Text(words, f"{STYLES[preference.winner]} {style}", no_wrap=True)
+        words = describe(preference, with_share=False)
+        winner = Text(words, f"{STYLES[preference.winner if preference else 0]} {style}", no_wrap=True)
         rows.append((name, winner, shown_odds(judgement.verdict, key)))
     return _stacked(rows, width, glyphs) if width < _STACKED_BELOW else _side_by_side(rows, glyphs)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from vrt_lite.protocol.messages import OVERALL
-from vrt_lite.show.words import format_time
+from vrt_lite.show.words import format_time, write_headline
 
 if TYPE_CHECKING:
     from vrt_lite.ranking.clip_groups import ClipGroup
@@ -30,8 +29,6 @@ def describe_judgement(groups: Sequence[ClipGroup], progress: RankProgress) -> s
     """Describe one judgement of a ranking in a line, by the clips' names."""
     number, i, j = progress.label
     one, two = (groups[number].clips[clip].name for clip in (i, j))
-    if not progress.result.winners:
-        return f"{one} and {two}: no verdict ({progress.result.error})"
-    winner, odds = progress.result.winners[OVERALL], progress.result.odds.get(OVERALL)
-    share = f" {odds[winner]:.2f}" if odds else ""
-    return (f"{one} and {two} tie", f"{one} beats {two}", f"{two} beats {one}")[winner] + share
+    verdict = progress.result.verdict
+    words = write_headline(verdict, (one, two)) if verdict else f"no verdict ({progress.result.error})"
+    return f"{one} and {two}: {words}"

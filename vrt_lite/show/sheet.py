@@ -222,7 +222,7 @@ def _describe_verdict(judgement: Judgement) -> str:
     parts: list[str] = []
     for key in (OVERALL, *DIMENSIONS):
         given = shown_odds(judgement.verdict, key) is not None
-        share = chosen_share(judgement.verdict.preferences[key]).strip() if given else ""
+        share = chosen_share(judgement.verdict.preferences.get(key)).strip() if given else ""
         words = describe_preference(judgement, key) + (f" ({share})" if share else "")
         parts.append(f"{name_dimension(judgement, key)}: {words}")
     return "; ".join(parts)

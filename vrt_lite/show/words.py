@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TextIO, cast
 
 from vrt_lite.interfaces import Encoding, Loading, Predicted, Prefill, RoundBegan, RoundEnded, Waiting, Working, Wrote
 from vrt_lite.protocol.messages import OVERALL, FrameRef
-from vrt_lite.protocol.verdict import Preference, Verdict, describe
+from vrt_lite.protocol.verdict import Preference, Verdict, describe, headline, prefer
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 DIMENSION_NAMES: Final = {OVERALL: "overall", "TA": "alignment", "VQ": "visual quality", "MQ": "motion quality"}
 """By key: the plain name of a dimension, for results of many judgements."""
-NOT_JUDGED: Final = "not judged"
 OUTCOMES: Final = {
     "final": "final answer",
     "tool": "asked for frames",
@@ -84,25 +83,25 @@ def count_of(number: int, noun: str) -> str:
 
 def shown_odds(verdict: Verdict, key: str) -> Odds | None:
     """Return the probabilities to show for a preference: none if no model ran, as they would look like a model's."""
-    return None if verdict.source == "identical" else verdict.preferences[key].odds
+    preference = verdict.preferences.get(key)
+    return None if verdict.source == "identical" or preference is None else preference.odds
 
 
-def chosen_share(preference: Preference) -> str:
+def chosen_share(preference: Preference | None) -> str:
     """Format the probability of the choice, as " 0.93"; empty without one, or if the words for the choice have it."""
-    return f" {preference.odds[preference.winner]:.2f}" if preference.odds and not preference.undecided else ""
+    odds = preference and preference.odds
+    return f" {odds[preference.winner]:.2f}" if preference and odds and not preference.undecided else ""
 
 
 def describe_preference(judgement: Judgement, key: str) -> str:
-    """Describe the choice in a dimension: as `describe` does, or "not judged"."""
-    return NOT_JUDGED if key in judgement.not_judged else describe(judgement.verdict.preferences[key])
+    """Describe the choice in a dimension, as `describe` does."""
+    return describe(judgement.verdict.preferences.get(key))
 
 
-def headline(verdict: Verdict, names: tuple[str, str] = ("Video 1", "Video 2")) -> str:
-    """Say who wins overall, as a sentence without its full stop."""
-    if verdict.overall.undecided:
-        return capitalize_first(describe(verdict.overall))
-    winner = verdict.overall.winner
-    return f"{names[winner - 1]} is better" if winner else "A tie"
+def write_headline(verdict: Verdict, names: tuple[str, str] = ("Video 1", "Video 2")) -> str:
+    """Say who wins overall, as `headline` does; no probability if no model ran."""
+    overall = verdict.overall
+    return headline(prefer(overall.winner) if verdict.source == "identical" else overall, names)
 
 
 def describe_recommendation(verdict: Verdict) -> str:
@@ -142,6 +141,14 @@ def describe_frame_sizes(conditions: Conditions) -> str:
     ]
     parts[0] = parts[0].replace(" at ", " judgements at ", 1) + " pixels a frame"
     return ", ".join(parts) + ": not comparable"
+
+
+def describe_warnings(conditions: Conditions) -> list[str]:
+    """Return a warning of each kind that the judgements have; of some of them only, with their number."""
+    return [
+        of.example if of.judgements == conditions.judgements else f"in {of.judgements} judgement(s): {of.example}"
+        for of in conditions.warnings
+    ]
 
 
 # The judge at work

@@ -11,7 +11,7 @@ from vrt_lite.judgement import Judgement
 from vrt_lite.show.pages.clip_copies import ClipCopies
 from vrt_lite.show.pages.frame_album import FrameAlbum, find_places
 from vrt_lite.show.pages.html_file import write_page
-from vrt_lite.show.pages.pair_page import make_address, prepare_pair, write_headline
+from vrt_lite.show.pages.pair_page import make_address, prepare_pair, write_title
 from vrt_lite.show.pages.render_templates import render
 
 if TYPE_CHECKING:
@@ -63,6 +63,6 @@ def _write_pair(judgement: Judgement, path: Path, beside: Path | None, copies: C
         addresses.append(copies.embed(clip, places) if copies else linked)
         notes.append(copies.notes[clip.sha256] if copies else album.absent.get(clip.sha256, ""))
     one, two = (clip.name for clip in judgement.inputs)
-    with write_page(path, f"{write_headline(judgement)}: {one} and {two}", embedded=copies is not None) as file:
+    with write_page(path, f"{write_title(judgement)}: {one} and {two}", embedded=copies is not None) as file:
         values = prepare_pair(judgement, album, (addresses[0], addresses[1]), notes=(notes[0], notes[1]))
         file.write(render("pair.html", **values))

@@ -23,9 +23,9 @@ from vrt_lite.show.words import (
     describe_preference,
     describe_recommendation,
     format_moment,
-    headline,
     name_dimension,
     shown_odds,
+    write_headline,
 )
 
 Folds = list[tuple[str, list[tuple[str, str]]]]
@@ -95,7 +95,7 @@ def prepare_pair(
     ]
     return {
         "judgement": judgement,
-        "headline": write_headline(judgement),
+        "headline": write_title(judgement),
         "names": names,
         "choices": {key: describe_preference(judgement, key) for key in names},
         "odds": {key: shown_odds(judgement.verdict, key) for key in names},
@@ -114,9 +114,9 @@ def prepare_pair(
     }
 
 
-def write_headline(judgement: Judgement) -> str:
+def write_title(judgement: Judgement) -> str:
     """Say the verdict in a few words."""
-    words = headline(judgement.verdict)
+    words = write_headline(judgement.verdict)
     differ = OVERALL in judgement.disagreements and not judgement.verdict.overall.undecided
     return f"{words}, but the orders disagree" if differ else words
 

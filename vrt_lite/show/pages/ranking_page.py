@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vrt_lite.protocol.messages import OVERALL
-from vrt_lite.protocol.verdict import describe, odds_of
+from vrt_lite.protocol.verdict import NOT_JUDGED, describe, odds_of
 from vrt_lite.ranking.clip_groups import ClipGroup, PairOutcome, RankedClip
 from vrt_lite.ranking.ladder import Ladder, Standing, rate_group
 from vrt_lite.ranking.rank_run import read_groups, read_rank_about
@@ -115,13 +115,11 @@ def _describe_counts(ladders: list[Ladder]) -> str:
 
 
 def _prepare_group(material: RunMaterial, group: ClipGroup, ladder: Ladder) -> _Group:
-    standings, clips = ladder.standings, ladder.clips
-    best = set(standings[0].letters) if standings else set[str]()
-    leading = [s for s in standings if s is standings[0] or best & set(s.letters)]
+    clips = ladder.clips
     return _Group(
         ladder,
-        tuple(clips[standing.clip].name for standing in leading),
-        tuple(_prepare_board(material, group, ladder, key) for key in DIMENSION_NAMES),
+        tuple(clip.name for clip in ladder.best),
+        tuple(_prepare_board(material, group, ladder, key) for key in (OVERALL, *ladder.judged)),
         tuple(tuple(clips[clip] for clip in (*cycle, cycle[0])) for cycle in ladder.cycles[:_CYCLES]),
     )
 
@@ -172,9 +170,9 @@ def _prepare_cell(
     if outcome is None:
         return _Cell()
     a, b = group.clips[i], group.clips[j]
-    words, side, result = "?", "none", "no verdict"
-    if outcome.preferences:
-        own = outcome.preferences[key] if i < j else outcome.preferences[key].mirrored()
+    words, side, result = ("–", "none", NOT_JUDGED) if outcome.preferences else ("?", "none", "no verdict")
+    if preference := outcome.preferences.get(key):
+        own = preference if i < j else preference.mirrored()
         tie, share, _ = odds_of(own.winner, own.odds)
         words, side = f"{100 * (share + tie / 2):.0f}", ("w1", "w2", "w0")[own.winner]
         result = describe(own, (a.name, b.name)) if own.undecided else ("tied", "won", "lost")[own.winner]
