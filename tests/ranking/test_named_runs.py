@@ -180,7 +180,7 @@ def test_figures_are_one_wherever_they_are_told(mixed: Run, tmp_path: Path, capf
 
     assert vrt_lite(["show", "foxes"]) == 0
     text = capfd.readouterr().out
-    by_dimension = ", ".join(f"{key} in {differ[key]}" for key in ("TA", "VQ", "MQ"))
+    by_dimension = ", ".join(f"{key} in {differ[key]}" for key in ("VQ", "MQ"))
     overall = f"overall in {differ['OA']} of {pairs} pairs judged in both, {undecided['OA']} of them undecided"
     assert f"orders disagree {overall}; {by_dimension}\n" in text
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TextIO, cast
 
 from vrt_lite.interfaces import Encoding, Loading, Predicted, Prefill, RoundBegan, RoundEnded, Waiting, Working, Wrote
 from vrt_lite.protocol.messages import OVERALL, FrameRef
-from vrt_lite.protocol.verdict import Preference, Verdict, describe, headline, prefer
+from vrt_lite.protocol.verdict import VIDEOS, Preference, Verdict, describe, headline, prefer
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -98,7 +98,7 @@ def describe_preference(judgement: Judgement, key: str) -> str:
     return describe(judgement.verdict.preferences.get(key))
 
 
-def write_headline(verdict: Verdict, names: tuple[str, str] = ("Video 1", "Video 2")) -> str:
+def write_headline(verdict: Verdict, names: tuple[str, str] = VIDEOS) -> str:
     """Say who wins overall, as `headline` does; no probability if no model ran."""
     overall = verdict.overall
     return headline(prefer(overall.winner) if verdict.source == "identical" else overall, names)
