@@ -144,10 +144,14 @@ def describe_frame_sizes(conditions: Conditions) -> str:
 
 
 def describe_warnings(conditions: Conditions) -> list[str]:
-    """Return a warning of each kind that the judgements have; of some of them only, with their number."""
+    """Return a warning of each kind that the judgements have; of some of them only, with their number.
+
+    Flags are left out: they stand beside their clips.
+    """
     return [
         of.example if of.judgements == conditions.judgements else f"in {of.judgements} judgement(s): {of.example}"
         for of in conditions.warnings
+        if of.kind != "flagged"
     ]
 
 
