@@ -212,9 +212,9 @@ class Judge:
             trials: dict[int, Trial] = {}
             measuring = None
             if self._measures and not same:
-                from vrt_lite.measures.collecting import Measuring  # noqa: PLC0415 - numpy
+                from vrt_lite.measures.measuring import measure_beside  # noqa: PLC0415 - numpy
 
-                measuring = Measuring(clips, spaces, mode.profile)
+                measuring = stack.enter_context(measure_beside(clips, self.settings))
             if not same:
                 if takes_long:
                     from vrt_lite.forecast import announce  # noqa: PLC0415
@@ -226,7 +226,7 @@ class Judge:
                     trials = self._judge_orders(pair, frames, backend, lines, observe, at_once=replies > 1)
             if measuring:
                 observe(Working("measuring the clips"))
-            measured = measuring.finish() if measuring else None
+            measured = measuring.compare() if measuring else None
             judgement = make_judgement(
                 pair, clips, trials, mode=mode, settings=self.settings, stopwatch=stopwatch, measures=measured
             )
