@@ -93,6 +93,11 @@ class Judge:
         """The model's files; None for a judge on a server."""
         return self.mode.files
 
+    @property
+    def scope(self) -> str:
+        """What the judge sees, in a line; "" if its profile does not say."""
+        return self.mode.profile.scope
+
     def connect(self, observe: Observe) -> None:
         """Ask a server what it serves, if the key depends on that; `observe` gets an event while waiting."""
         self.mode.connect(observe)

@@ -94,6 +94,11 @@ class JudgeProcess:
         """The model's files."""
         return self._here.files
 
+    @property
+    def scope(self) -> str:
+        """As `Judge.scope`."""
+        return self._here.scope
+
     def connect(self, observe: Observe) -> None:
         """Nothing to ask: the judge is on this machine."""
 

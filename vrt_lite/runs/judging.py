@@ -31,6 +31,11 @@ _POLL_SECONDS = 0.2
 class PairJudge(Protocol):
     """What judges pairs: a `Judge`, or a `JudgeProcess`."""
 
+    @property
+    def scope(self) -> str:
+        """As `Judge.scope`."""
+        ...
+
     def key(self) -> str:
         """As `Judge.key`."""
         ...
