@@ -150,7 +150,8 @@ class OrderEffect(msgspec.Struct, frozen=True):
 class OrderFigures(msgspec.Struct, frozen=True, omit_defaults=True):
     """Figures by order. The last three are computed from pairs judged in both orders.
 
-    `averaged` joins both orders of each pair: undecided are those whose orders name opposite winners. `disagree` is by every KEY, of the pairs that both orders judged in it; None for a KEY without one.
+    `averaged` joins both orders of each pair: undecided are those whose orders name opposite winners. `disagree` is by
+    every KEY, of the pairs that both orders judged in it; None for a KEY without one.
     """
 
     given: Part
@@ -183,11 +184,12 @@ class Figures(msgspec.Struct, frozen=True):
     With the order "both", figures are about the order "given" unless they join both orders. `main` is the KEY that
     subsets, bands, groups and orders are about: the first of OA, TA, VQ and MQ that is labelled and was judged.
     `left_out` counts the rows of the table that cannot be judged, by kind. `coverage` has every labelled KEY.
-    `accuracy` and `confusion` have them too, but are None for a KEY that no pair was judged in. `baselines` are about
-    all labelled pairs of the table, judged or not. A confusion table has labels 1, 2, 0 as rows and verdicts 1, 2, 0 as
-    columns; an undecided verdict is in none. `bands` is by "clip" and "prompt". `groups` are the 200 largest. `orders` is None unless pairs were judged
-    in both orders or in a random one. `published` is None for a set without published figures. `conditions` has the
-    warnings of the judgements, and says whether these can be compared. `scope` is what the judge says that it sees.
+    `accuracy` and `confusion` have them too, but are None for a KEY that no pair was judged in. `baselines` are
+    about all labelled pairs of the table, judged or not. A confusion table has labels 1, 2, 0 as rows and verdicts
+    1, 2, 0 as columns; an undecided verdict is in none. `bands` is by "clip" and "prompt". `groups` are the 200
+    largest. `orders` is None unless pairs were judged in both orders or in a random one. `published` is None for a
+    set without published figures. `conditions` has the warnings of the judgements, and says whether these can be
+    compared. `scope` is what the judge says that it sees.
     """
 
     version: int
