@@ -278,6 +278,7 @@ def test_a_part_says_how_much_of_it_was_judged() -> None:
         case_of(row, {"TA": 1}, {"OA": 1, **({"TA": 1} if row < 44 else {})}, group="late" if row >= 43 else "early")
         for row in range(48)
     ]
+    cases.append(case_of(48, {"VQ": 1}, {"OA": 1, "TA": 1}, group="labelled in nothing of this"))
     figures = figures_of(cases)
     assert [(of.pairs, of.labelled) for of in figures.bands["clip"]] == [(12, 12), (12, 12), (12, 12), (8, 12)]
     assert {of.name: (of.pairs, of.not_judged) for of in figures.groups} == {"early": (43, 0), "late": (1, 4)}

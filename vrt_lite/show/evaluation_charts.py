@@ -21,7 +21,7 @@ Mark = Literal["tau", "diff", "other"]
 """What a row shows: a measure that counts ties, one that leaves them out, or something else than the judge."""
 _MARKS: Final[tuple[Mark, Mark]] = ("tau", "diff")
 _WIDTH, _DPI = 8.8, 200
-_LINE = 110
+_LINE = 96
 """Characters of a subtitle that fit a line."""
 _COLOURS: Final = {"tau": "#1a7f64", "diff": "#8a5a00", "other": "#8c959f"}
 

@@ -52,6 +52,11 @@ class JobJudge:
         """The profile in force."""
         return self._judge.mode.profile
 
+    @property
+    def scope(self) -> str:
+        """As `Judge.scope`."""
+        return self._judge.scope
+
     def key(self) -> str:
         """As `Judge.key`."""
         return self._judge.key()
