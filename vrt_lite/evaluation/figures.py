@@ -17,7 +17,7 @@ from vrt_lite.evaluation.cases import Orders
 from vrt_lite.evaluation.metrics import FittedShare, Share
 from vrt_lite.runs.question import Conditions
 
-VERSION: Final = 3
+VERSION: Final = 4
 
 
 class AnswerShare(Share, frozen=True):
@@ -41,23 +41,37 @@ class Baselines(msgspec.Struct, frozen=True):
     commonest: AnswerShares
 
 
-class Part(msgspec.Struct, frozen=True):
-    """Some of the judged pairs: their number, the accuracy, and the baselines of the same pairs."""
+class Coverage(msgspec.Struct, frozen=True):
+    """How many `pairs` were judged in a dimension, of those that are `labelled` in it and were put to the judge.
+
+    The others were `not_judged`, as their verdict leaves this dimension out, or `failed`, as they have no verdict.
+    """
 
     pairs: int
+    labelled: int
+    not_judged: int
+    failed: int
+
+
+class Part(Coverage, frozen=True):
+    """Some pairs: how many were judged, and of the judged ones the accuracy and the baselines.
+
+    `undecided` is the number of verdicts that name no winner and no tie. They never count as right.
+    """
+
+    undecided: int
     tau: Share
     diff: Share
     baselines: Baselines
 
 
 class Accuracy(Part, frozen=True):
-    """All measures of one dimension.
+    """All measures of one dimension, of the pairs that were judged in it.
 
-    `tau_all` and `diff_all` count failures as wrong. `calibrated` and `sign` are computed from probabilities;
+    `tau_all` and `diff_all` also count failures, as wrong. `calibrated` and `sign` are computed from probabilities;
     `probabilities` is the number of pairs that have them. `prompts` is the number of different prompts.
     """
 
-    failed: int
     tau_all: Share
     diff_all: Share
     calibrated: FittedShare
@@ -72,11 +86,10 @@ class Subset(Part, frozen=True, rename={"least": "from"}):
     name: str
     of: str
     least: float
-    failed: int
 
 
 class Band(Part, frozen=True):
-    """A quarter of the pairs, by length."""
+    """A quarter of the labelled pairs, by length."""
 
     low: float
     high: float
@@ -86,11 +99,10 @@ class GroupPart(Part, frozen=True):
     """The pairs of one of the table's groups."""
 
     name: str
-    failed: int
 
 
 class PairCounts(msgspec.Struct, frozen=True):
-    """How many pairs were chosen, were judged, failed, and are left to judge."""
+    """How many pairs were chosen, have a verdict, failed, and are left to judge."""
 
     chosen: int
     judged: int
@@ -126,14 +138,8 @@ class Position(msgspec.Struct, frozen=True):
     labels: Share
 
 
-class AveragedPart(Part, frozen=True):
-    """Both orders of each pair averaged. The orders of `undecided` pairs name opposite winners; none is right."""
-
-    undecided: int
-
-
 class OrderEffect(msgspec.Struct, frozen=True):
-    """How much larger tau is with B shown first, over pairs judged in both orders, and its 95 % interval."""
+    """How much larger tau is with B shown first, and its 95 % interval, over pairs that both orders judged."""
 
     pairs: int
     tau: float | None
@@ -142,13 +148,17 @@ class OrderEffect(msgspec.Struct, frozen=True):
 
 
 class OrderFigures(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Figures by order. The last three are computed from pairs judged in both orders; `disagree` is by KEY."""
+    """Figures by order. The last three are computed from pairs judged in both orders.
+
+    `averaged` joins both orders of each pair: undecided are those whose orders name opposite winners. `disagree` is by
+    every KEY, of the pairs that both orders judged in it; None for a KEY without one.
+    """
 
     given: Part
     swapped: Part
-    averaged: AveragedPart | None = None
+    averaged: Part | None = None
     effect: OrderEffect | None = None
-    disagree: Mapping[str, Share] | None = None
+    disagree: Mapping[str, Share | None] | None = None
 
 
 class NamedFailure(msgspec.Struct, frozen=True):
@@ -172,11 +182,14 @@ class Figures(msgspec.Struct, frozen=True):
     """All figures of an evaluation.
 
     With the order "both", figures are about the order "given" unless they join both orders. `main` is the KEY that
-    subsets, bands, groups and orders are about: OA if it is labelled. `left_out` counts the rows of the table that
-    cannot be judged, by kind. `baselines` are about all labelled pairs of the table, judged or not. A confusion table
-    has labels 1, 2, 0 as rows and verdicts 1, 2, 0 as columns. `bands` is by "clip" and "prompt". `groups` are the 200
-    largest. `orders` is None unless pairs were judged in both orders or in a random one. `published` is None for a set
-    without published figures. `conditions` says whether the judgements can be compared.
+    subsets, bands, groups and orders are about: the first of OA, TA, VQ and MQ that is labelled and was judged.
+    `left_out` counts the rows of the table that cannot be judged, by kind. `coverage` has every labelled KEY.
+    `accuracy` and `confusion` have them too, but are None for a KEY that no pair was judged in. `baselines` are
+    about all labelled pairs of the table, judged or not. A confusion table has labels 1, 2, 0 as rows and verdicts
+    1, 2, 0 as columns; an undecided verdict is in none. `bands` is by "clip" and "prompt". `groups` are the 200
+    largest. `orders` is None unless pairs were judged in both orders or in a random one. `published` is None for a
+    set without published figures. `conditions` has the warnings of the judgements, and says whether these can be
+    compared. `scope` is what the judge says that it sees.
     """
 
     version: int
@@ -187,9 +200,10 @@ class Figures(msgspec.Struct, frozen=True):
     main: str
     pairs: PairCounts
     left_out: Mapping[str, int]
-    accuracy: Mapping[str, Accuracy]
+    coverage: Mapping[str, Coverage]
+    accuracy: Mapping[str, Accuracy | None]
     baselines: Mapping[str, Baselines]
-    confusion: Mapping[str, tuple[tuple[int, ...], ...]]
+    confusion: Mapping[str, tuple[tuple[int, ...], ...] | None]
     subsets: tuple[Subset, ...]
     bands: Mapping[str, tuple[Band, ...]]
     groups: tuple[GroupPart, ...]
@@ -199,6 +213,7 @@ class Figures(msgspec.Struct, frozen=True):
     failures: Failures
     published: Published | None
     conditions: Conditions
+    scope: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
