@@ -32,22 +32,24 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize(
-    ("size", "shown", "tokens"),
+    ("size", "shown", "tokens", "called"),
     [
-        ((1920, 1080), (1008, 560), 720),
-        ((1280, 720), (1008, 560), 720),
-        ((848, 480), (840, 476), 510),
-        ((1080, 1920), (560, 1008), 720),
-        ((64, 64), (336, 336), 144),
-        ((320, 180), (448, 252), 144),
+        ((1920, 1080), (1008, 560), 720, (840, 448)),
+        ((1280, 720), (1008, 560), 720, (840, 448)),
+        ((848, 480), (840, 476), 510, (840, 476)),
+        ((1080, 1920), (560, 1008), 720, (448, 840)),
+        ((64, 64), (336, 336), 144, (336, 336)),
+        ((320, 180), (448, 252), 144, (448, 252)),
     ],
 )
 def test_vr_thinker_sees_what_the_script_of_its_card_shows(
-    size: tuple[int, int], shown: tuple[int, int], tokens: int
+    size: tuple[int, int], shown: tuple[int, int], tokens: int, called: tuple[int, int]
 ) -> None:
+    """And frames of a call within the limit that Pixel-Reasoner has for a video's frames."""
     assert (PROFILE.min_pixels, PROFILE.max_pixels) == (128 * PIXELS_PER_TOKEN, 768 * PIXELS_PER_TOKEN)
-    for called in (False, True):
-        assert PROFILE.frame_size(*size, called=called) == shown
+    assert (PROFILE.tool_min_pixels, PROFILE.tool_max_pixels) == (128 * PIXELS_PER_TOKEN, 512 * PIXELS_PER_TOKEN)
+    assert PROFILE.frame_size(*size, called=False) == shown
+    assert PROFILE.frame_size(*size, called=True) == called
     assert shown[0] * shown[1] == tokens * PIXELS_PER_TOKEN
 
 

@@ -171,13 +171,7 @@ class Settings:
         if limits := EFFORTS[self.effort]:
             profile = limits.applied_to(profile)
         given = {name: value for name in _COUNTS if (value := getattr(self, name)) is not None}
-        if self.max_pixels is None:
-            pixels, tool_pixels = profile.max_pixels, profile.tool_max_pixels
-        else:
-            pixels = tool_pixels = self.max_pixels
-        if self.tool_max_pixels is not None:
-            tool_pixels = self.tool_max_pixels
-        profile = profile.with_max_pixels(pixels, tool_pixels=tool_pixels)
+        profile = profile.with_max_pixels(self.max_pixels or profile.max_pixels, tool_pixels=self.tool_max_pixels)
         dimensions = preset(self.preset) if self.preset else profile.dimensions
         own = {key: show_key(key, dimension) for key, dimension in self.dimensions.items()}
         try:

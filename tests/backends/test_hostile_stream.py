@@ -29,7 +29,7 @@ def test_the_characters_that_are_parsed_grow_with_the_text(tag: str) -> None:
         reply, parsed[:] = StreamedReply(1024, count), []
         for _ in range(events):
             reply.feed(event(tag))
-        assert sum(parsed[32:]) < 6 * len(reply.text)
+        assert sum(parsed) < 25 * len(reply.text)
         assert len(parsed) > 32
 
 
@@ -39,6 +39,9 @@ def test_an_answer_after_many_tags_still_ends_the_request() -> None:
         reply.feed(event("<think>a > b</think>\n"))
     assert reply.needs == "more"
     reply.feed(event(ANSWER))
+    assert reply.needs == "more"
+    for _ in range(20):
+        reply.feed(event("It is better in every way. "))
     assert reply.needs == "nothing"
 
 
