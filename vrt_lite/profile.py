@@ -33,7 +33,7 @@ CONTEXT_STEP = 256
 _TURN_OVERHEAD = 64
 _USUAL_REPLY = 512
 
-_FITTED = ("temperatures", "scope", "captions")
+_UNSTATED = ("temperatures", "scope", "captions", "refusals")
 _HERE = Path(__file__).parent
 _REFUSALS: Mapping[Refusal, str] = {
     "too_many": "Execution Error: You have selected {count} frames in total. "
@@ -89,8 +89,8 @@ class Profile:
 
     @property
     def sha256(self) -> str:
-        """Digest of every value; what is not stated of `_FITTED` has no part in it."""
-        stated = {name: value for name, value in asdict(self).items() if value or name not in _FITTED}
+        """Digest of every value; what is empty of `_UNSTATED` has no part in it."""
+        stated = {name: value for name, value in asdict(self).items() if value or name not in _UNSTATED}
         return hashlib.sha256(json.dumps(stated, sort_keys=True).encode()).hexdigest()
 
     def understands(self, caption: str) -> bool:

@@ -65,9 +65,9 @@ def describe_left_out(figures: Figures) -> str:
 
 
 def describe_other_splits(figures: Figures) -> str:
-    """Say which published figures of this set are of another split; empty if none is."""
+    """Say which published figures of this set are of another split; empty if none is, or some are of this one."""
     known = figures.published
-    if not known or not known.other_splits:
+    if not known or known.figures or not known.other_splits:
         return ""
     own = f"not of {figures.split}" if figures.split else "and this table's name does not tell which it is of"
     return (
@@ -150,16 +150,34 @@ def list_table_baselines(figures: Figures, key: str) -> list[list[str]]:
 
 
 def list_published(figures: Figures) -> list[list[str]]:
-    """List the published figures as name, tau and diff, this run's, and the baselines of the whole table."""
-    if not figures.published or not figures.published.models:
+    """List the published figures, this run's, and the baselines of the whole table: a name, and each of MEASURES."""
+    known = figures.published
+    if not known or not known.figures:
         return []
-    models = figures.published.models
-    rows = [[name, f"{100 * tau:.1f}", f"{100 * diff:.1f}"] for name, (tau, diff) in models.items()]
+    rows: list[list[str]] = []
+    for model in known.models:
+        values = [known.find_value(model, measure) for measure in MEASURES]
+        rows.append([model, *("-" if value is None else f"{100 * value:.1f}" for value in values)])
     pairs = figures.pairs
     part = "" if pairs.judged == pairs.chosen else f", {count_of(pairs.judged, 'pair')}"
     if own := figures.accuracy.get("OA"):
-        rows.append([f"this run{part}", format_share(own.tau), format_share(own.diff)])
-    return [*rows, *list_table_baselines(figures, "OA")]
+        shares = (own.tau, own.diff, own.calibrated, own.sign)
+        rows.append([f"this run{part}", *(format_share(share) for share in shares)])
+    return [*rows, *([*row, "", ""] for row in list_table_baselines(figures, "OA"))]
+
+
+def describe_published(figures: Figures) -> list[str]:
+    """Say where the published figures are from, what was found about them, and which are not shown and why."""
+    known = figures.published
+    if not known:
+        return []
+    lines = [f"source: {source}" for source in dict.fromkeys(figure.source for figure in known.figures)]
+    noted: dict[str, dict[str, None]] = {}
+    for figure in known.figures:
+        if figure.note:
+            noted.setdefault(figure.note, {})[figure.model] = None
+    lines += [f"{', '.join(models)}: {note}" for note, models in noted.items()]
+    return [*lines, *known.left_out]
 
 
 def list_cuts(figures: Figures, *, groups: int | None = None) -> list[list[str]]:
