@@ -84,7 +84,8 @@ def test_both_sizes_stand_in_the_judgement(clips: tuple[Path, Path]) -> None:
         (Settings(), ""),
         (
             Settings(max_pixels=20_000),
-            "frames of at most 20000 pixels instead of 35840, asked-for frames of at most 20000 pixels instead of 35840",
+            "frames of at most 20000 pixels instead of 35840, "
+            "asked-for frames of at most 20000 pixels instead of 35840",
         ),
         (Settings(tool_max_pixels=20_000), "asked-for frames of at most 20000 pixels instead of 35840"),
         (Settings(max_pixels=40_000), ""),

@@ -20,7 +20,6 @@ from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.protocol.caption_sentences import Captions, check_captions, understands
 from vrt_lite.protocol.clock import Clock, ClockRule
 from vrt_lite.protocol.messages import CELL, DIMENSIONS, Dimension, placeholders, smart_resize
-from vrt_lite.protocol.tags import Refusal
 from vrt_lite.protocol.verdict import TEMPERATURES
 
 ToolForm = Literal["image", "video"]
@@ -35,7 +34,7 @@ _USUAL_REPLY = 512
 
 _UNSTATED = ("temperatures", "scope", "captions", "refusals")
 _HERE = Path(__file__).parent
-_REFUSALS: Mapping[Refusal, str] = {
+_REFUSALS: Mapping[str, str] = {
     "too_many": "Execution Error: You have selected {count} frames in total. "
     "Think again which frames you need to check in details (no more than {limit} frames)",
     "out_of_range": "Execution Error: There are {n} frames numbered in range [1,{n}]. "

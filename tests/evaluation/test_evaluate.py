@@ -190,11 +190,12 @@ def test_published_figures_stand_beside_their_own_split(tmp_path: Path, many_cli
     assert (told["VR-Thinker 7B", "tau"], told["VideoScore 7B", "calibrated"]) == (0.687, 0.475)
     shown = shown_of(asked)
     assert "GenAI-Bench, video part, split test: 5 of 5 pairs judged" in shown
-    assert re.search(r"^VR-Thinker 7B +68\.7 +82\.3 +- +-$", shown, re.MULTILINE)
-    assert re.search(r"^VideoScore 7B +- +- +47\.5 +70\.9$", shown, re.MULTILINE)
-    assert re.search(r"^this run +60\.0 \(23\.1-88\.2\) +0\.0 \(0\.0-65\.8\) +- +-$", shown, re.MULTILINE)
+    assert re.search(r"^VR-Thinker 7B +68\.7 +82\.3$", shown, re.MULTILINE)
+    assert re.search(r"^VideoScore 7B +47\.5 +70\.9$", shown, re.MULTILINE)
+    assert re.search(r"^this run +60\.0 \(23\.1-88\.2\) +0\.0 \(0\.0-65\.8\)$", shown, re.MULTILINE)
+    assert re.search(r"^PUBLISHED, OVERALL +CALIBRATED +SIGN\nVideoScore 7B", shown, re.MULTILINE)
     assert "source: VR-Thinker (arXiv 2510.10518v4), the main table" in shown
-    assert "UnifiedReward 7B, UnifiedReward-Think 7B: its own script counts every tie as wrong" in shown
+    assert "UnifiedReward 7B, UnifiedReward-Think 7B: UnifiedReward's own script counts every tie as wrong" in shown
     # Labels 0 2 0 0 2: three in five for a tie; of the two that are none both are B.
     assert re.search(r"^always tie, all 5 pairs +60\.0 \(23\.1-88\.2\) +0\.0 \(", shown, re.MULTILINE)
     assert re.search(

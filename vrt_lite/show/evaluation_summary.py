@@ -62,8 +62,8 @@ def show_figures(figures: Figures, *, stream: TextIO, judge: str = "", run: str 
     if figures.orders:
         _table(stream, ["ORDER", *_PART], list_orders(figures.orders))
         write_lines([*describe_orders(figures.orders), ""], stream)
-    if rows := list_published(figures):
-        _table(stream, ["PUBLISHED, OVERALL", *(name.upper() for name in MEASURES)], rows)
+    for measures, rows in list_published(figures):
+        _table(stream, ["PUBLISHED, OVERALL", *(name.upper() for name in measures)], rows)
     write_lines(describe_published(figures), stream)
     if others := describe_other_splits(figures):
         write_lines([others], stream)

@@ -26,6 +26,8 @@ BASELINES: Final = (
 INTERVALS: Final = "In brackets: 95 % intervals, by Wilson's method; for a difference, by a bootstrap over prompts."
 UNITS: Final = {"clip": "s", "prompt": "characters"}
 """What lengths are measured in."""
+_VERDICTS: Final = ("tau", "diff")
+_SCORES: Final = ("calibrated", "sign")
 _ANSWERS: Final = {1: "A", 2: "B", 0: "tie"}
 
 
@@ -149,21 +151,30 @@ def list_table_baselines(figures: Figures, key: str) -> list[list[str]]:
     return [[f"{name}, all {count_of(of.pairs, 'pair')}", tau, diff] for name, tau, diff in _name_baselines(of)]
 
 
-def list_published(figures: Figures) -> list[list[str]]:
-    """List the published figures, this run's, and the baselines of the whole table: a name, and each of MEASURES."""
-    known = figures.published
-    if not known or not known.figures:
+def list_published(figures: Figures) -> list[tuple[tuple[str, str], list[list[str]]]]:
+    """List the published figures beside this run's, for the measures from verdicts and for those from scores.
+
+    Returns two measures, and rows of a name and both values. The baselines of the whole table stand beside the first.
+    """
+    known, own = figures.published, figures.accuracy.get("OA")
+    if not known:
         return []
-    rows: list[list[str]] = []
-    for model in known.models:
-        values = [known.find_value(model, measure) for measure in MEASURES]
-        rows.append([model, *("-" if value is None else f"{100 * value:.1f}" for value in values)])
     pairs = figures.pairs
-    part = "" if pairs.judged == pairs.chosen else f", {count_of(pairs.judged, 'pair')}"
-    if own := figures.accuracy.get("OA"):
-        shares = (own.tau, own.diff, own.calibrated, own.sign)
-        rows.append([f"this run{part}", *(format_share(share) for share in shares)])
-    return [*rows, *([*row, "", ""] for row in list_table_baselines(figures, "OA"))]
+    run = "this run" if pairs.judged == pairs.chosen else f"this run, {count_of(pairs.judged, 'pair')}"
+    tables: list[tuple[tuple[str, str], list[list[str]]]] = []
+    for measures in _VERDICTS, _SCORES:
+        rows: list[list[str]] = []
+        for model in known.models:
+            values = [known.find_value(model, measure) for measure in measures]
+            if any(values):
+                rows.append([model, *("-" if value is None else f"{100 * value:.1f}" for value in values)])
+        if rows and own:
+            shares = (own.tau, own.diff) if measures == _VERDICTS else (own.calibrated, own.sign)
+            rows.append([run, *map(format_share, shares)])
+        if rows and measures == _VERDICTS:
+            rows += list_table_baselines(figures, "OA")
+        tables += [(measures, rows)] if rows else []
+    return tables
 
 
 def describe_published(figures: Figures) -> list[str]:
