@@ -142,11 +142,12 @@ def corpus(profile: Profile, cases: Cases) -> Iterator[str]:
 def profile_text(profile: Profile) -> str:
     """Write all values of a profile as the TOML that `vrt_lite.profile.load_profile` reads."""
     plain = {name: getattr(profile, name) for name in profile.__dataclass_fields__}
-    clock, dimensions, temperatures = plain.pop("clock"), plain.pop("dimensions"), plain.pop("temperatures")
+    clock, dimensions = plain.pop("clock"), plain.pop("dimensions")
+    tables = {name: plain.pop(name) for name in ("temperatures", "refusals", "captions")}
     lines = list(_toml_lines(plain.items()))
     lines += ["", "[clock]", *_toml_lines((name, getattr(clock, name)) for name in clock.__dataclass_fields__)]
-    if temperatures:
-        lines += ["", "[temperatures]", *_toml_lines(temperatures.items())]
+    for name, values in tables.items():
+        lines += ["", f"[{name}]", *_toml_lines(values.items())]
     for key, words in dimensions.items():
         lines += ["", f"[dimensions.{key}]", *_toml_lines((("name", words.name), ("explain", words.explain)))]
     return "\n".join(lines) + "\n"

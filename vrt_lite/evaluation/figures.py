@@ -9,7 +9,7 @@ import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -18,6 +18,7 @@ from vrt_lite.evaluation.metrics import FittedShare, Share
 from vrt_lite.runs.question import Conditions
 
 VERSION: Final = 4
+Measure = Literal["tau", "diff", "calibrated", "sign"]
 
 
 class AnswerShare(Share, frozen=True):
@@ -220,24 +221,58 @@ class Figures(msgspec.Struct, frozen=True):
         return json.loads(json.dumps(msgspec.to_builtins(self)))
 
 
-class Published(msgspec.Struct, frozen=True):
-    """Published figures of a set, for the overall judgment.
+class PublishedFigure(msgspec.Struct, frozen=True):
+    """The accuracy of a model as it is published: a share from 0 to 1, beside the measure that it can be of.
 
-    `models` are the models with figures on this split: (tau, diff), shares from 0 to 1. `other_splits` are the other
-    splits with published figures, which cannot be compared with figures on this one.
+    `note` is what was found about it; empty if nothing was.
     """
 
+    model: str
+    measure: Measure
+    value: float
     source: str
-    models: Mapping[str, tuple[float, float]]
+    note: str = ""
+
+
+class Published(msgspec.Struct, frozen=True):
+    """Published figures of a set and split, for the overall judgment.
+
+    `left_out` says which printed figures stand nowhere, and why. `other_splits` are the other splits with published
+    figures, which cannot be compared with figures on this one.
+    """
+
+    figures: tuple[PublishedFigure, ...]
+    left_out: tuple[str, ...]
     other_splits: tuple[str, ...]
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models that have a figure."""
+        return tuple(dict.fromkeys(figure.model for figure in self.figures))
+
+    def find_value(self, model: str, measure: str) -> float | None:
+        """Find a model's figure beside a measure."""
+        return next((f.value for f in self.figures if (f.model, f.measure) == (model, measure)), None)
 
 
 def find_published(name: str, split: str) -> Published | None:
-    """Find the published figures of a set, for one of its splits; None for a set without published figures."""
+    """Find the published figures of a set, for one of its splits; None for a set of which nothing is published."""
     table: dict[str, Any] = tomllib.loads(Path(__file__).with_name("published.toml").read_text(encoding="utf-8"))
-    rows: list[tuple[str, str, str, float, float]] = [row for row in table["rows"] if row[1] == name]
-    if not rows:
+    rows = [row for row in table["figures"] if row["set"] == name]
+    left_out = tuple(
+        table["reasons"][row["why"]] for row in table["left_out"] if (row["set"], row["split"]) == (name, split)
+    )
+    if not rows and not left_out:
         return None
-    models = {model: (round(tau / 100, 4), round(diff / 100, 4)) for model, _, of, tau, diff in rows if of == split}
-    others = tuple(dict.fromkeys(of for _, _, of, _, _ in rows if of != split))
-    return Published(str(table["source"]), models, others)
+    figures = tuple(
+        PublishedFigure(
+            model=row["model"],
+            measure=row["measure"],
+            value=round(row["value"] / 100, 4),
+            source=table["sources"][row["source"]],
+            note=table["notes"].get(row.get("note"), ""),
+        )
+        for row in rows
+        if row["split"] == split
+    )
+    return Published(figures, left_out, tuple(dict.fromkeys(row["split"] for row in rows if row["split"] != split)))

@@ -85,13 +85,17 @@ def _accuracy(figures: Figures) -> Iterator[ChartRow]:
 
 def _published(figures: Figures) -> Iterator[ChartRow]:
     own = figures.accuracy.get("OA")
-    if not figures.published or not figures.published.models or not own or own.tau.value is None:
+    if not figures.published or not figures.published.figures or not own or own.tau.value is None:
         return
-    for i, measure in enumerate(_MARKS):
-        for model, values in figures.published.models.items():
-            yield ChartRow(f"{model}, {measure}", values[i], None, None, f"{100 * values[i]:.1f}", "other")
-        yield from _row(f"this run, {measure}", (own.tau, own.diff)[i], measure)
-        if whole := figures.baselines.get("OA"):
+    shares: tuple[Share, ...] = (own.tau, own.diff, own.calibrated, own.sign)
+    for measure, share, mark in zip(MEASURES, shares, _MARKS * 2, strict=True):
+        for figure in figures.published.figures:
+            if figure.measure == measure:
+                yield ChartRow(
+                    f"{figure.model}, {measure}", figure.value, None, None, f"{100 * figure.value:.1f}", "other"
+                )
+        yield from _row(f"this run, {measure}", share, mark)
+        if (whole := figures.baselines.get("OA")) and measure in ("tau", "diff"):
             yield from _baselines(whole, measure, "")
 
 

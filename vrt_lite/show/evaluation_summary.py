@@ -17,6 +17,7 @@ from vrt_lite.show.evaluation_words import (
     describe_orders,
     describe_other_splits,
     describe_position,
+    describe_published,
     describe_shared_prompts,
     format_share,
     list_accuracy,
@@ -63,9 +64,9 @@ def show_figures(figures: Figures, *, stream: TextIO, judge: str = "", run: str 
     if figures.orders:
         _table(stream, [f"ORDER{main}", *_PART], list_orders(figures.orders))
         write_lines([*describe_orders(figures.orders), ""], stream)
-    if figures.published and (rows := list_published(figures)):
-        _table(stream, ["PUBLISHED, OVERALL", "TAU", "DIFF"], rows)
-        write_lines([f"source: {figures.published.source}"], stream)
+    for measures, rows in list_published(figures):
+        _table(stream, ["PUBLISHED, OVERALL", *(name.upper() for name in measures)], rows)
+    write_lines(describe_published(figures), stream)
     if others := describe_other_splits(figures):
         write_lines([others], stream)
     write_lines(_failures(figures.failures), stream)

@@ -32,6 +32,8 @@ COVERAGE: Final = (
 )
 UNITS: Final = {"clip": "s", "prompt": "characters"}
 """What lengths are measured in."""
+_VERDICTS: Final = ("tau", "diff")
+_SCORES: Final = ("calibrated", "sign")
 _ANSWERS: Final = {1: "A", 2: "B", 0: "tie"}
 
 
@@ -94,9 +96,9 @@ def describe_left_out(figures: Figures) -> str:
 
 
 def describe_other_splits(figures: Figures) -> str:
-    """Say which published figures of this set are of another split; empty if none is."""
+    """Say which published figures of this set are of another split; empty if none is, or some are of this one."""
     known = figures.published
-    if not known or not known.other_splits:
+    if not known or known.figures or not known.other_splits:
         return ""
     own = f"not of {figures.split}" if figures.split else "and this table's name does not tell which it is of"
     return (
@@ -199,17 +201,44 @@ def list_table_baselines(figures: Figures, key: str) -> list[list[str]]:
     return [[f"{name}, all {count_of(of.pairs, 'pair')}", tau, diff] for name, tau, diff in _name_baselines(of)]
 
 
-def list_published(figures: Figures) -> list[list[str]]:
-    """List the published figures as name, tau and diff, this run's, and the baselines of the whole table."""
-    if not figures.published or not figures.published.models:
+def list_published(figures: Figures) -> list[tuple[tuple[str, str], list[list[str]]]]:
+    """List the published figures beside this run's, for the measures from verdicts and for those from scores.
+
+    Returns two measures, and rows of a name and both values. The baselines of the whole table stand beside the first.
+    """
+    known, own = figures.published, figures.accuracy.get("OA")
+    if not known:
         return []
-    models = figures.published.models
-    rows = [[name, f"{100 * tau:.1f}", f"{100 * diff:.1f}"] for name, (tau, diff) in models.items()]
     pairs = figures.pairs
-    part = "" if pairs.judged == pairs.chosen else f", {count_of(pairs.judged, 'pair')}"
-    if own := figures.accuracy.get("OA"):
-        rows.append([f"this run{part}", format_share(own.tau), format_share(own.diff)])
-    return [*rows, *list_table_baselines(figures, "OA")]
+    run = "this run" if pairs.judged == pairs.chosen else f"this run, {count_of(pairs.judged, 'pair')}"
+    tables: list[tuple[tuple[str, str], list[list[str]]]] = []
+    for measures in _VERDICTS, _SCORES:
+        rows: list[list[str]] = []
+        for model in known.models:
+            values = [known.find_value(model, measure) for measure in measures]
+            if any(values):
+                rows.append([model, *("-" if value is None else f"{100 * value:.1f}" for value in values)])
+        if rows and own:
+            shares = (own.tau, own.diff) if measures == _VERDICTS else (own.calibrated, own.sign)
+            rows.append([run, *map(format_share, shares)])
+        if rows and measures == _VERDICTS:
+            rows += list_table_baselines(figures, "OA")
+        tables += [(measures, rows)] if rows else []
+    return tables
+
+
+def describe_published(figures: Figures) -> list[str]:
+    """Say where the published figures are from, what was found about them, and which are not shown and why."""
+    known = figures.published
+    if not known:
+        return []
+    lines = [f"source: {source}" for source in dict.fromkeys(figure.source for figure in known.figures)]
+    noted: dict[str, dict[str, None]] = {}
+    for figure in known.figures:
+        if figure.note:
+            noted.setdefault(figure.note, {})[figure.model] = None
+    lines += [f"{', '.join(models)}: {note}" for note, models in noted.items()]
+    return [*lines, *known.left_out]
 
 
 def list_cuts(figures: Figures, *, groups: int | None = None) -> list[list[str]]:
