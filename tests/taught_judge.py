@@ -63,7 +63,8 @@ RECIPE = TrainingRecipe(
     grpo=Grpo(steps=2, queries=2, group=4, learning_rate=1e-4, resamples=1, batch=3),
 )
 _CALL = (
-    "<snapshot>seen</snapshot><think>more</think><recommend answer>TA={d}, VQ={d}, MQ={d}, OA={d}, CF=1</recommend answer>"
+    "<snapshot>seen</snapshot><think>more</think>"
+    "<recommend answer>TA={d}, VQ={d}, MQ={d}, OA={d}, CF=1</recommend answer>"
     '<tool_call>{{"name": "select_frames", "arguments": {{"target_frames": [{frames}]}}}}</tool_call>'
 )
 _FINAL = "<snapshot>seen</snapshot><think>done</think><final answer>TA={d}, VQ={d}, MQ={d}, OA={d}</final answer>"

@@ -23,7 +23,7 @@ minutes_option = click.option(
     "--minutes", type=click.FloatRange(min=0), help="End this leg after so many minutes. [default: no limit]"
 )
 pairs_option = click.option(
-    "--pairs", type=click.IntRange(min=1), default=2000, show_default=True, help="Number of test pairs."
+    "--pairs", type=click.IntRange(min=1), default=2000, show_default=True, help="The most test pairs."
 )
 footage_option = click.option("--footage", type=FOLDER, help="Test pairs from this folder of real footage instead.")
 
@@ -48,7 +48,7 @@ def choose_precision(recipe: TrainingRecipe, device: str) -> Precision:
 def load_test_cases(
     recipe: TrainingRecipe, pairs: int, footage: Path | None, device: str, lesson: Lesson = "mixed"
 ) -> Cases:
-    """Return `pairs` test cases of the recipe's source or, in a lesson, of a folder of footage.
+    """Return at most `pairs` test cases of the recipe's source or, in a lesson, of a folder of footage.
 
     Raises UsageError for a lesson without footage.
     """

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
@@ -20,8 +21,18 @@ from train.command_options import (
     print_status,
 )
 from train.recipe import TrainingRecipe, load_recipe
-from train.stages import cases_for, check_recipe, curriculum_for, start_of, starting_model, traces_of
-from train.train_all import train_all
+from train.stages import (
+    TRAINED,
+    cases_for,
+    check_recipe,
+    check_unseen,
+    curriculum_for,
+    start_of,
+    starting_model,
+    traces_of,
+)
+from train.step_sizes import count_processes, describe_step, is_first_process
+from train.train_all import LEG_OVER, train_all
 from vrt_lite.errors import UsageError
 
 
@@ -36,15 +47,31 @@ def stage_command(name: str) -> Callable[[Callable[..., bool]], click.Command]:
         def command(recipe: Path, run: Path, minutes: float | None) -> None:
             loaded = load_recipe(recipe)
             check_recipe(loaded, run, name)
+            if is_first_process():
+                (run / name / LEG_OVER).unlink(missing_ok=True)
+                for line in describe_step(loaded, name, count_processes()):
+                    print_status(line)
             if not work(loaded, run, minutes):
-                end_unfinished(name)
-            click.echo(f"{name}: done, {run / name}")
+                _end_leg(run / name)
+            if is_first_process():
+                click.echo(f"{name}: done, {run / name}")
 
         for option in (minutes_option, click.argument("run", type=FOLDER), click.argument("recipe", type=FOLDER)):
             command = option(command)
         return click.command(name)(command)
 
     return make_command
+
+
+def _end_leg(folder: Path) -> NoReturn:
+    """End a stage's leg whose minutes are over: with status 3, or with 0 under a launcher, which fails at any other."""
+    if not is_first_process():
+        sys.exit()
+    (folder / LEG_OVER).touch()
+    if "RANK" in os.environ:
+        print_status(f"{folder.name}: this leg is over; run the same command again to continue.")
+        sys.exit()
+    end_unfinished(folder.name)
 
 
 @stage_command("pretrain")
@@ -99,7 +126,7 @@ def refine(recipe: TrainingRecipe, run: Path, minutes: float | None) -> bool:
 
     start = start_of(run, "refine")
     traces = read_traces(traces_of(recipe, run))
-    if len(traces) < recipe.refine.samples and os.environ.get("RANK", "0") == "0":
+    if len(traces) < recipe.refine.samples and is_first_process():
         print_status(f"refine: {len(traces)} traces were kept of the {recipe.refine.samples} asked for.")
     return supervise(
         recipe.refine,
@@ -132,7 +159,8 @@ def all_stages(recipe: Path, run: Path, pairs: int, minutes: float | None) -> No
     With footage in the recipe its held-back clips are judged as well. A stage that is done is not done again.
     """
     loaded, footage = load_recipe(recipe), []
-    calibration = ["--pairs", str(max(min(pairs, 400), 4)), "--hidden", str(loaded.data.hidden)]
+    check_unseen(loaded, run, TRAINED)
+    calibration = ["--pairs", str(max(min(pairs, 400), 4)), "--recipe", str(recipe)]
     if loaded.data.footage:
         calibration += ["--footage", loaded.data.footage]
         footage = [["--footage", loaded.data.footage, "--pairs", str(min(pairs, 400)), "--view", "asked"]]
