@@ -34,6 +34,8 @@ def exchange_replies(replies: Sequence[str], workspace: int) -> tuple[str, ...]:
 def _exchange(reply: str, workspace: int, called: set[int]) -> str:
     def other(number: str) -> int:
         n = int(number)
+        if not 1 <= n <= 2 * workspace:
+            return n
         return n + workspace if n <= workspace else n - workspace
 
     def exchange_call(call: re.Match[str]) -> str:

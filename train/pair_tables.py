@@ -117,12 +117,16 @@ def _find_equal(tables: dict[str, PairTable]) -> Iterator[tuple[tuple[str, Table
                 yield before, (name, pair)
 
 
-@functools.lru_cache(maxsize=100_000)
 def _digest_clip(path: Path) -> str:
     try:
-        return file_sha256(path)
+        return _digest_version(path, path.stat().st_mtime_ns)
     except OSError as error:
         raise UsageError(f"Clip {path} cannot be read: {error.strerror}.") from error
+
+
+@functools.lru_cache(maxsize=100_000)
+def _digest_version(path: Path, _changed_ns: int) -> str:
+    return file_sha256(path)
 
 
 def _digest(*parts: str) -> str:

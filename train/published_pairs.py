@@ -71,17 +71,18 @@ class PublishedPairs(LazyCases):
                 yield PairFrames((a, b), (workspace_of(a, profile), workspace_of(b, profile)))
 
         labels: dict[str, Choice] = {key: cast("Choice", label) for key, label in row.labels.items()}
-        case = TrainingCase(
+        return TrainingCase(
             row.name,
             Pair(row.prompt, opened.durations, opened.sizes),
             labels,
             frames,
             script=self.traces.given.get(row.name, ()),
+            exchanged=partial(self._exchange, place),
         )
-        return replace(case, exchanged=partial(self._exchange, case))
 
-    def _exchange(self, case: TrainingCase) -> TrainingCase:
-        """Build the case with the clips in the other order. Its script is the trace written for that order, if any."""
+    def _exchange(self, place: int) -> TrainingCase:
+        """Build a case with the clips in the other order. Its script is the trace written for that order, if any."""
+        case = self.make(place)
 
         @contextlib.contextmanager
         def frames(profile: Profile) -> Generator[FrameStore]:
@@ -95,7 +96,7 @@ class PublishedPairs(LazyCases):
             labels={key: _MIRRORED[label] for key, label in case.labels.items()},
             open=frames,
             script=written or exchange_replies(case.script, self.workspace),
-            exchanged=lambda: case,
+            exchanged=partial(self.make, place),
         )
 
 

@@ -118,6 +118,7 @@ def check_unseen(recipe: TrainingRecipe, run: Path, parts: Sequence[str] = tuple
 
 def record_tables(recipe: TrainingRecipe, run: Path, part: str) -> None:
     """Record the tables from which a part of a run that is no stage has its pairs."""
+    (run / part).mkdir(parents=True, exist_ok=True)
     write_file(run / part / _SETTINGS_FILE, (json.dumps(_table_digests(recipe, part)) + "\n").encode())
 
 
