@@ -18,6 +18,7 @@ from train.command_options import (
     choose_precision,
     end_unfinished,
     footage_option,
+    load_cases,
     load_test_cases,
     minutes_option,
     pairs_option,
@@ -25,7 +26,7 @@ from train.command_options import (
 )
 from train.pair_tables import check_tables
 from train.recipe import TrainingRecipe, load_recipe
-from train.stages import STAGES, TRAINED, cases_for, check_unseen, learnt_from_tables, model_of, record_tables
+from train.stages import STAGES, TRAINED, check_unseen, learnt_from_tables, model_of, record_tables
 from train.train_all import CALIBRATED, CALIBRATION
 from train.views import VIEWS, View
 from train.world import LESSONS
@@ -211,7 +212,7 @@ def _calibration_cases(
 
     if recipe and recipe.data.source == "tables":
         check_tables(recipe.data)
-        cases = [*cases_for(recipe, "calibrate", pairs)]
+        cases = [*load_cases(recipe, "calibrate", pairs, device=device)]
     else:
         share = hidden if hidden is not None else recipe.data.hidden if recipe else 0.35
         cases = [*World(TEST + FIRST_SEED, pairs, hidden=share, device=device)]

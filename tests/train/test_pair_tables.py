@@ -34,7 +34,9 @@ def data(tmp_path: Path) -> Data:
         traces="traces.jsonl",
         cold_start=write_table(tmp_path / "cold.csv", [("one", "a.mp4", "b.mp4", "a cat")]),
         sample=write_table(tmp_path / "sample.csv", [("one", "a.mp4", "c.mp4", "a cat")]),
-        grpo=write_table(tmp_path / "grpo.csv", [("one", "a.mp4", "b.mp4", "a dog"), ("two", "a.mp4", "d.mp4", "a cat")]),
+        grpo=write_table(
+            tmp_path / "grpo.csv", [("one", "a.mp4", "b.mp4", "a dog"), ("two", "a.mp4", "d.mp4", "a cat")]
+        ),
         test=write_table(tmp_path / "test.csv", [("x", "e.mp4", "f.mp4", "a cat"), ("y", "g.mp4", "h.mp4", "a cat")]),
     )
 

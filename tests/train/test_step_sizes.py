@@ -41,7 +41,9 @@ def test_on_eight_gpus_the_lines_are_the_papers_own() -> None:
 def test_another_recipe_says_what_it_has() -> None:
     recipe = replace(SEVEN, cold_start=Supervised(batch=4, accumulation=1, orders=2), pretrain=Supervised(samples=1))
     [line] = describe_step(recipe, "cold-start", 2)
-    assert line.startswith("cold-start: a step learns from 2 x 1 accumulated x 2 processes = 4, each pair in both orders (")
+    assert line.startswith(
+        "cold-start: a step learns from 2 x 1 accumulated x 2 processes = 4, each pair in both orders ("
+    )
     [line] = describe_step(recipe, "pretrain", 1)
     assert line == "pretrain: a step learns from 1 x 256 accumulated x 1 process = 256"
     with pytest.raises(UsageError, match="3 processes cannot share a step of batch = 4 and accumulation = 1"):

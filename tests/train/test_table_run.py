@@ -14,14 +14,14 @@ from test_main import train
 pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-from train.assessment.outcomes import read_outcomes  # noqa: E402
-from train.lesson_rows import render  # noqa: E402
-from train.policy.policy_tokenizer import PolicyTokenizer  # noqa: E402
-from train.policy.rendering import Renderer  # noqa: E402
-from train.recipe import load_recipe  # noqa: E402
-from train.stages import cases_for  # noqa: E402
-from train.train_all import LEG_OVER, find_launcher  # noqa: E402
-from vrt_lite.errors import UsageError  # noqa: E402
+from train.assessment.outcomes import read_outcomes
+from train.lesson_rows import render
+from train.policy.policy_tokenizer import PolicyTokenizer
+from train.policy.rendering import Renderer
+from train.recipe import load_recipe
+from train.stages import cases_for
+from train.train_all import LEG_OVER, find_launcher
+from vrt_lite.errors import UsageError
 
 pytestmark = pytest.mark.filterwarnings("default")
 
@@ -101,7 +101,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_clip(folder / "b.mp4", frames=96, fps=16)
     for name, count in COUNTS.items():
         _write_table(folder, name, [f"{name} {number}" for number in range(count)])
-    traces = [json.dumps({"key": f"row {n}", "replies": REPLIES}) for n in range(1, COUNTS["cold"] + 1)]
+    traces = [json.dumps({"key": f"row {n}", "replies": REPLIES}) for n in range(1, COUNTS["cold"])]
+    traces.append(json.dumps({"key": "row 4", "replies": [REPLIES[0].replace("CF=2", "CF=9"), REPLIES[1]]}))
     (folder / "traces.jsonl").write_text("\n".join(traces) + "\n", encoding="utf-8")
     (folder / "smallest.profile.toml").write_text(PROFILE, encoding="utf-8")
     (folder / "smallest.toml").write_text(RECIPE.replace("FOLDER", folder.as_posix()), encoding="utf-8")
@@ -127,8 +128,11 @@ def test_all_stages_on_tables_by_launchers(folder: Path) -> None:
     recipe, run = folder / "smallest.toml", folder / "run"
     begun = train("all", recipe, run, "--minutes", "0")
     assert begun.returncode == 3, begun.stderr[-2000:]
-    assert "cold-start: a step learns from 1 x 1 accumulated x 2 processes = 2, each pair in both orders" in begun.stderr
+    assert (
+        "cold-start: a step learns from 1 x 1 accumulated x 2 processes = 2, each pair in both orders" in begun.stderr
+    )
     assert "(the paper: 1 x 32 accumulated x 8 GPUs = 256)" in begun.stderr
+    assert "1 of 4 traces do not have the strict format: row 4, reply 1: 'TA=1, VQ=0, MQ=0, OA=1, CF=9'" in begun.stderr
     assert (run / "cold-start" / LEG_OVER).is_file()
     sampled = train("all", recipe, run)  # the model has learnt nothing in two steps, so no trace is kept
     assert sampled.returncode == 2
@@ -143,7 +147,10 @@ def test_all_stages_on_tables_by_launchers(folder: Path) -> None:
     assert train("refine", recipe, run).returncode == 0
     done = train("all", recipe, run, "--pairs", "3")
     assert done.returncode == 0, done.stderr[-2000:]
-    assert "grpo: a step learns from 2 queries x 2 samples = 4, for 4 steps from one policy, shared by 2 proc" in done.stderr
+    assert (
+        "grpo: a step learns from 2 queries x 2 samples = 4, for 4 steps from one policy, shared by 2 proc"
+        in done.stderr
+    )
     assert (run / "pair").is_dir()
     for stage in ("cold-start", "refine", "grpo"):
         figures = json.loads((run / "evaluate" / stage / "figures.json").read_text("utf-8"))
@@ -162,7 +169,9 @@ def test_all_stages_on_tables_by_launchers(folder: Path) -> None:
     _refused(train("all", recipe, folder / "fresh"), expected)
     table.write_text(before, encoding="utf-8")
     _write_table(folder, "grpo", ["other 1", "other 2"])
-    _refused(train("evaluate", recipe, run), f"{run / 'grpo'} had other pairs than data.grpo of recipe smallest has now")
+    _refused(
+        train("evaluate", recipe, run), f"{run / 'grpo'} had other pairs than data.grpo of recipe smallest has now"
+    )
     _write_table(folder, "grpo", ["grpo 0", "grpo 1"])
 
 
@@ -189,6 +198,19 @@ def test_a_table_that_is_not_named_is_one_line(folder: Path) -> None:
     lacking.write_text("\n".join(line for line in text.splitlines() if "test =" not in line), encoding="utf-8")
     for arguments in (("cold-start", lacking, folder / "run"), ("evaluate", lacking, folder / "run")):
         _refused(train(*arguments), 'data.source is "tables", but data.test is missing: name a table of pairs for each')
+
+
+def test_a_trace_without_an_end_is_named(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "traces.jsonl").write_text(json.dumps({"key": "row 1", "replies": REPLIES[:1]}) + "\n", "utf-8")
+    text = (
+        (folder / "smallest.toml")
+        .read_text("utf-8")
+        .replace("smallest.profile", f"{folder.as_posix()}/smallest.profile")
+    )
+    text = text.replace(f"{folder.as_posix()}/traces.jsonl", (tmp_path / "traces.jsonl").as_posix())
+    (tmp_path / "smallest.toml").write_text(text, "utf-8")
+    done = train("cold-start", tmp_path / "smallest.toml", tmp_path / "run")
+    _refused(done, "The trace of row 1 in")
 
 
 def test_a_launcher_that_is_not_there_is_named_before_anything_starts(folder: Path, tmp_path: Path) -> None:

@@ -35,17 +35,15 @@ def stored(start: Path, tmp_path: Path) -> Path:
 
 
 def test_a_step_at_a_small_rate_moves_nearly_all_weights(stored: Path, tmp_path: Path) -> None:
-    """Weights without a gradient, as the rows of words that are not read, cannot move."""
     step = replace(SUPERVISED, learning_rate=RATE, warmup=0.0, weight_decay=0.0, samples=4)
     assert supervise(step, cases(4), start=stored, run=tmp_path / "run", recipe_all=LARGE)
     before, after = (load_file(path / "model.safetensors") for path in (stored, tmp_path / "run" / "model"))
     assert {w.dtype for w in after.values()} == {torch.float32}
-    learned = [name for name in before if "embed_tokens" not in name and before[name].ndim > 1]
-    moves = torch.cat([(after[name] - before[name].float()).flatten() for name in learned])
-    kept = torch.cat([(after[name].bfloat16() != before[name]).flatten() for name in learned])
+    moves = torch.cat([(after[name] - before[name].float()).flatten() for name in before])
+    kept = torch.cat([(after[name].bfloat16() != before[name]).flatten() for name in before])
     assert moves.abs().max() < 2 * RATE
-    assert (moves != 0).float().mean() > 0.97
-    assert kept.float().mean() < 0.1  # what of this step would be left in bfloat16
+    assert (moves != 0).float().mean() > 0.999
+    assert kept.float().mean() < 0.03  # what of this step would be left in bfloat16
 
 
 def test_only_what_is_learned_without_copies_is_float32(
