@@ -88,7 +88,10 @@ def check_recipe(recipe: TrainingRecipe, run: Path, stage: str) -> None:
     path = folder / _SETTINGS_FILE
     if path.is_file() and any(other.name != _SETTINGS_FILE for other in folder.iterdir()):
         before: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        changed = (name for name in settings if name not in _FREE and before.get(name) != settings[name])
+        # A setting that was not known then had its default.
+        changed = (
+            name for name in settings if name not in _FREE and before.get(name, settings[name]) != settings[name]
+        )
         if name := next(changed, ""):
             raise UsageError(
                 f"{folder} was started with {name} = {before.get(name)!r}, and the recipe now has "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -117,3 +118,17 @@ def test_a_stage_is_held_to_what_it_was_begun_with(tmp_path: Path) -> None:
     begin("[rejection]\nqueries = 30_000\n", "sample")
     (tmp_path / "sample" / "traces.jsonl").touch()
     begin("[rejection]\nqueries = 40_000\n", "sample")
+
+
+def test_a_stage_begun_before_a_setting_was_known_goes_on(tmp_path: Path) -> None:
+    recipe = load_recipe(written(tmp_path, ""))
+    check_recipe(recipe, tmp_path, "grpo")
+    (tmp_path / "grpo" / "log.jsonl").touch()
+    path = tmp_path / "grpo" / "recipe.json"
+    known = json.loads(path.read_text("utf-8"))
+    assert known.pop("data.sample") == ""
+    path.write_text(json.dumps(known), encoding="utf-8")
+    check_recipe(recipe, tmp_path, "grpo")
+    path.write_text(json.dumps(known | {"data.sample": "s.csv"}), encoding="utf-8")
+    with pytest.raises(UsageError, match=r"started with data\.sample = 's\.csv', and the recipe now has ''"):
+        check_recipe(recipe, tmp_path, "grpo")
