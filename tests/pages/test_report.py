@@ -16,7 +16,7 @@ from pages.example_records import clip_pair, judge_pair, judged
 
 from vrt_lite.cli import run as vrt_lite
 from vrt_lite.errors import UsageError
-from vrt_lite.joining import exchange_clips, join_orders
+from vrt_lite.joining import exchange_clips, join_judgements
 from vrt_lite.runs.question import Question
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Settings
@@ -146,7 +146,7 @@ def test_a_picture_is_given_with_its_bytes_once(tmp_path: Path) -> None:
 def test_both_orders_of_a_store_are_one_pair(tmp_path: Path) -> None:
     a, b = clip_pair(tmp_path)
     one, other = judge_pair([a, b]), judge_pair([b, a])
-    joined = join_orders(one, exchange_clips(other))
+    joined = join_judgements(one, exchange_clips(other))
     assert [order.first for order in joined.orders] == [1, 2]
     assert joined.disagreements == ("VQ", "MQ", "OA")
     seconds = [

@@ -9,13 +9,14 @@ from typing import Any
 
 from vrt_lite.errors import NoVerdictError
 from vrt_lite.interfaces import Event
-from vrt_lite.protocol.messages import OVERALL
+from vrt_lite.protocol.messages import KEYS, OVERALL
 from vrt_lite.ranking.clip_groups import ClipGroup
 from vrt_lite.ranking.entries import Group
 from vrt_lite.ranking.ladder import Ladder, rate_group
 from vrt_lite.ranking.rank import RankProgress, rank_clips
 from vrt_lite.ranking.rank_run import Effort
 from vrt_lite.show.pages.render_templates import make_visible
+from vrt_lite.show.words import describe_frame_sizes, describe_warnings, write_headline
 from vrt_lite.web.job_context import JobContext
 from vrt_lite.web.pair_watcher import PairWatcher
 from vrt_lite.web.request_bodies import RankBody, RewardsBody, read_body
@@ -47,12 +48,13 @@ class JobWatcher:
     def judged(self, progress: RankProgress, /) -> None:
         """Tell what was judged."""
         number, i, j = progress.label
-        clips = self._groups[number].clips
+        clips, result = self._groups[number].clips, progress.result
         left = progress.seconds_left
         self._job.add("progress", done=progress.done, most=progress.most, seconds_left=left)
-        self._job.add(
-            "pair", clips=[{"name": make_visible(clips[k].name)} for k in (i, j)], winners=dict(progress.result.winners)
-        )
+        one, two = (make_visible(clips[k].name) for k in (i, j))
+        words = write_headline(result.verdict, (one, two)) if result.verdict else f"No verdict: {result.error}"
+        winners = dict.fromkeys(KEYS) | dict(result.winners) if result.winners else None
+        self._job.add("pair", clips=[{"name": one}, {"name": two}], winners=winners, words=make_visible(words))
         self._context.end_judgement(progress.result.seconds)
         if time.monotonic() - self._told > _LADDER_SECONDS:
             self._tell_ladders()
@@ -73,7 +75,7 @@ class JobWatcher:
 
 
 def describe_ladder(ladder: Ladder) -> dict[str, Any]:
-    """Describe a leaderboard for a page: places, strengths with intervals, and counts; names made visible."""
+    """Describe a leaderboard for a page: places, strengths with intervals, counts, and warnings; names made visible."""
     rows = [
         {
             "rank": standing.rank,
@@ -86,7 +88,14 @@ def describe_ladder(ladder: Ladder) -> dict[str, Any]:
         }
         for standing in ladder.standings[:_MOST_SHOWN]
     ]
-    return {"group": make_visible(ladder.group), "clips": len(ladder.clips), "rows": rows}
+    warnings = list_warnings(ladder)
+    return {"group": make_visible(ladder.group), "clips": len(ladder.clips), "rows": rows, "warnings": warnings}
+
+
+def list_warnings(ladder: Ladder) -> list[str]:
+    """List what a reader of a ranking must know of its judgements."""
+    sizes = describe_frame_sizes(ladder.conditions)
+    return [make_visible(line) for line in (*describe_warnings(ladder.conditions), sizes) if line]
 
 
 def rank_folder(job: ServedJob, context: JobContext) -> dict[str, Any]:
@@ -132,4 +141,5 @@ def reward_clips(job: ServedJob, context: JobContext) -> dict[str, Any]:
         sha256 = digests.get(path, "")
         rated, reason = strengths.get(sha256), broken.get(path) or reasons.get(sha256)
         rewards.append({"clip": clip, "reward": rated and rated["strength"], "interval": rated, "reason": reason})
-    return {"rewards": rewards, "run": run, "judgements": ladder.judgements, "found": ranking.found}
+    told = {"run": run, "judgements": ladder.judgements, "found": ranking.found}
+    return {"rewards": rewards, "warnings": list_warnings(ladder), **told}

@@ -242,7 +242,7 @@ function startComparison(id) {
         return part;
       }));
     },
-    outcome(told) { round?.append(make("p", { class: "quiet" }, { final: "Final answer", tool: "Asked for more frames", correction: "The reply could not be used; the judge gets the reason" }[told.outcome] ?? told.outcome)); },
+    outcome(told) { round?.append(make("p", { class: "quiet" }, told.words)); },
     async end(told) {
       if (told.state !== "done") { controls.fail(told); return; }
       const answer = await fetch(`/jobs/${id}/verdict`);
@@ -267,6 +267,15 @@ function startComparison(id) {
       heading.focus({ preventScroll: true });
     },
   });
+}
+
+/** What to know of a ranking, in the server's words; nothing if there is nothing. */
+function warningList(lines) {
+  if (!lines.length) return [];
+  const box = make("section", { class: "warnings", "aria-label": "Warnings" }), list = make("ul");
+  for (const line of lines) { const item = make("li"); item.append(make("bdi", { dir: "auto" }, line)); list.append(item); }
+  box.append(list);
+  return [box];
 }
 
 function ladderTable(group, scale) {
@@ -303,15 +312,14 @@ function startRanking(id) {
       controls.until(told.seconds_left);
     },
     pair(told) {
-      const [a, b] = told.clips, winner = told.winners?.OA;
-      last.replaceChildren("Last judged: ", make("bdi", {}, a.name), " and ", make("bdi", {}, b.name), winner === undefined ? ": no verdict" : winner ? ", better is " : ", a tie");
-      if (winner) last.append(make("bdi", {}, told.clips[winner - 1].name));
+      const [a, b] = told.clips;
+      last.replaceChildren("Last judged: ", make("bdi", {}, a.name), " and ", make("bdi", {}, b.name), ". ", make("bdi", {}, told.words));
     },
     ladder(told) {
       const rows = told.groups.flatMap((group) => group.rows);
       if (!rows.length) return;
       const scale = [Math.min(...rows.map((row) => row.low)), Math.max(...rows.map((row) => row.high))];
-      place.replaceChildren(...told.groups.map((group) => ladderTable(group, scale)));
+      place.replaceChildren(...told.groups.flatMap((group) => [...warningList(group.warnings), ladderTable(group, scale)]));
     },
     end(told) {
       if (told.state !== "done") { controls.fail(told); return; }
