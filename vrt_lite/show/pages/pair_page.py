@@ -207,7 +207,9 @@ def _prepare_round(judgement: Judgement, order: JudgedOrder, index: int, album: 
     strips = (_prepare_strip(judgement, order, this, video, album) for video in (order.first, 3 - order.first))
     return _ShownRound(
         this,
-        *(quote(text) for text in (this.snapshot, this.thought, this.text)),
+        quote(this.snapshot),
+        quote(this.thought),
+        quote(this.text),
         tuple(strip for strip in strips if strip.frames),
         _describe_granted(granted) if granted else "",
         {key: MIRROR[of] if order.first == 2 else of for key, of in written.items() if of is not None},
