@@ -14,11 +14,11 @@ from judgements import FINAL, TIED, TWO, call, judgement, sure, with_odds
 
 import vrt_lite
 from vrt_lite.errors import UsageError
-from vrt_lite.joining import exchange_clips, join_orders, recompute_warnings
+from vrt_lite.joining import exchange_clips, join_judgements, recompute_warnings
 from vrt_lite.judgement import SCHEMA_VERSION, Judgement
 from vrt_lite.measures import compare_values
 from vrt_lite.protocol.messages import Reply
-from vrt_lite.protocol.verdict import MIRROR
+from vrt_lite.protocol.verdict import MIRROR, prefer
 from vrt_lite.schema import make_schema
 
 SCHEMA = Path(vrt_lite.__file__).parent / "schema" / "judgement.schema.json"
@@ -39,13 +39,24 @@ def test_json_and_back_is_the_same_judgement(made: Judgement) -> None:
     assert Judgement.from_json(plain) == made
 
 
-def test_an_earlier_version_is_read_by_todays_rule() -> None:
+def test_a_file_of_an_earlier_version_is_read_as_it_was_written() -> None:
     plain = both().to_json()
     del plain["warning_kinds"], plain["settings"]["tool_max_pixels"], plain["inputs"][0]["tool_size"]
     plain["verdict"]["overall"] = {"winner": 1, "probabilities": None}
     read = Judgement.from_json({**plain, "schema_version": 1})
     assert (read.schema_version, read.warning_kinds) == (SCHEMA_VERSION, ("",))
-    assert read.verdict == both().verdict
+    assert (read.verdict.overall, read.orders) == (prefer(1), both().orders)
+
+
+def test_what_an_earlier_version_did_not_judge_is_null() -> None:
+    plain = {**both().to_json(), "schema_version": 5, "not_judged": ["TA"]}
+    read = Judgement.from_json(plain)
+    verdicts = [read.verdict, *(order.verdict for order in read.orders)]
+    assert [verdict.not_judged for verdict in verdicts] == [("TA",)] * 3
+    assert read.verdict.preferences["VQ"] == both().verdict.preferences["VQ"]
+    assert plain["verdict"]["dimensions"]["TA"], "what was given stays as it is"
+    with pytest.raises(UsageError, match="no judgement of vrt-lite"):
+        Judgement.from_json({**plain, "orders": None})
 
 
 def test_what_is_no_judgement_is_refused_in_one_line() -> None:
@@ -95,7 +106,7 @@ def test_warnings_follow_the_clips_and_the_verdict() -> None:
     assert exchanged.warnings[1:-1] == ("Video 1: It ends early.", "Video 2 has 2 frame(s): the last was repeated.")
     assert exchanged.warnings[-1].startswith("In MQ the judge calls a tie, but video 1 is measured")
 
-    joined = join_orders(named, replace(tied, orders=exchange_clips(tied).orders))
+    joined = join_judgements(named, replace(tied, orders=exchange_clips(tied).orders))
     assert joined.verdict.preferences["MQ"].winner == 1
     assert joined.warnings == always
 
@@ -103,7 +114,7 @@ def test_warnings_follow_the_clips_and_the_verdict() -> None:
 def test_two_single_orders_join_to_both() -> None:
     made = both()
     one, other = (Judgement.from_json({**made.to_json(), "orders": [order]}) for order in made.to_json()["orders"])
-    joined = join_orders(
+    joined = join_judgements(
         Judgement.from_json({**one.to_json(), "verdict": one.to_json()["orders"][0]["verdict"]}),
         Judgement.from_json({**other.to_json(), "verdict": other.to_json()["orders"][0]["verdict"]}),
     )

@@ -133,8 +133,7 @@ def test_a_caption_that_is_not_understood_changes_nothing() -> None:
     untold, shown_without = trial("", SIMPLE, answer(ONE, TWO, TIED, TWO))
     assert (told.verdict, shown) == (untold.verdict, shown_without)
     assert "fox" not in shown
-    alignment = told.verdict.preferences["TA"]
-    assert (alignment.winner, alignment.odds) == (0, None)
+    assert (told.verdict.not_judged, told.verdict.dimensions["TA"]) == (("TA",), None)
     understood, shown = trial("a red circle", SIMPLE, answer(ONE, TWO, TIED, TWO))
     assert understood.verdict.preferences["TA"].winner == 1
     assert "a red circle" in shown
@@ -157,8 +156,8 @@ def test_the_verdict_says_what_was_not_judged_and_what_the_judge_sees() -> None:
         judgement = small.compare(star, circle, prompt="A fox runs.")
     scope = find("vrt-tiny-1").profile.scope
     plain = judgement.to_json()
-    assert (plain["not_judged"], plain["scope"]) == (["TA"], scope)
-    assert Judgement.from_json(plain).not_judged == ("TA",)
+    assert (plain["verdict"]["dimensions"]["TA"], plain["scope"]) == (None, scope)
+    assert Judgement.from_json(plain).verdict.not_judged == ("TA",)
     assert "alignment_not_judged" in judgement.warning_kinds
     lines = verdict_lines(judgement)
     assert "TA: not judged" in lines
@@ -169,7 +168,8 @@ def test_the_verdict_says_what_was_not_judged_and_what_the_judge_sees() -> None:
         assert "mall judge of 3.0M parameters" in out
     with Judge("vrt-tiny-0", backend=ScriptedBackend([answer(ONE, TWO, TIED, TWO)])) as other:
         plain = other.compare(star, circle, prompt="A fox runs.").to_json()
-    assert not {"scope", "not_judged"} & plain.keys()
+    assert plain["verdict"]["dimensions"]["TA"]
+    assert "scope" not in plain
 
 
 @pytest.mark.parametrize(

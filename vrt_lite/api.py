@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import wait
 from dataclasses import replace
 from pathlib import Path
@@ -93,6 +93,11 @@ class Judge:
         """The model's files; None for a judge on a server."""
         return self.mode.files
 
+    @property
+    def scope(self) -> str:
+        """What the judge sees, in a line; "" if its profile does not say."""
+        return self.mode.profile.scope
+
     def connect(self, observe: Observe) -> None:
         """Ask a server what it serves, if the key depends on that; `observe` gets an event while waiting."""
         self.mode.connect(observe)
@@ -132,6 +137,16 @@ class Judge:
 
         return predict_like(self.mode, Path(clip))
 
+    def measure(self, clip: str | Path) -> Mapping[str, float]:
+        """Measure a clip by itself, by the names of `measures.definitions`; empty if no frame can be decoded.
+
+        What was measured of this content before is found again. Raises VideoError.
+        """
+        from vrt_lite.measures.measuring import measure_file  # noqa: PLC0415 - numpy
+
+        found = measure_file(Path(clip), self.settings)
+        return found.values if found else {}
+
     def compare(
         self,
         a: str | Path,
@@ -170,7 +185,9 @@ class Judge:
             raise
 
     def _key(self, profile: Profile) -> str:
-        return key_of(self.settings, profile, judge=self.mode.key())
+        # Without measures a judge that gives way to them may give another verdict.
+        unmeasured = {"measures": "none"} if profile.trusts_measures and not self._measures else {}
+        return key_of(self.settings, profile, judge={**self.mode.key(), **unmeasured})
 
     def _compare(
         self, a: Path, b: Path, prompt: str, trace: Path | None, observe: Observe, finish: Finish | None
@@ -195,9 +212,9 @@ class Judge:
             trials: dict[int, Trial] = {}
             measuring = None
             if self._measures and not same:
-                from vrt_lite.measures.collecting import Measuring  # noqa: PLC0415 - numpy
+                from vrt_lite.measures.measuring import measure_beside  # noqa: PLC0415 - numpy
 
-                measuring = Measuring(clips, spaces, mode.profile)
+                measuring = stack.enter_context(measure_beside(clips, self.settings))
             if not same:
                 if takes_long:
                     from vrt_lite.forecast import announce  # noqa: PLC0415
@@ -209,7 +226,7 @@ class Judge:
                     trials = self._judge_orders(pair, frames, backend, lines, observe, at_once=replies > 1)
             if measuring:
                 observe(Working("measuring the clips"))
-            measured = measuring.finish() if measuring else None
+            measured = measuring.compare() if measuring else None
             judgement = make_judgement(
                 pair, clips, trials, mode=mode, settings=self.settings, stopwatch=stopwatch, measures=measured
             )

@@ -11,7 +11,7 @@ from vrt_lite.protocol.verdict import join_orders
 from vrt_lite.recording import warn_of_clips, warn_of_measures, warn_of_one_order
 
 _Sums = TypeVar("_Sums", Timings, Counters)
-_BY_VIDEO = ("one_order", "dynamic_ranges_differ", "few_frames", "clip", "measured_otherwise")
+_BY_VIDEO = ("one_order", "dynamic_ranges_differ", "few_frames", "clip", "flagged", "measured_otherwise")
 """The kinds whose text depends on which clip is video 1, or on the verdict."""
 
 

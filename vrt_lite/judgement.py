@@ -18,6 +18,7 @@ from vrt_lite.errors import UsageError
 from vrt_lite.judge import Outcome
 from vrt_lite.machine import KvType
 from vrt_lite.measures import MeasuredPair
+from vrt_lite.measures.flags import Flag
 from vrt_lite.protocol.messages import Choice, Key
 from vrt_lite.protocol.verdict import Confidence, SkippedOrder, Verdict
 from vrt_lite.settings import BothOrders, EffortName, FormName, ServerKind, Source, Wordings
@@ -75,7 +76,8 @@ class ProfileUsed:
 class JudgedClip:
     """One clip: the file, and how it was shown.
 
-    `shown_size` is the (width, height) of the frames shown first, `tool_size` of those of a tool call.
+    `shown_size` is the (width, height) of the frames shown first, `tool_size` of those of a tool call. `flags` are the
+    faults that are measured of the clip by itself.
     """
 
     path: str
@@ -91,6 +93,7 @@ class JudgedClip:
     shown_size: Size
     warnings: tuple[str, ...]
     tool_size: Size | None = None
+    flags: tuple[Flag, ...] = ()
 
     @property
     def name(self) -> str:

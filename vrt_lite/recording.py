@@ -26,6 +26,7 @@ from vrt_lite.judgement import (
     Video,
 )
 from vrt_lite.measures import MeasuredPair, find_better, find_contradictions
+from vrt_lite.measures.flags import describe_flags, find_flags
 from vrt_lite.modes import Mode
 from vrt_lite.pair_frames import Workspace
 from vrt_lite.profile import Profile
@@ -68,7 +69,8 @@ def make_judgement(
     """
     used = mode.used()
     a, b = (record_clip(clip.info, space, clip.warnings) for clip, space in zip(clips, pair.workspaces, strict=True))
-    inputs = (a, b)
+    one, two = ({of.name: of.values[clip] for of in measures or ()} for clip in (0, 1))
+    inputs = (replace(a, flags=find_flags(one)), replace(b, flags=find_flags(two)))
     usages = [r.reply.usage for trial in trials.values() for r in trial.rounds]
     contradicted = find_better(measures or ()) if mode.profile.trusts_measures else {}
     orders = tuple(record_order(first, trial, pair, contradicted) for first, trial in trials.items())
@@ -138,6 +140,8 @@ def warn_of_clips(clips: Sequence[JudgedClip], first_frames: int) -> Iterator[Wa
         if clip.frames < first_frames:
             yield Warned("few_frames", f"Video {number} has {clip.frames} frame(s): the last was repeated.")
         yield from (Warned("clip", f"Video {number}: {warning}") for warning in clip.warnings)
+        if clip.flags:
+            yield Warned("flagged", f"Video {number} is flagged: {describe_flags(clip.flags)}.")
 
 
 def warn_of_measures(verdict: Verdict, measures: tuple[MeasuredPair, ...] | None) -> Iterator[Warned]:

@@ -70,6 +70,7 @@ def rank(
     both_orders: bool = True,
     budget: int | None = None,
     confidence: float | None = None,
+    exclude_flagged: bool = False,
     jobs: int = 1,
     name: str | None = None,
     store: Store | str | Path | None = None,
@@ -81,7 +82,8 @@ def rank(
     and group. `model`, `projector`, `settings` and `backend` name the judge, as for `compare`; `both_orders` here
     replaces that of the settings. At most `budget` judgements are made, those of earlier calls included; one judgement
     is one order of one pair. With `confidence` (0.5 to 1) judging stops when each clip is better than the next with
-    that probability. Without either, all pairs of up to 12 clips are judged; of more, those that tell most. `jobs` is
+    that probability. Without either, all pairs of up to 12 clips are judged; of more, those that tell most. With
+    `exclude_flagged` clips with a measured fault, such as stutter, are left out. `jobs` is
     how many pairs are judged at once, on this machine as far as the memory allows. `name` names the run, by default
     after clips, prompts and judge. `store` is an open store or its file, by default the user's. `watcher` is told of
     the progress.
@@ -94,7 +96,7 @@ def rank(
         raise UsageError(f"budget={budget} or confidence={confidence} is not possible: at least 1; above 0.5, below 1.")
     paths = [clips] if isinstance(clips, str | Path) else clips
     groups = read_entries([str(path) for path in paths], prompt=prompt)
-    effort = Effort(both_orders=both_orders, budget=budget, confidence=confidence)
+    effort = Effort(both_orders=both_orders, budget=budget, confidence=confidence, exclude_flagged=exclude_flagged)
     with _open_store(store) as opened, _open_judge(model, projector, settings, backend, jobs, opened) as judge:
         return rank_clips(
             groups, store=opened, judge=judge, watcher=watcher or _Unwatched(), effort=effort, name=name, jobs=jobs
@@ -176,7 +178,7 @@ def _open_judge(
     jobs: int,
     store: Store,
 ) -> Judge:
-    """Open a judge of one order at a time, which measures nothing. UsageError for more jobs than it can have."""
+    """Open a judge of one order at a time. UsageError for more jobs than it can have."""
     most = MOST_JOBS if isinstance(backend, Remote) else MOST_SEQUENCES if backend is None else 1
     if not 1 <= jobs <= most:
         raise UsageError(
@@ -184,5 +186,5 @@ def _open_judge(
             "1 with a back end of your own."
         )
     one_order = replace(settings or Settings(), both_orders=False)
-    options: dict[str, Any] = {"digest": store.digest, "measures": False, "jobs": jobs}
+    options: dict[str, Any] = {"digest": store.digest, "jobs": jobs}
     return Judge(model, projector=projector, settings=one_order, backend=backend, **options)

@@ -113,11 +113,120 @@ def jitter(pictures: Pictures, pixels: float) -> Pictures:
     ]
 
 
+def interlace(pictures: Pictures, frames: float) -> Pictures:
+    """Take every second row from so many frames later."""
+    later = [*pictures[int(frames) :], *pictures[-1:] * int(frames)]
+    return [np.where(np.arange(len(p))[:, None] % 2, q, p) for p, q in zip(pictures, later, strict=True)]
+
+
+def veil(pictures: Pictures, share: float) -> Pictures:
+    """Mix with light grey."""
+    return [_levels(p + share * (200.0 - p)) for p in pictures]
+
+
+def expose(pictures: Pictures, gain: float) -> Pictures:
+    """Multiply the light around a middle grey; what is too bright or too dark is cut."""
+    return [_levels(128 + gain * (p.astype(float) - 128)) for p in pictures]
+
+
+def sharpen(pictures: Pictures, gain: float) -> Pictures:
+    """Add what a blur takes away."""
+    return [_levels(p + gain * (p.astype(float) - q)) for p, q in zip(pictures, blur(pictures, 1.2), strict=True)]
+
+
+def stamp(pictures: Pictures, strength: float) -> Pictures:
+    """Put a grid of thin bright and dark strokes on every picture, at the same place."""
+    strokes = np.zeros((ROWS, COLUMNS))
+    strokes[60:180:12, 100:300] = strength
+    strokes[66:180:12, 100:300] = -strength
+    return [_levels(p + strokes) for p in pictures]
+
+
+def lose_blocks(pictures: Pictures, share: float) -> Pictures:
+    """Keep the 16x16 blocks of an earlier picture at random places, other ones in each frame."""
+    rng = np.random.default_rng(7)
+    out: Pictures = []
+    for t, picture in enumerate(pictures):
+        lost = np.kron(rng.random((ROWS // 16, COLUMNS // 16)) < share, np.ones((16, 16))).astype(bool)
+        out.append(np.where(lost, pictures[max(t - 9, 0)][:, ::-1], picture))
+    return out
+
+
+def skip(pictures: Pictures, frames: float) -> Pictures:
+    """Leave out so many frames at four places."""
+    step = len(pictures) // 5
+    jumps = np.array([int(frames) * (t // step) for t in range(len(pictures))])
+    return [pictures[int(min(t * 0.5 + jump, len(pictures) - 1))] for t, jump in enumerate(jumps)]
+
+
+def speed_up(pictures: Pictures, factor: float) -> Pictures:
+    """Show the second half faster than the first."""
+    half = len(pictures) // 2
+    times = [t * 0.5 if t < half else half * 0.5 + (t - half) * 0.5 * factor for t in range(len(pictures))]
+    low = np.minimum(np.array(times, int), len(pictures) - 2)
+    return [
+        _levels(pictures[i] * (1.0 - share) + pictures[i + 1] * share)
+        for i, share in zip(low, np.clip(np.array(times) - low, 0, 1), strict=True)
+    ]
+
+
+def repeat_part(pictures: Pictures, frames: float) -> Pictures:
+    """Show so many frames again and again."""
+    return [pictures[t % int(frames)] for t in range(len(pictures))]
+
+
+def turn_back(pictures: Pictures, frames: float) -> Pictures:
+    """Run backwards after so many frames."""
+    return [pictures[t if t < frames else max(2 * int(frames) - t, 0)] for t in range(len(pictures))]
+
+
+def light_a_part(pictures: Pictures, levels: float) -> Pictures:
+    """Make the left half of some frames brighter or darker."""
+    half = (np.arange(COLUMNS) < COLUMNS // 2) * 1.0
+    offsets = np.random.default_rng(8).uniform(-levels, levels, len(pictures))
+    return [_levels(p + offset * half) for p, offset in zip(pictures, offsets, strict=True)]
+
+
+def refresh(pictures: Pictures, sigma: float) -> Pictures:
+    """Blur each frame but every twelfth."""
+    soft = blur(pictures, sigma)
+    return [p if t % 12 == 0 else q for t, (p, q) in enumerate(zip(pictures, soft, strict=True))]
+
+
+def soften_slowly(pictures: Pictures, sigma: float) -> Pictures:
+    """Blur more and more."""
+    return [blur([p], 0.01 + sigma * t / len(pictures))[0] for t, p in enumerate(pictures)]
+
+
+def vanish(pictures: Pictures, radius: float) -> Pictures:
+    """Paint over a quarter of the picture from the middle of the clip on."""
+    y, x = np.mgrid[:ROWS, :COLUMNS]
+    hidden = (y - 120) ** 2 + (x - 200) ** 2 < radius**2
+    return [p if t < len(pictures) // 2 else np.where(hidden, 110, p).astype(np.uint8) for t, p in enumerate(pictures)]
+
+
+def wobble(pictures: Pictures, pixels: float) -> Pictures:
+    """Bend each picture by slow waves that run through it."""
+    y, x = np.mgrid[:ROWS, :COLUMNS].astype(float)
+    out: Pictures = []
+    for t, picture in enumerate(pictures):
+        down = y + pixels * np.sin(x / 33 + 0.7 * t) * np.sin(y / 41 + 0.4 * t)
+        right = x + pixels * np.cos(y / 29 - 0.6 * t) * np.sin(x / 47 + 0.5 * t)
+        out.append(picture[down.round().astype(int).clip(0, ROWS - 1), right.round().astype(int).clip(0, COLUMNS - 1)])
+    return out
+
+
+def boil(pictures: Pictures, levels: float) -> Pictures:
+    """Add another coarse texture to each picture."""
+    rng = np.random.default_rng(9)
+    return [_levels(p + np.kron(rng.normal(0, levels, (ROWS // 8, COLUMNS // 8)), np.ones((8, 8)))) for p in pictures]
+
+
 FAULTS: Final[dict[str, tuple[Callable[[Pictures, float], Pictures], tuple[float, ...]]]] = {
     "sharpness": (blur, (1.0, 2.0, 4.0)),
     "noise": (add_noise, (4.0, 8.0, 16.0)),
     "blockiness": (encode_low, (38.0, 44.0, 50.0)),
-    "banding": (posterise, (6.0, 9.0, 14.0)),
+    "banding": (posterise, (5.0, 8.0, 14.0)),
     "flicker": (change_light, (3.0, 8.0, 20.0)),
     "repeated": (hold, (2.0, 3.0, 6.0)),
     "frozen": (freeze, (8.0, 16.0, 30.0)),

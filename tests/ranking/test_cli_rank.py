@@ -237,7 +237,8 @@ def test_plain_progress_is_a_line_a_judgement(tmp_path: Path) -> None:
     first, *lines = stream.getvalue().splitlines()
     assert first == "2 clips, at most 2 judgements, 0 of them made before"
     assert [re.sub(r", \d+ s left", "", line) for line in lines] == [
-        f"{number} of 2: take 2.mp4 beats take 1.mp4 0.80" for number in (1, 2)
+        "1 of 2: take 1.mp4 and take 2.mp4: take 2.mp4 is better (0.80)",
+        "2 of 2: take 2.mp4 and take 1.mp4: take 2.mp4 is better (0.80)",
     ]
 
 

@@ -73,7 +73,7 @@ def test_a_strong_preference_for_the_first_leaves_the_order_right(tmp_path: Path
     shown = io.StringIO()
     show_ladders(ranking.ladders, (), run=ranking.run, stream=shown)
     count = len(undecided)
-    said = f"overall in {count} of 36 pairs judged in both, {count} of them undecided; TA in 0, VQ in {count}, MQ in 0"
+    said = f"overall in {count} of 36 pairs judged in both, {count} of them undecided; VQ in {count}, MQ in 0"
     assert f"orders disagree {said}" in shown.getvalue().splitlines()
     assert "take 1.mp4 and take 2.mp4 on VQ, OA; overall undecided, leans to take 2.mp4 (0.5" in shown.getvalue()
 

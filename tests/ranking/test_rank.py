@@ -111,9 +111,10 @@ def test_orders_that_disagree_are_undecided_and_are_reported(store: Store, tmp_p
     assert (pair.i, pair.j, pair.disagreements) == (0, 1, ("VQ", "OA"))
     overall = pair.preferences["OA"]
     assert (overall.winner, overall.odds, overall.leans) == (0, pytest.approx((0.1, 0.45, 0.45)), 0)
-    assert not pair.preferences["TA"].undecided
+    assert (ladder.judged, set(pair.preferences)) == (("VQ", "MQ"), {"VQ", "MQ", "OA"}), "it does not read the prompt"
     told = next(pair for pair in ladder.to_json()["pairs"] if pair["disagreements"])
-    assert (told["winners"]["OA"], told["undecided"]) == (0, {"VQ": 0, "OA": 0})
+    assert (told["winners"]["OA"], told["winners"]["TA"], told["undecided"]) == (0, None, {"VQ": 0, "OA": 0})
+    assert [standing["dimensions"]["TA"] for standing in ladder.to_json()["standings"]] == [None] * 3
     by_name = {ladder.clips[s.clip].name: s for s in ladder.standings}
     one, two = by_name["take 1.mp4"], by_name["take 2.mp4"]
     assert (one.won, one.tied, one.lost, one.undecided) == (0, 0, 1, 1)

@@ -121,22 +121,25 @@ def _row(entry: ListedModel) -> tuple[str, ...]:
 @click.command(epilog=_CACHE_STATUS)
 @click.option("--clear", is_flag=True, help="Delete them.")
 def cache(*, clear: bool) -> None:
-    """Show the encoded frames (embeddings) that are kept on disk so that no frame is encoded twice.
+    """Show what is kept on disk: encoded frames (embeddings), so that none is encoded twice, and measures of clips.
 
     Beyond 2000 megabytes the least recently used are deleted; another limit, or 0 to keep none:
     vrt-lite config set cache-mb N. Deleting them costs time, never a verdict.
     """
     from vrt_lite import embeddings  # noqa: PLC0415
     from vrt_lite.disk import disk_errors  # noqa: PLC0415
+    from vrt_lite.measures import kept as measures  # noqa: PLC0415
 
     kept = find_kept().get("cache-mb")
     disk, folder = embeddings.users_disk(int(kept.value) if kept else None), embeddings.cache_folder()
     entries, size_bytes = embeddings.usage(folder)
+    clips = len(list(measures.list_files(measures.measures_folder())))
     if clear:
         with disk_errors():
             embeddings.clear(folder)
-        click.echo(f"{entries} embeddings are deleted, {format_bytes(size_bytes)}")
+            measures.clear(measures.measures_folder())
+        click.echo(f"{entries} embeddings are deleted, {format_bytes(size_bytes)}, and the measures of {clips} clips")
         return
     print_text(str(folder))
     bound = f"at most {disk.most_bytes / 1e6:.0f} MB" if disk else "off: cache-mb is 0"
-    click.echo(f"{entries} embeddings, {format_bytes(size_bytes)} ({bound})")
+    click.echo(f"{entries} embeddings, {format_bytes(size_bytes)} ({bound}), and the measures of {clips} clips")

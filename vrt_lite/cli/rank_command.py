@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     from vrt_lite.cli.report_writing import WantedReport
+    from vrt_lite.ranking.clip_groups import RankedClip
     from vrt_lite.ranking.rank import Ranking
     from vrt_lite.settings import EffortName, Remote
     from vrt_lite.show.progress import RankingView
@@ -57,6 +58,7 @@ memory, 6 no pair got a verdict, 7 the store of runs cannot be used, 130 interru
     type=click.FloatRange(0.5, 1, min_open=True, max_open=True),
     help="Stop when each clip is better than the next with this probability. [default: 0.8 if pairs are chosen]",
 )
+@click.option("--exclude-flagged", is_flag=True, help="Leave out clips with a measured fault, such as stutter.")
 @click.option("--top", metavar="K", type=click.IntRange(1), help="Name the K best clips of each group.")
 @click.option("--copy-to", metavar="DIR", type=click.Path(path_type=Path), help="Copy the best there, numbered.")
 @report_options
@@ -79,6 +81,7 @@ def rank(
     one_order: bool,
     budget: int | None,
     confidence: float | None,
+    exclude_flagged: bool,
     top: int | None,
     copy_to: Path | None,
     report: WantedReport | None,
@@ -115,7 +118,7 @@ def rank(
     from vrt_lite.runs.store import Store  # noqa: PLC0415
     from vrt_lite.show.progress import open_screen  # noqa: PLC0415
 
-    effort = Effort(both_orders=not one_order, budget=budget, confidence=confidence)
+    effort = Effort(both_orders=not one_order, budget=budget, confidence=confidence, exclude_flagged=exclude_flagged)
     view = view_of(open_screen(quiet=quiet or as_json, live=verbose < 2))
     with (
         _saying_what_is_kept(view),
@@ -183,7 +186,7 @@ def _check_inputs(prompts: Sequence[str], copy_to: Path | None) -> None:
 def _show(ranking: Ranking, effort: EffortName, *, top: int | None, copy_to: Path | None, as_json: bool) -> None:
     """Print the ranking and copy the winners."""
     from vrt_lite.ranking.winners import best_clips, copy_winners  # noqa: PLC0415
-    from vrt_lite.show.leaderboard import show_ladders, show_winners  # noqa: PLC0415
+    from vrt_lite.show.leaderboard import show_conclusions, show_ladders, show_winners  # noqa: PLC0415
 
     chosen = [(ladder.group, best_clips(ladder, top or 1)) for ladder in ranking.ladders if top or copy_to]
     if as_json:
@@ -191,9 +194,23 @@ def _show(ranking: Ranking, effort: EffortName, *, top: int | None, copy_to: Pat
         copies = [str(path) for path in copy_winners(chosen, copy_to)] if copy_to else []
         print_json({**ranking.to_json(), "effort": effort, "winners": named, "copies": copies})
     else:
-        show_ladders(ranking.ladders, ranking.left_out, run=ranking.run, judge=ranking.judge)
+        show_ladders(ranking.ladders, ranking.left_out, run=ranking.run, judge=ranking.judge, scope=ranking.scope)
         print_effort(effort)
+        _warn_of_flagged(chosen, copied=copy_to is not None)
         show_winners(chosen, copy_winners(chosen, copy_to) if copy_to else [])
+        show_conclusions(ranking.ladders)
+
+
+def _warn_of_flagged(chosen: Sequence[tuple[str, Sequence[RankedClip]]], *, copied: bool) -> None:
+    """Name the flagged clips among the winners, before they are copied."""
+    from vrt_lite.measures.flags import describe_flags  # noqa: PLC0415
+
+    for clip in (clip for _, clips in chosen for clip in clips if clip.flags):
+        end = "; it is copied all the same" if copied else ""
+        print_text(
+            f"{clip.name} is flagged: {describe_flags(clip.flags)}{end}. --exclude-flagged leaves such clips out.",
+            err=True,
+        )
 
 
 def _finish(

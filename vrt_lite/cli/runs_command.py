@@ -75,14 +75,15 @@ def show(run: str, *, store: Path | None, as_json: bool) -> None:
         if found.kind == "rank":
             from vrt_lite.ranking.ladder import rate_group  # noqa: PLC0415
             from vrt_lite.ranking.rank_run import read_groups, read_rank_about  # noqa: PLC0415
-            from vrt_lite.show.leaderboard import show_ladders  # noqa: PLC0415
+            from vrt_lite.show.leaderboard import show_conclusions, show_ladders  # noqa: PLC0415
 
             ladders = [rate_group(group) for group in read_groups(found)]
             if as_json:
                 print_json({**_to_json(info), "ladders": [ladder.to_json() for ladder in ladders]})
             else:
                 about = read_rank_about(found)
-                show_ladders(ladders, about.left_out, run=found.name, judge=about.model)
+                show_ladders(ladders, about.left_out, run=found.name, judge=about.model, scope=about.scope)
+                show_conclusions(ladders)
         elif found.kind == "compare":
             from vrt_lite.show.comparisons import list_comparisons, show_comparisons  # noqa: PLC0415
 

@@ -1,7 +1,11 @@
 """What is measured of two clips, beside what the judge says of them: it needs no opinion, and the judge never sees it.
 
-Here is what each measure means, and when a difference between two clips counts. collecting takes the frames while they
-are decoded for the judge; picture and motion measure them.
+Here are the measures that people are shown, and when a difference between two clips counts.
+
+    clip_measures   one pass over a clip; stills, moving (with camera and flow) and overlays measure what it collects
+    definitions     all measures by name
+    kept            what was measured, by the clip's content
+    measuring       both clips of a pair, beside the judge
 """
 
 from __future__ import annotations
@@ -41,7 +45,7 @@ MEASURES: Final[dict[MeasureName, Measure]] = {
     "sharpness": Measure("VQ", "of 1", "blurrier", 0.06, 0.15, 2, larger_is_better=True),
     "noise": Measure("VQ", "levels", "noisier", 1.0),
     "blockiness": Measure("VQ", "times", "blockier", 0.2, 0.1, 2),
-    "banding": Measure("VQ", "per 1000 pixels", "more banded", 4.0),
+    "banding": Measure("VQ", "levels", "more banded", 0.3, 0.25, 2),
     "flicker": Measure("MQ", "levels", "more flickering", 1.0),
     "frozen": Measure("MQ", "s", "longer frozen", 0.4, 0.25, 2),
     "repeated": Measure("MQ", "% of frames", "more stuttering", 8.0),
@@ -54,8 +58,9 @@ MEASURES: Final[dict[MeasureName, Measure]] = {
 class MeasuredPair:
     """One measure of both videos; null: it could not be measured. `better` is 0 if the difference is too small.
 
-    Levels are of 256. A share of 1 is all. "frozen" is the longest time without change, "repeated" how many frames
-    repeat the one before, "shake" the change of speed of the whole picture from frame to frame.
+    Levels are of 256. A share of 1 is all. "banding" is the root mean square of the steps between flat stretches,
+    "frozen" the longest time without change, "repeated" how many frames repeat the one before, "shake" the change of
+    speed of the whole picture from frame to frame.
     """
 
     name: MeasureName

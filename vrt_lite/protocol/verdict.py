@@ -32,6 +32,8 @@ BETTER_FROM: Final = 0.75
 NARROWLY_FROM: Final = 0.6
 """The probability of a winner from which on it "is narrowly better"; below it the verdict only "leans to" it."""
 NOT_JUDGED: Final = "not judged"
+VIDEOS: Final = ("video 1", "video 2")
+"""The names of the two clips where they have no others."""
 
 Confidence = Literal[1, 2, 3, 4, 5]
 Probabilities = TypedDict("Probabilities", {"tie": float, "1": float, "2": float})
@@ -271,9 +273,7 @@ def join(first: Preference, second: Preference) -> Preference:
     return prefer(0, mean, choice) if choice and choice in withdrawn else prefer(choice, mean)
 
 
-def describe(
-    preference: Preference | None, names: tuple[str, str] = ("video 1", "video 2"), *, with_share: bool = True
-) -> str:
+def describe(preference: Preference | None, names: tuple[str, str] = VIDEOS, *, with_share: bool = True) -> str:
     """The choice in a few words.
 
     "video 1"; "video 1, narrowly"; "leans to video 1"; "tie"; "undecided"; "undecided, leans to video 1 (0.57)"; "not
@@ -294,23 +294,19 @@ def describe(
     return name if probability >= BETTER_FROM else f"{name}, narrowly"
 
 
-def headline(preference: Preference, names: tuple[str, str] = ("Video 1", "Video 2")) -> str:
+def headline(preference: Preference, names: tuple[str, str] = VIDEOS) -> str:
     """The overall result as a sentence without its full stop, with the probability of what it says.
 
-    "a.mp4 is better (0.84)"; "a.mp4 is narrowly better (0.63)"; "Leans to a.mp4 (0.49)"; "A tie (0.62)"; "Undecided,
-    leans to a.mp4 (0.57)".
+    "Video 1 is better (0.84)"; "a.mp4 is narrowly better (0.63)"; "Leans to a.mp4 (0.49)"; "A tie (0.62)"; "Undecided,
+    leans to a.mp4 (0.57)". A name stays as it is at the beginning of the sentence, unless it is "video 1" or "video 2".
     """
-    odds = preference.odds
-    if preference.undecided:
-        words = describe(preference, names)
-        return words[:1].upper() + words[1:]
-    share = f" ({odds[preference.winner]:.2f})" if odds else ""
-    if not preference.winner:
-        return f"A tie{share}"
-    name, probability = names[preference.winner - 1], odds[preference.winner] if odds else 1.0
-    if probability < NARROWLY_FROM:
-        return f"Leans to {name}{share}"
-    return f"{name} is {'' if probability >= BETTER_FROM else 'narrowly '}better{share}"
+    words, odds = describe(preference, names), preference.odds
+    share = f" ({odds[preference.winner]:.2f})" if odds and not preference.undecided else ""
+    if not preference.choice or preference.undecided or words.startswith("leans"):
+        return f"{'A tie' if words == 'tie' else words[:1].upper() + words[1:]}{share}"
+    name = names[preference.winner - 1]
+    sentence = f"{name} is {'narrowly ' if words != name else ''}better{share}"
+    return sentence[:1].upper() + sentence[1:] if names == VIDEOS else sentence
 
 
 def odds_of(winner: int, odds: Odds | None) -> Odds:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from vrt_lite.measures.flags import Flag
 from vrt_lite.protocol.messages import Odds
 from vrt_lite.protocol.verdict import Preference, Verdict, join_orders, odds_of
 from vrt_lite.runs.both_orders import OrderCounts, count_orders, select_counted
@@ -17,11 +18,15 @@ from vrt_lite.runs.question import Result
 
 @dataclass(frozen=True, slots=True)
 class RankedClip:
-    """A clip in a group: its file, its content, and a name that no other clip of the group has."""
+    """A clip in a group: its file, its content, and a name that no other clip of the group has.
+
+    `flags` are the faults that are measured of the clip by itself.
+    """
 
     name: str
     path: Path
     sha256: str
+    flags: tuple[Flag, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

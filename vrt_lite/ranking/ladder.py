@@ -6,7 +6,7 @@ A rating is in natural-log odds, with mean 0 over the group's clips and a 95 % i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from string import ascii_lowercase
 from typing import Any, Final
 
@@ -94,11 +94,15 @@ class Ladder:
         return tuple(key for key in DIMENSIONS if self.standings and key in self.standings[0].ratings)
 
     @property
-    def best(self) -> tuple[RankedClip, ...]:
+    def best(self) -> tuple[int, ...]:
         """The best clip, then those that cannot be told apart from it."""
         letters = set(self.standings[0].letters) if self.standings else set[str]()
-        alike = [s for number, s in enumerate(self.standings) if number == 0 or letters & set(s.letters)]
-        return tuple(self.clips[standing.clip] for standing in alike)
+        return tuple(s.clip for place, s in enumerate(self.standings) if place == 0 or letters & set(s.letters))
+
+    @property
+    def flagged(self) -> tuple[int, ...]:
+        """The clips with a measured fault, in the order given."""
+        return tuple(number for number, clip in enumerate(self.clips) if clip.flags)
 
     @property
     def possible(self) -> int:
@@ -114,8 +118,17 @@ class Ladder:
         return {
             "group": self.group,
             "prompt": self.prompt or None,
-            "clips": [{"name": clip.name, "path": str(clip.path), "sha256": clip.sha256} for clip in self.clips],
+            "clips": [
+                {
+                    "name": clip.name,
+                    "path": str(clip.path),
+                    "sha256": clip.sha256,
+                    "flags": [asdict(flag) for flag in clip.flags],
+                }
+                for clip in self.clips
+            ],
             "standings": [_standing_to_json(standing, self.clips[standing.clip]) for standing in self.standings],
+            "best": list(self.best),
             "unranked": [{"clip": clip, "name": self.clips[clip].name, "reason": why} for clip, why in self.unranked],
             **({"pairs": [_pair_to_json(pair) for pair in self.outcomes]} if pairs else {}),
             "cycles": [list(cycle) for cycle in self.cycles],

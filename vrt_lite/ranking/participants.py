@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vrt_lite.errors import UsageError, VideoError
+from vrt_lite.measures.flags import Flag, describe_flags
 from vrt_lite.ranking.clip_groups import ClipGroup, RankedClip
 from vrt_lite.ranking.entries import Group
 from vrt_lite.shortage import ThreadPool
@@ -17,7 +18,10 @@ MOST_CLIPS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class ExcludedClip:
-    """A clip that is left out: broken, a copy of another one, or alone in its group. Only `broken` is a fault."""
+    """A clip that is left out: broken, flagged, a copy of another one, or alone in its group.
+
+    Only `broken` is a fault.
+    """
 
     path: Path
     group: str
@@ -80,20 +84,48 @@ def drop_broken(
 
     with ThreadPool(2) as pool:
         faults = dict(zip(unknown, pool.map(find_fault, unknown.values()), strict=True))
+    usable = _leave_out(participants, lambda clip: faults.get(clip.sha256, ""), broken=True)
+    if not usable.groups:
+        raise _too_few([out for out in usable.left_out if out.broken])
+    return usable
+
+
+def flag_clips(participants: Participants, flags: Mapping[str, tuple[Flag, ...]]) -> Participants:
+    """Give each clip its flags, which are by the clips' sha256."""
+    groups = (
+        replace(group, clips=tuple(replace(clip, flags=flags.get(clip.sha256, ())) for clip in group.clips))
+        for group in participants.groups
+    )
+    return Participants(tuple(groups), participants.left_out)
+
+
+def drop_flagged(participants: Participants, *, least: int = 2) -> Participants:
+    """Leave out the clips with flags, and then groups of fewer than `least` clips. UsageError if no group is left."""
+    kept = _leave_out(participants, _name_flags, broken=False, least=least)
+    if not kept.groups:
+        raise UsageError("Without the flagged clips no two are left to rank. Leave out --exclude-flagged.")
+    return kept
+
+
+def _name_flags(clip: RankedClip) -> str:
+    return f"is flagged: {describe_flags(clip.flags)}" if clip.flags else ""
+
+
+def _leave_out(
+    participants: Participants, find_reason: Callable[[RankedClip], str], *, broken: bool, least: int = 2
+) -> Participants:
+    """Leave out the clips for which there is a reason, and then the groups of fewer than `least` clips."""
     groups: list[ClipGroup] = []
     left_out = list(participants.left_out)
     for group in participants.groups:
-        usable = tuple(clip for clip in group.clips if not faults.get(clip.sha256))
-        for clip in group.clips:
-            if reason := faults.get(clip.sha256):
-                left_out.append(ExcludedClip(clip.path, group.name, reason, broken=True))
-        if len(usable) > 1:
+        reasons = {clip: find_reason(clip) for clip in group.clips}
+        left_out += [ExcludedClip(clip.path, group.name, why, broken=broken) for clip, why in reasons.items() if why]
+        usable = tuple(clip for clip, why in reasons.items() if not why)
+        if len(usable) >= least:
             groups.append(replace(group, clips=usable))
         else:
             reason = "the only clip of its group that can be used"
             left_out += [ExcludedClip(clip.path, group.name, reason, broken=False) for clip in usable]
-    if not groups:
-        raise _too_few([out for out in left_out if out.broken])
     return Participants(tuple(groups), tuple(left_out))
 
 

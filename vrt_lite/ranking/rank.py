@@ -23,8 +23,16 @@ from vrt_lite.ranking.clip_groups import ClipGroup, collect_votes, find_members
 from vrt_lite.ranking.entries import Group
 from vrt_lite.ranking.judgements_left import JudgementsLeft
 from vrt_lite.ranking.ladder import Ladder, rate_group
+from vrt_lite.ranking.measured_clips import measure_clips
 from vrt_lite.ranking.pairing import is_order_certain, next_judgement
-from vrt_lite.ranking.participants import ExcludedClip, Participants, drop_broken, gather_clips
+from vrt_lite.ranking.participants import (
+    ExcludedClip,
+    Participants,
+    drop_broken,
+    drop_flagged,
+    flag_clips,
+    gather_clips,
+)
 from vrt_lite.ranking.rank_run import CONFIDENCE, Effort, RankAbout, describe_run, identify_run
 from vrt_lite.ranking.ratings import fit
 from vrt_lite.runs.judging import PairJudge, Task, judge_all
@@ -69,7 +77,7 @@ class RankWatcher(Protocol):
 class Ranking:
     """The result: a ladder for each group, in the order given, the clips left out, and the run that keeps it.
 
-    `run` is that run's name, `judge` the name of the judge's model.
+    `run` is that run's name, `judge` the name of the judge's model, and `scope` says what that sees.
 
     `found` is the number of judgements that existed before, `unread` of those without a verdict as a clip could not be
     read, `died` of those at which the engine died.
@@ -82,12 +90,14 @@ class Ranking:
     found: int
     unread: int = 0
     died: int = 0
+    scope: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
         return {
             "run": self.run,
             "judge": self.judge,
+            "scope": self.scope,
             "ladders": [ladder.to_json() for ladder in self.ladders],
             "left_out": [msgspec.to_builtins(clip, enc_hook=str) for clip in self.left_out],
             "found": self.found,
@@ -121,7 +131,9 @@ def rank_clips(
     participants = drop_broken(participants, open_clip=_open_and_close, known=opened)
     for clip in (clip for group in participants.groups for clip in group.clips if clip.sha256 not in opened):
         run.put("opened", clip.sha256, {})
-    _update_about(run, describe_run(participants, identity, effort))
+    participants = flag_clips(participants, measure_clips(participants.groups, run, judge, watcher.observe))
+    participants = drop_flagged(participants) if effort.exclude_flagged else participants
+    _update_about(run, describe_run(participants, identity, effort, judge.scope))
     run.list_only(find_members(participants.groups))
     results = list(run.results())
     for group in participants.groups:
@@ -153,7 +165,7 @@ def rank_clips(
     )
     ladders = tuple(rate_group(group) for group in participants.groups)
     unread, died = count_unread(participants.groups), count_died(participants.groups)
-    return Ranking(run.name, identity.model, ladders, participants.left_out, found, unread, died)
+    return Ranking(run.name, identity.model, ladders, participants.left_out, found, unread, died, judge.scope)
 
 
 def count_unread(groups: Sequence[ClipGroup]) -> int:

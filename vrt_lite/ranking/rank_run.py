@@ -11,6 +11,7 @@ import msgspec
 
 from vrt_lite.errors import StoreError
 from vrt_lite.ranking.clip_groups import ClipGroup, RankedClip
+from vrt_lite.ranking.measured_clips import read_flags
 from vrt_lite.ranking.participants import ExcludedClip, Participants
 from vrt_lite.runs.identity import Identity
 
@@ -34,12 +35,14 @@ class Effort:
 
     Without a budget or a confidence, every pair of a group of up to 12 clips is judged. Otherwise the judgement that
     tells most is next, until the budget is spent, or each clip is better than the next with this confidence (default
-    0.8). Without `both_orders` a pair is judged in one order only.
+    0.8). Without `both_orders` a pair is judged in one order only. With `exclude_flagged` clips with a measured fault
+    are left out.
     """
 
     both_orders: bool = True
     budget: int | None = None
     confidence: float | None = None
+    exclude_flagged: bool = False
 
     def chooses(self, clips: int) -> bool:
         """Return whether judgements are chosen in a group of this many clips; otherwise all of them are made."""
@@ -64,7 +67,7 @@ class KeptGroup(msgspec.Struct, frozen=True):
 
 
 class RankAbout(msgspec.Struct, frozen=True, kw_only=True):
-    """The clips in their groups, the judge's key and its model's name, and how much was to be judged.
+    """The clips in their groups, the judge's key, its model's name and scope, and how much was to be judged.
 
     `prompt` is that of all groups; where they differ, `prompts` has them all.
     """
@@ -75,6 +78,7 @@ class RankAbout(msgspec.Struct, frozen=True, kw_only=True):
     prompts: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
     judge: str = ""
     model: str = ""
+    scope: str = ""
     options: Effort = Effort()
     left_out: tuple[ExcludedClip, ...] = ()
 
@@ -92,8 +96,8 @@ def identify_run(groups: Sequence[ClipGroup], judge: PairJudge) -> Identity:
     return Identity(judge.key(), judge.describe(), facts)
 
 
-def describe_run(participants: Participants, identity: Identity, effort: Effort) -> RankAbout:
-    """Describe a run with these participants, this judge and this effort."""
+def describe_run(participants: Participants, identity: Identity, effort: Effort, scope: str) -> RankAbout:
+    """Describe a run with these participants, this judge, what it sees (`scope`), and this effort."""
     clips: list[KeptClip] = []
     groups: list[KeptGroup] = []
     for number, group in enumerate(participants.groups):
@@ -108,6 +112,7 @@ def describe_run(participants: Participants, identity: Identity, effort: Effort)
         prompts=prompts if len(prompts) != 1 else msgspec.UNSET,
         judge=identity.judge,
         model=identity.model,
+        scope=scope,
         options=effort,
         left_out=participants.left_out,
     )
@@ -124,7 +129,8 @@ def read_rank_about(run: Run) -> RankAbout:
 def read_groups(run: Run) -> tuple[ClipGroup, ...]:
     """Read the groups of a run with the results stored by now, whether the run has ended or not."""
     about = read_rank_about(run)
-    clips = [RankedClip(clip.name, Path(clip.path), clip.sha256) for clip in about.clips]
+    flags = read_flags(run)
+    clips = [RankedClip(clip.name, Path(clip.path), clip.sha256, flags.get(clip.sha256, ())) for clip in about.clips]
     results = list(run.results())
     groups = tuple(ClipGroup(group.name, group.prompt, tuple(clips[i] for i in group.clips)) for group in about.groups)
     for group in groups:

@@ -17,7 +17,8 @@ from vrt_lite.ranking.clip_groups import ClipGroup, find_members
 from vrt_lite.ranking.entries import Group
 from vrt_lite.ranking.folder_watch import POLL_SECONDS, FolderState, FolderWatch
 from vrt_lite.ranking.ladder import rate_group
-from vrt_lite.ranking.participants import ExcludedClip, Participants, gather_clips
+from vrt_lite.ranking.measured_clips import measure_clips
+from vrt_lite.ranking.participants import ExcludedClip, Participants, drop_flagged, flag_clips, gather_clips
 from vrt_lite.ranking.rank import (
     Ranking,
     RankProgress,
@@ -66,7 +67,7 @@ def watch_folders(
     """
     identity = identify_run([ClipGroup("", prompt, ())], judge)
     run = store.begin(name or _name_run(watch, prompt, identity.judge), kind="rank", identity=identity)
-    work = _WatchedRun(watch, prompt, store, run, identity, watcher, effort or Effort(), poll_seconds)
+    work = _WatchedRun(watch, prompt, store, run, judge, identity, watcher, effort or Effort(), poll_seconds)
     with contextlib.suppress(KeyboardInterrupt):
         judge_all(work.choose_tasks(), run, store=store, judge=judge, jobs=jobs, done=work.add, observe=watcher.observe)
     return work.finish()
@@ -81,12 +82,13 @@ class _WatchedRun:
         prompt: str,
         store: Store,
         run: Run,
+        judge: PairJudge,
         identity: Identity,
         watcher: FolderWatcher,
         effort: Effort,
         poll_seconds: float,
     ) -> None:
-        self._watch, self._prompt, self._store, self._run = watch, prompt, store, run
+        self._watch, self._prompt, self._store, self._run, self._judge = watch, prompt, store, run, judge
         self._identity, self._watcher, self._effort = identity, watcher, effort
         self._poll_seconds = poll_seconds
         self._due = 0.0
@@ -137,7 +139,8 @@ class _WatchedRun:
         left_out += self._participants.left_out
         groups = self._participants.groups
         unread, died = count_unread(groups), count_died(groups)
-        return Ranking(self._run.name, self._identity.model, ladders, left_out, self._found, unread, died)
+        name, model, scope = self._run.name, self._identity.model, self._judge.scope
+        return Ranking(name, model, ladders, left_out, self._found, unread, died, scope)
 
     def _look(self) -> None:
         """Look at the folders, if it is time, and take what changed."""
@@ -154,7 +157,11 @@ class _WatchedRun:
 
     def _regroup(self, state: FolderState) -> None:
         """Group the clips that are there now, with all results about them."""
-        self._participants = gather_clips([Group("", self._prompt, state.ready)], digest=self._store.digest)
+        gathered = gather_clips([Group("", self._prompt, state.ready)], digest=self._store.digest)
+        flags = measure_clips(gathered.groups, self._run, self._judge, self._watcher.observe)
+        self._participants = flag_clips(gathered, flags)
+        if self._effort.exclude_flagged:
+            self._participants = drop_flagged(self._participants, least=0)
         there = {clip.sha256 for clip in self._group.clips}
         # A clip that was gone may have failed for that; when it comes back it is judged again.
         for pair, result in list(self._results.items()):
@@ -162,7 +169,7 @@ class _WatchedRun:
                 del self._results[pair]
                 self._chosen.discard(pair)
         self._group.add_stored(self._results.values())
-        self._run.note(describe_run(self._participants, self._identity, self._effort).to_json())
+        self._run.note(describe_run(self._participants, self._identity, self._effort, self._judge.scope).to_json())
         self._run.list_only(find_members(self._participants.groups))
 
     def _most(self) -> int:

@@ -34,8 +34,8 @@ def select_counted(results: Iterable[Result]) -> dict[ShownOrder, Result]:
 class OrderCounts:
     """How often the two orders of a pair disagree, of the `pairs` that have a verdict in both.
 
-    By OA and those of TA, VQ and MQ that any pair was judged in, `differ` counts the pairs whose orders choose differently,
-    and `undecided` those that are undecided.
+    By OA and those of TA, VQ and MQ that any pair was judged in, `differ` counts the pairs whose orders choose
+    differently, and `undecided` those that are undecided.
     """
 
     pairs: int

@@ -15,7 +15,7 @@ import msgspec
 from vrt_lite.errors import StoreError
 from vrt_lite.judgement import Judgement
 from vrt_lite.protocol.messages import KEYS, Choice
-from vrt_lite.protocol.verdict import MIRROR, BothOrders, Preference, join_orders
+from vrt_lite.protocol.verdict import MIRROR, BothOrders, Preference, describe, join_orders
 from vrt_lite.runs.both_orders import ShownOrder, select_counted
 from vrt_lite.runs.question import Result
 from vrt_lite.runs.run import CASE_ITEMS, Run
@@ -163,10 +163,8 @@ def _judged(run: Run, *, whole: bool) -> Iterator[tuple[int, Result, tuple[str, 
 
 
 def _choice(preference: Preference) -> str:
-    """Return 1, 2, "tie", or "undecided"; if it leans to a clip, which one."""
-    if preference.undecided:
-        return f"undecided, leans to {preference.leans}" if preference.leans else "undecided"
-    return str(preference.winner) if preference.winner else "tie"
+    """Return 1, 2, "tie", or "undecided" and which clip it leans to."""
+    return describe(preference, ("1", "2")) if preference.undecided else ("tie", "1", "2")[preference.winner]
 
 
 def _plain(preference: Preference) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -53,13 +53,12 @@ class LocalJudge:
     known: dict[Path, str]
 
     def __call__(self) -> Judge:
-        """Open the judge; it measures nothing."""
+        """Open the judge."""
         return Judge(
             self.model,
             projector=self.projector,
             settings=self.settings,
             digest=Digests(known=self.known),
-            measures=False,
             verbose=self.verbose,
         )
 
@@ -94,6 +93,11 @@ class JudgeProcess:
         """The model's files."""
         return self._here.files
 
+    @property
+    def scope(self) -> str:
+        """As `Judge.scope`."""
+        return self._here.scope
+
     def connect(self, observe: Observe) -> None:
         """Nothing to ask: the judge is on this machine."""
 
@@ -108,6 +112,10 @@ class JudgeProcess:
     def key_here(self) -> str:
         """As `Judge.key_here`. Raises OutOfMemoryError."""
         return self._ask(None, ignore)
+
+    def measure(self, clip: Path) -> Mapping[str, float]:
+        """As `Judge.measure`."""
+        return self._here.measure(clip)
 
     def predict(self, clip: Path) -> Prediction | None:
         """As `Judge.predict`; None if the process dies."""

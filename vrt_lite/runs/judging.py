@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +31,11 @@ _POLL_SECONDS = 0.2
 class PairJudge(Protocol):
     """What judges pairs: a `Judge`, or a `JudgeProcess`."""
 
+    @property
+    def scope(self) -> str:
+        """As `Judge.scope`."""
+        ...
+
     def key(self) -> str:
         """As `Judge.key`."""
         ...
@@ -41,6 +46,10 @@ class PairJudge(Protocol):
 
     def key_here(self) -> str:
         """As `Judge.key_here`."""
+        ...
+
+    def measure(self, clip: Path) -> Mapping[str, float]:
+        """As `Judge.measure`."""
         ...
 
     def predict(self, clip: Path) -> Prediction | None:

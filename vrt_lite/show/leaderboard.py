@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
+from vrt_lite.measures.flags import describe_flags
 from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.protocol.verdict import describe
 from vrt_lite.show.table import GAP, write_columns
@@ -27,9 +28,10 @@ if TYPE_CHECKING:
 _RATED = ("RANK", "CLIP", "RATING", "LOW", "HIGH", "GROUP")
 _COUNTED = ("WON", "TIED", "LOST", "UNDECIDED")
 _MOST_LINES = 10
-_INTERVAL, _SCALE_LINE, _LETTERS = "95 %", " ", ""
-"""Headings of a board: the interval in numbers, the interval drawn on one scale, and the groups."""
-_LEFT = ("CLIP", _SCALE_LINE, _LETTERS)
+_MOST_NAMED = 3
+_INTERVAL, _SCALE_LINE, _LETTERS, _FLAGGED = "95 %", " ", "", "FLAGGED"
+"""Headings of a board: the interval in numbers, the interval drawn on one scale, the groups, and measured faults."""
+_LEFT = ("CLIP", _SCALE_LINE, _LETTERS, _FLAGGED)
 _ENOUGH = 30
 """Cells for a clip's name below which a board leaves out other columns."""
 _SCALE = 16
@@ -41,9 +43,13 @@ def show_ladders(
     *,
     run: str,
     judge: str = "",
+    scope: str = "",
     stream: TextIO | None = None,
 ) -> None:
-    """Print the leaderboard of each group, its notes, the clips that were left out, and the judge's and run's names."""
+    """Print the leaderboard of each group, its notes, the clips that were left out, and the judge's and run's names.
+
+    `scope` says what the judge sees.
+    """
     to = stream or sys.stdout
     for number, ladder in enumerate(ladders):
         if number:
@@ -56,12 +62,38 @@ def show_ladders(
             console.print(board(ladder, console))
             _, names = _choose_columns(ladder, console)
         else:
-            headings = (*_RATED, *ladder.judged, *_COUNTED)
+            headings = (*_RATED, *ladder.judged, *_COUNTED, *([_FLAGGED] if ladder.flagged else []))
             write_columns(headings, [_cells(standing, ladder) for standing in ladder.standings], to)
         write_lines(_notes(ladder, names), to)
     write_lines((f"left out: {str(out.path)!r} {out.reason}" for out in left_out if out.broken), to)
     write_lines((f"note: {str(out.path)!r} {out.reason}" for out in left_out if not out.broken), to)
-    write_lines([*([f"judge: {judge}"] if judge else []), f"run: {run}"], to)
+    named = f"judge: {judge}, {scope}" if scope else f"judge: {judge}"
+    write_lines([*([named] if judge else []), f"run: {run}"], to)
+
+
+def show_conclusions(ladders: Sequence[Ladder], *, stream: TextIO | None = None) -> None:
+    """Print one line for each group: the best clip, those that are as good, and those that are flagged.
+
+    "Best: a.mp4. As good: b.mp4. Flagged: c.mp4 (stutter)."
+    """
+    for ladder in ladders:
+        if line := describe_conclusion(ladder):
+            group = f"{ladder.group}: " if ladder.group else ""
+            write_lines([f"{group}{line}"], stream or sys.stdout)
+
+
+def describe_conclusion(ladder: Ladder) -> str:
+    """Say which clip is best, which are as good and which are flagged, at most three each; empty without a verdict."""
+    names = [clip.name for clip in ladder.clips]
+    flagged = [f"{names[i]} ({', '.join(flag.fault for flag in ladder.clips[i].flags)})" for i in ladder.flagged]
+    best, *alike = [names[i] for i in ladder.best] or [""]
+    parts = (("Best", [best] if best else []), ("As good", alike), ("Flagged", flagged))
+    return " ".join(f"{what}: {_first_names(which)}." for what, which in parts if which)
+
+
+def _first_names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(names[:_MOST_NAMED]) + more
 
 
 def show_winners(
@@ -83,7 +115,8 @@ def board(ladder: Ladder, console: Console, *, most: int | None = None) -> Rende
     columns, names = _choose_columns(ladder, console, most=most)
     table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")
     for heading in columns:
-        table.add_column(heading.strip(), justify="left" if heading in _LEFT else "right", no_wrap=heading != _LETTERS)
+        folds = heading in (_LETTERS, _FLAGGED)
+        table.add_column(heading.strip(), justify="left" if heading in _LEFT else "right", no_wrap=not folds)
     for number, standing in enumerate(ladder.standings[:most]):
         style = "bold" if standing.rank == 1 else ""
         row = {heading: cells[number] for heading, cells in columns.items()}
@@ -107,7 +140,7 @@ def _choose_columns(
     glyphs = glyphs_for(console.options)
     columns: dict[str, list[Text]] = {
         heading: [] for heading in ("#", "CLIP", "RATING", _INTERVAL, _SCALE_LINE, *ladder.judged, _LETTERS)
-    }
+    } | ({_FLAGGED: []} if ladder.flagged else {})
     for standing in ladder.standings[:most]:
         rated = standing.ratings[OVERALL]
         columns["#"].append(Text(str(standing.rank)))
@@ -118,6 +151,8 @@ def _choose_columns(
         for key in ladder.judged:
             columns[key].append(Text(_signed(standing.ratings[key].strength)))
         columns[_LETTERS].append(Text(_letters(standing), "dim", overflow="fold"))
+        if ladder.flagged:
+            columns[_FLAGGED].append(Text(describe_flags(ladder.clips[standing.clip].flags), "yellow"))
     names = [safe(clip.name, encoding=console.encoding) for clip in ladder.clips]
     enough = min(max(map(cell_len, names), default=0), _ENOUGH)
     widths = {heading: max(map(cell_len, [heading, *map(str, cells)])) for heading, cells in columns.items()}
@@ -153,6 +188,7 @@ def _cells(standing: Standing, ladder: Ladder) -> tuple[str, ...]:
         _letters(standing),
         *(_signed(standing.ratings[key].strength, 2) for key in ladder.judged),
         *map(str, (standing.won, standing.tied, standing.lost, standing.undecided)),
+        *([describe_flags(ladder.clips[standing.clip].flags)] if ladder.flagged else []),
     )
 
 

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vrt_lite.protocol.messages import DIMENSIONS, OVERALL
-from vrt_lite.protocol.verdict import describe
+from vrt_lite.protocol.verdict import VIDEOS, describe
 from vrt_lite.show.efforts import describe_effort, describe_skipped_order
 from vrt_lite.show.measure_rows import list_measure_rows
 from vrt_lite.show.words import (
@@ -69,7 +69,10 @@ class VerdictPanel:
         disputed = [safe(name_dimension(judgement, key), encoding=encoding) for key in judgement.disagreements]
         doubts = (describe_recommendation(verdict), describe_disagreements(disputed))
         yield [
-            Text(write_headline(verdict, (one, two)), f"bold {STYLES[winner]}" if winner else "bold"),
+            Text(
+                write_headline(verdict, VIDEOS if verdict.overall.undecided else (one, two)),
+                f"bold {STYLES[winner]}" if winner else "bold",
+            ),
             *(Text(doubt, "yellow") for doubt in doubts if doubt),
         ]
         yield [_preferences(judgement, width, encoding, glyphs)]

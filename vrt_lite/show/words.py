@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TextIO, cast
 
 from vrt_lite.interfaces import Encoding, Loading, Predicted, Prefill, RoundBegan, RoundEnded, Waiting, Working, Wrote
 from vrt_lite.protocol.messages import OVERALL, FrameRef
-from vrt_lite.protocol.verdict import Preference, Verdict, describe, headline, prefer
+from vrt_lite.protocol.verdict import VIDEOS, Preference, Verdict, describe, headline, prefer
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -98,7 +98,7 @@ def describe_preference(judgement: Judgement, key: str) -> str:
     return describe(judgement.verdict.preferences.get(key))
 
 
-def write_headline(verdict: Verdict, names: tuple[str, str] = ("Video 1", "Video 2")) -> str:
+def write_headline(verdict: Verdict, names: tuple[str, str] = VIDEOS) -> str:
     """Say who wins overall, as `headline` does; no probability if no model ran."""
     overall = verdict.overall
     return headline(prefer(overall.winner) if verdict.source == "identical" else overall, names)
@@ -144,10 +144,14 @@ def describe_frame_sizes(conditions: Conditions) -> str:
 
 
 def describe_warnings(conditions: Conditions) -> list[str]:
-    """Return a warning of each kind that the judgements have; of some of them only, with their number."""
+    """Return a warning of each kind that the judgements have; of some of them only, with their number.
+
+    Flags are left out: they stand beside their clips.
+    """
     return [
         of.example if of.judgements == conditions.judgements else f"in {of.judgements} judgement(s): {of.example}"
         for of in conditions.warnings
+        if of.kind != "flagged"
     ]
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 from vrt_lite.errors import VideoError
 from vrt_lite.shortage import ThreadPool, shortage_of
 from vrt_lite.video.container import AGAIN, Timeline, UnusableError, measure_extent, regular_file
-from vrt_lite.video.frame_conversion import Conversion, find_conversion
+from vrt_lite.video.frame_conversion import Conversion, Orientation, find_conversion
+from vrt_lite.video.planes import PlaneReader, Planes
 from vrt_lite.video.reader import Reader
 
 if TYPE_CHECKING:
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 
 # swscale's default for 4:2:0 is a table-driven path that is off by up to two levels; this is exact.
 EXACT = Interpolation.BILINEAR | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT
-See = Callable[[int, NDArray[np.uint8]], None]
-"""Gets a frame's index and its luma."""
 
 
 @dataclass(frozen=True)
@@ -187,8 +186,6 @@ class Clip:
         self._decoded = {0: first}  # until it is shown
         self._shown: dict[tuple[int, tuple[int, int]], NDArray[np.uint8]] = {}
         self._converter = VideoReformatter()
-        self._watched: set[int] = set()
-        self._see: See | None = None
         self._stored_size = first.width, first.height
 
     def __enter__(self) -> Self:
@@ -228,13 +225,9 @@ class Clip:
         try:
             for index in missing & self._decoded.keys():
                 missing.remove(index)
-                frame = self._decoded.pop(index)
+                self._show(index, self._decoded.pop(index), size)
+            for index, frame in self._reader.read(missing):
                 self._show(index, frame, size)
-                self._show_luma(index, frame)
-            for index, frame in self._reader.read(missing, passing=self._watched):
-                if index in missing:
-                    self._show(index, frame, size)
-                self._show_luma(index, frame)
         except (UnusableError, FFmpegError) as error:
             if short := shortage_of(error):
                 raise short from error
@@ -243,39 +236,31 @@ class Clip:
         self.decode_seconds += time.perf_counter() - started - resized_seconds
         return {index: self._shown[index, size] for index in ordered}
 
-    def watch(self, indices: Iterable[int], see: See) -> None:
-        """Give `see` the luma of these frames once, as (rows, columns) from 0 to 255, when they are decoded.
+    def planes(self, runs: Iterable[range]) -> Iterator[tuple[int, Planes]]:
+        """Yield (index, planes) for every frame of some runs, in order. Do not keep many: they hold decoded frames.
 
-        They are decoded on the way to other frames, and the rest by `see_rest`. Luma is as stored: it is not turned. A
-        frame that does not decode is left out.
+        A second reader decodes them, so that another thread may do it. What does not decode is left out.
         """
-        self._watched, self._see = set(indices), see
-
-    def see_rest(self) -> None:
-        """Decode the watched frames that no other frame led to."""
+        reader = self._reader.again()
+        taken = PlaneReader(self._conversion, self._stored_size)
         try:
-            for index in self._watched & self._decoded.keys():
-                self._show_luma(index, self._decoded[index])
-            for index, frame in self._reader.glance(self._watched):
-                self._show_luma(index, frame)
-        except FFmpegError:
-            self._watched.clear()
+            for index, frame in (found for run in runs for found in reader.stream(run)):
+                yield index, taken.read(frame)
+        except (UnusableError, FFmpegError) as error:
+            if short := shortage_of(error):
+                raise short from error
+        finally:
+            reader.close()
 
-    def count_pixels(self, indices: Iterable[int], *, beside: Iterable[int] = ()) -> int:
-        """Return how many pixels are decoded at most to read these frames, beyond those that others take."""
-        others = set(beside)
-        frames = self._reader.count_decoded({*indices} | others) - self._reader.count_decoded(others)
-        return frames * self.info.width * self.info.height
+    def key_before(self, index: int) -> int:
+        """Return the last frame up to this one where decoding can start."""
+        timeline = self._reader.timeline
+        return min(timeline.index_of(int(timeline.keys[timeline.key_slot(int(timeline.order[index]))])), index)
 
-    def _show_luma(self, index: int, frame: VideoFrame) -> None:
-        if self._see and index in self._watched:
-            self._watched.remove(index)
-            width, height = self._stored_size  # a frame of another size is scaled
-            try:
-                luma = self._converter.reformat(frame, width, height, format="gray").to_ndarray()
-            except FFmpegError:
-                return
-            self._see(index, cast("NDArray[np.uint8]", luma))
+    @property
+    def orientation(self) -> Orientation:
+        """How stored pixels are turned to be shown."""
+        return self._conversion.orientation
 
     def _show(self, index: int, frame: VideoFrame, size: tuple[int, int]) -> None:
         """Convert and keep one frame. Matrix and range are as tagged.

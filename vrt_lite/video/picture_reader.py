@@ -82,31 +82,22 @@ class PictureReader:
             return [f"numbered pictures have no frame rate: {self._pictures.fps} a second are assumed (see --fps)"]
         return []
 
-    def read(self, indices: Iterable[int], *, passing: Iterable[int] = ()) -> Iterator[tuple[int, VideoFrame]]:
-        """Yield (index, frame) for each of `indices`, in order; UnusableError for one that cannot be decoded.
-
-        Frames of `passing` are yielded too if they are decoded on the way.
-        """
-        wanted = set(indices)
-        last = max(wanted, default=-1)
-        if not self._pictures:
-            wanted |= {index for index in passing if index <= last}
-        for index in sorted(wanted):
+    def read(self, indices: Iterable[int]) -> Iterator[tuple[int, VideoFrame]]:
+        """Yield (index, frame) for each of `indices`, in order; UnusableError for one that cannot be decoded."""
+        for index in sorted(set(indices)):
             yield index, self._decode(index)
 
-    def glance(self, indices: Iterable[int]) -> Iterator[tuple[int, VideoFrame]]:
-        """Yield (index, frame) for those of `indices` that decode."""
-        for index in sorted(set(indices)):
-            try:
-                frame = self._decode(index)
-            except UnusableError:
-                continue
-            yield index, frame
+    def again(self) -> PictureReader:
+        """Open the pictures once more: another thread may decode there."""
+        other = PictureReader(self._pictures or self.files[0])
+        other.timeline = self.timeline
+        return other
 
-    def count_decoded(self, indices: Iterable[int]) -> int:
-        """Return how many frames are decoded to read these: of an animation also all before them."""
-        found = set(indices)
-        return len(found) if self._pictures else max(found, default=-1) + 1
+    def stream(self, run: range) -> Iterator[tuple[int, VideoFrame]]:
+        """Yield (index, frame) for the frames of a run in order. Those that do not decode are left out."""
+        for index in run:
+            with contextlib.suppress(UnusableError):
+                yield index, self._decode(index)
 
     def _decode(self, index: int) -> VideoFrame:
         with _decoding(f"frame {index}"):

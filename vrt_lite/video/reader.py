@@ -137,55 +137,47 @@ class Reader:
         """The sha256 of the file, in hexadecimal."""
         return file_sha256(self.files[0])
 
-    def read(self, indices: Iterable[int], *, passing: Iterable[int] = ()) -> Iterator[tuple[int, VideoFrame]]:
+    def read(self, indices: Iterable[int]) -> Iterator[tuple[int, VideoFrame]]:
         """Yield (index, frame) for each of `indices`; each group of pictures is decoded once.
 
         A frame that does not decode is replaced by the nearest one that does, with a warning. Raises
-        UnusableError when there is none near it or when too much of what was decoded is damaged. Frames of `passing`
-        are yielded too if they lie in a group that is decoded anyway.
+        UnusableError when there is none near it or when too much of what was decoded is damaged.
         """
         index_at = {int(self.timeline.order[index]): index for index in indices}
-        groups = self._group(index_at)
-        index_passing = {int(self.timeline.order[index]): index for index in passing}
-        by_the_way = self._group(index_passing)
-        for slot, left in sorted(groups.items()):
-            met = by_the_way.get(slot, set()) - left
+        for slot, left in sorted(self._group(index_at).items()):
             for start in (slot, max(slot - _REFRESH_GROUPS, 0)):
                 if not left:
                     break
                 key_stamp, whole = self.timeline.stamps[self.timeline.keys[start]], start < slot or slot == 0
-                for position, frame in self._decode(start, max(left | met), frozenset(left | met)):
+                for position, frame in self._decode(start, max(left), frozenset(left)):
                     whole = whole or self.timeline.stamps[position] <= key_stamp
                     if not whole:
                         break  # the keyframe itself was not decoded: it only begins a gradual refresh
                     if position in left:
                         left.remove(position)
                         yield index_at[position], frame
-                    elif position in met:
-                        met.remove(position)
-                        yield index_passing[position], frame
             for position in sorted(left):
                 yield index_at[position], self._nearest(position, slot)
         if self.damaged > MAX_DAMAGED_SHARE * self.decoded:
             raise UnusableError(f"is too damaged: {self.damaged} of {self.decoded} decoded frames; {AGAIN}")
 
-    def glance(self, indices: Iterable[int]) -> Iterator[tuple[int, VideoFrame]]:
-        """Yield (index, frame) for those of `indices` that decode. What does not is neither counted nor replaced."""
-        counted = self.decoded, self.damaged
-        index_at = {int(self.timeline.order[index]): index for index in indices}
-        try:
-            for slot, left in sorted(self._group(index_at).items()):
-                for position, frame in self._decode(slot, max(left), frozenset(left)):
-                    if position in left:
-                        left.remove(position)
-                        yield index_at[position], frame
-        finally:
-            self.decoded, self.damaged = counted
+    def again(self) -> Reader:
+        """Open the file once more: another thread may decode there."""
+        other = Reader(self.files[0], self.extent)
+        other.timeline, other._key_times = self.timeline, self._key_times
+        return other
 
-    def count_decoded(self, indices: Iterable[int]) -> int:
-        """Return how many frames are decoded at most to read these: each group from its keyframe on."""
-        groups = self._group(int(self.timeline.order[index]) for index in indices)
-        return sum(max(positions) - int(self.timeline.keys[slot]) + 1 for slot, positions in groups.items())
+    def stream(self, run: range) -> Iterator[tuple[int, VideoFrame]]:
+        """Yield (index, frame) for the frames of a run in order, each once. Those that do not decode are left out."""
+        index_at = {int(self.timeline.order[index]): index for index in run}
+        if self.timeline.counted:
+            parts = sorted(self._group(index_at).items())
+        else:
+            parts = [(self.timeline.key_slot(min(index_at)), set(index_at))]
+        for slot, positions in parts:
+            for position, frame in self._decode(slot, max(positions)):
+                if (index := index_at.pop(position, None)) is not None:
+                    yield index, frame
 
     def _group(self, positions: Iterable[int]) -> dict[int, set[int]]:
         """Return packets by the group of pictures that they lie in."""

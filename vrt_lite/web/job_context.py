@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Condition
@@ -52,6 +52,11 @@ class JobJudge:
         """The profile in force."""
         return self._judge.mode.profile
 
+    @property
+    def scope(self) -> str:
+        """As `Judge.scope`."""
+        return self._judge.scope
+
     def key(self) -> str:
         """As `Judge.key`."""
         return self._judge.key()
@@ -67,6 +72,11 @@ class JobJudge:
     def predict(self, clip: Path) -> Prediction | None:
         """As `Judge.predict`."""
         return self._judge.predict(clip)
+
+    def measure(self, clip: Path) -> Mapping[str, float]:
+        """As `Judge.measure`."""
+        self._job.check_cancelled()
+        return self._judge.measure(clip)
 
     def compare(self, a: Path, b: Path, *, prompt: str, observe: Observe) -> Judgement:
         """As `Judge.compare`."""

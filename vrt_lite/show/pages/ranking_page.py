@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vrt_lite.measures.flags import describe_flags
 from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.protocol.verdict import NOT_JUDGED, describe, odds_of
 from vrt_lite.ranking.clip_groups import ClipGroup, PairOutcome, RankedClip
 from vrt_lite.ranking.ladder import Ladder, Standing, rate_group
 from vrt_lite.ranking.rank_run import read_groups, read_rank_about
+from vrt_lite.show.leaderboard import describe_conclusion
 from vrt_lite.show.pages.frame_album import EmbeddedFrame
 from vrt_lite.show.pages.run_material import RunMaterial
 from vrt_lite.show.words import DIMENSION_NAMES, capitalize_first
@@ -26,12 +28,13 @@ _MATRIX_CLIPS = 30
 
 @dataclass(frozen=True, slots=True)
 class _LadderRow:
-    """A clip's row in a ladder. `fresh` means that it can be told from the clip above."""
+    """A clip's row in a ladder. `fresh` means that it can be told from the clip above; `flags` are those in words."""
 
     standing: Standing
     clip: RankedClip
     poster: EmbeddedFrame | None
     fresh: bool
+    flags: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ class _Group:
     leading: tuple[str, ...]
     boards: tuple[_Board, ...]
     cycles: tuple[tuple[RankedClip, ...], ...]
+    conclusion: str
 
     @property
     def share_letters(self) -> bool:
@@ -76,7 +80,7 @@ def prepare_ranking(material: RunMaterial) -> dict[str, Any]:
     rated = read_groups(material.run) or _group_by_prompt(material)
     ladders = [rate_group(group) for group in rated]
     groups = [_prepare_group(material, group, ladder) for group, ladder in zip(rated[:_GROUPS], ladders, strict=False)]
-    title, leader = f"{len(ladders)} groups ranked", ""
+    title, leader, about = f"{len(ladders)} groups ranked", "", read_rank_about(material.run)
     if len(ladders) == 1:
         leading = groups[0].leading
         leader = leading[0] if leading else ""
@@ -87,7 +91,8 @@ def prepare_ranking(material: RunMaterial) -> dict[str, Any]:
         "counts": _describe_counts(ladders),
         "groups": groups,
         "group_count": len(ladders),
-        "left_out": read_rank_about(material.run).left_out,
+        "left_out": about.left_out,
+        "judge": ", ".join(part for part in (about.model, about.scope) if part),
     }
 
 
@@ -118,9 +123,10 @@ def _prepare_group(material: RunMaterial, group: ClipGroup, ladder: Ladder) -> _
     clips = ladder.clips
     return _Group(
         ladder,
-        tuple(clip.name for clip in ladder.best),
+        tuple(clips[clip].name for clip in ladder.best),
         tuple(_prepare_board(material, group, ladder, key) for key in (OVERALL, *ladder.judged)),
         tuple(tuple(clips[clip] for clip in (*cycle, cycle[0])) for cycle in ladder.cycles[:_CYCLES]),
+        describe_conclusion(ladder),
     )
 
 
@@ -133,7 +139,7 @@ def _prepare_board(material: RunMaterial, group: ClipGroup, ladder: Ladder, key:
     for standing in standings:
         clip, letters = ladder.clips[standing.clip], set(standing.letters)
         fresh = key != OVERALL or not above & letters
-        rows.append(_LadderRow(standing, clip, _find_poster(material, clip), fresh))
+        rows.append(_LadderRow(standing, clip, _find_poster(material, clip), fresh, describe_flags(clip.flags)))
         above = letters
     rated = [standing.ratings[key] for standing in standings]
     best = [standing.clip for standing in ladder.standings][:_MATRIX_CLIPS]

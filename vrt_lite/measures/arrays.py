@@ -1,0 +1,80 @@
+"""Small operations on stacks of pictures, whose last two axes are rows and columns."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.floating]
+Luma = NDArray[np.uint8]
+
+
+@lru_cache(maxsize=64)
+def _blurring(length: int, sigma: float) -> Floats:
+    """Return a square matrix that blurs a line by a Gaussian; beyond the ends it is mirrored."""
+    reach = math.ceil(3 * sigma)
+    weights = np.exp(-(np.arange(-reach, reach + 1) ** 2) / (2 * sigma**2))
+    matrix = np.zeros((length, length), np.float32)
+    for offset, weight in zip(range(-reach, reach + 1), weights / weights.sum(), strict=True):
+        at = np.abs(np.arange(length) + offset) % max(2 * length - 2, 1)
+        matrix[np.arange(length), np.minimum(at, 2 * (length - 1) - at).clip(0)] += weight
+    return matrix
+
+
+@lru_cache(maxsize=64)
+def _averaging(length: int, cells: int) -> Floats:
+    """Return a matrix (cells, length) that averages a line in equal parts; a pixel at an edge counts for both."""
+    edges = np.linspace(0, length, cells + 1)
+    at = np.arange(length)
+    inside = np.minimum(at + 1, edges[1:, None]) - np.maximum(at, edges[:-1, None])
+    shares = inside.clip(0)
+    return (shares / shares.sum(1, keepdims=True)).astype(np.float32)
+
+
+def blur(pictures: Floats, sigma: float) -> Floats:
+    """Blur pictures by a Gaussian of `sigma` pixels. For small pictures: it multiplies whole lines."""
+    rows, columns = pictures.shape[-2:]
+    return _blurring(rows, sigma) @ pictures @ _blurring(columns, sigma).T
+
+
+def average_cells(pictures: Floats, cells: tuple[int, int]) -> Floats:
+    """Return the means of (rows, columns) equal cells of each picture."""
+    rows, columns = pictures.shape[-2:]
+    return _averaging(rows, min(cells[0], rows)) @ pictures @ _averaging(columns, min(cells[1], columns)).T
+
+
+def average_tiles(picture: NDArray[np.generic], side: int) -> Floats:
+    """Return the means of the whole square tiles of one picture; of the picture itself where it is smaller."""
+    rows, columns = (max(length // side, 1) for length in picture.shape)
+    whole = picture[: rows * side, : columns * side]
+    across = np.add.reduceat(whole, range(0, whole.shape[0], side), axis=0, dtype=np.float32)
+    sums = np.add.reduceat(across, range(0, whole.shape[1], side), axis=1)
+    return sums / (math.prod(whole.shape) / sums.size)
+
+
+def correlate(one: Floats, two: Floats) -> float:
+    """Return the mean product of two arrays."""
+    return float(np.einsum("ij,ij->", one, two)) / max(one.size, 1)
+
+
+def quantile(values: NDArray[np.generic], share: float) -> float:
+    """Return the value below which a share lies, without interpolation; 0 for no values."""
+    flat = values.ravel()
+    if not flat.size:
+        return 0.0
+    at = min(round(share * (flat.size - 1)), flat.size - 1)
+    return float(np.partition(flat, at)[at])
+
+
+def longest_run(mask: NDArray[np.bool_]) -> tuple[int, int]:
+    """Return where the longest run of true values begins, and its length."""
+    best, began = (0, 0), 0
+    for number, value in enumerate(mask.tolist()):
+        if not value:
+            began = number + 1
+        elif number + 1 - began > best[1]:
+            best = began, number + 1 - began
+    return best
