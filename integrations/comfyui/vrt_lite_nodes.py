@@ -97,17 +97,25 @@ class RankedVideos:
             if server[0]:
                 body = {"prompt": prompt[0], "model": model[0] or None, "both_orders": both_orders[0]}
                 told, _ = ask(server[0], "/v1/rewards", {"clips": [upload(server[0], clip) for clip in clips], **body})
-                strengths, warnings = [clip["reward"] for clip in told["rewards"]], told["warnings"]
+                strengths = [clip["reward"] for clip in told["rewards"]]
+                flags = [clip["flags"] for clip in told["rewards"]]
+                notes = list_notes(flags, told["judge"], told["scope"], told["warnings"])
             else:
-                strengths, warnings = rank_here(clips, prompt[0], model[0], both_orders[0])
+                strengths, notes = rank_here(clips, prompt[0], model[0], both_orders[0])
         known = {n: -float("inf") if strength is None else strength for n, strength in enumerate(strengths)}
         order = sorted(known, key=lambda n: (-known[n], n))
         lines = [f"{place}. video {n + 1}  {rate(strengths[n])}" for place, n in enumerate(order, 1)]
-        lines += [f"warning: {warning}" for warning in warnings]
-        return ([videos[n] for n in order], videos[order[0]], [known[n] for n in order], "\n".join(lines))
+        return ([videos[n] for n in order], videos[order[0]], [known[n] for n in order], "\n".join(lines + notes))
 
 
 _NAMES = ("tie", "1", "2")
+
+
+def list_notes(flags: list[str], judge: str, scope: str, warnings: list[str]) -> list[str]:
+    """List what is to be known of a ranking: the videos' measured faults, the judge, what it sees, and the warnings."""
+    flagged = [f"video {n} is flagged: {words}" for n, words in enumerate(flags, 1) if words]
+    named = f"judge: {judge}, {scope}" if scope else f"judge: {judge}"
+    return [*flagged, named, *(f"warning: {warning}" for warning in warnings)]
 
 
 def rate(strength: float | None) -> str:
@@ -153,22 +161,25 @@ def compare_here(a: Path, b: Path, prompt: str, model: str, both_orders: bool) -
 
 
 def rank_here(clips: list[Path], prompt: str, model: str, both_orders: bool) -> tuple[list[float | None], list[str]]:
-    """Rank clips in this process; return the strength of each, None without a verdict, and the warnings."""
+    """Rank clips in this process; return the strength of each, None without a verdict, and what is to be known."""
+    from vrt_lite.measures.flags import describe_flags  # noqa: PLC0415
     from vrt_lite.ranking.clip_groups import ClipGroup, RankedClip  # noqa: PLC0415
     from vrt_lite.ranking.ladder import rate_group  # noqa: PLC0415
     from vrt_lite.runs.question import Question, result_of  # noqa: PLC0415
     from vrt_lite.show.words import describe_warnings  # noqa: PLC0415
 
-    judge = open_judge(model, False)
+    judge, flags = open_judge(model, False), [""] * len(clips)
     group = ClipGroup("", prompt, tuple(RankedClip(clip.name, clip, str(n)) for n, clip in enumerate(clips)))
     for i, a in enumerate(clips):
         for j, b in enumerate(clips):
             if i < j or (i != j and both_orders):
                 judgement = judge.compare(a, b, prompt=prompt)
+                flags[i], flags[j] = (describe_flags(clip.flags) for clip in judgement.inputs)
                 group.results[i, j] = result_of(Question(str(i), str(j), prompt, ""), judgement)
     ladder = rate_group(group)
     found = {standing.clip: standing.ratings["OA"].strength for standing in ladder.standings}
-    return [found.get(n) for n in range(len(clips))], describe_warnings(ladder.conditions)
+    notes = list_notes(flags, judge.describe()["--model"], judge.scope, describe_warnings(ladder.conditions))
+    return [found.get(n) for n in range(len(clips))], notes
 
 
 def compare_there(server: str, body: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:

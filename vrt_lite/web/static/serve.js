@@ -127,6 +127,7 @@ function startForm(form) {
     try {
       const body = { prompt: form.elements.prompt.value, both_orders: form.elements.both_orders.checked, wait: false };
       if (form.elements.model.value) body.model = form.elements.model.value;
+      if (form.elements.exclude_flagged) body.exclude_flagged = form.elements.exclude_flagged.checked;
       if (form.elements.budget?.value) body.budget = Number(form.elements.budget.value);
       for (const [name, { taken }] of Object.entries(drops)) {
         const clips = [];
@@ -292,7 +293,7 @@ function ladderTable(group, scale) {
     draw("line", { class: "span", x1: x(row.low), x2: x(row.high), y1: "50%", y2: "50%" });
     draw("circle", { class: "dot", cx: x(row.strength), cy: "50%", r: "5" });
     scaleCell.append(svg);
-    name.append(make("bdi", {}, row.name));
+    name.append(make("bdi", {}, row.name), ...(row.flags ? [" ", make("span", { class: "tag" }, row.flags)] : []));
     const number = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(2)}`;
     line.append(make("td", { class: "rank" }, String(row.rank)), name, scaleCell, make("td", { class: "number", "data-name": "Log odds" }, `${number(row.strength)} (${number(row.low)} to ${number(row.high)})`), make("td", { class: "number", "data-name": "Won, tied, lost" }, `${row.won} · ${row.tied} · ${row.lost}`), make("td", { class: "number", "data-name": "Same as" }, row.letters));
     body.append(line);
@@ -319,7 +320,8 @@ function startRanking(id) {
       const rows = told.groups.flatMap((group) => group.rows);
       if (!rows.length) return;
       const scale = [Math.min(...rows.map((row) => row.low)), Math.max(...rows.map((row) => row.high))];
-      place.replaceChildren(...told.groups.flatMap((group) => [...warningList(group.warnings), ladderTable(group, scale)]));
+      const line = (words) => (words ? [make("p", { class: "quiet", dir: "auto" }, words)] : []);
+      place.replaceChildren(...line(told.scope), ...told.groups.flatMap((group) => [...warningList(group.warnings), ...line(group.conclusion), ladderTable(group, scale)]));
     },
     end(told) {
       if (told.state !== "done") { controls.fail(told); return; }
@@ -333,7 +335,7 @@ function startRanking(id) {
         status.classList.remove("error");
         try {
           const done = await ask("/v1/run/copy", "POST", { run: name, top: Number(one("#top").value), folder: one("#folder").value });
-          status.textContent = `${done.copies.length} copied`;
+          status.textContent = [`${done.copies.length} copied`, ...done.flagged].join(". ");
         } catch (error) { complain(status, error); }
       });
     },
