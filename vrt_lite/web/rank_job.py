@@ -19,7 +19,7 @@ from vrt_lite.ranking.rank_run import Effort
 from vrt_lite.show.leaderboard import describe_conclusion
 from vrt_lite.show.pages.render_templates import make_visible
 from vrt_lite.show.words import describe_frame_sizes, describe_warnings, write_headline
-from vrt_lite.web.job_context import JobContext
+from vrt_lite.web.job_context import JobContext, JobJudge
 from vrt_lite.web.pair_watcher import PairWatcher
 from vrt_lite.web.request_bodies import RankBody, RewardsBody, read_body
 from vrt_lite.web.served_job import ServedJob, StoppedError
@@ -32,11 +32,11 @@ _MOST_SHOWN = 100
 class JobWatcher:
     """Tells a job how its ranking goes. Between two judgements it may stop the work, or give way to a shorter job."""
 
-    def __init__(self, job: ServedJob, context: JobContext, *, scope: str, gives_way: bool) -> None:
-        """Watch for a job. `scope` says what the judge sees."""
+    def __init__(self, job: ServedJob, context: JobContext, judge: JobJudge, *, gives_way: bool) -> None:
+        """Watch for a job the judge at work."""
         self._job = job
         self._context = context
-        self._scope = scope
+        self._judge = ", ".join(text for text in (judge.describe()["--model"], judge.scope) if text)
         self._gives_way = gives_way
         self._pair = PairWatcher(job)
         self._groups: Sequence[ClipGroup] = ()
@@ -71,7 +71,7 @@ class JobWatcher:
     def tell_ladders(self, ladders: Iterable[Ladder]) -> None:
         """Tell the leaderboards."""
         self._told = time.monotonic()
-        self._job.add("ladder", groups=[describe_ladder(ladder) for ladder in ladders], scope=self._scope)
+        self._job.add("ladder", groups=[describe_ladder(ladder) for ladder in ladders], judge=self._judge)
 
     def _stop_if_asked(self) -> None:
         self._job.check_stopped()
@@ -91,6 +91,7 @@ def describe_ladder(ladder: Ladder) -> dict[str, Any]:
             "won": standing.won,
             "tied": standing.tied,
             "lost": standing.lost,
+            "undecided": standing.undecided,
         }
         for standing in ladder.standings[:_MOST_SHOWN]
     ]
@@ -116,7 +117,7 @@ def rank_folder(job: ServedJob, context: JobContext) -> dict[str, Any]:
     )
     group, jobs = Group("", body.prompt, tuple(paths)), context.choice.jobs
     with context.lend_judge(job, body) as (judge, store):
-        watcher = JobWatcher(job, context, scope=judge.scope, gives_way=True)
+        watcher = JobWatcher(job, context, judge, gives_way=True)
         ranking = rank_clips(
             [group], store=store, judge=judge, watcher=watcher, effort=effort, name=body.name, jobs=jobs
         )
@@ -137,7 +138,7 @@ def reward_clips(job: ServedJob, context: JobContext) -> dict[str, Any]:
     effort = Effort(both_orders=body.both_orders, budget=body.budget)
     group, jobs = Group("", body.prompt, tuple(paths)), context.choice.jobs
     with context.lend_judge(job, body) as (judge, store):
-        watcher = JobWatcher(job, context, scope=judge.scope, gives_way=False)
+        watcher = JobWatcher(job, context, judge, gives_way=False)
         # A run stands for one prompt and one judge.
         run = f"rewards-{hashlib.sha256(f'{judge.key()} {body.prompt}'.encode()).hexdigest()[:8]}"
         ranking = rank_clips([group], store=store, judge=judge, watcher=watcher, effort=effort, name=run, jobs=jobs)

@@ -284,7 +284,7 @@ function ladderTable(group, scale) {
   const table = make("table", { class: "ladder live" }), head = make("tr"), body = make("tbody");
   table.append(make("caption", { class: "unseen" }, group.group ? `The leaderboard of ${group.group}` : "The leaderboard"));
   for (const name of ["Place", "Clip", "Strength"]) head.append(make("th", { scope: "col" }, name));
-  for (const name of ["Log odds", "Won, tied, lost", "Same as"]) head.append(make("th", { scope: "col", class: "number" }, name));
+  for (const name of ["Log odds", "Won, tied, lost, undecided", "Same as"]) head.append(make("th", { scope: "col", class: "number" }, name));
   for (const row of group.rows) {
     const line = make("tr"), scaleCell = make("td", { class: "scale" }), svg = document.createElementNS(SVG, "svg"), name = make("th", { scope: "row", class: "clip" });
     svg.setAttribute("class", "interval");
@@ -295,7 +295,7 @@ function ladderTable(group, scale) {
     scaleCell.append(svg);
     name.append(make("bdi", {}, row.name), ...(row.flags ? [" ", make("span", { class: "tag" }, row.flags)] : []));
     const number = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(2)}`;
-    line.append(make("td", { class: "rank" }, String(row.rank)), name, scaleCell, make("td", { class: "number", "data-name": "Log odds" }, `${number(row.strength)} (${number(row.low)} to ${number(row.high)})`), make("td", { class: "number", "data-name": "Won, tied, lost" }, `${row.won} · ${row.tied} · ${row.lost}`), make("td", { class: "number", "data-name": "Same as" }, row.letters));
+    line.append(make("td", { class: "rank" }, String(row.rank)), name, scaleCell, make("td", { class: "number", "data-name": "Log odds" }, `${number(row.strength)} (${number(row.low)} to ${number(row.high)})`), make("td", { class: "number", "data-name": "Won, tied, lost, undecided" }, `${row.won} · ${row.tied} · ${row.lost} · ${row.undecided}`), make("td", { class: "number", "data-name": "Same as" }, row.letters));
     body.append(line);
   }
   const top = make("thead");
@@ -321,7 +321,7 @@ function startRanking(id) {
       if (!rows.length) return;
       const scale = [Math.min(...rows.map((row) => row.low)), Math.max(...rows.map((row) => row.high))];
       const line = (words) => (words ? [make("p", { class: "quiet", dir: "auto" }, words)] : []);
-      place.replaceChildren(...line(told.scope), ...told.groups.flatMap((group) => [...warningList(group.warnings), ...line(group.conclusion), ladderTable(group, scale)]));
+      place.replaceChildren(...line(`Judged by ${told.judge}.`), ...told.groups.flatMap((group) => [...warningList(group.warnings), ...line(group.conclusion), ladderTable(group, scale)]));
     },
     end(told) {
       if (told.state !== "done") { controls.fail(told); return; }
