@@ -34,6 +34,7 @@ from vrt_lite.shortage import ThreadPool, check_memory
 
 if TYPE_CHECKING:
     from vrt_lite.fitting.predicted_time import Prediction
+    from vrt_lite.measures.kept import KeptMeasures
     from vrt_lite.trace_file import TraceFile
     from vrt_lite.video import Clip
 
@@ -137,6 +138,12 @@ class Judge:
 
         return predict_like(self.mode, Path(clip))
 
+    @functools.cached_property
+    def _kept_measures(self) -> KeptMeasures:
+        from vrt_lite.measures.measuring import keep_measures  # noqa: PLC0415 - numpy
+
+        return keep_measures(self.settings)
+
     def measure(self, clip: str | Path) -> Mapping[str, float]:
         """Measure a clip by itself, by the names of `measures.definitions`; empty if no frame can be decoded.
 
@@ -144,7 +151,7 @@ class Judge:
         """
         from vrt_lite.measures.measuring import measure_file  # noqa: PLC0415 - numpy
 
-        found = measure_file(Path(clip), self.settings)
+        found = measure_file(Path(clip), self._kept_measures)
         return found.values if found else {}
 
     def compare(
@@ -212,9 +219,9 @@ class Judge:
             trials: dict[int, Trial] = {}
             measuring = None
             if self._measures and not same:
-                from vrt_lite.measures.measuring import measure_beside  # noqa: PLC0415 - numpy
+                from vrt_lite.measures.measuring import Measuring  # noqa: PLC0415 - numpy
 
-                measuring = stack.enter_context(measure_beside(clips, self.settings))
+                measuring = stack.enter_context(Measuring(clips, self._kept_measures))
             if not same:
                 if takes_long:
                     from vrt_lite.forecast import announce  # noqa: PLC0415

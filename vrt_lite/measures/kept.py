@@ -25,6 +25,7 @@ from vrt_lite.measures.definitions import DEFINITIONS
 MOST_FILES: Final = 20_000
 """About 60 MB."""
 _LARGEST_BYTES = 100_000
+_MOST_IN_MEMORY = 500
 _NAME = re.compile(r"[0-9a-f]{64}-\d+\.measures")
 _LOOK_BYTES = LOOK[0] * LOOK[1] * LOOK[2]
 
@@ -35,16 +36,19 @@ def measures_folder() -> Path:
 
 
 class KeptMeasures:
-    """The measures in a folder, by the clip's sha256."""
+    """The measures in a folder, or in memory, by the clip's sha256. Several threads may use them."""
 
-    def __init__(self, folder: Path | None = None) -> None:
-        """Take a folder; by default the user's."""
-        self._folder = folder or measures_folder()
+    def __init__(self, folder: Path | None) -> None:
+        """Take a folder; None keeps those of the last clips in memory."""
+        self._folder = folder
+        self._known: dict[str, ClipMeasures] = {}
         self._swept = False
 
     def get(self, sha256: str) -> ClipMeasures | None:
         """Return what was measured of a clip; None if it was not, or by other measures, or if the file is damaged."""
-        path = self._place(sha256)
+        if not self._folder:
+            return self._known.get(sha256)
+        path = _place(self._folder, sha256)
         with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError):
             if not path.is_file() or path.stat().st_size > _LARGEST_BYTES:
                 return None
@@ -58,22 +62,29 @@ class KeptMeasures:
 
     def put(self, sha256: str, measures: ClipMeasures) -> None:
         """Keep what was measured of a clip."""
+        if not self._folder:
+            self._known[sha256] = measures
+            for oldest in list(self._known)[:-_MOST_IN_MEMORY]:
+                self._known.pop(oldest, None)
+            return
         data = msgspec.json.encode(measures)
         with contextlib.suppress(OSError):
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not self._swept:
                 self._swept = True
-                self._sweep()
-            with draft_of(self._place(sha256)) as draft:
+                _sweep(self._folder)
+            with draft_of(_place(self._folder, sha256)) as draft:
                 draft.write_bytes(_digest(sha256, data) + b"\n" + data)
 
-    def _place(self, sha256: str) -> Path:
-        return self._folder / f"{sha256}-{VERSION}.measures"
 
-    def _sweep(self) -> None:
-        files = sorted(list_files(self._folder), key=lambda file: file.stat().st_mtime_ns)
-        for file in files[: max(len(files) - MOST_FILES, 0)]:
-            file.unlink(missing_ok=True)
+def _place(folder: Path, sha256: str) -> Path:
+    return folder / f"{sha256}-{VERSION}.measures"
+
+
+def _sweep(folder: Path) -> None:
+    files = sorted(list_files(folder), key=lambda file: file.stat().st_mtime_ns)
+    for file in files[: max(len(files) - MOST_FILES, 0)]:
+        file.unlink(missing_ok=True)
 
 
 def list_files(folder: Path) -> Iterator[Path]:

@@ -1,4 +1,4 @@
-"""Measures the two clips of a pair in threads of its own, while the judge works."""
+"""Measures clips, each once: one by itself, or the two of a pair in threads of their own while the judge works."""
 
 from __future__ import annotations
 
@@ -9,29 +9,38 @@ from typing import TYPE_CHECKING, Self
 from vrt_lite.embeddings import users_disk
 from vrt_lite.measures import MEASURES, MeasuredPair, compare_values
 from vrt_lite.measures.clip_measures import ClipMeasures, MeasuringStoppedError, measure_clip
-from vrt_lite.measures.kept import KeptMeasures
+from vrt_lite.measures.kept import KeptMeasures, measures_folder
 from vrt_lite.shortage import ThreadPool
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from vrt_lite.settings import Settings
     from vrt_lite.video import Clip
 
 
-def measure_beside(clips: tuple[Clip, Clip], settings: Settings) -> Measuring:
-    """Start to measure both clips. The user's folder of measures is used unless the settings forbid a cache."""
+def keep_measures(settings: Settings) -> KeptMeasures:
+    """Return where measures are kept: the user's folder, unless the settings forbid a cache, and memory."""
     keeps = settings.cache and users_disk(settings.cache_mb) is not None
-    return Measuring(clips, KeptMeasures() if keeps else None)
+    return KeptMeasures(measures_folder() if keeps else None)
+
+
+def measure_file(path: Path, kept: KeptMeasures) -> ClipMeasures | None:
+    """Measure a clip by itself, unless `kept` has it; None if no frame can be decoded. Raises VideoError."""
+    from vrt_lite.video import open_clip  # noqa: PLC0415 - the decoder only when there is something to decode
+
+    with open_clip(path) as clip:
+        return _find_or_measure(clip, kept, Event())
 
 
 class Measuring:
     """Starts at once; a context manager. Leaving it stops what is not finished. The clips must stay open meanwhile."""
 
-    def __init__(self, clips: tuple[Clip, Clip], kept: KeptMeasures | None = None) -> None:
+    def __init__(self, clips: tuple[Clip, Clip], kept: KeptMeasures) -> None:
         """Measure both clips, unless `kept` has them; what is measured is put there. Raises ShortageError."""
-        self._kept = kept
         self._stop = Event()
         self._pool = ThreadPool(2)
-        self._found = [self._pool.submit(self._measure, clip) for clip in clips]
+        self._found = [self._pool.submit(_find_or_measure, clip, kept, self._stop) for clip in clips]
 
     def __enter__(self) -> Self:
         return self
@@ -52,14 +61,13 @@ class Measuring:
         one, two = (found.values if found else {} for found in self.finish())
         return tuple(compare_values(name, (one.get(name), two.get(name))) for name in MEASURES)
 
-    def _measure(self, clip: Clip) -> ClipMeasures | None:
-        found = self._kept.get(clip.info.sha256) if self._kept else None
-        if found:
-            return found
-        try:
-            found = measure_clip(clip, stop=self._stop)
-        except (ValueError, MeasuringStoppedError):
-            return None
-        if self._kept:
-            self._kept.put(clip.info.sha256, found)
+
+def _find_or_measure(clip: Clip, kept: KeptMeasures, stop: Event) -> ClipMeasures | None:
+    if found := kept.get(clip.info.sha256):
         return found
+    try:
+        found = measure_clip(clip, stop=stop)
+    except (ValueError, MeasuringStoppedError):
+        return None
+    kept.put(clip.info.sha256, found)
+    return found
