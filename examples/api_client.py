@@ -101,8 +101,7 @@ def main() -> None:
         if kind == "wrote":
             print(told["text"], end="", flush=True)
         elif kind == "end" and told["state"] == "done":
-            winner = told["result"]["judgement"]["verdict"]["overall"]["winner"]
-            print(f"\nBetter: {given.clips[winner - 1].name if winner else 'neither'}")
+            print("", *told["result"]["lines"], sep="\n")
         elif kind == "end":
             print(f"\n{told['error']['message'] if told['error'] else told['state']}")
 

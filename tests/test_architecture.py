@@ -28,6 +28,7 @@ LAYERS: tuple[set[str], ...] = (
     {"tables", "clip_files"},
     {"protocol", "machine"},
     {"profile", "interfaces"},
+    {"withholding"},
     {"judge", "video", "models"},
     {"settings", "pair_frames", "embeddings", "conversion"},
     {"measures", "stored_settings"},

@@ -41,6 +41,9 @@ def join_judgements(one: Judgement, other: Judgement) -> Judgement:
         warning_kinds=tuple(kinds.values()),
         timings=_add(one.timings, other.timings),
         counters=_add(one.counters, other.counters),
+        measures=one.measures or other.measures,
+        scope=one.scope or other.scope,
+        skipped_order=None,
     )
     return recompute_warnings(joined)
 

@@ -19,6 +19,7 @@ from vrt_lite.protocol.messages import (
     FrameRef,
     Generated,
     Image,
+    Key,
     Message,
     Part,
     Reply,
@@ -68,13 +69,17 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round: the frames newly shown, the reply, what was read from it, and the correction if it was bad."""
+    """One round: the frames newly shown, the reply, what was read from it, and the correction if it was bad.
+
+    What it chose in the dimensions that are `not_judged` means nothing.
+    """
 
     number: int
     shown: tuple[FrameRef, ...]
     reply: Reply
     parsed: tags.Parsed
     correction: str = ""
+    not_judged: tuple[Key, ...] = ()
 
     @property
     def outcome(self) -> Outcome:
@@ -115,6 +120,10 @@ def judge(
     understood = profile.understands(pair.caption)
     pair = pair if understood else replace(pair, caption="")
     sampling = replace(sampling or Sampling(profile.max_new_tokens), concluded=tags.concluded)
+    if not understood:
+        from vrt_lite.withholding import observe_without_alignment  # noqa: PLC0415 - most captions are understood
+
+        observe = observe_without_alignment(observe)
     transcript: Conversation = opening(pair, profile)
     rounds: list[Round] = []
     strikes = 0
@@ -130,7 +139,7 @@ def judge(
             break
         parsed = tags.parse(reply.text)
         following, correction = respond(parsed, pair, profile, before=transcript, last=number == profile.rounds - 1)
-        rounds.append(Round(number, shown, reply, parsed, correction))
+        rounds.append(Round(number, shown, reply, parsed, correction, () if understood else ("TA",)))
         on_round(rounds[-1])
         observe(RoundEnded(order, number, rounds[-1].outcome))
         if isinstance(parsed, tags.Answer):

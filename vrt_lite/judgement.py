@@ -165,11 +165,11 @@ class ShownFrame:
 
 
 class Choices(TypedDict):
-    """An answer as it was written."""
+    """An answer as it was written; null in a dimension that was not judged."""
 
-    TA: Choice
-    VQ: Choice
-    MQ: Choice
+    TA: Choice | None
+    VQ: Choice | None
+    MQ: Choice | None
     OA: Choice
 
 
@@ -286,9 +286,8 @@ class Judgement:
             read = msgspec.convert(_withdraw_not_judged(data), Judgement)
         except (msgspec.ValidationError, RecursionError, OverflowError, UnicodeError) as error:
             raise UsageError(f"This is no judgement of vrt-lite ({error}). {hint}") from error
-        if len(read.warning_kinds) != len(read.warnings):
-            read = replace(read, warning_kinds=("",) * len(read.warnings))
-        return replace(read, schema_version=SCHEMA_VERSION)
+        kinds = read.warning_kinds if len(read.warning_kinds) == len(read.warnings) else ("",) * len(read.warnings)
+        return replace(read, warning_kinds=kinds, schema_version=SCHEMA_VERSION)
 
 
 def _withdraw_not_judged(data: object) -> object:
@@ -297,7 +296,8 @@ def _withdraw_not_judged(data: object) -> object:
         return cast("object", data)
     plain = cast("dict[str, Any]", json.loads(json.dumps(data)))
     with contextlib.suppress(KeyError, TypeError, AttributeError):  # malformed data is refused where it is read
-        keys = plain.pop("not_judged")
-        for verdict in (plain["verdict"], *(order["verdict"] for order in plain["orders"])):
-            verdict["dimensions"] |= dict.fromkeys(keys)
+        absent, orders = dict.fromkeys(plain.pop("not_judged")), plain["orders"]
+        written = [r["answer"] or r["recommendation"] for order in orders for r in order["rounds"]]
+        for said in filter(None, (plain["verdict"], *(order["verdict"] for order in orders), *written)):
+            said.get("dimensions", said.get("choices", said)).update(absent)
     return plain

@@ -207,9 +207,9 @@ def record_round(r: Round, first: int, pair: ShownPair) -> JudgedRound:
         text=r.reply.text,
         snapshot=r.parsed.notes.snapshot,
         thought=r.parsed.notes.thought,
-        answer=_choices(r.parsed.marks) if isinstance(r.parsed, tags.Answer) else None,
+        answer=_choices(r, r.parsed.marks) if isinstance(r.parsed, tags.Answer) else None,
         recommendation=recommendation
-        and Recommendation(_choices(recommendation), cast("Confidence | None", recommendation.confidence)),
+        and Recommendation(_choices(r, recommendation), cast("Confidence | None", recommendation.confidence)),
         call=r.parsed.payload if isinstance(r.parsed, tags.FrameCall) else None,
         correction=r.correction or None,
         stop=r.reply.stop,
@@ -259,9 +259,9 @@ def _shrunk(clip: JudgedClip, profile: Profile) -> bool:
     )
 
 
-def _choices(marks: tags.Marks) -> Choices:
-    c = marks.choices
-    return {"TA": c["TA"], "VQ": c["VQ"], "MQ": c["MQ"], "OA": c["OA"]}
+def _choices(r: Round, marks: tags.Marks) -> Choices:
+    c: dict[str, Choice | None] = {**marks.choices, **dict.fromkeys(r.not_judged)}
+    return {"TA": c["TA"], "VQ": c["VQ"], "MQ": c["MQ"], "OA": marks.choices["OA"]}
 
 
 def _record_frame(frame: FrameRef, first: int, pair: ShownPair) -> ShownFrame:

@@ -14,6 +14,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from email.message import Message
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,10 @@ _SHARED = {
 
 
 class BetterVideo:
-    """The better of two videos, the verdict in words, and the probabilities of the first, a tie, and the second."""
+    """The better of two videos, the verdict in words, and the probabilities of the first, a tie, and the second.
+
+    The words are the headline, a line for each dimension, what was measured, what the judge sees, and the warnings.
+    """
 
     CATEGORY = CATEGORY
     FUNCTION = "judge"
@@ -54,16 +58,12 @@ class BetterVideo:
             a, b = (write_clip(video, Path(folder) / str(n), fps) for n, video in enumerate((video_1, video_2), 1))
             if server:
                 body = {"prompt": prompt, "model": model or None, "both_orders": both_orders}
-                told = ask(server, "/v1/compare", {"a": upload(server, a), "b": upload(server, b), **body})
+                overall, lines = compare_there(server, {"a": upload(server, a), "b": upload(server, b), **body})
             else:
-                told = open_judge(model, both_orders).compare(a, b, prompt=prompt).to_json()
-        overall = told["verdict"]["overall"]
+                overall, lines = compare_here(a, b, prompt, model, both_orders)
         shares = overall["probabilities"] or {name: float(name == str(overall["winner"] or "tie")) for name in _NAMES}
-        words = "\n".join(
-            describe(name, of) for name, of in (("overall", overall), *told["verdict"]["dimensions"].items())
-        )
         better = video_2 if overall["winner"] == 2 else video_1
-        return (better, words, shares["1"], shares["tie"], shares["2"], overall["winner"])
+        return (better, "\n".join(lines), shares["1"], shares["tie"], shares["2"], overall["winner"])
 
 
 class RankedVideos:
@@ -96,24 +96,31 @@ class RankedVideos:
             clips = [write_clip(video, Path(folder) / str(n), fps[0]) for n, video in enumerate(videos, 1)]
             if server[0]:
                 body = {"prompt": prompt[0], "model": model[0] or None, "both_orders": both_orders[0]}
-                told = ask(server[0], "/v1/rewards", {"clips": [upload(server[0], clip) for clip in clips], **body})
+                told, _ = ask(server[0], "/v1/rewards", {"clips": [upload(server[0], clip) for clip in clips], **body})
                 strengths = [clip["reward"] for clip in told["rewards"]]
+                flags = [clip["flags"] for clip in told["rewards"]]
+                notes = list_notes(flags, told["judge"], told["scope"], told["warnings"])
             else:
-                strengths = rank_here(clips, prompt[0], model[0], both_orders[0])
+                strengths, notes = rank_here(clips, prompt[0], model[0], both_orders[0])
         known = {n: -float("inf") if strength is None else strength for n, strength in enumerate(strengths)}
         order = sorted(known, key=lambda n: (-known[n], n))
-        lines = [f"{place}. video {n + 1}  {known[n]:+.2f}" for place, n in enumerate(order, 1)]
-        return ([videos[n] for n in order], videos[order[0]], [known[n] for n in order], "\n".join(lines))
+        lines = [f"{place}. video {n + 1}  {rate(strengths[n])}" for place, n in enumerate(order, 1)]
+        return ([videos[n] for n in order], videos[order[0]], [known[n] for n in order], "\n".join(lines + notes))
 
 
 _NAMES = ("tie", "1", "2")
 
 
-def describe(name: str, preference: dict[str, Any]) -> str:
-    """Describe one preference of a verdict in a line."""
-    winner = "undecided" if preference["undecided"] else ("tie", "video 1", "video 2")[preference["winner"]]
-    shares = preference["probabilities"]
-    return f"{name}: {winner}" + (f" ({max(shares.values()):.2f})" if shares else "")
+def list_notes(flags: list[str], judge: str, scope: str, warnings: list[str]) -> list[str]:
+    """List what is to be known of a ranking: the videos' measured faults, the judge, what it sees, and the warnings."""
+    flagged = [f"video {n} is flagged: {words}" for n, words in enumerate(flags, 1) if words]
+    named = f"judge: {judge}, {scope}" if scope else f"judge: {judge}"
+    return [*flagged, named, *(f"warning: {warning}" for warning in warnings)]
+
+
+def rate(strength: float | None) -> str:
+    """Format a clip's strength in log odds."""
+    return "no verdict" if strength is None else f"{strength:+.2f}"
 
 
 def write_clip(video: Any, stem: Path, fps: float) -> Path:
@@ -145,44 +152,71 @@ def open_judge(model: str, both_orders: bool) -> Any:
     return Judge(model or None, settings=Settings(both_orders=both_orders))
 
 
-def rank_here(clips: list[Path], prompt: str, model: str, both_orders: bool) -> list[float | None]:
-    """Rank clips in this process; return the strength of each, None without a verdict."""
+def compare_here(a: Path, b: Path, prompt: str, model: str, both_orders: bool) -> tuple[dict[str, Any], list[str]]:
+    """Compare two clips in this process; return the overall preference, and all that is to be told in words."""
+    from vrt_lite.show import list_verdict  # noqa: PLC0415
+
+    judgement = open_judge(model, both_orders).compare(a, b, prompt=prompt)
+    return judgement.to_json()["verdict"]["overall"], list_verdict(judgement)
+
+
+def rank_here(clips: list[Path], prompt: str, model: str, both_orders: bool) -> tuple[list[float | None], list[str]]:
+    """Rank clips in this process; return the strength of each, None without a verdict, and what is to be known."""
+    from vrt_lite.measures.flags import describe_flags  # noqa: PLC0415
     from vrt_lite.ranking.clip_groups import ClipGroup, RankedClip  # noqa: PLC0415
     from vrt_lite.ranking.ladder import rate_group  # noqa: PLC0415
     from vrt_lite.runs.question import Question, result_of  # noqa: PLC0415
+    from vrt_lite.show.words import describe_warnings  # noqa: PLC0415
 
-    judge = open_judge(model, False)
+    judge, flags = open_judge(model, False), [""] * len(clips)
     group = ClipGroup("", prompt, tuple(RankedClip(clip.name, clip, str(n)) for n, clip in enumerate(clips)))
     for i, a in enumerate(clips):
         for j, b in enumerate(clips):
             if i < j or (i != j and both_orders):
                 judgement = judge.compare(a, b, prompt=prompt)
+                flags[i], flags[j] = (describe_flags(clip.flags) for clip in judgement.inputs)
                 group.results[i, j] = result_of(Question(str(i), str(j), prompt, ""), judgement)
-    found = {standing.clip: standing.ratings["OA"].strength for standing in rate_group(group).standings}
-    return [found.get(n) for n in range(len(clips))]
+    ladder = rate_group(group)
+    found = {standing.clip: standing.ratings["OA"].strength for standing in ladder.standings}
+    notes = list_notes(flags, judge.describe()["--model"], judge.scope, describe_warnings(ladder.conditions))
+    return [found.get(n) for n in range(len(clips))], notes
+
+
+def compare_there(server: str, body: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Compare two clips on a server; return the overall preference, and all that is to be told in words."""
+    told, headers = ask(server, "/v1/compare", body)
+    job, _ = send(server, f"/v1/jobs/{headers['x-job']}")
+    return told["verdict"]["overall"], job["result"]["lines"]
 
 
 def upload(server: str, clip: Path) -> str:
     """Send a clip to a server; return its id."""
     with clip.open("rb") as file:
         headers = {"content-type": "application/octet-stream", "content-length": str(clip.stat().st_size)}
-        return send(server, f"/v1/clips?name={quote(clip.name)}", file, headers)["clip"]
+        told, _ = send(server, f"/v1/clips?name={quote(clip.name)}", file, headers)
+    return told["clip"]
 
 
-def ask(server: str, path: str, body: dict[str, Any]) -> dict[str, Any]:
-    """Post JSON to a server; return its answer."""
+def ask(server: str, path: str, body: dict[str, Any]) -> tuple[dict[str, Any], Message]:
+    """Post JSON to a server; return its answer and that one's headers."""
     return send(server, path, json.dumps(body).encode(), {"content-type": "application/json"})
 
 
-def send(server: str, path: str, data: Any, headers: dict[str, str]) -> dict[str, Any]:
-    """Post to a server; return its answer. A busy one is asked again when it says; RuntimeError if it refuses."""
+def send(
+    server: str, path: str, data: Any = None, headers: dict[str, str] | None = None
+) -> tuple[dict[str, Any], Message]:
+    """Post data to a server, or get without any; return its answer and that one's headers.
+
+    A busy server is asked again when it says; RuntimeError if it refuses.
+    """
+    headers = headers or {}
     if token := os.environ.get("VRT_LITE_TOKEN"):
         headers = {**headers, "authorization": f"Bearer {token}"}
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     while True:
         try:
             with opener.open(urllib.request.Request(server.rstrip("/") + path, data=data, headers=headers)) as answer:
-                return json.load(answer)
+                return json.load(answer), answer.headers
         except urllib.error.HTTPError as error:
             if error.code != 429:
                 raise RuntimeError(f"vrt-lite: {json.load(error)['error']['message']}") from None

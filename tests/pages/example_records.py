@@ -32,9 +32,12 @@ def clip_pair(
 def judge_pair(
     clips: list[Path], *replies: str | Reply, prompt: str = PROMPT, settings: Settings | None = None
 ) -> Judgement:
-    """A judgement: by default two rounds, with a call for frames of both clips. The probabilities are the replies'."""
+    """A judgement: by default two rounds, with a call for frames of both clips. The probabilities are the replies'.
+
+    Nothing is measured, so that no measure of these clips takes a winner back.
+    """
     backend = ScriptedBackend(replies or (call(9, 10, 57, 60), sure()))
-    with Judge(settings=settings, backend=backend) as judge:
+    with Judge(settings=settings, backend=backend, measures=False) as judge:
         judge.mode.profile = replace(judge.mode.profile, temperatures={})
         return judge.compare(*clips, prompt=prompt)
 

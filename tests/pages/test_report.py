@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from pages.example_records import clip_pair, judge_pair, judged
 
 from vrt_lite.cli import run as vrt_lite
 from vrt_lite.errors import UsageError
-from vrt_lite.joining import exchange_clips, join_orders
+from vrt_lite.joining import exchange_clips, join_judgements
+from vrt_lite.measures import compare_values
 from vrt_lite.runs.question import Question
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Settings
@@ -146,7 +148,7 @@ def test_a_picture_is_given_with_its_bytes_once(tmp_path: Path) -> None:
 def test_both_orders_of_a_store_are_one_pair(tmp_path: Path) -> None:
     a, b = clip_pair(tmp_path)
     one, other = judge_pair([a, b]), judge_pair([b, a])
-    joined = join_orders(one, exchange_clips(other))
+    joined = join_judgements(one, exchange_clips(other))
     assert [order.first for order in joined.orders] == [1, 2]
     assert joined.disagreements == ("VQ", "MQ", "OA")
     seconds = [
@@ -155,6 +157,9 @@ def test_both_orders_of_a_store_are_one_pair(tmp_path: Path) -> None:
     ]
     assert seconds[0] == seconds[1]
     assert joined.inputs == one.inputs
+    # An earlier version measured nothing in a ranking; what is measured of either order is of both.
+    measured = (compare_values("noise", (0.0, 9.0)),)
+    assert join_judgements(one, exchange_clips(replace(other, measures=measured))).measures == (measured[0].mirrored(),)
 
 
 @pytest.mark.parametrize(

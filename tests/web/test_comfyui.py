@@ -17,6 +17,9 @@ import numpy as np
 import pytest
 from web.conftest import CIRCLE, PROMPT, STAR, Served
 
+from vrt_lite import compare
+from vrt_lite.show import list_verdict
+
 FILE = Path(__file__).parents[2] / "integrations" / "comfyui" / "vrt_lite_nodes.py"
 
 
@@ -84,7 +87,11 @@ def test_the_better_video_comes_out(nodes: ModuleType, served: Served, through_s
     )
     assert better is star
     assert winner == 2
-    assert words.splitlines()[0].startswith("overall: video 2")
+    expected = list_verdict(compare(CIRCLE, STAR, prompt=PROMPT))
+    assert expected[0].startswith("Video 2 is ")
+    assert [line for line in words.splitlines() if "seconds: " not in line] == [
+        line for line in expected if "seconds: " not in line
+    ]
     assert first + tie + second == pytest.approx(1)
     assert second > 0.5
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,8 +16,11 @@ from web.conftest import CIRCLE, EXAMPLES, PROMPT, ROOT, STAR, Served, end, star
 
 from vrt_lite import compare
 from vrt_lite.judgement import Judgement
+from vrt_lite.runs.pairs import read_pair, read_pairs
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Settings
+from vrt_lite.show import list_verdict
+from vrt_lite.show.words import write_headline
 
 A, B = str(EXAMPLES / "a.mp4"), str(EXAMPLES / "b.mp4")
 
@@ -60,6 +64,42 @@ def test_the_comparisons_of_a_day_are_a_list(served: Served) -> None:
     assert "3 comparisons" in page
     assert served.client.get("/v1/run", params={"run": name}).json()["comparisons"] == told["comparisons"]
     assert [run["name"] for run in served.client.get("/v1/runs", params={"search": "=1+1"}).json()["runs"]] == [name]
+
+
+@pytest.mark.parametrize("prompt", ["A fox runs through snow.", "A white square moves right."])
+def test_a_pair_is_told_the_same_wherever_it_was_judged(served: Served, prompt: str) -> None:
+    """`compare`, `serve` where `rank` judged the pair before, and the record of that: the same words and measures."""
+    expected = compare(A, B, prompt=prompt, settings=Settings(both_orders=True))
+    assert expected.measures
+    assert expected.scope
+    say(served, "rank", A, B, "--prompt", prompt, "--name", prompt)
+    answer = served.post("/v1/compare", a=A, b=B, prompt=prompt, both_orders=True)
+    job = served.client.get(f"/v1/jobs/{answer.headers['x-job']}").json()["result"]
+    found = Judgement.from_json(answer.json())
+    assert found.measures == expected.measures
+    assert set(found.warnings) == set(expected.warnings)
+    assert (found.scope, found.disagreements) == (expected.scope, expected.disagreements)
+    assert [clip.flags for clip in found.inputs] == [clip.flags for clip in expected.inputs]
+    assert untimed(job["lines"]) == untimed(list_verdict(expected))
+    with Store(served.home / "runs.sqlite") as store:
+        runs = [store.run(prompt), store.run(job["run"])]
+        kept = [(run, pair) for run in runs for pair in read_pairs(run) if pair.prompt == prompt]
+        assert [sorted(pair.keys) for _, pair in kept] == [sorted(kept[0][1].keys)] * 2  # none was judged anew
+        records = [read_pair(run, pair) for run, pair in kept]
+    for record in records:
+        assert record
+        assert untimed(list_verdict(record)) == untimed(job["lines"])
+    heading = re.search(r"<h1[^>]*>(.*?)<", served.client.get(f"/jobs/{answer.headers['x-job']}/verdict").text)
+    assert heading
+    assert heading[1].partition(", but the orders disagree")[0] == job["lines"][0].removesuffix(".")
+    told = served.client.get("/v1/run", params={"run": job["run"]}).json()["comparisons"]
+    [words] = [pair["words"] for pair in told if pair["prompt"] == prompt]
+    assert words == write_headline(expected.verdict, ("a.mp4", "b.mp4"))
+
+
+def untimed(lines: list[str]) -> list[str]:
+    """The lines without the one that says how long it took."""
+    return [line for line in lines if not line.startswith("seconds: ")]
 
 
 @pytest.mark.nightly

@@ -39,6 +39,7 @@ from vrt_lite.show.words import (
     name_frames,
     name_round,
     safe,
+    write_headline,
 )
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 
 LINE_EVERY_SECONDS = 30.0
 """How often plain lines tell the progress of something that takes long."""
-__all__ = ["LINE_EVERY_SECONDS", "PlainView", "safe", "show_verdict", "verdict_lines", "view"]
+__all__ = ["LINE_EVERY_SECONDS", "PlainView", "list_verdict", "safe", "show_verdict", "verdict_lines", "view"]
 
 
 def view(
@@ -153,6 +154,11 @@ def print_line(line: str, stream: TextIO) -> None:
     with contextlib.suppress(OSError, ValueError):
         stream.write(f"{safe(line, encoding=stream.encoding or 'utf-8')}\n")
         stream.flush()
+
+
+def list_verdict(judgement: Judgement) -> list[str]:
+    """Return the verdict in plain lines for a client's user: the headline, then what `verdict_lines` tells."""
+    return [f"{write_headline(judgement.verdict)}.", *verdict_lines(judgement)[1:]]
 
 
 def verdict_lines(judgement: Judgement, *, encoding: str = "utf-8") -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from vrt_lite.protocol.verdict import Preference, describe
 from vrt_lite.runs.pairs import read_pair, read_pairs
 from vrt_lite.show.table import show_table
-from vrt_lite.show.words import chosen_share
+from vrt_lite.show.words import chosen_share, write_headline
 from vrt_lite.show.wrapping import write_lines
 
 if TYPE_CHECKING:
@@ -21,7 +21,10 @@ _HEADINGS = ("VIDEO 1", "VIDEO 2", "BETTER", "PROBABILITY", "ORDERS", "PROMPT")
 
 @dataclass(frozen=True, slots=True)
 class ComparedPair:
-    """Two clips, by name, their prompt, and the overall result of `orders` orders; with an `error` instead if none."""
+    """Two clips, by name, their prompt, and the overall result of `orders` orders; with an `error` instead if none.
+
+    `words` say the result as a sentence without its full stop.
+    """
 
     first: str
     second: str
@@ -29,6 +32,7 @@ class ComparedPair:
     overall: Preference | None
     orders: int
     error: str
+    words: str
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -41,7 +45,8 @@ def list_comparisons(run: Run) -> Iterator[ComparedPair]:
         judgement = read_pair(run, pair)
         first, second = (clip.name for clip in judgement.inputs) if judgement else (pair.first[:12], pair.second[:12])
         error = "" if judgement else pair.errors[0]
-        yield ComparedPair(first, second, pair.prompt, pair.overall, len(pair.verdicts), error)
+        words = write_headline(judgement.verdict, (first, second)) if judgement else f"No verdict: {error}"
+        yield ComparedPair(first, second, pair.prompt, pair.overall, len(pair.verdicts), error, words)
 
 
 def show_comparisons(run: Run, *, judge: str, stream: TextIO | None = None) -> None:

@@ -15,6 +15,7 @@ from vrt_lite.runs.pairs import PairOfRun, read_pair
 from vrt_lite.runs.question import Result
 from vrt_lite.runs.run import Run
 from vrt_lite.settings import Source
+from vrt_lite.show import list_verdict
 from vrt_lite.web.job_context import JobContext, name_daily_run
 from vrt_lite.web.pair_watcher import PairWatcher
 from vrt_lite.web.refusals import RefusedRequestError
@@ -23,7 +24,7 @@ from vrt_lite.web.served_job import ServedJob
 
 
 def compare_clips(job: ServedJob, context: JobContext) -> dict[str, Any]:
-    """Judge one or both orders; return the judgement's JSON, and where it is kept."""
+    """Judge one or both orders; return the judgement's JSON, the same in words, and where it is kept."""
     body = read_body(dict(job.request), CompareBody)
     clips = (context.clip_store.find(body.a), context.clip_store.find(body.b))
     watcher = PairWatcher(job)
@@ -53,7 +54,7 @@ def compare_clips(job: ServedJob, context: JobContext) -> dict[str, Any]:
         judge_all(list_tasks(), run, store=store, judge=judge, done=keep, observe=watcher.observe)
         in_order = [result for _, result in sorted(results.items())]
         judgement = join_results(run, in_order, clips, both_orders=body.both_orders)
-    return {"judgement": judgement.to_json(), "run": run.name}
+    return {"judgement": judgement.to_json(), "lines": list_verdict(judgement), "run": run.name}
 
 
 def join_results(run: Run, results: list[Result], clips: tuple[Path, Path], *, both_orders: bool) -> Judgement:

@@ -12,7 +12,7 @@ from vrt_lite.pair_frames import Workspace, workspace_of
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import FrameRef
 from vrt_lite.show.pages.render_templates import make_visible
-from vrt_lite.show.words import capitalize_first, describe_event
+from vrt_lite.show.words import OUTCOMES, capitalize_first, describe_event
 from vrt_lite.web.clip_store import name_clip
 from vrt_lite.web.served_job import ServedJob
 
@@ -50,7 +50,7 @@ class PairWatcher:
             case RoundBegan(_, number, frames):
                 job.add("round", number=number, frames=self._place(frames))
             case RoundEnded(_, number, outcome):
-                job.add("outcome", number=number, outcome=outcome)
+                job.add("outcome", number=number, outcome=outcome, words=capitalize_first(OUTCOMES[outcome]))
             case _:
                 job.add("stage", words=capitalize_first(make_visible(describe_event(event))), done=0, total=0)
 

@@ -43,7 +43,10 @@ class CompareBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RankBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Rank clips; a folder stands for the videos in it. The answer is the job, unless `wait` is set."""
+    """Rank clips; a folder stands for the videos in it. The answer is the job, unless `wait` is set.
+
+    With `exclude_flagged` clips with a measured fault, such as stutter, are left out.
+    """
 
     clips: Annotated[tuple[ClipName, ...], Meta(min_length=1, max_length=_MOST_CLIPS)]
     prompt: Prompt = ""
@@ -51,6 +54,7 @@ class RankBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     both_orders: bool = True
     budget: Count | None = None
     confidence: Annotated[float, Meta(gt=0.5, lt=1)] | None = None
+    exclude_flagged: bool = False
     name: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
     options: JudgeOptions = JudgeOptions()
     wait: bool = False

@@ -16,6 +16,7 @@ from starlette.routing import Route
 
 from vrt_lite.clip_files import is_clip_there
 from vrt_lite.errors import UsageError
+from vrt_lite.measures.flags import describe_flags
 from vrt_lite.ranking.ladder import rate_group
 from vrt_lite.ranking.rank_run import read_groups
 from vrt_lite.ranking.winners import best_clips, copy_winners
@@ -71,7 +72,7 @@ async def copy_best(request: Request) -> Response:
     """Copy the best clips of a ranking to the folder `best` of an allowed folder, numbered."""
     state = state_of(request)
     body = read_body(await state.body_reader.read_json(request), CopyBody)
-    return JsonAnswer({"copies": await run_in_threadpool(_copy, state, body)})
+    return JsonAnswer(await run_in_threadpool(_copy, state, body))
 
 
 async def export_votes(request: Request) -> Response:
@@ -151,7 +152,8 @@ def _describe_run(state: ServerState, name: str) -> dict[str, Any]:
     return told
 
 
-def _copy(state: ServerState, body: CopyBody) -> list[str]:
+def _copy(state: ServerState, body: CopyBody) -> dict[str, list[str]]:
+    """Copy; return where the copies are, and those of the clips that have a measured fault, in words."""
     run = state.store.run(body.run)
     if run.kind != "rank":
         raise UsageError(f"Run {run.name!r} is no ranking.")
@@ -163,7 +165,11 @@ def _copy(state: ServerState, body: CopyBody) -> list[str]:
     for clip in chain.from_iterable(clips for _, clips in chosen):
         if not state.clip_store.is_allowed(clip.path):
             raise RefusedRequestError(403, "path", f"{clip.name!r} is in no allowed folder.")
-    return [str(path) for path in copy_winners(chosen, folder)]
+    flagged = [clip for _, clips in chosen for clip in clips if clip.flags]
+    return {
+        "copies": [str(path) for path in copy_winners(chosen, folder)],
+        "flagged": [make_visible(f"{clip.name} is flagged: {describe_flags(clip.flags)}") for clip in flagged],
+    }
 
 
 def _find_next_pair(state: ServerState, name: str) -> dict[str, Any]:

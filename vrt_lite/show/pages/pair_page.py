@@ -27,6 +27,7 @@ from vrt_lite.show.words import (
     shown_odds,
     write_headline,
 )
+from vrt_lite.withholding import withhold_alignment
 
 Folds = list[tuple[str, list[tuple[str, str]]]]
 """Tables that are folded away: the title, and rows of a name and a value."""
@@ -54,10 +55,14 @@ class _Strip:
 class _ShownRound:
     """A round with its frames. `granted` are the frames that its call brought, in words.
 
-    `choices` are what it answered or leaned to, by key, in terms of the videos as given; empty without either.
+    `choices` are what it answered or leaned to, by key, in terms of the videos as given; empty without either. The
+    texts are quoted without what they say of a dimension that was not judged.
     """
 
     round: JudgedRound
+    snapshot: str
+    thought: str
+    text: str
     strips: tuple[_Strip, ...]
     granted: str
     choices: Mapping[str, int]
@@ -196,14 +201,18 @@ def _find_poster(judgement: Judgement, video: int, album: FrameAlbum) -> Embedde
 def _prepare_round(judgement: Judgement, order: JudgedOrder, index: int, album: FrameAlbum) -> _ShownRound:
     this = order.rounds[index]
     choices = this.answer or (this.recommendation.choices if this.recommendation else {})
-    written = cast("Mapping[str, Choice]", choices)
+    written = cast("Mapping[str, Choice | None]", choices)
+    quote = withhold_alignment if "TA" in judgement.verdict.not_judged else str
     granted = order.rounds[index + 1] if this.outcome == "tool" and index + 1 < len(order.rounds) else None
     strips = (_prepare_strip(judgement, order, this, video, album) for video in (order.first, 3 - order.first))
     return _ShownRound(
         this,
+        quote(this.snapshot),
+        quote(this.thought),
+        quote(this.text),
         tuple(strip for strip in strips if strip.frames),
         _describe_granted(granted) if granted else "",
-        {key: MIRROR[winner] if order.first == 2 else winner for key, winner in written.items()},
+        {key: MIRROR[of] if order.first == 2 else of for key, of in written.items() if of is not None},
     )
 
 

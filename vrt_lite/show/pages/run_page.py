@@ -19,9 +19,10 @@ from vrt_lite.evaluation.cases import read_eval_about
 from vrt_lite.evaluation.evaluate import figures_of
 from vrt_lite.evaluation.figures import Figures
 from vrt_lite.protocol.messages import OVERALL
-from vrt_lite.protocol.verdict import Preference, describe
+from vrt_lite.protocol.verdict import Verdict, describe
 from vrt_lite.ranking.rank_run import read_rank_about
 from vrt_lite.runs.pairs import PairOfRun, read_pair, read_pairs
+from vrt_lite.runs.question import conditions_of
 from vrt_lite.show import evaluation_words
 from vrt_lite.show.evaluation_charts import list_charts, list_confusion
 from vrt_lite.show.pages.clip_copies import ClipCopies
@@ -30,7 +31,7 @@ from vrt_lite.show.pages.html_file import write_data, write_json, write_packed, 
 from vrt_lite.show.pages.pair_page import Folds, PairLabel, list_common_details, make_address, prepare_pair
 from vrt_lite.show.pages.render_templates import format_percent, make_visible, render, split_name
 from vrt_lite.show.pages.run_material import RunMaterial, find_label, read_labels, read_shown_clips
-from vrt_lite.show.words import DIMENSION_NAMES, capitalize_first, count_of
+from vrt_lite.show.words import DIMENSION_NAMES, capitalize_first, count_of, describe_warnings, shown_odds
 
 if TYPE_CHECKING:
     from vrt_lite.evaluation.cases import EvalCase
@@ -204,16 +205,17 @@ def _make_index_row(pages: _RunPages, pair: PairOfRun) -> list[Any]:
         split_name(two),
         make_visible(prompt),
         _UNDECIDED if own and own.undecided else own.winner if own else None,
-        *_describe_better(own, (one, two)),
+        *_describe_better(pair.joined.verdict if pair.joined else None, (one, two)),
         _list_marks(pair, find_label(pair, pages.labels)),
     ]
 
 
-def _describe_better(preference: Preference | None, names: tuple[str, str]) -> tuple[list[str | tuple[str, str]], str]:
+def _describe_better(verdict: Verdict | None, names: tuple[str, str]) -> tuple[list[str | tuple[str, str]], str]:
     """Say which is better, a clip's name in its two parts, and the probability where the words do not give it."""
-    if preference is None:
+    if verdict is None:
         return ["No verdict"], ""
-    words, odds = describe(preference, names), None if preference.undecided else preference.odds
+    preference = verdict.overall
+    words, odds = describe(preference, names), None if preference.undecided else shown_odds(verdict, OVERALL)
     share = format_percent(odds[preference.winner]) if odds else ""
     named = preference.winner or preference.leans
     if not named:
@@ -241,7 +243,9 @@ def _prepare_comparisons(material: RunMaterial) -> dict[str, Any]:
     """Prepare what the template shows of comparisons beside the list of pairs."""
     count, failed = len(material.pairs), sum(pair.overall is None for pair in material.pairs)
     model = str(material.run.about.get("model", ""))
-    return {"title": f"{count} comparison{'s' if count != 1 else ''}", "model": model, "failed": failed}
+    warnings = describe_warnings(conditions_of(material.run.results()))
+    title = f"{count} comparison{'s' if count != 1 else ''}"
+    return {"title": title, "model": model, "failed": failed, "warnings": warnings}
 
 
 def prepare_evaluation(material: RunMaterial) -> dict[str, Any]:

@@ -127,6 +127,7 @@ function startForm(form) {
     try {
       const body = { prompt: form.elements.prompt.value, both_orders: form.elements.both_orders.checked, wait: false };
       if (form.elements.model.value) body.model = form.elements.model.value;
+      if (form.elements.exclude_flagged) body.exclude_flagged = form.elements.exclude_flagged.checked;
       if (form.elements.budget?.value) body.budget = Number(form.elements.budget.value);
       for (const [name, { taken }] of Object.entries(drops)) {
         const clips = [];
@@ -242,7 +243,7 @@ function startComparison(id) {
         return part;
       }));
     },
-    outcome(told) { round?.append(make("p", { class: "quiet" }, { final: "Final answer", tool: "Asked for more frames", correction: "The reply could not be used; the judge gets the reason" }[told.outcome] ?? told.outcome)); },
+    outcome(told) { round?.append(make("p", { class: "quiet" }, told.words)); },
     async end(told) {
       if (told.state !== "done") { controls.fail(told); return; }
       const answer = await fetch(`/jobs/${id}/verdict`);
@@ -269,12 +270,21 @@ function startComparison(id) {
   });
 }
 
+/** What to know of a ranking, in the server's words; nothing if there is nothing. */
+function warningList(lines) {
+  if (!lines.length) return [];
+  const box = make("section", { class: "warnings", "aria-label": "Warnings" }), list = make("ul");
+  for (const line of lines) { const item = make("li"); item.append(make("bdi", { dir: "auto" }, line)); list.append(item); }
+  box.append(list);
+  return [box];
+}
+
 function ladderTable(group, scale) {
   const SVG = "http://www.w3.org/2000/svg", x = (value) => `${(100 * (value - scale[0])) / (scale[1] - scale[0] || 1)}%`;
   const table = make("table", { class: "ladder live" }), head = make("tr"), body = make("tbody");
   table.append(make("caption", { class: "unseen" }, group.group ? `The leaderboard of ${group.group}` : "The leaderboard"));
   for (const name of ["Place", "Clip", "Strength"]) head.append(make("th", { scope: "col" }, name));
-  for (const name of ["Log odds", "Won, tied, lost", "Same as"]) head.append(make("th", { scope: "col", class: "number" }, name));
+  for (const name of ["Log odds", "Won, tied, lost, undecided", "Same as"]) head.append(make("th", { scope: "col", class: "number" }, name));
   for (const row of group.rows) {
     const line = make("tr"), scaleCell = make("td", { class: "scale" }), svg = document.createElementNS(SVG, "svg"), name = make("th", { scope: "row", class: "clip" });
     svg.setAttribute("class", "interval");
@@ -283,9 +293,9 @@ function ladderTable(group, scale) {
     draw("line", { class: "span", x1: x(row.low), x2: x(row.high), y1: "50%", y2: "50%" });
     draw("circle", { class: "dot", cx: x(row.strength), cy: "50%", r: "5" });
     scaleCell.append(svg);
-    name.append(make("bdi", {}, row.name));
+    name.append(make("bdi", {}, row.name), ...(row.flags ? [" ", make("span", { class: "tag" }, row.flags)] : []));
     const number = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(2)}`;
-    line.append(make("td", { class: "rank" }, String(row.rank)), name, scaleCell, make("td", { class: "number", "data-name": "Log odds" }, `${number(row.strength)} (${number(row.low)} to ${number(row.high)})`), make("td", { class: "number", "data-name": "Won, tied, lost" }, `${row.won} · ${row.tied} · ${row.lost}`), make("td", { class: "number", "data-name": "Same as" }, row.letters));
+    line.append(make("td", { class: "rank" }, String(row.rank)), name, scaleCell, make("td", { class: "number", "data-name": "Log odds" }, `${number(row.strength)} (${number(row.low)} to ${number(row.high)})`), make("td", { class: "number", "data-name": "Won, tied, lost, undecided" }, `${row.won} · ${row.tied} · ${row.lost} · ${row.undecided}`), make("td", { class: "number", "data-name": "Same as" }, row.letters));
     body.append(line);
   }
   const top = make("thead");
@@ -303,15 +313,15 @@ function startRanking(id) {
       controls.until(told.seconds_left);
     },
     pair(told) {
-      const [a, b] = told.clips, winner = told.winners?.OA;
-      last.replaceChildren("Last judged: ", make("bdi", {}, a.name), " and ", make("bdi", {}, b.name), winner === undefined ? ": no verdict" : winner ? ", better is " : ", a tie");
-      if (winner) last.append(make("bdi", {}, told.clips[winner - 1].name));
+      const [a, b] = told.clips;
+      last.replaceChildren("Last judged: ", make("bdi", {}, a.name), " and ", make("bdi", {}, b.name), ". ", make("bdi", {}, told.words));
     },
     ladder(told) {
       const rows = told.groups.flatMap((group) => group.rows);
       if (!rows.length) return;
       const scale = [Math.min(...rows.map((row) => row.low)), Math.max(...rows.map((row) => row.high))];
-      place.replaceChildren(...told.groups.map((group) => ladderTable(group, scale)));
+      const line = (words) => (words ? [make("p", { class: "quiet", dir: "auto" }, words)] : []);
+      place.replaceChildren(...line(`Judged by ${told.judge}.`), ...told.groups.flatMap((group) => [...warningList(group.warnings), ...line(group.conclusion), ladderTable(group, scale)]));
     },
     end(told) {
       if (told.state !== "done") { controls.fail(told); return; }
@@ -325,7 +335,7 @@ function startRanking(id) {
         status.classList.remove("error");
         try {
           const done = await ask("/v1/run/copy", "POST", { run: name, top: Number(one("#top").value), folder: one("#folder").value });
-          status.textContent = `${done.copies.length} copied`;
+          status.textContent = [`${done.copies.length} copied`, ...done.flagged].join(". ");
         } catch (error) { complain(status, error); }
       });
     },

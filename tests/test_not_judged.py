@@ -1,0 +1,293 @@
+"""What was not judged has no value anywhere: one prompt that the bundled judge does not read, and all that is told.
+
+`JSON_OF`, `TEXT_OF`, `PAGE_OF` and `TABLE_OF` name every place where a verdict is told. A new place is added there.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import html
+import importlib.util
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from rich.console import Console
+from web.conftest import EXAMPLES, ROOT, Served, end, start
+
+from vrt_lite import compare
+from vrt_lite.judgement import Judgement
+from vrt_lite.settings import Settings
+from vrt_lite.show.panel import VerdictPanel
+
+PROMPT = "A fox runs through snow."
+A, B = str(EXAMPLES / "a.mp4"), str(EXAMPLES / "b.mp4")
+VALUE = re.compile(r"(?:\bTA\b|\balignment)[^\w–-]{0,6}(?:\bTA\b[^\w–-]{0,6})?(?:\d|tie|video|undecided|leans)", re.I)
+"""A value of alignment in a text, as any of these places would write one."""
+QUOTED: Final = ("text", "snapshot", "thought")
+"""Fields of a record that quote the judge word for word."""
+WORDING: Final = ("settings", "dimensions", "TA")
+"""What the judge was told that alignment is."""
+
+
+@dataclass(frozen=True)
+class Walk:
+    """A server that has judged both clips in each of its ways, and a folder for what is written."""
+
+    served: Served
+    folder: Path
+
+    @cached_property
+    def judgement(self) -> Judgement:
+        return compare(A, B, prompt=PROMPT, settings=Settings(both_orders=True))
+
+    @cached_property
+    def answer(self) -> Any:
+        return self._post("/v1/compare", a=A, b=B, both_orders=True)
+
+    @cached_property
+    def rewards(self) -> Any:
+        return self._post("/v1/rewards", clips=[A, B])
+
+    @cached_property
+    def ranking(self) -> Any:
+        """The job of a ranking that has ended."""
+        self._post("/v1/rank", clips=[A, B], name="foxes", wait=True)
+        return next(job for job in self.get("/v1/jobs")["jobs"] if job["kind"] == "rank")
+
+    @cached_property
+    def comparison(self) -> Any:
+        """The job of a comparison that has ended."""
+        assert self.answer
+        return next(job for job in self.get("/v1/jobs")["jobs"] if job["kind"] == "compare")
+
+    @property
+    def compared(self) -> str:
+        """The name of the run that has the comparisons."""
+        return self.get(f"/v1/jobs/{self.comparison['id']}")["result"]["run"]
+
+    @property
+    def ranked(self) -> str:
+        """The name of the run that has the ranking."""
+        return self.get(f"/v1/jobs/{self.ranking['id']}")["result"]["run"]
+
+    def get(self, path: str, **query: str) -> Any:
+        return json.loads(self.read(path, **query))
+
+    def read(self, path: str, **query: str) -> str:
+        answer = self.served.client.get(path, params=query)
+        assert answer.status_code == 200, answer.text
+        return answer.text
+
+    def events(self, job: Any) -> list[Any]:
+        told = self.read(f"/v1/jobs/{job['id']}/events")
+        return [json.loads(line.removeprefix("data: ")) for line in told.splitlines() if line.startswith("data: ")]
+
+    def say(self, *arguments: str) -> str:
+        """What the command line prints, about the server's store."""
+        environment = os.environ | {"VRT_LITE_HOME": str(self.served.home)}
+        command = [sys.executable, "-m", "vrt_lite", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=environment)
+        return done.stdout + done.stderr
+
+    def report(self, run: str) -> str:
+        path = self.folder / "run.html"
+        self.say("report", run, "-o", str(path), "--overwrite")
+        return path.read_text(encoding="utf-8")
+
+    def node(self, *, rank: bool = False, server: bool = False) -> str:
+        """What a ComfyUI node tells in words, by itself or through the server."""
+        file = ROOT / "integrations" / "comfyui" / "vrt_lite_nodes.py"
+        spec = importlib.util.spec_from_file_location("vrt_lite_nodes_not_judged", file)
+        assert spec
+        assert spec.loader
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        clips, at = [FileVideo(A), FileVideo(B)], self.served.url if server else ""
+        if rank:
+            told = module.RankedVideos().rank(clips, [PROMPT], [""], [True], [24.0], [at])[3]
+        else:
+            told = module.BetterVideo().judge(*clips, PROMPT, "", True, 24.0, at)[1]
+        if module.open_judge.cache_info().currsize:
+            module.open_judge("", not rank).close()
+        return told
+
+    def _post(self, path: str, **body: Any) -> Any:
+        answer = self.served.post(path, prompt=PROMPT, **body)
+        assert answer.status_code < 300, answer.text
+        return answer.json()
+
+
+@dataclass
+class FileVideo:
+    """A VIDEO as ComfyUI documents it: it saves itself to a file."""
+
+    path: str
+
+    def save_to(self, path: str) -> None:
+        Path(path).write_bytes(Path(self.path).read_bytes())
+
+
+def draw_panel(judgement: Judgement, width: int) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(VerdictPanel(judgement))
+    assert isinstance(console.file, io.StringIO)
+    return " ".join(console.file.getvalue().replace("│", " ").split())
+
+
+def write_pair(walk: Walk) -> str:
+    path = walk.folder / "pair.html"
+    walk.say("compare", A, B, "--prompt", PROMPT, "--both-orders", "--report", str(path))
+    return path.read_text(encoding="utf-8")
+
+
+JSON_OF: dict[str, Callable[[Walk], Any]] = {
+    "a record": lambda w: w.judgement.to_json(),
+    "a record that is read": lambda w: Judgement.from_json(w.judgement.to_json()).to_json(),
+    "compare --json": lambda w: json.loads(w.say("compare", A, B, "--prompt", PROMPT, "--json", "--quiet")),
+    "/v1/compare": lambda w: w.answer,
+    "/v1/rewards": lambda w: w.rewards,
+    "/v1/jobs": lambda w: [w.ranking, w.get("/v1/jobs")],
+    "a job that compares": lambda w: w.get(f"/v1/jobs/{w.comparison['id']}"),
+    "a job that ranks": lambda w: w.get(f"/v1/jobs/{w.ranking['id']}"),
+    "the events of a comparison": lambda w: w.events(w.comparison),
+    "the events of a ranking": lambda w: w.events(w.ranking),
+    "/v1/run of comparisons": lambda w: w.get("/v1/run", run=w.compared),
+    "/v1/run of a ranking": lambda w: w.get("/v1/run", run=w.ranked),
+    "show --json of a ranking": lambda w: json.loads(w.say("show", w.ranked, "--json")),
+    "show --json of comparisons": lambda w: json.loads(w.say("show", w.compared, "--json")),
+    "JSON lines": lambda w: [
+        json.loads(line) for line in w.say("export", w.ranked, "-o", "-", "--format", "jsonl").splitlines()
+    ],
+    "/v1/run/export": lambda w: [
+        json.loads(line) for line in w.read("/v1/run/export", run=w.compared, format="jsonl").splitlines()
+    ],
+    "/v1/votes/agreement": lambda w: w.get("/v1/votes/agreement", run=w.compared),
+}
+TEXT_OF: dict[str, Callable[[Walk], str]] = {
+    "plain lines": lambda w: w.say("compare", A, B, "--prompt", PROMPT),
+    "plain lines, verbose": lambda w: w.say("compare", A, B, "--prompt", PROMPT, "--both-orders", "--verbose"),
+    "the panel": lambda w: draw_panel(w.judgement, 88),
+    "the narrow panel": lambda w: draw_panel(w.judgement, 40),
+    "rank": lambda w: w.say("rank", A, B, "--prompt", PROMPT),
+    "show of a ranking": lambda w: w.say("show", w.ranked),
+    "the node": lambda w: w.node(),
+    "the node that ranks": lambda w: w.node(rank=True),
+    "the node through a server": lambda w: w.node(server=True),
+    "the node that ranks through a server": lambda w: w.node(rank=True, server=True),
+    "the words of a job": lambda w: "\n".join(w.get(f"/v1/jobs/{w.comparison['id']}")["result"]["lines"]),
+    "the live leaderboard": lambda w: json.dumps(w.events(w.ranking)),
+}
+PAGE_OF: dict[str, Callable[[Walk], str]] = {
+    "the report of a pair": write_pair,
+    "the report of comparisons": lambda w: w.report(w.compared),
+    "the report of a ranking": lambda w: w.report(w.ranked),
+    "the page of comparisons": lambda w: w.read("/run", run=w.compared),
+    "the page of a ranking": lambda w: w.read("/run", run=w.ranked),
+    "the verdict of a job": lambda w: w.read(f"/jobs/{w.comparison['id']}/verdict"),
+}
+TABLE_OF: dict[str, Callable[[Walk], str]] = {
+    "export of a ranking": lambda w: w.say("export", w.ranked, "-o", "-", "--format", "csv"),
+    "export of comparisons": lambda w: w.say("export", w.compared, "-o", "-", "--format", "csv"),
+    "/v1/run/export": lambda w: w.read("/v1/run/export", run=w.ranked, format="csv"),
+}
+
+
+@pytest.fixture(scope="module")
+def walk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Walk]:
+    served = start(tmp_path_factory.mktemp("served"), "--allow", EXAMPLES)
+    yield Walk(served, tmp_path_factory.mktemp("written"))
+    end(served)
+
+
+def find_values(data: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield what is said of alignment in plain data, and where: by its key, in a list of keys, or in a text."""
+    if isinstance(data, dict):
+        for name, value in data.items():
+            if name.startswith("TA") and (*path, name)[-3:] != WORDING:
+                yield (*path, name), value
+            yield from find_values(value, (*path, name))
+    elif isinstance(data, list):
+        for value in data:
+            yield from find_values(value, path)
+    elif isinstance(data, str) and path[-1] not in QUOTED and (data == "TA" or VALUE.search(data)):
+        yield path, data
+
+
+def open_pages(page: str) -> Iterator[str]:
+    """Yield a page, and the pages of pairs that lie packed in it."""
+    yield page
+    for packed in re.findall(r'<script type="text/plain" id="(?:b\d+|index)">([^<]*)<', page):
+        for part in json.loads(zlib.decompress(base64.b64decode(packed))):
+            yield part if isinstance(part, str) else html.escape(json.dumps(part, ensure_ascii=False))
+
+
+def read_page(page: str) -> str:
+    """The text of a page, a line for each row, paragraph and entry of a list."""
+    shown = re.sub(r"<(script|style)\b.*?</\1>", "", page, flags=re.DOTALL)
+    lines = re.sub(r"</(?:tr|p|li|h\d|pre|details)>", "\n", shown)
+    plain = html.unescape(re.sub(r"<[^>]*>", " ", lines))
+    return "\n".join(" ".join(line.split()) for line in plain.splitlines())
+
+
+@pytest.mark.parametrize("place", JSON_OF)
+def test_in_plain_data_it_is_null(walk: Walk, place: str) -> None:
+    data = JSON_OF[place](walk)
+    assert data
+    assert [found for found in find_values(data) if found[1] is not None] == []
+
+
+@pytest.mark.parametrize("place", TEXT_OF)
+def test_in_words_it_is_not_judged(walk: Walk, place: str) -> None:
+    text = TEXT_OF[place](walk)
+    assert "not judged" in text
+    assert VALUE.findall(text) == []
+
+
+@pytest.mark.parametrize("place", PAGE_OF)
+def test_on_a_page_it_has_no_value_no_bar_and_no_percentage(walk: Walk, place: str) -> None:
+    pages = list(open_pages(PAGE_OF[place](walk)))
+    # In the verdict and in each of four rounds, of a pair that is judged in both orders.
+    assert "".join(pages).count('<span class="choice not-judged">Not judged</span>') == 5
+    for page in pages:
+        assert VALUE.findall(read_page(page)) == []
+        rows = [row for row in re.findall(r"<tr\b.*?</tr>", page, re.DOTALL) if "(TA)" in row and "<td" in row]
+        assert not [row for row in rows if "%" in row or "<svg" in row]
+
+
+@pytest.mark.parametrize("place", TABLE_OF)
+def test_in_a_table_it_is_empty(walk: Walk, place: str) -> None:
+    rows = list(csv.DictReader(io.StringIO(TABLE_OF[place](walk))))
+    assert rows
+    assert {name: value for row in rows for name, value in row.items() if name.startswith("TA") and value} == {}
+    assert not any("TA" in row["orders disagree on"] for row in rows)
+    assert all("alignment (TA) is not judged" in row["warnings"] for row in rows)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *("TA: tie", "TA=0", "TA 1", "TA: video 2 (0.51)", "Text Alignment (TA) Tie 51 %", "alignment 8 pairs"),
+        *("TA leans to video 1", "TA 0.51", "Alignment: undecided"),
+    ],
+)
+def test_a_value_would_be_found(said: str) -> None:
+    assert VALUE.search(said)
+
+
+def test_the_other_dimensions_are_there(walk: Walk) -> None:
+    """What is looked for is found where it was judged: the walk is not blind."""
+    quality = {path for path, _ in find_values(json.loads(json.dumps(walk.answer).replace('"VQ"', '"TA"')))}
+    assert {("verdict", "dimensions", "TA"), ("orders", "rounds", "answer", "TA")} <= quality
+    assert re.search(VALUE.pattern.replace("TA", "VQ"), walk.node(), re.IGNORECASE)
