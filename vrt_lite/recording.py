@@ -32,7 +32,7 @@ from vrt_lite.pair_frames import Workspace
 from vrt_lite.profile import Profile
 from vrt_lite.protocol import tags
 from vrt_lite.protocol.messages import Choice, FrameRef, Usage
-from vrt_lite.protocol.verdict import TIE, BothOrders, Confidence, Verdict, join_orders, withdraw_contradicted
+from vrt_lite.protocol.verdict import TIE, BothOrders, Confidence, Verdict, join_orders, withdraw_contradicted, without_alignment
 from vrt_lite.settings import Settings, Wording, Wordings
 
 if TYPE_CHECKING:
@@ -83,7 +83,8 @@ def make_judgement(
     limited = bool(orders) and (settings.limits_pixels or settings.effort != "full")
     warnings += warn_of_prompt(pair.prompt, inputs, mode.profile, mode.own, limited=limited)
     one, other = (*verdicts, None, None)[:2]
-    joined = join_orders(one, other) or BothOrders(TIE)
+    understood = mode.profile.understands(pair.prompt)
+    joined = join_orders(one, other) or BothOrders(TIE if understood else without_alignment(TIE))
     warnings += [*warn_of_clips(inputs, mode.profile.first_frames), *warn_of_measures(joined.verdict, measures)]
     return Judgement(
         prompt=pair.prompt or None,

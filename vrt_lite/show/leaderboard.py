@@ -241,7 +241,11 @@ def _describe_orders(orders: OrderCounts) -> str:
     """Say in how many pairs the two orders choose differently, overall and by dimension."""
     overall = f"overall in {orders.differ[OVERALL]} of {orders.pairs} pairs judged in both"
     undecided = f"{orders.undecided[OVERALL]} of them undecided"
-    dimensions = ", ".join(f"{key} in {count}" for key, count in orders.differ.items() if key != OVERALL)
+    dimensions = ", ".join(
+        f"{key} in {count}" + (f" of {orders.judged[key]}" if orders.judged[key] < orders.pairs else "")
+        for key, count in orders.differ.items()
+        if key != OVERALL
+    )
     return f"orders disagree {overall}, {undecided}; {dimensions}"
 
 

@@ -146,13 +146,16 @@ def describe_frame_sizes(conditions: Conditions) -> str:
 def describe_warnings(conditions: Conditions) -> list[str]:
     """Return a warning of each kind that the judgements have; of some of them only, with their number.
 
-    Flags are left out: they stand beside their clips.
+    Flags are left out: they stand beside their clips. What speaks of one pair's videos is counted.
     """
-    return [
-        of.example if of.judgements == conditions.judgements else f"in {of.judgements} judgement(s): {of.example}"
-        for of in conditions.warnings
-        if of.kind != "flagged"
-    ]
+    lines: list[str] = []
+    for of in conditions.warnings:
+        if of.kind == "measured_otherwise":
+            lines.append(f"In {of.judgements} judgement(s) the measures plainly contradict what the judge says.")
+        elif of.kind != "flagged":
+            some = f"in {of.judgements} judgement(s): " if of.judgements < conditions.judgements else ""
+            lines.append(some + of.example)
+    return lines
 
 
 # The judge at work
