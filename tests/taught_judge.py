@@ -63,10 +63,11 @@ RECIPE = TrainingRecipe(
     grpo=Grpo(steps=2, queries=2, group=4, learning_rate=1e-4, resamples=1, batch=3),
 )
 _CALL = (
-    "<think>more</think><recommend answer>TA={d}, VQ={d}, MQ={d}, OA={d}, CF=1</recommend answer>"
+    "<snapshot>seen</snapshot><think>more</think>"
+    "<recommend answer>TA={d}, VQ={d}, MQ={d}, OA={d}, CF=1</recommend answer>"
     '<tool_call>{{"name": "select_frames", "arguments": {{"target_frames": [{frames}]}}}}</tool_call>'
 )
-_FINAL = "<think>done</think><final answer>TA={d}, VQ={d}, MQ={d}, OA={d}</final answer>"
+_FINAL = "<snapshot>seen</snapshot><think>done</think><final answer>TA={d}, VQ={d}, MQ={d}, OA={d}</final answer>"
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def script(digit: int, *, calls: int) -> tuple[str, ...]:
     return (*(_CALL.format(d=digit, frames=frames) for frames in asked), _FINAL.format(d=digit))
 
 
-def teach(folder: Path, *, steps: int = 140) -> Path:
+def teach(folder: Path, *, steps: int = 180) -> Path:
     """Write the judge's checkpoint; the folder."""
     import torch
 

@@ -180,9 +180,9 @@ def test_what_was_tuned_holds_before_the_default_alone(
 
 def test_where_a_setting_comes_from_is_no_part_of_a_judgements_key() -> None:
     profile, judge = default_profile(), {"text": "0"}
-    # As they were before settings were kept: what is in a store is found again.
-    plain = "cbe12595b33f009f756012171e73cbf1c9cc012bd27e0fc6439b0dbeb7cc3e73"
-    changed = "56d011dab8e5c2550ac357fb9cdbbd35ad3a7aeadef22937a27a891e4a67cd45"
+    # They change only with what a judge sees or is told: what is in a store is found again.
+    plain = "2b606ad28cb1aca01236b8f31eb1ad973b2a9b4b36d08d3b608a8257a60bd2b6"
+    changed = "2a986c36510e8c35a5c9584fb609e4116736c1f11eed9f628f8611bd1b35735c"
     given: dict[str, Any] = {"max_pixels": 200704, "rounds": 3, "temperature": 0.5, "seed": 2, "ctx": 4096}
     for extra in ({}, {"sources": {"rounds": "file"}}, {"cache_mb": 5}):
         assert key_of(Settings(**extra), profile, judge=judge) == plain

@@ -52,7 +52,7 @@ def limits(profile: Profile) -> tuple[int, int, int, int, int]:
 
 @pytest.mark.parametrize(
     ("effort", "expected"),
-    [("quick", (256, 256, 4, 2, 512)), ("balanced", (512, 512, 4, 3, 1024)), ("full", (768, 768, 4, 5, 2048))],
+    [("quick", (256, 256, 4, 2, 512)), ("balanced", (512, 512, 4, 3, 1024)), ("full", (768, 512, 4, 5, 2048))],
 )
 def test_efforts_of_vr_thinker(effort: EffortName, expected: tuple[int, ...]) -> None:
     own = default_profile()
@@ -84,7 +84,7 @@ def test_what_is_given_wins_over_the_effort() -> None:
     given = Settings(effort="quick", rounds=7, first_frames=6, tool_max_pixels=400 * TOKEN)
     assert limits(given.applied_to(default_profile())) == (256, 400, 6, 7, 512)
     given = Settings(effort="quick", max_pixels=700 * TOKEN)
-    assert limits(given.applied_to(default_profile())) == (700, 700, 4, 2, 512)
+    assert limits(given.applied_to(default_profile())) == (700, 512, 4, 2, 512)
 
 
 def test_an_unknown_effort_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -66,7 +66,7 @@ def seven(profile: Profile = PROFILE, **settings: object) -> Estimate:
 
 
 def with_cells(cells: int) -> Profile:
-    return PROFILE.with_max_pixels(cells * PIXELS_PER_TOKEN)
+    return PROFILE.with_max_pixels(cells * PIXELS_PER_TOKEN, tool_pixels=cells * PIXELS_PER_TOKEN)
 
 
 def test_weights_are_what_the_files_hold() -> None:
@@ -91,13 +91,13 @@ def test_keys_and_values_by_hand() -> None:
 def test_the_context_is_the_conversations_own_bound() -> None:
     tokens = context_tokens(SEVEN, PROFILE)
     # One reply at its longest, four of usual length, and what stands around each.
-    frames, calls, replies = 4 * 768, 8 * (768 + 2), 2048 + 4 * 512 + 5 * 64
+    frames, calls, replies = 4 * 768, 8 * (512 + 2), 2048 + 4 * 512 + 5 * 64
     assert frames + calls + replies < tokens < frames + calls + replies + 1500
     assert tokens % 256 == 0
     assert context_tokens(TINY, replace(JUDGE.profile, rounds=100)) == TINY.trained_context
     assert context_tokens(SEVEN, PROFILE) - context_tokens(
         SEVEN, PROFILE.with_max_pixels(768 * 784, tool_pixels=784 * 256)
-    ) == (8 * 512)
+    ) == (8 * 256)
     assert PROFILE.context_bound(1000, 256) - replace(PROFILE, window=0).context_bound(1000, 256) == 2048
 
 

@@ -10,7 +10,7 @@ from vrt_lite.fitting import EnginePlan, fits
 from vrt_lite.fitting.engine_buffers import ModelShape
 from vrt_lite.fitting.memory_estimate import Term, estimate_memory
 from vrt_lite.fitting.pull_options import list_pull_options
-from vrt_lite.machine import Gpu, MachineMemory
+from vrt_lite.machine import Gpu, KvType, MachineMemory
 from vrt_lite.profile import Profile
 from vrt_lite.settings import Settings
 from vrt_lite.tuning import plan_shape
@@ -68,8 +68,8 @@ def test_what_does_not_fit_is_given_up_in_order(profile: Profile, quant: str, vr
     assert ("layers_on_processor" in {warning.kind for warning in plan.warnings}) == (chosen.gpu_layers is not None)
     shares = [float(gpu.free_bytes) for gpu in memory.gpus]
 
-    def would_fit(layers: int | None, projector: bool) -> bool:
-        settings = replace(chosen, gpu_layers=layers, projector_on_gpu=projector, kv_type="q8_0")
+    def would_fit(layers: int | None, projector: bool, kv_type: KvType = "q8_0") -> bool:
+        settings = replace(chosen, gpu_layers=layers, projector_on_gpu=projector, kv_type=kv_type)
         return fits(estimate_memory(shape, profile, settings, gpu_shares=shares), memory)
 
     if chosen.gpu_layers is None:
@@ -77,7 +77,7 @@ def test_what_does_not_fit_is_given_up_in_order(profile: Profile, quant: str, vr
     else:
         assert 0 < chosen.gpu_layers < LAYERS
         assert not would_fit(chosen.gpu_layers + 1, projector=False)
-        assert chosen.kv_type == "q8_0"
+        assert (chosen.kv_type == "f16") == would_fit(chosen.gpu_layers, projector=False, kv_type="f16")
     assert plan.estimate.gpu_bytes[0] > 0.9 * min(vram * GB, 6 * GB)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -78,10 +79,13 @@ def test_tool_frames_as_video_group_by_clip() -> None:
 def test_a_tool_turn_is_worded_as_in_the_code_that_the_tool_comes_from() -> None:
     """Pixel-Reasoner's rollout: the first frame's size, and numbers that count the two videos as 0 and 1."""
     _, seen = run([call(50, 3), call(*range(1, 9)), call(*range(1, 10)), call(7), FINAL])
-    first = "\nHere are the selected frames (Frame Size: 560x1008, Numbered 2 to 3):"
-    second = "\nHere are the selected frames (Frame Size: 1008x560, Numbered 4 to 11):"
-    refused = "\nExecution error:\nthe tool call asks for 9 frames; at most 8 are allowed in one call\n"
-    third = "\nHere are the selected frames (Frame Size: 1008x560, Numbered 12 to 12):"
+    first = "\nHere are the selected frames (Frame Size: 448x840, Numbered 2 to 3):"
+    second = "\nHere are the selected frames (Frame Size: 840x448, Numbered 4 to 11):"
+    refused = (
+        "\nExecution error:\nExecution Error: You have selected 9 frames in total. Think again which frames you need "
+        "to check in details (no more than 8 frames)\n"
+    )
+    third = "\nHere are the selected frames (Frame Size: 840x448, Numbered 12 to 12):"
     assert [last_text(conversation) for conversation in seen[1:]] == [first, second, refused, third]
     assert [message.role for message in seen[4]] == ["system", *["user", "assistant"] * 4, "user"]
 
@@ -95,8 +99,8 @@ def test_a_tools_frames_have_a_size_of_their_own() -> None:
 @pytest.mark.parametrize("text", ["{width} {other} {", "{}}{reason}", "{0} {first!r}"])
 def test_braces_in_a_profiles_texts_stay_what_they_are(text: str) -> None:
     profile = replace(default_profile(), tool_text=text, correction_text=text, error_text=text, retries=2)
-    _, seen = run([call(3), call(0), "nonsense", FINAL], profile=profile)
-    assert last_text(seen[1]) == text.replace("{width}", "1008")
+    _, seen = run([call(3), call(1.5), "nonsense", FINAL], profile=profile)
+    assert last_text(seen[1]) == text.replace("{width}", "840")
     assert last_text(seen[2]).count("tool call") == text.count("{reason}")
 
 
@@ -114,13 +118,14 @@ def test_the_window_forgets_older_tool_frames() -> None:
         ("nonsense", "neither a final answer nor a tool call"),
         ("", "is empty"),
         ("<tool_call>{bad</tool_call>", "the tool call is not valid JSON"),
-        (call(0), "outside 1 to 96"),
+        (call(0), "There are 96 frames numbered in range [1,96]. Your selection `target_frames=[0]` is out of range."),
+        (call(3, 97), "Your selection `target_frames=[3, 97]` is out of range."),
+        (call(10**900), "Your selection `target_frames=[1" + "0" * 199 + "…]` is out of range."),
         (call(1.5), "not an integer"),
-        (call(3, 3), "names a frame twice"),
-        (call(*range(1, 10)), "asks for 9 frames; at most 8"),
+        (call(*range(1, 10)), "You have selected 9 frames in total. Think again which frames"),
         ("<tool_call>{", "does not close its tool call"),
         (f"<think>{call(1)}</think>", "neither a final answer nor a tool call"),
-        (FINAL + call(1), "both a final answer and a tool call"),
+        (call(1) + FINAL, "a final answer after a tool call"),
         (FINAL + FINAL.replace("TA=1", "TA=2"), "contradict"),
     ],
 )
@@ -130,6 +135,34 @@ def test_what_cannot_be_used_is_told_to_the_model(reply: str, told: str) -> None
     assert [r.outcome for r in trial.rounds] == ["correction", "final"]
     assert told in trial.rounds[0].correction
     assert trial.verdict.source == "final"
+
+
+def test_a_profile_without_words_for_a_refusal_has_ours() -> None:
+    _, seen = run([call(0), call(*range(1, 10)), FINAL], profile=replace(default_profile(), refusals={}))
+    assert "the tool call holds a frame index outside 1 to 96" in last_text(seen[1])
+    assert "the tool call asks for 9 frames; at most 8 are allowed in one call" in last_text(seen[2])
+
+
+@pytest.mark.parametrize("form", ["image", "video"])
+def test_a_frame_that_is_named_twice_is_shown_twice(form: Literal["image", "video"]) -> None:
+    trial, seen = run([call(3, 3, 3), FINAL], profile=replace(default_profile(), tool_form=form))
+    assert trial.rounds[1].shown == (FrameRef(0, 2, called=True),) * 3
+    assert seen[1][-1].frames == trial.rounds[1].shown
+
+
+def test_a_call_after_a_final_answer_is_run_and_the_answer_stands_if_the_rounds_end() -> None:
+    trial, _ = run([FINAL + call(1), FINAL])
+    assert [r.outcome for r in trial.rounds] == ["tool", "final"]
+    trial, _ = run([FINAL + call(i) for i in range(1, 9)])
+    assert (len(trial.rounds), trial.verdict.source, trial.verdict.overall.winner) == (5, "recommended", 1)
+
+
+def test_a_reply_is_kept_up_to_where_it_is_over() -> None:
+    long = f"{FINAL}\nVideo 1 is better, because {'it is ' * 50}better.{call(1)}"
+    odds = {FINAL.index("OA=") + 3: (0.1, 0.8, 0.1), len(FINAL) + 7: (0.8, 0.1, 0.1)}
+    trial, _ = run([Reply(long, odds=odds)])
+    [only] = trial.rounds
+    assert (only.reply.text, only.outcome, len(only.reply.odds)) == (FINAL, "final", 1)
 
 
 def test_malformed_replies_are_retried_once_then_given_up() -> None:

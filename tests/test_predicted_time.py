@@ -48,10 +48,10 @@ FACTOR = 1.5
 
 
 def test_the_work_is_what_a_real_verdict_took() -> None:
-    """Two rounds at the 7B's shape, as measured: 4 pairs and 8 single frames; 3 761 and 9 386 tokens read."""
+    """Two rounds at the 7B's shape, as measured: 4 pairs and 8 frames of one size; 3 761 and 9 386 tokens."""
     profile = default_profile()
     for pixels, cells, read in ((200_704, 252, 3_761), (602_112, 720, 9_386)):
-        work = count_work(profile.with_max_pixels(pixels), Habits(), (1280, 720))
+        work = count_work(profile.with_max_pixels(pixels, tool_pixels=pixels), Habits(), (1280, 720))
         assert 2 * work.clip + work.called == 12 * cells
         assert work.text + 2 * work.clip + work.called == pytest.approx(read, rel=0.05)
     assert count_work(profile, Habits()).clip > count_work(profile, Habits(), (1280, 720)).clip

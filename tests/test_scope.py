@@ -27,7 +27,8 @@ from vrt_lite.show import verdict_lines
 EXAMPLES = Path(__file__).parent.parent / "examples"
 TEXT = "<final answer>TA=1, VQ=2, MQ=0, OA=1</final answer>"
 ONE, TWO, TIED = (0.05, 0.9, 0.05), (0.02, 0.08, 0.9), (0.7, 0.2, 0.1)
-SIMPLE = replace(default_profile(), caption_words=("a", "red", "circle", "moves"), scope="a judge of circles")
+SENTENCES = {"sentences": ["[{article}] red circle [moves]"], "article": ["a", "the"]}
+SIMPLE = replace(default_profile(), captions=SENTENCES, scope="a judge of circles")
 
 
 def answer(*odds: Odds, text: str = TEXT) -> Reply:
@@ -108,13 +109,16 @@ def test_a_pair_whose_caption_is_not_understood_has_its_own_temperatures() -> No
 
 def test_what_a_profile_does_not_state_changes_no_digest() -> None:
     plain, warm = default_profile(), replace(default_profile(), temperatures={"TA": 2.0})
-    assert plain.sha256 == "611c700f2c9b18b833c136086de89d0eae450d080f26e457aa4715ec627f7db0"
+    assert plain.sha256 == "44210aeb0337622d4b6b628000097f07570fb968127fcfd36cce05eb2d6d535d"
     keys = {key_of(Settings(), profile, judge={}) for profile in (plain, warm, SIMPLE)}
     assert len(keys) == 3
 
 
-def test_a_caption_is_understood_by_its_words() -> None:
-    assert SIMPLE.understands("A red circle moves.")
+def test_a_caption_is_understood_if_it_is_a_sentence_of_the_profile() -> None:
+    for caption in ("A red circle moves.", "the RED circle", "red, circle; moves!"):
+        assert SIMPLE.understands(caption)
+    for caption in ("A red", "A moves red circle", "A the red circle", "Moves", "A red circle moves moves"):
+        assert not SIMPLE.understands(caption)
     assert not SIMPLE.understands("A red circle moves in Rome.")
     assert not SIMPLE.understands("")
     assert not SIMPLE.understands("…")
@@ -183,8 +187,17 @@ def test_the_verdict_says_what_was_not_judged_and_what_the_judge_sees() -> None:
         ("temperatures = { XX_tie = 1 }", "temperatures.XX_tie = 1"),
         ("temperatures = { OA_unread_tie = 2 }", "temperatures.OA_unread_tie = 2"),
         ("temperatures = 2.0", "temperatures = 2.0 is not a dict"),
-        ("caption_words = 'a b'", "caption_words = 'a b' is not a tuple"),
-        ("caption_words = ['a b']", "caption_words are not single words"),
+        ("captions = 'a b'", "captions = 'a b' is not a dict"),
+        ("captions = { form = ['star'] }", "captions have no sentences"),
+        ("captions = { sentences = [] }", "captions.sentences is not a list of texts"),
+        ("captions = { sentences = 'a star' }", "captions.sentences is not a list of texts"),
+        ("captions = { sentences = ['A star'] }", "captions.sentences is not a list of texts in lower case"),
+        ("captions = { sentences = ['a {form}'] }", "'a {form}' is not made of words, listed {roles}"),
+        ("captions = { sentences = ['a [star'] }", "'a \\[star' is not made of words"),
+        ("captions = { sentences = ['a star.*'] }", "'a star.\\*' is not made of words"),
+        ("captions = { sentences = ['{form}'], form = ['a b'] }", "captions.form are not single words"),
+        ("refusals = { too_many = 9 }", "refusals.too_many = 9 is not a text"),
+        ("refusals = { other = 'no' }", "refusals.other is unknown"),
         ("scope = '''two\nlines'''", "scope is not one line"),
     ],
 )

@@ -26,6 +26,7 @@ from transformers import PreTrainedTokenizerFast, PrinterCallback, TrainingArgum
 from train.policy.model import SHARD_BYTES, is_small, save
 from train.policy.policy_tokenizer import END, PAD, TOKENIZER_FILE
 from train.recipe import TrainingRecipe
+from train.step_sizes import count_processes
 from train.trainer_callbacks import Leg
 
 MODEL = "model"
@@ -155,7 +156,7 @@ def arguments(recipe: TrainingRecipe, *, run: Path, steps: int, on_processor: bo
 
     A recipe's bfloat16 is used on GPUs, and with `on_processor` also on CPUs that are fast with it.
     """
-    gpu, processes = torch.cuda.is_available(), int(os.environ.get("WORLD_SIZE", "1"))  # torchrun's and accelerate's
+    gpu, processes = torch.cuda.is_available(), count_processes()
     return {
         "output_dir": str(run),
         "bf16": recipe.model.precision == "bfloat16" and (gpu or (on_processor and fast_bfloat16())),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from train.stages import cases_for
+from train.step_sizes import is_first_process
 from train.train_all import UNFINISHED
 from vrt_lite.errors import UsageError
 
@@ -23,7 +24,7 @@ minutes_option = click.option(
     "--minutes", type=click.FloatRange(min=0), help="End this leg after so many minutes. [default: no limit]"
 )
 pairs_option = click.option(
-    "--pairs", type=click.IntRange(min=1), default=2000, show_default=True, help="Number of test pairs."
+    "--pairs", type=click.IntRange(min=1), default=2000, show_default=True, help="The most test pairs."
 )
 footage_option = click.option("--footage", type=FOLDER, help="Test pairs from this folder of real footage instead.")
 
@@ -45,17 +46,26 @@ def choose_precision(recipe: TrainingRecipe, device: str) -> Precision:
     return "float32" if device == "cpu" else recipe.model.precision
 
 
+def load_cases(recipe: TrainingRecipe, stage: str, count: int | None = None, *, device: str) -> Cases:
+    """Return the cases of a stage (`train.stages.cases_for`), and print how many pairs of its table are left out."""
+    cases = cases_for(recipe, stage, count, device=device)
+    left_out: tuple[str, ...] = getattr(cases, "left_out", ())
+    if left_out and is_first_process():
+        print_status(f"{stage}: {len(cases)} pairs; {len(left_out)} are left out, the first: {left_out[0]}")
+    return cases
+
+
 def load_test_cases(
     recipe: TrainingRecipe, pairs: int, footage: Path | None, device: str, lesson: Lesson = "mixed"
 ) -> Cases:
-    """Return `pairs` test cases of the recipe's source or, in a lesson, of a folder of footage.
+    """Return at most `pairs` test cases of the recipe's source or, in a lesson, of a folder of footage.
 
     Raises UsageError for a lesson without footage.
     """
     if footage is None:
         if lesson != "mixed":
             raise UsageError(f"--lesson {lesson} is for real footage: give its folder with --footage FOLDER.")
-        return cases_for(recipe, "test", pairs, device=device)
+        return load_cases(recipe, "test", pairs, device=device)
     from train.footage.footage_pairs import FootagePairs  # noqa: PLC0415
 
     return FootagePairs(footage, "test", count=pairs, lesson=lesson)

@@ -18,13 +18,15 @@ from train.command_options import (
     choose_precision,
     end_unfinished,
     footage_option,
+    load_cases,
     load_test_cases,
     minutes_option,
     pairs_option,
     print_progress,
 )
+from train.pair_tables import check_tables
 from train.recipe import TrainingRecipe, load_recipe
-from train.stages import STAGES, model_of
+from train.stages import STAGES, TRAINED, check_unseen, learnt_from_tables, model_of, record_tables
 from train.train_all import CALIBRATED, CALIBRATION
 from train.views import VIEWS, View
 from train.world import LESSONS
@@ -62,11 +64,14 @@ if TYPE_CHECKING:
 def evaluate(recipe: Path, run: Path, stages: tuple[str, ...], views: tuple[View, ...], **options: Any) -> None:
     """Judge test pairs after each stage: with the frames asked for, with random frames, and without the tool.
 
+    No stage has seen these pairs, and no temperature was fitted on them. At most --pairs of a table are judged.
+
     Writes outcomes and figures to RUN/evaluate/STAGE, and pictures and tables to RUN/evaluate.
     """
     from train.assessment import assess  # noqa: PLC0415
 
     loaded, device = load_recipe(recipe), choose_device()
+    check_unseen(loaded, run)
     cases = load_test_cases(loaded, options["pairs"], options["footage"], device, options["lesson"])
     ends = math.inf if options["minutes"] is None else time.monotonic() + 60 * options["minutes"]
     reports: dict[str, Any] = {}
@@ -129,6 +134,7 @@ def agree(recipe: Path, checkpoint: Path, gguf: Path, out: Path, minutes: float 
     from train.assessment.text_tables import agreements  # noqa: PLC0415
 
     loaded = load_recipe(recipe)
+    check_tables(loaded.data)
     with ExitStack() as stack:
         one = stack.enter_context(assess.open_checkpoint(checkpoint))
         other = stack.enter_context(assess.open_gguf(gguf))
@@ -143,21 +149,21 @@ def agree(recipe: Path, checkpoint: Path, gguf: Path, out: Path, minutes: float 
 @click.command()
 @click.argument("judge", type=FOLDER)
 @click.option("--out", type=FOLDER, help="Folder for the outcomes. [default: RUN/calibrate, or PAIR-calibrate]")
-@click.option("--pairs", type=click.IntRange(min=4), default=400, show_default=True, help="Pairs of each source.")
+@click.option("--pairs", type=click.IntRange(min=4), default=400, show_default=True, help="The most pairs of a source.")
+@click.option("--recipe", type=FOLDER, help="Pairs of this recipe's source. [default: the world]")
 @click.option("--footage", type=FOLDER, help="Pairs from this folder of real footage as well.")
-@click.option("--hidden", type=click.FloatRange(0, 1), default=0.35, help="Share of hidden evidence. [default: 0.35]")
+@click.option(
+    "--hidden", type=click.FloatRange(0, 1), help="Share of hidden evidence. [default: the recipe's, or 0.35]"
+)
 @minutes_option
-def calibrate(
-    judge: Path, out: Path | None, pairs: int, footage: Path | None, hidden: float, minutes: float | None
-) -> None:
+def calibrate(judge: Path, out: Path | None, recipe: Path | None, minutes: float | None, **options: Any) -> None:
     """Fit the temperatures of JUDGE to pairs that it never saw, and write them to its profile.
 
     JUDGE is a RUN, whose last model is calibrated, a checkpoint, or the folder of a GGUF pair. Every second pair is for
-    fitting. The others give the expected calibration error (ECE) before and after.
+    fitting. The others give the expected calibration error (ECE) before and after. `evaluate` has none of these pairs.
     """
     from train.assessment import assess  # noqa: PLC0415
-    from train.calibration import FIRST_SEED, describe_fits, fit_temperatures, write_temperatures  # noqa: PLC0415
-    from train.world import TEST, World  # noqa: PLC0415
+    from train.calibration import describe_fits, fit_temperatures, write_temperatures  # noqa: PLC0415
 
     of_run = (judge / STAGES[-1] / "model").is_dir()
     folder = judge / STAGES[-1] / "model" if of_run else judge
@@ -166,12 +172,11 @@ def calibrate(
         raise UsageError(
             f"{folder} has no {PROFILE_NAME} to write temperatures to: name a run, a checkpoint or a pair."
         )
+    loaded_recipe = load_recipe(recipe) if recipe else None
+    if of_run:
+        _check_source(loaded_recipe, judge)
     device = choose_device()
-    cases: list[TrainingCase] = [*World(TEST + FIRST_SEED, pairs, hidden=hidden, device=device)]
-    if footage:
-        from train.footage.footage_pairs import FootagePairs  # noqa: PLC0415  the decoder
-
-        cases += FootagePairs(footage, "test", first=FIRST_SEED, count=pairs)
+    cases = _calibration_cases(loaded_recipe, device=device, **options)
     with assess.open_judge(folder, device=device, precision="float32" if device == "cpu" else "bfloat16") as loaded:
         outcomes = assess.evaluate(
             loaded, cases, folder=out, minutes=minutes, progress=lambda done, of: print_progress("calibrate", done, of)
@@ -184,7 +189,38 @@ def calibrate(
     if fits:
         write_temperatures(folder, {key: of.temperature for key, of in fits.items()})
     write_file(out / CALIBRATED, (json.dumps({key: asdict(of) for key, of in fits.items()}, indent=1) + "\n").encode())
-    click.echo(describe_fits(fits) if fits else "calibrate: the judge gave no probabilities, so nothing was fitted.")
+    none = f"calibrate: {len(cases)} pairs gave too few labelled probabilities, so nothing was fitted."
+    click.echo(describe_fits(fits) if fits else none)
+
+
+def _check_source(recipe: TrainingRecipe | None, run: Path) -> None:
+    """Record whose pairs a run is calibrated with. Raises UsageError for pairs that its stages may have seen."""
+    if recipe is None or recipe.data.source == "world":
+        if learnt_from_tables(run):
+            raise UsageError(f"{run} learnt from tables of pairs: give its recipe with --recipe, for its data.test.")
+        return
+    check_unseen(recipe, run, TRAINED)
+    record_tables(recipe, run, CALIBRATION)
+
+
+def _calibration_cases(
+    recipe: TrainingRecipe | None, *, device: str, pairs: int, footage: Path | None, hidden: float | None
+) -> list[TrainingCase]:
+    """Return the pairs for fitting: of a recipe's test table, or of the world; and of footage, if there is a folder."""
+    from train.calibration import FIRST_SEED  # noqa: PLC0415
+    from train.world import TEST, World  # noqa: PLC0415
+
+    if recipe and recipe.data.source == "tables":
+        check_tables(recipe.data)
+        cases = [*load_cases(recipe, "calibrate", pairs, device=device)]
+    else:
+        share = hidden if hidden is not None else recipe.data.hidden if recipe else 0.35
+        cases = [*World(TEST + FIRST_SEED, pairs, hidden=share, device=device)]
+    if footage:
+        from train.footage.footage_pairs import FootagePairs  # noqa: PLC0415  the decoder
+
+        cases += FootagePairs(footage, "test", first=FIRST_SEED, count=pairs)
+    return cases
 
 
 @click.command()

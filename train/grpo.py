@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -33,6 +32,7 @@ from train.policy.rendering import Rendered
 from train.policy.writing import Policy
 from train.recipe import TrainingRecipe
 from train.rollout_groups import TrainingRow, empty_row, mask_ends
+from train.step_sizes import count_processes
 from train.traces import LOG
 from train.trainer_callbacks import Journal, Leg
 from train.training_cases import Cases
@@ -74,7 +74,7 @@ def prepare(
     began: float | None = None,
 ) -> tuple[Trainer, Leg]:
     """Create the trainer of a run, and the callback that ends its legs."""
-    world = int(os.environ.get("WORLD_SIZE", "1"))
+    world = count_processes()
     if recipe.grpo.queries < world:
         raise UsageError(f"grpo.queries is {recipe.grpo.queries}, but must be at least the processes: {world}.")
     model, tokenizer = load(recipe, start, trainable=True)

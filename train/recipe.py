@@ -9,12 +9,16 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args, get_type_hints
+from typing import Any, Final, Literal, TypeVar, get_args, get_type_hints
 
 from vrt_lite.errors import UsageError
 from vrt_lite.profile import Profile, default_profile, load_profile
 
 Precision = Literal["float32", "bfloat16"]
+Source = Literal["world", "tables"]
+TableKey = Literal["cold_start", "sample", "grpo", "test"]
+TABLES: Final[tuple[TableKey, ...]] = get_args(TableKey)
+"""The tables of pairs that a recipe names, as keys of `data`. No pair may be in two of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +53,23 @@ class ModelRecipe:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """The training data: "world", or a set of labelled pairs that `vrt-lite eval` reads, with `traces` written for it.
+    """The training data: the world, or tables of labelled pairs that `vrt-lite eval` reads.
 
-    Training, sampling, GRPO and tests have separate ranges of seeds of the world, so that they never share a clip.
+    Training, sampling, GRPO and tests have separate ranges of seeds of the world, so that they never share a clip. They
+    have separate tables, too, which must not share a pair (`train.pair_tables`); `traces` are written for the pairs of
+    `cold_start`, and refinement learns what was sampled from `sample`.
+
     `hidden` is the share of pairs whose evidence the first frames do not show. `footage` is a folder of clips, and
     every `footage_every`th pair of the world comes from there instead. `first` is the number of the first training
     pair: a recipe that continues with a trained model starts after the pairs that the model has learnt.
     """
 
-    source: str = "world"
+    source: Source = "world"
+    cold_start: str = ""
     traces: str = ""
+    sample: str = ""
+    grpo: str = ""
+    test: str = ""
     footage: str = ""
     footage_every: int = 5
     first: int = 0
@@ -88,7 +99,7 @@ class Supervised:
     learning_rate: float = 1.5e-6
     warmup: float = 0.2
     batch: int = 1
-    accumulation: int = 32
+    accumulation: int = 256
     betas: tuple[float, ...] = (0.9, 0.999)
     weight_decay: float = 0.0
     tower_share: float = 1.0
@@ -147,6 +158,20 @@ class Grpo:
 
 
 @dataclass(frozen=True, slots=True)
+class Launchers:
+    """The words with which `train all` starts each stage on several processes, before "-m train STAGE …".
+
+    For example `["accelerate", "launch", "--config_file", "train/configs/fsdp.yaml"]`. Without any, Python starts it.
+    """
+
+    pretrain: tuple[str, ...] = ()
+    cold_start: tuple[str, ...] = ()
+    sample: tuple[str, ...] = ()
+    refine: tuple[str, ...] = ()
+    grpo: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class TrainingRecipe:
     """A whole training. `profile` sets the model's protocol. `pretrain` without samples means no such stage."""
 
@@ -159,6 +184,7 @@ class TrainingRecipe:
     rejection: Rejection = Rejection()
     refine: Supervised = field(default_factory=lambda: Supervised(samples=20_000))
     grpo: Grpo = Grpo()
+    launchers: Launchers = Launchers()
 
 
 _T = TypeVar("_T")
@@ -181,6 +207,7 @@ def load_recipe(path: Path) -> TrainingRecipe:
     try:
         recipe = _build(TrainingRecipe, {"name": path.stem, **table, "profile": profile}, "")
         _check_consistency(recipe)
+        _check_tables(recipe.data)
     except (TypeError, ValueError) as error:
         raise UsageError(f"Recipe {path}: {error}.") from error
     return recipe
@@ -198,6 +225,13 @@ def _check_consistency(recipe: TrainingRecipe) -> None:
             f"cold_start.drills = {recipe.cold_start.drills}, but data.source = {recipe.data.source!r}: drills need "
             "the world; set drills to 0"
         )
+    if recipe.cold_start.orders not in (1, 2):
+        raise ValueError(f"cold_start.orders = {recipe.cold_start.orders} is not 1 or 2")
+    for name, stage in (("pretrain", recipe.pretrain), ("refine", recipe.refine)):
+        if stage.orders != 1:
+            raise ValueError(
+                f"{name}.orders = {stage.orders}, but only the cold start learns both orders: leave it out"
+            )
     how, needed = recipe.rejection, recipe.refine.samples
     most = how.queries * min(how.samples, how.kept_a_query)
     if needed > most:
@@ -205,6 +239,21 @@ def _check_consistency(recipe: TrainingRecipe) -> None:
             f"refine.samples = {needed} is more than the {most} traces that sampling can keep: rejection.queries = "
             f"{how.queries}, times {min(how.samples, how.kept_a_query)}, the lesser of rejection.samples and "
             "rejection.kept_a_query"
+        )
+
+
+def _check_tables(data: Data) -> None:
+    """Raise ValueError if a table of pairs is missing, or is named beside the world."""
+    names = (*TABLES, "traces")
+    if data.source == "world":
+        if named := next((name for name in names if getattr(data, name)), ""):
+            raise ValueError(f'data.{named} is named, but data.source is "world": add source = "tables" to [data]')
+        return
+    if missing := [f"data.{name}" for name in names if not getattr(data, name)]:
+        raise ValueError(
+            f'data.source is "tables", but {", ".join(missing)} {"are" if len(missing) > 1 else "is"} missing: name a '
+            "table of pairs for each of cold_start, sample, grpo and test, none in two of them, and the traces of "
+            "cold_start"
         )
 
 
@@ -226,7 +275,7 @@ def _value(kind: Any, value: Any, name: str) -> Any:
         if not isinstance(value, dict):
             raise ValueError(f"{name} = {value!r} is not a table")
         return _build(kind, value, f"{name}.")
-    if choices := get_args(kind) if kind is Precision else ():
+    if choices := get_args(kind) if kind in (Precision, Source) else ():
         if value not in choices:
             raise ValueError(f"{name} = {value!r} is not one of {', '.join(choices)}")
         return value
@@ -237,6 +286,7 @@ def _value(kind: Any, value: Any, name: str) -> Any:
         if not isinstance(value, str) and value < 0:
             raise ValueError(f"{name} = {value!r} is negative")
         return kind(value)
-    if not isinstance(value, list) or not all(isinstance(v, int | float) for v in value):
-        raise ValueError(f"{name} = {value!r} is not a list of numbers")
+    element, what = (str, "words") if get_args(kind)[0] is str else (int | float, "numbers")
+    if not isinstance(value, list) or not all(isinstance(v, element) for v in value):
+        raise ValueError(f"{name} = {value!r} is not a list of {what}")
     return tuple(value)

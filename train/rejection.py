@@ -1,7 +1,7 @@
 """Rejection sampling: a stage's model writes several traces for each query, and the right ones are kept.
 
-A trace is kept if every reply could be used unchanged, the last reply is a final answer, and all four of its judgements
-are right. Lines are only appended to the two files: the traces, and the ledger with one line for each sampled query.
+A trace is kept if it has the strict format (`train.strict_format`) and all four of its judgements are right. Lines are
+only appended to the two files: the traces, and the ledger with one line for each sampled query.
 The result depends on recipe, model and cases, not on legs or on the number of processes.
 """
 
@@ -21,7 +21,7 @@ from accelerate.utils import gather_object
 from train.policy.rollout import Rollout, open_policy, rollouts
 from train.policy.writing import Policy
 from train.recipe import TrainingRecipe
-from train.rewards import well_formed
+from train.strict_format import conforms
 from train.traces import Trace, append_rows, append_traces, keep_rows, ledger, read_rows, read_traces
 from train.training_cases import Cases, TrainingCase, right
 from vrt_lite.errors import UsageError
@@ -67,8 +67,8 @@ def keep(group: Sequence[Rollout], most: int) -> list[Trace]:
 
 
 def is_right(rollout: Rollout) -> bool:
-    """Whether a rollout is well-formed and right about every label of its case."""
-    if rollout.trial is None or not well_formed(rollout.rounds):
+    """Whether a rollout has the strict format and is right about every label of its case."""
+    if rollout.trial is None or not conforms(rollout.rounds):
         return False
     winners = {key: preference.winner for key, preference in rollout.trial.verdict.preferences.items()}
     return all(right(winners, rollout.case.labels).values())
@@ -93,7 +93,7 @@ def _sample_queries(policy: Policy, queries: Mapping[int, TrainingCase], recipe:
         yield {
             "key": by_name[name].key,
             "samples": len(group),
-            "well_formed": sum(well_formed(rollout.rounds) for rollout in group),
+            "well_formed": sum(conforms(rollout.rounds) for rollout in group),
             "right": sum(map(is_right, group)),
             "kept": [trace.replies for trace in keep(group, how.kept_a_query)],
         }

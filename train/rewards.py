@@ -11,10 +11,11 @@ from itertools import pairwise
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
+from train.strict_format import conforms
 from train.training_cases import right
 from vrt_lite.judge import Round
 from vrt_lite.protocol.messages import OVERALL, Choice
-from vrt_lite.protocol.tags import Answer, Marks
+from vrt_lite.protocol.tags import Marks
 
 if TYPE_CHECKING:
     from train.recipe import Grpo
@@ -45,11 +46,6 @@ def answers(rounds: Sequence[Round]) -> list[Marks]:
 def called(rounds: Sequence[Round]) -> bool:
     """Whether the trace got frames by a call."""
     return any(r.outcome == "tool" for r in rounds)
-
-
-def well_formed(rounds: Sequence[Round]) -> bool:
-    """Whether every reply could be used as it was, and the last is a final answer."""
-    return bool(rounds) and not any(r.correction for r in rounds) and isinstance(rounds[-1].parsed, Answer)
 
 
 def accuracy(choices: Mapping[str, Choice], labels: Mapping[str, Choice], *, alpha: float) -> float:
@@ -85,7 +81,7 @@ def group_terms(traces: Sequence[Sequence[Round]], labels: Mapping[str, Choice],
         steps = [accuracy(marks.choices, labels, alpha=recipe.alpha) for marks in answers(rounds)]
         terms.append(
             Terms(
-                format=float(well_formed(rounds)),
+                format=float(conforms(rounds)),
                 accuracy=steps[-1] if steps else 0.0,
                 gain=gain(steps, k=recipe.gain),
                 explore=recipe.incentive * extra,

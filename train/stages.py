@@ -13,17 +13,20 @@ RUN/STAGE/recipe.json       the settings with which the stage was started
 from __future__ import annotations
 
 import json
-import os
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from train.footage.footage_cases import footage_cases
-from train.recipe import TrainingRecipe
+from train.pair_tables import Part, check_tables
+from train.recipe import TableKey, TrainingRecipe
+from train.step_sizes import is_first_process
 from train.traces import ledger, read_rows
 from train.training_cases import Cases, TrainingCase
-from vrt_lite.disk import write_file
+from vrt_lite.disk import file_sha256, write_file
 from vrt_lite.errors import UsageError
+from vrt_lite.evaluation.sets import locate_set
 
 if TYPE_CHECKING:
     from train.curriculum import Curriculum
@@ -39,8 +42,20 @@ _OWN: Final[dict[str, str]] = {
     "refine": "refine",
     "grpo": "grpo",
 }
-_FREE: Final = frozenset(("data.workers", "model.gradient_checkpointing", "rejection.queries"))
+_FREE: Final = frozenset(("data.workers", "data.test", "model.gradient_checkpointing", "rejection.queries"))
 """Settings that may change between two legs, because they change no result, or only the number of results."""
+_TABLES: Final[dict[str, TableKey]] = {
+    "pretrain": "cold_start",
+    "cold-start": "cold_start",
+    "sample": "sample",
+    "refine": "sample",
+    "grpo": "grpo",
+    "test": "test",
+    "calibrate": "test",
+}
+"""The table of a recipe's `data` from which a stage has its pairs."""
+TRAINED: Final = ("pretrain", "cold-start", "sample", "refine", "grpo")
+_PARTS: Final[dict[str, Part]] = {"test": "report", "calibrate": "fit"}
 _SETTINGS_FILE: Final = "recipe.json"
 _VOCABULARY_CASES: Final = 2_000
 _FOOTAGE_CASES: Final = 1_000_000
@@ -65,28 +80,70 @@ def start_of(run: Path, stage: str) -> Path:
 def check_recipe(recipe: TrainingRecipe, run: Path, stage: str) -> None:
     """Record the settings that a stage starts with.
 
-    Raises UsageError if the stage was started with other settings: all its legs are one training.
+    Raises UsageError if the stage was started with other settings, since all its legs are one training, or if two of
+    the recipe's tables share a pair.
     """
+    check_tables(recipe.data)
     folder, settings = run / stage, _settings_of(recipe, stage)
     path = folder / _SETTINGS_FILE
     if path.is_file() and any(other.name != _SETTINGS_FILE for other in folder.iterdir()):
         before: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        changed = (name for name in settings if name not in _FREE and before.get(name) != settings[name])
+        # A setting that was not known then had its default.
+        changed = (
+            name for name in settings if name not in _FREE and before.get(name, settings[name]) != settings[name]
+        )
         if name := next(changed, ""):
             raise UsageError(
                 f"{folder} was started with {name} = {before.get(name)!r}, and the recipe now has "
                 f"{settings[name]!r}. Restore the setting, or give another RUN."
             )
-    elif os.environ.get("RANK", "0") == "0":  # torchrun's and accelerate's: one process writes for all
+    elif is_first_process():
         folder.mkdir(parents=True, exist_ok=True)
         write_file(path, (json.dumps(settings, indent=1) + "\n").encode())
+
+
+def check_unseen(recipe: TrainingRecipe, run: Path, parts: Sequence[str] = tuple(_TABLES)) -> None:
+    """Raise UsageError if a stage, or another of the run's `parts`, had pairs of another table than the recipe names.
+
+    Only then the check of the recipe's tables says that no stage has seen its test pairs.
+    """
+    check_tables(recipe.data)
+    for part in parts:
+        path = run / part / _SETTINGS_FILE
+        for name, digest in _table_digests(recipe, part).items():
+            if path.is_file() and json.loads(path.read_text("utf-8")).get(name, digest) != digest:
+                again = "calibrate again" if part == "calibrate" else "give the recipe and the tables of the training"
+                raise UsageError(
+                    f"{path.parent} had other pairs than data.{_TABLES[part]} of recipe {recipe.name} has now, so it "
+                    f"is not known which pairs are unseen: {again}."
+                )
+
+
+def record_tables(recipe: TrainingRecipe, run: Path, part: str) -> None:
+    """Record the tables from which a part of a run that is no stage has its pairs."""
+    (run / part).mkdir(parents=True, exist_ok=True)
+    write_file(run / part / _SETTINGS_FILE, (json.dumps(_table_digests(recipe, part)) + "\n").encode())
+
+
+def learnt_from_tables(run: Path) -> bool:
+    """Whether the last stage of a run had its pairs from a table."""
+    path = run / STAGES[-1] / _SETTINGS_FILE
+    return path.is_file() and json.loads(path.read_text("utf-8")).get("data.source", "world") != "world"
+
+
+def _table_digests(recipe: TrainingRecipe, stage: str) -> dict[str, str]:
+    """Return the digest of the table from which a stage has its pairs, by a setting's name; {} for the world."""
+    if recipe.data.source == "world":
+        return {}
+    name = _TABLES[stage]
+    return {f"data.{name}.sha256": file_sha256(locate_set(Path(getattr(recipe.data, name))).table)}
 
 
 def _settings_of(recipe: TrainingRecipe, stage: str) -> dict[str, Any]:
     """Return the settings on which a stage's results depend, by their names in the recipe's file, as plain JSON."""
     tables = {"model": recipe.model, "data": recipe.data, _OWN[stage]: getattr(recipe, _OWN[stage])}
     settings = {f"{name}.{key}": value for name, table in tables.items() for key, value in asdict(table).items()}
-    return json.loads(json.dumps({**settings, "profile": recipe.profile.sha256}))
+    return json.loads(json.dumps({**settings, **_table_digests(recipe, stage), "profile": recipe.profile.sha256}))
 
 
 def traces_of(recipe: TrainingRecipe, run: Path) -> Path:
@@ -155,15 +212,22 @@ def curriculum_for(
 
 
 def cases_for(recipe: TrainingRecipe, stage: str, count: int | None = None, *, device: str = "cpu") -> Cases:
-    """Return the cases of a stage or of "test": the stage's own seeds of the world, or the recipe's set of pairs.
+    """Return the cases of a stage, or of "test": the stage's own seeds of the world, or its table of pairs.
 
-    `count` is the number of seeds; the default is the recipe's.
+    A table's test pairs are of two parts, "test" for figures and "calibrate" for temperatures. `count` is the number of
+    seeds, where the default is the recipe's, or the most pairs of a table.
     """
     if recipe.data.source != "world":
         from train.published_pairs import load_published_pairs  # noqa: PLC0415  the decoder
 
-        traces = Path(recipe.data.traces) if recipe.data.traces and stage in ("pretrain", "cold-start") else None
-        return load_published_pairs(Path(recipe.data.source), traces)
+        name = _TABLES[stage]
+        return load_published_pairs(
+            Path(getattr(recipe.data, name)),
+            Path(recipe.data.traces) if name == "cold_start" else None,
+            workspace=recipe.profile.workspace,
+            part=_PARTS.get(stage),
+            most=count,
+        )
     from train.world import GRPO, SAMPLE, TEST, TRAIN, World  # noqa: PLC0415  NumPy
 
     training = TRAIN + recipe.data.first

@@ -8,7 +8,6 @@ The order of the cases depends on recipe and seed, so that a resumed run does no
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -32,6 +31,7 @@ from train.policy.policy_tokenizer import PolicyTokenizer
 from train.policy.rollout import rollouts
 from train.policy.writing import Policy
 from train.recipe import Supervised, TrainingRecipe
+from train.step_sizes import count_processes, split_step
 from train.token_shifts import SHIFTS, TokenShifter
 from train.traces import LOG, Trace
 from train.trainer_callbacks import Journal, Leg
@@ -129,7 +129,7 @@ def order_cases(count: int, recipe: Supervised, *, seed: int) -> NDArray[np.int6
 
 def schedule(recipe: Supervised, recipe_all: TrainingRecipe, *, steps: int) -> dict[str, Any]:
     """Return the Trainer's options for a stage of `steps` steps that learns in the given order."""
-    batch, accumulation = _split_step(recipe, int(os.environ.get("WORLD_SIZE", "1")))
+    batch, accumulation = split_step(recipe, count_processes())
     return {
         "per_device_train_batch_size": batch,
         "gradient_accumulation_steps": accumulation,
@@ -256,15 +256,3 @@ class _SupervisedTrainer(OrderedTrainer, SFTTrainer):
         loss, *others = found if isinstance(found, tuple) else (found,)
         loss = loss + share * named
         return (loss, *others) if others else loss
-
-
-def _split_step(recipe: Supervised, processes: int) -> tuple[int, int]:
-    """Return batch and accumulation of each process: a step has the same samples for any number of processes."""
-    if recipe.accumulation % processes == 0:
-        return recipe.batch, recipe.accumulation // processes
-    if recipe.batch % processes == 0:
-        return recipe.batch // processes, recipe.accumulation
-    raise UsageError(
-        f"{processes} processes cannot share a step of batch = {recipe.batch} and accumulation = "
-        f"{recipe.accumulation}: one of the two must be a multiple of {processes}."
-    )

@@ -123,7 +123,8 @@ def never(text: str) -> bool:
 class Sampling:
     """How a reply is drawn. Temperature 0 is greedy; the same seed gives the same reply.
 
-    `concluded` tells whether whatever follows a text cannot change the result.
+    `concluded` tells whether nothing that follows a text will be read. A back end may stop there, or any time later:
+    the loop cuts the reply where its text alone says that it is over.
     """
 
     max_new_tokens: int

@@ -34,6 +34,9 @@ from vrt_lite.protocol.verdict import Verdict, from_marks, without_alignment
 
 Outcome = Literal["final", "tool", "correction"]
 
+_LONGEST_LIST = 200
+"""Characters of a model's own frame numbers that a refusal repeats to it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pair:
@@ -129,7 +132,7 @@ def judge(
         observe(RoundBegan(order, number, shown))
         visible = apply_window(transcript, window=profile.window, stand_in=profile.forgotten_text)
         try:
-            reply = backend.reply(visible, frames, sampling=sampling, observe=observe)
+            reply = _cut(backend.reply(visible, frames, sampling=sampling, observe=observe))
         except ContextFullError:
             if not _standing(rounds):
                 raise
@@ -147,6 +150,17 @@ def judge(
         transcript = (*transcript, Message("assistant", (Generated(reply.text, reply.tokens),)), following)
     verdict = _verdict(rounds, profile, unread=not understood)
     return Trial(tuple(rounds), verdict if understood else without_alignment(verdict))
+
+
+def _cut(reply: Reply) -> Reply:
+    """The reply up to where it is over, so that the pieces in which it arrived make no difference.
+
+    Its tokens stay what a cache holds: no message follows a reply that was cut.
+    """
+    end = tags.find_end(reply.text)
+    if end is None:
+        return reply
+    return replace(reply, text=reply.text[:end], odds={at: odds for at, odds in reply.odds.items() if at < end})
 
 
 def opening(pair: Pair, profile: Profile) -> Conversation:
@@ -176,7 +190,7 @@ def respond(
             call = tags.read_call(payload, workspace=profile.workspace, limit=profile.frames_per_call)
             if isinstance(call, tags.Granted):
                 return _tool_message(call.frames, pair, profile, before=before, ending=ending), ""
-            template, reason = profile.error_text, f"the tool call {call.reason}"
+            template, reason = profile.error_text, _word_refusal(call, profile)
         case tags.Malformed(reason):
             reason = f"it {reason}"
         case tags.Answer():
@@ -184,6 +198,15 @@ def respond(
     text = fill(template, reason=reason, limit=profile.frames_per_call, n=2 * profile.workspace)
     separated = tuple(Text(f"\n{part.text}") for part in ending)
     return Message("user", (Text(text), *separated)), reason
+
+
+def _word_refusal(refused: tags.Refused, profile: Profile) -> str:
+    """Why a call is refused, in the profile's words if it has any for this."""
+    words = profile.refusals.get(refused.kind or "", f"the tool call {refused.reason}")
+    frames = ", ".join(map(str, refused.frames))
+    shown = frames if len(frames) <= _LONGEST_LIST else f"{frames[:_LONGEST_LIST]}…"
+    most, n = profile.frames_per_call, 2 * profile.workspace
+    return fill(words, count=len(refused.frames), limit=most, n=n, frames=f"[{shown}]")
 
 
 def _tool_message(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -18,10 +17,11 @@ from typing import Any, Literal, TypeVar, cast, get_args
 
 from vrt_lite.disk import open_to_read
 from vrt_lite.errors import ModelError, UsageError
+from vrt_lite.protocol.caption_sentences import Captions, check_captions, understands
+from vrt_lite.protocol.clock import Clock, ClockRule
 from vrt_lite.protocol.messages import CELL, DIMENSIONS, Dimension, placeholders, smart_resize
 from vrt_lite.protocol.verdict import TEMPERATURES
 
-ClockRule = Literal["truncate", "exact", "fixed"]
 ToolForm = Literal["image", "video"]
 
 PIXELS_PER_TOKEN = CELL * CELL
@@ -32,30 +32,14 @@ CONTEXT_STEP = 256
 _TURN_OVERHEAD = 64
 _USUAL_REPLY = 512
 
-_FITTED = ("temperatures", "scope", "caption_words", "trusts_measures")
+_UNSTATED = ("temperatures", "scope", "captions", "refusals", "trusts_measures")
 _HERE = Path(__file__).parent
-
-
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """How video time becomes M-RoPE positions (transformers, `get_rope_index` of Qwen2.5-VL).
-
-    "truncate" casts the seconds of a temporal patch to an integer before multiplying, as transformers 4.57
-    does, which these checkpoints were trained around; "exact" multiplies first; "fixed" ignores the clip's own
-    time and uses `seconds_per_patch`.
-    """
-
-    rule: ClockRule = "truncate"
-    tokens_per_second: float = 2.0
-    seconds_per_patch: float = 1.0
-
-    def steps(self, patches: int, seconds_per_patch: float) -> tuple[int, ...]:
-        """Temporal position of each of `patches` temporal patches, relative to the video's start."""
-        if self.rule == "fixed":
-            seconds_per_patch = self.seconds_per_patch
-        elif self.rule == "truncate":
-            seconds_per_patch = int(seconds_per_patch)
-        return tuple(int(i * self.tokens_per_second * seconds_per_patch) for i in range(patches))
+_REFUSALS: Mapping[str, str] = {
+    "too_many": "Execution Error: You have selected {count} frames in total. "
+    "Think again which frames you need to check in details (no more than {limit} frames)",
+    "out_of_range": "Execution Error: There are {n} frames numbered in range [1,{n}]. "
+    "Your selection `target_frames={frames}` is out of range.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +56,18 @@ class Profile:
     # Published: the card's script leaves qwen-vl-utils' range for the frames of a video, 128 to 768 visual tokens each.
     min_pixels: int = 128 * PIXELS_PER_TOKEN
     max_pixels: int = 768 * PIXELS_PER_TOKEN
-    # Not published for a tool's frames: the same range.
+    # No range is published for a tool's frames. The paper speaks of about 500 tokens a frame. Pixel-Reasoner, whose
+    # tool it is, limits a video's frames to 512 tokens (data_processor.py), and selected ones to 400 in its training.
     tool_min_pixels: int = 128 * PIXELS_PER_TOKEN
-    tool_max_pixels: int = 768 * PIXELS_PER_TOKEN
-    clock: Clock = Clock()
+    tool_max_pixels: int = 512 * PIXELS_PER_TOKEN
+    clock: Clock = field(default_factory=Clock)
     # The tool is Pixel-Reasoner's (arXiv 2505.15966). Its public rollout code answers a call in these words and asks
     # for no final answer. {first} and {last} count all videos and images of the conversation from 0.
     tool_form: ToolForm = "image"
     tool_text: str = "\nHere are the selected frames (Frame Size: {width}x{height}, Numbered {first} to {last}):"
     error_text: str = "\nExecution error:\n{reason}\n"
+    # The reasons that it has (experience_maker.py); a call that is refused for another has ours. {n} counts all frames.
+    refusals: Mapping[str, str] = field(default_factory=lambda: dict(_REFUSALS))
     final_text: str = ""
     # Our own: nothing is published about a reply without an answer or a call, or about what replaces a forgotten frame.
     correction_text: str = (
@@ -94,23 +81,22 @@ class Profile:
     max_new_tokens: int = 2048
     dimensions: Mapping[str, Dimension] = field(default_factory=lambda: preset(DEFAULT_PRESET))
     # What a judge is fit for. Its probabilities are softened by temperatures, whose names `choose_temperature` has.
-    # `scope` says in one line what it sees. `caption_words` are all words that it understands in a caption; () is any.
+    # `scope` says in one line what it sees. `captions` are those that it understands, as sentences; {} is any.
     temperatures: Mapping[str, float] = field(default_factory=dict[str, float])
     scope: str = ""
-    caption_words: tuple[str, ...] = ()
+    captions: Captions = field(default_factory=dict[str, list[str]])
     # Whether a winner that the measures plainly contradict is undecided: for a judge that knows less than they do.
     trusts_measures: bool = False
 
     @property
     def sha256(self) -> str:
-        """Digest of every value; what is not stated of `_FITTED` has no part in it."""
-        stated = {name: value for name, value in asdict(self).items() if value or name not in _FITTED}
+        """Digest of every value; what is empty of `_UNSTATED` has no part in it."""
+        stated = {name: value for name, value in asdict(self).items() if value or name not in _UNSTATED}
         return hashlib.sha256(json.dumps(stated, sort_keys=True).encode()).hexdigest()
 
     def understands(self, caption: str) -> bool:
-        """Whether alignment with a caption can be judged: always, unless the profile limits the words."""
-        words = re.findall(r"\w+", caption.lower())
-        return not self.caption_words or (bool(words) and set(words) <= set(self.caption_words))
+        """Whether alignment with a caption can be judged: always, unless the profile limits the captions."""
+        return understands(caption, self.captions)
 
     def frame_size(self, width: int, height: int, *, called: bool) -> tuple[int, int]:
         """The (width, height) that a clip's frame is shown at, `called` by the tool or shown first; ValueError."""
@@ -124,11 +110,12 @@ class Profile:
         return self.tool_max_pixels // PIXELS_PER_TOKEN
 
     def with_max_pixels(self, pixels: int, *, tool_pixels: int | None = None) -> Profile:
-        """The profile with frames of at most `pixels`; a tool's frames too, or those of at most `tool_pixels`.
+        """The profile with frames of at most `pixels`, and a tool's frames of at most `tool_pixels`.
 
-        The lower limits are reduced where they would exceed the upper ones.
+        Without `tool_pixels` they have no more than before. The lower limits are reduced where they would exceed the
+        upper ones.
         """
-        most_of_tool = pixels if tool_pixels is None else tool_pixels
+        most_of_tool = min(pixels, self.tool_max_pixels) if tool_pixels is None else tool_pixels
         return replace(
             self,
             min_pixels=min(self.min_pixels, pixels),
@@ -213,8 +200,6 @@ def _from_table(table: dict[str, Any], folder: Path) -> Profile:
     for bound in ("min_pixels", "max_pixels"):
         if bound in values:  # one range for all frames, unless a tool's frames have their own
             values.setdefault(f"tool_{bound}", values[bound])
-    if isinstance(words := values.get("caption_words"), list):
-        values["caption_words"] = tuple(str(word).lower() for word in cast("list[object]", words))
     if "clock" in values:
         values["clock"] = _merge(profile.clock, values["clock"], "clock.")
     if "preset" in values:
@@ -284,8 +269,14 @@ def _check_fitted(profile: Profile) -> None:
                 f"temperatures.{name} = {value!r}: allowed are TA, VQ, MQ and OA, also with _tie, _unread or both "
                 "(TA_tie_unread), and 0.05 to 100."
             )
-    if any(not re.fullmatch(r"\w+", word) for word in profile.caption_words) or "\n" in profile.scope:
-        raise ValueError("caption_words are not single words, or scope is not one line.")
+    if "\n" in profile.scope:
+        raise ValueError("scope is not one line.")
+    if unknown := profile.refusals.keys() - _REFUSALS.keys():
+        raise ValueError(f"refusals.{min(unknown)} is unknown; known are {', '.join(_REFUSALS)}.")
+    for name, words in cast("Mapping[str, object]", profile.refusals).items():
+        if not isinstance(words, str):
+            raise ValueError(f"refusals.{name} = {words!r} is not a text.")
+    check_captions(profile.captions)
 
 
 def _read(path: Path) -> str:

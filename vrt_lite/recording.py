@@ -113,11 +113,15 @@ def warn_of_prompt(
     `limited` tells whether the user has limited the pixels.
     """
     if limited and any(_shrunk(clip, own) for clip in clips):
-        yield Warned(
-            "fewer_pixels",
-            f"The judge sees less detail than it was trained on: frames of at most {profile.max_pixels} pixels instead "
-            f"of {own.max_pixels}, asked-for ones of {profile.tool_max_pixels} instead of {own.tool_max_pixels}.",
+        # Nothing is said of its training: of asked-for frames no range is published.
+        limits = (
+            ("frames", profile.max_pixels, own.max_pixels),
+            ("asked-for frames", profile.tool_max_pixels, own.tool_max_pixels),
         )
+        fewer = ", ".join(
+            f"{what} of at most {now} pixels instead of {most}" for what, now, most in limits if now < most
+        )
+        yield Warned("fewer_pixels", f"The judge sees less detail than its profile gives it: {fewer}.")
     if profile.first_frames != own.first_frames:
         text = "The model's prompt names another number of first frames than were shown (--first-frames)."
         yield Warned("other_first_frames", text)

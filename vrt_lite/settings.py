@@ -45,7 +45,10 @@ _ORDER: Final = ("option", "environment", "file", None)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much work a judgement may be: thirds of the checkpoint's own pixels, rounds, and tokens of a reply."""
+    """How much work a judgement may be: thirds of the checkpoint's own pixels, rounds, and tokens of a reply.
+
+    A tool's frames have at most as many pixels as the others.
+    """
 
     pixel_thirds: int
     rounds: int
@@ -58,10 +61,11 @@ class Limits:
         keeps it. The first frames stay as many as they are, because the prompt tells the judge their number.
         """
         p = profile
+        pixels = self._share_of(p.max_pixels, p.min_pixels)
         return replace(
             p,
-            max_pixels=self._share_of(p.max_pixels, p.min_pixels),
-            tool_max_pixels=self._share_of(p.tool_max_pixels, p.tool_min_pixels),
+            max_pixels=pixels,
+            tool_max_pixels=max(min(p.tool_max_pixels, pixels), p.tool_min_pixels),
             rounds=min(p.rounds, self.rounds),
             max_new_tokens=min(p.max_new_tokens, self.reply_tokens),
         )
@@ -168,13 +172,13 @@ class Settings:
             raise UsageError(
                 f"confidence={self.confidence!r} is not possible; give a probability above 0.5 and below 1."
             )
+        checkpoint = profile
         if limits := EFFORTS[self.effort]:
             profile = limits.applied_to(profile)
         given = {name: value for name in _COUNTS if (value := getattr(self, name)) is not None}
-        if self.max_pixels is None:
-            pixels, tool_pixels = profile.max_pixels, profile.tool_max_pixels
-        else:
-            pixels = tool_pixels = self.max_pixels
+        pixels, tool_pixels = profile.max_pixels, profile.tool_max_pixels
+        if self.max_pixels is not None:
+            pixels, tool_pixels = self.max_pixels, min(checkpoint.tool_max_pixels, self.max_pixels)
         if self.tool_max_pixels is not None:
             tool_pixels = self.tool_max_pixels
         profile = profile.with_max_pixels(pixels, tool_pixels=tool_pixels)

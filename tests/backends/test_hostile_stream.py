@@ -1,14 +1,24 @@
-"""A stream of endless tags is read in time that is linear in its length."""
+"""A stream is read in time that is linear in its length, and the pieces in which it arrives change nothing."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_judge import PAIR, NoFrames
 
 from vrt_lite.backends.http.faults import ExchangeError
 from vrt_lite.backends.http.sse import StreamedReply
-from vrt_lite.protocol.tags import concluded
+from vrt_lite.backends.scripted import ScriptedBackend
+from vrt_lite.errors import NoVerdictError
+from vrt_lite.judge import Round, judge
+from vrt_lite.profile import default_profile
+from vrt_lite.protocol.messages import Reply
+from vrt_lite.protocol.tags import AFTERWORD, concluded
 
 ANSWER = "<final answer>TA=1, VQ=1, MQ=2, OA=1</final answer>"
 
@@ -29,7 +39,7 @@ def test_the_characters_that_are_parsed_grow_with_the_text(tag: str) -> None:
         reply, parsed[:] = StreamedReply(1024, count), []
         for _ in range(events):
             reply.feed(event(tag))
-        assert sum(parsed[32:]) < 6 * len(reply.text)
+        assert sum(parsed) < 25 * len(reply.text)
         assert len(parsed) > 32
 
 
@@ -39,6 +49,9 @@ def test_an_answer_after_many_tags_still_ends_the_request() -> None:
         reply.feed(event("<think>a > b</think>\n"))
     assert reply.needs == "more"
     reply.feed(event(ANSWER))
+    assert reply.needs == "more"
+    for _ in range(20):
+        reply.feed(event("It is better in every way. "))
     assert reply.needs == "nothing"
 
 
@@ -47,3 +60,31 @@ def test_a_reply_of_more_characters_than_its_tokens_can_have_is_refused() -> Non
     with pytest.raises(ExchangeError, match="characters for a reply of at most 16 tokens"):
         for _ in range(100):
             reply.feed(event("<think>" * 200))
+
+
+CALL = '<tool_call>{"name": "select_frames", "arguments": {"target_frames": [1, 2]}}</tool_call>'
+PARTS = st.sampled_from(
+    [
+        *[ANSWER, ANSWER.replace("1", "2"), ANSWER.replace("final ", ""), CALL, "<think>", "</think>", "</answer>"],
+        *["<", ">", " so ", "x" * (AFTERWORD // 2), "y" * AFTERWORD, "é😀"],
+    ]
+)
+
+
+def first_round(reply: Reply) -> Round:
+    """The first round of a judge that writes this."""
+    rounds: list[Round] = []
+    with contextlib.suppress(NoVerdictError):
+        judge(PAIR, default_profile(), ScriptedBackend([reply]), NoFrames(), on_round=rounds.append)
+    return rounds[0]
+
+
+@given(st.lists(PARTS, max_size=12).map("".join), st.data())
+def test_the_pieces_of_a_reply_change_nothing(text: str, data: st.DataObject) -> None:
+    cuts = sorted(data.draw(st.sets(st.integers(1, max(len(text) - 1, 1)), max_size=12)))
+    arriving = StreamedReply(4096, concluded)
+    for start, end in pairwise([0, *cuts, max(len(text), *cuts, 1)]):
+        if not arriving.complete:
+            arriving.feed(event(text[start:end]))
+    whole, pieces = first_round(Reply(text)), first_round(Reply(arriving.text))
+    assert (pieces.reply.text, pieces.parsed, pieces.outcome) == (whole.reply.text, whole.parsed, whole.outcome)

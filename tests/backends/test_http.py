@@ -41,6 +41,7 @@ from vrt_lite.interfaces import Event, Sampling, Waiting, Wrote, ignore
 from vrt_lite.judge import Pair, Trial, judge
 from vrt_lite.profile import default_profile
 from vrt_lite.protocol.messages import Conversation, Message, Reply, Text
+from vrt_lite.protocol.tags import AFTERWORD
 from vrt_lite.settings import Remote
 
 HELLO: Conversation = (Message("user", (Text("Hello."),)),)
@@ -187,9 +188,8 @@ def test_a_server_without_probabilities_is_asked_for_them_once() -> None:
 
 def test_a_concluded_answer_ends_the_request() -> None:
     def talks_on(request: Any) -> None:
-        says(FINAL)  # The same pieces, but it never ends.
-        request.begin()
-        for character in FINAL:
+        request.begin()  # Character by character, and it never ends.
+        for character in FINAL + AFTERWORD * " So":
             request.event({"choices": [{"index": 0, "delta": {"content": character}, "finish_reason": None}]})
         request.chat_server.over.wait(20)
         request.drop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,20 @@ def grown(conversation: Conversation, reply: Reply, *parts: Part) -> Conversatio
     """The conversation with the judge's reply and what it is told next."""
     said = Message("assistant", (Generated(reply.text, reply.tokens),))
     return (*conversation, said, Message("user", parts, tool_outcome=True))
+
+
+@pytest.mark.parametrize("characters", [1, 9, 40])
+def test_a_concluded_reply_is_the_beginning_of_the_whole_one(backend: LlamaCppBackend, characters: int) -> None:
+    """It ends with the first token that reaches the place, whatever was guessed."""
+    conversation, store = opening(PAIR, FILES.profile), Drawn()
+    whole = backend.reply(conversation, store, sampling=SHORT, observe=ignore)
+    sampling = replace(SHORT, concluded=lambda text: len(text) >= characters)
+    part = backend.reply(conversation, store, sampling=sampling, observe=ignore)
+    assert part.tokens == whole.tokens[: len(part.tokens)]
+    assert whole.text.startswith(part.text)
+    assert (len(part.text) >= characters, part.stop) == (True, "end")
+    before = backend.reply(conversation, store, sampling=Sampling(len(part.tokens) - 1 or 1), observe=ignore)
+    assert len(before.text) < characters or len(part.tokens) == 1
 
 
 def test_nothing_is_computed_twice_within_a_verdict() -> None:

@@ -325,18 +325,42 @@ def test_only_a_plain_table_is_the_users_own() -> None:
     assert [layout.name for layout in (*LAYOUTS, PAIRS) if layout.own] == ["pairs"]
 
 
-def test_published_figures_are_the_papers_and_of_one_split() -> None:
-    for name, split, model, figures in (
-        ("genai-bench", "test", "VR-Thinker 7B", [0.687, 0.823]),
-        ("videogen-rewardbench", "eval", "VideoReward 2B", [0.608, 0.738]),
-        ("mj-bench-video", "test", "VisionReward 13B", [0.541, 0.652]),
-    ):
-        found = find_published(name, split)
-        assert found is not None
-        assert found.models[model] == tuple(figures)
-        assert len(found.models) == 6
-        assert found.other_splits == ()
-        other = find_published(name, "other")
-        assert other is not None
-        assert (other.models, other.other_splits) == ({}, (split,))
+def values(name: str, split: str) -> dict[str, dict[str, float]]:
+    found = find_published(name, split)
+    assert found is not None
+    return {
+        model: {figure.measure: figure.value for figure in found.figures if figure.model == model}
+        for model in found.models
+    }
+
+
+def test_published_figures_stand_beside_the_measure_that_they_can_be_of() -> None:
+    genai, videogen = values("genai-bench", "test"), values("videogen-rewardbench", "eval")
+    assert len(genai) == len(videogen) == 6
+    assert genai["VR-Thinker 7B"] == {"tau": 0.687, "diff": 0.823}
+    # At diff 80.4, a tau of 64.7 is impossible for a script that calls every tie wrong.
+    assert genai["UnifiedReward-Think 7B"] == {"diff": 0.804}
+    assert values("genai-bench", "unifiedreward") == {"UnifiedReward-Think 7B": {"tau": 0.548, "diff": 0.709}}
+    # What is computed from scores has a fitted tie threshold.
+    for table in (genai, videogen):
+        for model in ("VideoScore 7B", "VideoReward 2B", "VisionReward 13B"):
+            assert table[model].keys() == {"calibrated", "sign"}
+    assert videogen["VideoReward 2B"] == {"calibrated": 0.608, "sign": 0.738}
+    assert videogen["VR-Thinker 7B"] == {"tau": 0.718, "diff": 0.805}
+
+
+def test_published_figures_are_of_one_split_and_have_a_source() -> None:
+    other = find_published("videogen-rewardbench", "other")
+    assert other is not None
+    assert (other.figures, other.other_splits) == ((), ("eval",))
     assert find_published("pairs", "") is None
+    mj = find_published("mj-bench-video", "test")
+    assert mj is not None
+    assert (mj.figures, mj.other_splits) == ((), ())
+    assert "89.0 % of the labels are ties" in mj.left_out[0]
+    for split in ("test", "test_v1", "unifiedreward"):
+        genai = find_published("genai-bench", split)
+        assert genai is not None
+        assert set(genai.other_splits) == {"test", "unifiedreward"} - {split}
+        assert [reason.count("64.7") for reason in genai.left_out] == [1] * (split == "test")
+        assert all("arXiv 2" in figure.source and 0 < figure.value < 1 for figure in genai.figures)

@@ -3,7 +3,7 @@
     python tests/golden/make_prompts.py [FOLDER]
 
 Put together here without vrt_lite: the model card's script fills its template by `str.format`, 96 frames in all. The
-words are the model card's, and for the other sets those of the paper's appendix D (arXiv 2510.10518v3), where a
+words are the model card's, and for the other sets those of the paper's appendix D (arXiv 2510.10518v4), where a
 dimension reads "1. NAME(KEY): EXPLANATION"; the space before the key is the model card's. No extra is needed.
 """
 

@@ -22,6 +22,7 @@ from judgements import FINAL, ONE, TIED, TWO, call, judgement, sure, with_odds
 
 from vrt_lite.cli import run
 from vrt_lite.diagnosis.finding import Finding
+from vrt_lite.errors import Warned
 from vrt_lite.evaluation.cases import EvalCase
 from vrt_lite.evaluation.compute import compute_figures
 from vrt_lite.evaluation.figures import Figures
@@ -122,25 +123,29 @@ def _rank(names: list[str]) -> Callable[[TextIO], None]:
 
 
 def _figures() -> Figures:
+    """Figures of a judge that reads the prompts of every third pair, and never judges motion."""
     cases: list[EvalCase] = []
     results: dict[str, Result] = {}
     for row in range(12):
         winner, label = (1, 2, 0)[row % 3], (1, 2, 1)[row % 3]
         odds: Odds = tuple(0.8 if choice == winner else 0.1 for choice in range(3))  # type: ignore[assignment]
+        judged = ("OA", "VQ", *(() if row % 3 else ("TA",)))
+        warning = Warned("alignment_not_judged", "The judge does not understand this prompt: alignment is not judged.")
         results[str(row)] = Result(
             str(row),
             f"a{row}",
             f"b{row}",
             "p",
-            dict.fromkeys(KEYS, winner),
-            dict.fromkeys(KEYS, odds),
+            dict.fromkeys(judged, winner),
+            dict.fromkeys(judged, odds),
             "final",
             2,
             1,
             2000 + row,
             1.0 + row / 10,
+            warnings=(warning,) if row % 3 else (),
         )
-        labels = {"OA": label, "VQ": 0}
+        labels = {"OA": label, "TA": label, "VQ": 0, "MQ": label}
         cases.append(
             EvalCase(row, f"pair {row}", "given", labels, f"p{row // 2}", 11, key=str(row), clip_seconds=2.0 + row)
         )
@@ -155,10 +160,11 @@ def _figures() -> Figures:
         name="genai-bench",
         title="GenAI-Bench",
         split="test",
-        labels={"OA": [9, 4, 0], "VQ": [0, 0, 12]},
+        labels={"OA": [9, 4, 0], "TA": [8, 4, 0], "VQ": [0, 0, 12], "MQ": [8, 4, 0]},
         order="given",
         chosen=13,
         left_out={"broken": 1},
+        scope="a judge of short prompts",
     )
 
 

@@ -53,13 +53,14 @@ def test_figures_stand_beside_the_published_ones(tmp_path: Path) -> None:
         write_report(evaluation(store, tmp_path), tmp_path / "r.html")
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
     text = re.sub(r"<[^>]*>", "|", page.partition('id="pair"')[0])
-    assert "100\u00a0% judged as people did" in text
+    assert "100\u00a0% judged as people did (2 of 3 pairs)" in text
     assert "GenAI-Bench, split test" in text
     assert re.search(r"VR-Thinker 7B\|+68\.7\|+82\.3", text)
+    assert "Not shown: tau 61.2 of UnifiedReward 7B and 64.7 of UnifiedReward-Think 7B." in text
     # Labels B, B and A, of which both B are judged.
     assert re.search(r"Overall, always tie\|+0\.0 \(0\.0-65\.8\)\|", text)
     assert re.search(r"commonest answer, all 3 pairs\|+66\.7 \(20\.8-93\.9\) B\|", text)
-    assert re.search(r"B first\|+2\|.*\|0\.0 / 0\.0\|+100\.0 / 100\.0\|", text)
+    assert re.search(r"B first\|+2 of 2 \(100%\)\|.*\|0\.0 / 0\.0\|+100\.0 / 100\.0\|", text)
     assert "2 of 3 pairs judged, 1 failed; rows of the table left out: 1 broken." in text
     assert "1 pair is undecided, as the orders name opposite winners: never counted as right." in text
     assert re.search(r"pair &lt;2&gt; \(given\)\|+missing clip\|+&#39;&lt;i&gt;.mp4&#39; is not there", text)
@@ -69,7 +70,7 @@ def test_figures_stand_beside_the_published_ones(tmp_path: Path) -> None:
         "Beside what is published",
         "Rounds a judgement",
     ]
-    assert re.search(r"this run, tau\|+100\.0 \(34-100\)\|", re.sub(r"\|\s+", "|", text))
+    assert re.search(r"this run, tau\|+100\.0 \(34-100\) of 2\|", re.sub(r"\|\s+", "|", text))
     assert re.search(r"label: B better\|+0\|+2\|+0\|", re.sub(r"\|\s+", "|", text))
 
 
@@ -78,7 +79,7 @@ def test_published_figures_of_another_split_are_left_out(tmp_path: Path) -> None
         write_report(evaluation(store, tmp_path, "test_v1"), tmp_path / "r.html")
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert "GenAI-Bench, split test_v1" in page
-    assert "Published figures of this set are of split test, not of test_v1" in page
+    assert "Published figures of this set are of split test, unifiedreward, not of test_v1" in page
     assert "VR-Thinker 7B" not in page
 
 

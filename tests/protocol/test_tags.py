@@ -5,10 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vrt_lite.protocol.messages import KEYS
-from vrt_lite.protocol.tags import FORMAT, Answer, FrameCall, Malformed, Marks, concluded, parse
+from vrt_lite.protocol.tags import AFTERWORD, FORMAT, Answer, FrameCall, Malformed, Marks, concluded, find_end, parse
 
 FINAL = "<final answer>TA=1, VQ=2, MQ=0, OA=1</final answer>"
 RECOMMEND = "<recommend answer>TA=0, VQ=1, MQ=0, OA=1, CF=2</recommend answer>"
+OTHER = "<final answer>TA=2, VQ=2, MQ=0, OA=2</final answer>"
 CALL = '<tool_call>\n{"name": "select_frames", "arguments": {"target_frames": [1, 2]}}</tool_call>'
 
 
@@ -54,6 +55,30 @@ def test_call_with_recommendation() -> None:
     assert parsed.recommendation.confidence == 2
 
 
+@pytest.mark.parametrize(
+    "between", ["", "\n", " I want to be sure: let me look again.\n", "<think>Look again.</think>"]
+)
+def test_a_call_after_a_final_answer_is_run(between: str) -> None:
+    parsed = parse(FINAL + between + CALL)
+    assert isinstance(parsed, FrameCall)
+    assert choices(parsed.recommendation) == [1, 2, 0, 1]
+
+
+def test_a_bare_answer_is_final_where_no_call_follows() -> None:
+    """The paper's Figure 2 ends with one, confidence and all."""
+    last = "<answer> TA = 1, VQ = 1, MQ = 0, OA = 1, CF = 2 </ answer>"
+    parsed = parse(f"<think>t</think>{last}")
+    assert isinstance(parsed, Answer)
+    assert (choices(parsed.marks), parsed.marks.confidence) == ([1, 1, 0, 1], 2)
+    assert isinstance(parse(last + CALL), FrameCall)
+    assert isinstance(first_recommended := parse(RECOMMEND + last), Answer)
+    assert choices(first_recommended.marks) == [1, 1, 0, 1]
+    for text in (last + FINAL, FINAL + last):
+        other = parse(text)
+        assert isinstance(other, Answer)
+        assert choices(other.marks) == [1, 2, 0, 1]
+
+
 def test_bare_answer_with_confidence_is_a_recommendation() -> None:
     parsed = parse(f"<Answer>TA=1, VQ=1, MQ=1, OA=1, CF = 3</Answer>{CALL}")
     assert isinstance(parsed, FrameCall)
@@ -67,8 +92,10 @@ def test_bare_answer_with_confidence_is_a_recommendation() -> None:
         ("   \n", "is empty", False),
         ("Video 1 is better.", "neither a final answer nor a tool call", False),
         (RECOMMEND, "neither calls the tool", True),
-        (FINAL + CALL, "both a final answer and a tool call", True),
-        (FINAL + "<final answer>TA=2, VQ=2, MQ=0, OA=2</final answer>", "contradict", False),
+        (CALL + FINAL, "a final answer after a tool call", True),
+        (FINAL + CALL + CALL, "more than one tool call", True),
+        (FINAL + OTHER, "contradict", False),
+        (FINAL + OTHER + CALL, "contradict", False),
         (RECOMMEND + CALL + CALL, "more than one tool call", True),
         (RECOMMEND + '<tool_call>{"name": 1', "does not close its tool call", True),
         ("<final answer>TA=1, VQ=2, MQ=0</final answer>", "leaves out OA", False),
@@ -117,22 +144,48 @@ def test_a_megabyte_of_anything_ends(piece: str) -> None:
     assert not isinstance(parsed, Answer)
 
 
+LONG = "x" * AFTERWORD
+
+
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "kept"),
     [
-        ("<final answer>TA=1, VQ=1, MQ=0, OA=1</final answer>", True),
-        ("<think>Done.</think><final answer>TA=1, VQ=1, MQ=0, OA=1</final answer>", True),
-        ("<final answer>TA=1, VQ=1, MQ=0, OA=1</final", False),
-        ("<final answer>TA=1, VQ=1, MQ=0</final answer>", False),
-        ("<think>I might say <final answer>TA=1, VQ=1, MQ=0, OA=1</final answer>", False),
-        ("<think>I might say <final answer>TA=1, VQ=1, MQ=0, OA=1</final answer> but no.</think>", False),
-        ("<recommend answer>TA=1, VQ=1, MQ=0, OA=1, CF=2</recommend answer>", False),
-        ('<tool_call>{"name": "select_frames"}</tool_call>', False),
-        ("", False),
+        (FINAL, None),
+        (FINAL + LONG[1:], None),
+        (FINAL + LONG, FINAL),
+        (f"<think>Done.</think>{FINAL} That was all.{LONG}{CALL}", f"<think>Done.</think>{FINAL}"),
+        (f"{FINAL} That was all.{CALL}{LONG}", None),
+        (f"{FINAL}<think>Sure?</think>{FINAL}{LONG}", f"{FINAL}<think>Sure?</think>{FINAL}"),
+        (f"{FINAL}<think>Sure?{LONG}", None),
+        (f"{FINAL}{LONG}{OTHER}", FINAL),
+        (f"{FINAL}{OTHER}{LONG}", None),
+        (f"{CALL}{FINAL}{LONG}", None),
+        (f"<think>I might say {FINAL}{LONG}", None),
+        (f"<think>I might say {FINAL}{LONG}</think>{OTHER}{LONG}", f"<think>I might say {FINAL}{LONG}</think>{OTHER}"),
+        (f"<final answer>TA=1, VQ=1, MQ=0</final answer>{LONG}", None),
+        (RECOMMEND + LONG, None),
+        (f"<answer>TA=1, VQ=1, MQ=0, OA=1, CF=2</answer>{LONG}", None),
+        (LONG, None),
+        ("", None),
     ],
 )
-def test_a_reply_is_concluded_when_its_answer_closes(text: str, expected: bool) -> None:
-    assert concluded(text) == expected
+def test_a_reply_is_over_when_nothing_follows_its_answer(text: str, kept: str | None) -> None:
+    end = find_end(text)
+    assert (None if end is None else text[:end]) == kept
+    assert concluded(text) == (kept is not None)
+
+
+@given(st.lists(PIECES | st.sampled_from([LONG, LONG[:150], OTHER]), max_size=20).map("".join), st.data())
+def test_where_a_reply_is_over_does_not_change_as_it_grows(text: str, data: st.DataObject) -> None:
+    end, cut = find_end(text), data.draw(st.integers(0, len(text)))
+    earlier = find_end(text[:cut])
+    assert earlier in (None, end)
+    if end is not None:
+        assert find_end(text[:end] + LONG) == end
+        assert isinstance(parse(text), Answer)
+        assert parse(text) == parse(text[:end])
+    if earlier is not None:
+        assert parse(text) == parse(text[:cut])
 
 
 def test_the_format_is_read_as_it_is_written() -> None:

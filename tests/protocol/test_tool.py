@@ -44,7 +44,6 @@ def test_frames_in_the_order_asked() -> None:
         (call([True]), "not an integer"),
         (call(["1"]), "not an integer"),
         (call([None]), "not an integer"),
-        (call([3, 3]), "names a frame twice"),
         (call(list(range(1, 10))), "asks for 9 frames; at most 8"),
         (call([1] * 1_000_000), "asks for 1000000 frames"),
     ],
@@ -53,6 +52,13 @@ def test_refusals(payload: str, reason: str) -> None:
     refused = read_call(payload, workspace=48, limit=8)
     assert isinstance(refused, Refused)
     assert reason in refused.reason
+
+
+def test_a_frame_that_is_named_twice_is_granted_twice() -> None:
+    assert read_call(call([3, 50, 3]), workspace=48, limit=8) == Granted(
+        (FrameRef(0, 2), FrameRef(1, 1), FrameRef(0, 2))
+    )
+    assert isinstance(read_call(call([3] * 9), workspace=48, limit=8), Refused)
 
 
 @given(st.text() | st.recursive(st.none() | st.floats() | st.text(), st.lists).map(json.dumps))

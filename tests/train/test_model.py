@@ -98,7 +98,9 @@ def test_a_new_model_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_every_value_of_a_profile_comes_back(tmp_path: Path) -> None:
-    odd = replace(default_profile(), name='a "b" \\ c', tool_text="tab\there\nnew", clock=Clock("fixed", 2.5, 1.25))
+    captions = {"sentences": ["[a] {form}"], "form": ["star", "été"]}
+    odd = replace(default_profile(), refusals={}, captions=captions)
+    odd = replace(odd, name='a "b" \\ c', tool_text="tab\there\nnew", clock=Clock("fixed", 2.5, 1.25))
     (tmp_path / "profile.toml").write_text(profile_text(odd), encoding="utf-8")
     assert load_profile(tmp_path / "profile.toml") == odd
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,15 @@ from train.stages import check_recipe
 from vrt_lite.errors import UsageError
 from vrt_lite.profile import default_profile
 
+TABLED = """
+[data]
+source = "tables"
+cold_start = "c.csv"
+traces = "t.jsonl"
+sample = "s.csv"
+grpo = "g.csv"
+test = "e.csv"
+"""
 CONFIGS = Path(__file__).resolve().parents[2] / "train" / "configs"
 
 
@@ -32,7 +42,7 @@ def test_what_is_left_out_is_the_papers(tmp_path: Path) -> None:
     assert recipe.name == "some"
     assert recipe.profile == default_profile()
     assert recipe.cold_start == Supervised(
-        samples=1_200, learning_rate=1.5e-6, warmup=0.2, batch=1, accumulation=32, betas=(0.9, 0.999)
+        samples=1_200, learning_rate=1.5e-6, warmup=0.2, batch=1, accumulation=256, betas=(0.9, 0.999)
     )
     assert (recipe.grpo.queries, recipe.grpo.steps_per_generation) == (64, 4)
     assert (recipe.grpo.alpha, recipe.grpo.gain, recipe.grpo.incentive, recipe.grpo.share) == (0.5, 0.2, 0.5, 0.2)
@@ -56,7 +66,20 @@ def test_a_whole_number_may_stand_for_a_fraction(tmp_path: Path) -> None:
         ("model = 3", "model = 3 is not a table"),
         ('[cold_start]\nbetas = ["a"]', "cold_start.betas = ['a'] is not a list of numbers"),
         ("a = = b", "is not valid TOML"),
-        ('[data]\nsource = "pairs"\n[cold_start]\ndrills = 2', "cold_start.drills = 2, but data.source = 'pairs'"),
+        ("[cold_start]\norders = 3", "cold_start.orders = 3 is not 1 or 2"),
+        ("[refine]\norders = 2", "refine.orders = 2, but only the cold start learns both orders"),
+        ('[data]\nsource = "pairs.csv"', "data.source = 'pairs.csv' is not one of world, tables"),
+        ('[data]\ntest = "t.csv"', 'data.test is named, but data.source is "world": add source = "tables" to [data]'),
+        (f"{TABLED}[cold_start]\ndrills = 2", "cold_start.drills = 2, but data.source = 'tables'"),
+        (
+            TABLED.replace("test", "#"),
+            'data.source is "tables", but data.test is missing: name a table of pairs for each',
+        ),
+        (TABLED.replace("traces", "#"), "data.traces is missing"),
+        ('[data]\nsource = "tables"', "data.cold_start, data.sample, data.grpo, data.test, data.traces are missing"),
+        ("[launchers]\ngrpo = 3", "launchers.grpo = 3 is not a list of words"),
+        ("[launchers]\ngrpo = [3]", "launchers.grpo = [3] is not a list of words"),
+        ('[launchers]\ntest = ["torchrun"]', "launchers.test is unknown; known are cold_start, grpo, pretrain"),
         (
             "[rejection]\nqueries = 10\nsamples = 2\nkept_a_query = 3\n[refine]\nsamples = 21",
             "refine.samples = 21 is more than the 20 traces that sampling can keep: rejection.queries = 10, times 2,",
@@ -95,3 +118,17 @@ def test_a_stage_is_held_to_what_it_was_begun_with(tmp_path: Path) -> None:
     begin("[rejection]\nqueries = 30_000\n", "sample")
     (tmp_path / "sample" / "traces.jsonl").touch()
     begin("[rejection]\nqueries = 40_000\n", "sample")
+
+
+def test_a_stage_begun_before_a_setting_was_known_goes_on(tmp_path: Path) -> None:
+    recipe = load_recipe(written(tmp_path, ""))
+    check_recipe(recipe, tmp_path, "grpo")
+    (tmp_path / "grpo" / "log.jsonl").touch()
+    path = tmp_path / "grpo" / "recipe.json"
+    known = json.loads(path.read_text("utf-8"))
+    assert known.pop("data.sample") == ""
+    path.write_text(json.dumps(known), encoding="utf-8")
+    check_recipe(recipe, tmp_path, "grpo")
+    path.write_text(json.dumps(known | {"data.sample": "s.csv"}), encoding="utf-8")
+    with pytest.raises(UsageError, match=r"started with data\.sample = 's\.csv', and the recipe now has ''"):
+        check_recipe(recipe, tmp_path, "grpo")

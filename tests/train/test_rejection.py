@@ -68,6 +68,9 @@ def test_wrong_unfinished_and_repeated_traces_are_not_kept(made: list[Rollout]) 
     assert keep(wrong, 16) == []
     assert keep([replace(right[0], trial=None)], 16) == []
     assert keep([replace(right[0], rounds=())], 16) == []
+    *first, last = right[0].rounds
+    loose = replace(last, reply=replace(last.reply, text=f"{last.reply.text} That is all."))
+    assert keep([replace(right[0], rounds=(*first, loose))], 16) == []
     unlabelled = replace(right[0].case, labels={"TA": 2})
     assert keep([replace(right[0], case=unlabelled)], 16) == []
 

@@ -17,7 +17,6 @@ from train.rewards import (
     gain,
     group_terms,
     informative,
-    well_formed,
 )
 from vrt_lite.judge import Round
 from vrt_lite.protocol.messages import Reply
@@ -25,6 +24,7 @@ from vrt_lite.protocol.tags import parse
 
 LABELS = {"TA": 1, "VQ": 2, "MQ": 0, "OA": 1}
 CALL = '<tool_call>{"name": "select_frames", "arguments": {"target_frames": [1]}}</tool_call>'
+NOTES = "<snapshot>a cat</snapshot><think>it moves</think>"
 
 
 def _round(text: str, *, correction: str = "") -> Round:
@@ -33,12 +33,12 @@ def _round(text: str, *, correction: str = "") -> Round:
 
 def _final(digits: str) -> Round:
     ta, vq, mq, oa = digits
-    return _round(f"<final answer>TA={ta}, VQ={vq}, MQ={mq}, OA={oa}</final answer>")
+    return _round(f"{NOTES}<final answer>TA={ta}, VQ={vq}, MQ={mq}, OA={oa}</final answer>")
 
 
 def _recommend(digits: str) -> Round:
     ta, vq, mq, oa = digits
-    return _round(f"<recommend answer>TA={ta}, VQ={vq}, MQ={mq}, OA={oa}, CF=2</recommend answer>{CALL}")
+    return _round(f"{NOTES}<recommend answer>TA={ta}, VQ={vq}, MQ={mq}, OA={oa}, CF=2</recommend answer>{CALL}")
 
 
 BAD = _round("well", correction="it holds neither a final answer nor a tool call")
@@ -88,13 +88,6 @@ def test_exploring_is_worth_something_while_it_is_rare(calls: list[bool], worth:
     assert explore(calls, share=0.2) == pytest.approx(worth)
 
 
-def test_format() -> None:
-    assert well_formed([_recommend("0000"), _final("1201")])
-    assert not well_formed([_recommend("0000")])
-    assert not well_formed([BAD, _final("1201")])
-    assert not well_formed([])
-
-
 def test_answers_are_recommendations_and_the_final_one() -> None:
     rounds = [_recommend("0000"), BAD, _final("1201")]
     assert [dict(marks.choices) for marks in answers(rounds)] == [
@@ -122,7 +115,9 @@ def test_the_terms_of_a_group() -> None:
     assert terms[0].explore == pytest.approx(0.5 * (0.2 - 1 / 8))
     assert terms[0].total == pytest.approx(2 + 0.2 * 2 / 3 + 0.5 * 0.075)
     assert (terms[1].total, terms[5].total) == (2.0, 1.0)
-    [last] = group_terms([unfinished], LABELS, recipe)
+    loose = [_round(right[0].reply.text.removeprefix(NOTES))]
+    [bare, last] = group_terms([loose, unfinished], LABELS, recipe)
+    assert (bare.format, bare.accuracy) == (0.0, 1.0)
     assert (last.format, last.accuracy, last.gain, last.explore) == (0.0, 1.0, 0.0, 0.0)
 
 

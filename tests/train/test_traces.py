@@ -52,7 +52,7 @@ def test_a_replay_sees_through_the_window() -> None:
 def test_a_replay_corrects_as_inference_does() -> None:
     visible, trial = replay(CASE, [_call(99), FINAL], PROFILE)
     assert trial.rounds[0].outcome == "correction"
-    assert "outside 1 to 16" in visible[1][-1].parts[0].text
+    assert "There are 16 frames numbered in range [1,16]" in visible[1][-1].parts[0].text
 
 
 def test_replies_that_end_too_early_are_no_trial() -> None:

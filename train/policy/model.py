@@ -19,6 +19,7 @@ from transformers.utils import logging
 from convert.source import locate
 from train.policy.batched_tower import batch_frames, take_bytes
 from train.policy.policy_tokenizer import CONTROL, END, IMAGE, PAD, TOKENIZER_FILE, VIDEO, PolicyTokenizer, learn
+from train.policy.weight_types import SMALL, choose_weight_type
 from train.recipe import NewModelShape, TrainingRecipe
 from train.training_cases import Cases
 from vrt_lite.errors import ModelError, UsageError
@@ -27,8 +28,6 @@ from vrt_lite.profile import PROFILE_NAME, Profile
 from vrt_lite.protocol.messages import Text
 from vrt_lite.protocol.tags import FORMAT
 
-SMALL = 100_000_000
-"""The most parameters of a small model. Its tower is batched, and its files are under 16 MB."""
 SHARD_BYTES = 15_000_000
 CORPUS_CASES = 3_000
 _MEAN, _STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
@@ -81,16 +80,17 @@ def create_folder(folder: Path, write: Callable[[Path], None]) -> Path:
 def load(recipe: TrainingRecipe, folder_or_id: Path | str, *, trainable: bool) -> tuple[Any, PolicyTokenizer]:
     """Load a model and its tokenizer, from a folder or the hub, to the CPU.
 
-    With a recipe's bfloat16 and a GPU, weights keep their stored type; otherwise they are float32. For a PEFT adapter's
-    folder the base model is loaded as well. Raises ModelError.
+    Weights have the type that `choose_weight_type` chooses. For a PEFT adapter's folder the base model is loaded as
+    well. Raises ModelError.
     """
     folder = locate(str(folder_or_id)).folder
     base = _base(folder)
-    stored = recipe.model.precision == "bfloat16" and torch.cuda.is_available()
+    adapted = base != folder or (trainable and recipe.model.lora_rank > 0)
+    kind = choose_weight_type(recipe, base, learned=trainable and not adapted, gpu=torch.cuda.is_available())
     _silence_transformers()
     try:
         model = Qwen2_5_VLForConditionalGeneration.from_pretrained(
-            base, dtype="auto" if stored else torch.float32, attn_implementation="sdpa", local_files_only=True
+            base, dtype=kind, attn_implementation="sdpa", local_files_only=True
         )
     except (OSError, RuntimeError, ValueError) as error:
         raise ModelError(f"transformers cannot load {base}: {str(error).splitlines()[0]}") from error
@@ -101,7 +101,7 @@ def load(recipe: TrainingRecipe, folder_or_id: Path | str, *, trainable: bool) -
     model.model.language_model.register_forward_pre_hook(_require_positions, with_kwargs=True)
     if not trainable:
         model.requires_grad_(False)
-    if base != folder or (trainable and recipe.model.lora_rank):
+    if adapted:
         model = _with_adapter(model, recipe, folder if base != folder else None, trainable=trainable)
     return model.train(trainable), PolicyTokenizer(base / TOKENIZER_FILE)
 
@@ -142,11 +142,12 @@ def corpus(profile: Profile, cases: Cases) -> Iterator[str]:
 def profile_text(profile: Profile) -> str:
     """Write all values of a profile as the TOML that `vrt_lite.profile.load_profile` reads."""
     plain = {name: getattr(profile, name) for name in profile.__dataclass_fields__}
-    clock, dimensions, temperatures = plain.pop("clock"), plain.pop("dimensions"), plain.pop("temperatures")
+    clock, dimensions = plain.pop("clock"), plain.pop("dimensions")
+    tables = {name: plain.pop(name) for name in ("temperatures", "refusals", "captions")}
     lines = list(_toml_lines(plain.items()))
     lines += ["", "[clock]", *_toml_lines((name, getattr(clock, name)) for name in clock.__dataclass_fields__)]
-    if temperatures:
-        lines += ["", "[temperatures]", *_toml_lines(temperatures.items())]
+    for name, values in tables.items():
+        lines += ["", f"[{name}]", *_toml_lines(values.items())]
     for key, words in dimensions.items():
         lines += ["", f"[dimensions.{key}]", *_toml_lines((("name", words.name), ("explain", words.explain)))]
     return "\n".join(lines) + "\n"

@@ -13,7 +13,7 @@ import msgspec
 
 from vrt_lite.errors import StoreError
 from vrt_lite.evaluation.layouts import LabelledPair
-from vrt_lite.protocol.verdict import Verdict
+from vrt_lite.protocol.verdict import Preference, Verdict
 from vrt_lite.runs.question import Result
 from vrt_lite.runs.run import CASE_ITEMS
 
@@ -24,7 +24,7 @@ Order = Literal["given", "swapped"]
 Orders = Literal["given", "swapped", "random", "both"]
 Failure = Literal["", "missing clip", "broken clip", "no verdict", "engine died"]
 UNDECIDED: Final = -1
-"""The winner if the orders name opposite ones. It equals no label, so that it never counts as right."""
+"""The winner if nobody wins though it is no tie. It equals no label, so that it never counts as right."""
 
 
 class EvalCase(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -58,19 +58,24 @@ class ScoredCase(EvalCase, frozen=True, kw_only=True):
     result: Result | None = None
     verdict: Verdict | None = None
 
+    def preference(self, key: str) -> Preference | None:
+        """Return the preference in this key; None for a failed case, and for what the verdict does not judge."""
+        return self.verdict.preferences.get(key) if self.verdict else None
+
     def is_judged(self, key: str) -> bool:
-        """Whether there is a verdict, and it says something of this key."""
-        return self.verdict is not None and key in self.verdict.preferences
+        """Whether there is a verdict, and it judges this key."""
+        return self.preference(key) is not None
 
     def winner(self, key: str) -> int:
-        """Return 1 for A, 2 for B, 0 for a tie, or UNDECIDED."""
-        assert self.is_judged(key), "a failed case, and what was not judged, has no winner"
-        preference = self.verdict.preferences[key]
+        """Return 1 for A, 2 for B, 0 for a tie, or UNDECIDED. Only for a key that is judged."""
+        preference = self.preference(key)
+        assert preference, f"{key} of {self.item} was not judged"
         return UNDECIDED if preference.undecided else preference.winner
 
     def margin(self, key: str) -> float | None:
         """Return P(A) - P(B), or None without probabilities. Rounded, so that equal ones are equal."""
-        odds = self.verdict.preferences[key].odds if self.is_judged(key) else None
+        preference = self.preference(key)
+        odds = preference.odds if preference else None
         return None if odds is None else round(odds[1] - odds[2], 9)
 
 
@@ -103,7 +108,8 @@ def new_case(pair: LabelledPair, order: Order) -> EvalCase:
 class EvalAbout(msgspec.Struct, frozen=True):
     """The set, the pairs taken from it, and the judge.
 
-    `labels` counts the table's pairs labelled 1, 2 and 0, by KEY. `judge` is the judge's key, `model` the name to show.
+    `labels` counts the table's pairs labelled 1, 2 and 0, by KEY. `judge` is the judge's key, `model` the name to show,
+    `scope` what the judge says that it sees.
     `left_out` counts the rows that cannot be judged, by kind; `left_out_rows` describes the first of them. `chosen` is
     the number of pairs to judge.
     """
@@ -117,6 +123,7 @@ class EvalAbout(msgspec.Struct, frozen=True):
     folder: str = ""
     judge: str = ""
     model: str = ""
+    scope: str = ""
     order: Orders = "given"
     limit: int | None = None
     sample: int | None = None

@@ -35,18 +35,19 @@ def compute_figures(
     order: Orders = "given",
     chosen: int,
     left_out: Mapping[str, int],
+    scope: str = "",
 ) -> f.Figures:
     """Compute every figure of these cases, with the results of their judgements by key.
 
-    `labels` are how many of the table's pairs are labelled 1, 2 and 0.
+    `labels` are how many of the table's pairs are labelled 1, 2 and 0. What was not judged enters no figure.
     """
     scored = [score_case(case, results.get(case.key)) for case in cases]
     every = [case for case in scored if case.verdict or case.failure]
     main_cases = [case for case in every if order != "both" or case.order == "given"]
-    judged = [case for case in main_cases if not case.failure]
-    failed = len(main_cases) - len(judged)
+    failed = sum(bool(case.failure) for case in main_cases)
     labelled = [key for key in KEYS if any(key in case.labels for case in main_cases)]
-    main = labelled[0] if labelled else "OA"
+    accuracy = {key: _accuracy(main_cases, key) for key in labelled}
+    main = next((key for key in labelled if accuracy[key]), labelled[0] if labelled else "OA")
     return f.Figures(
         version=f.VERSION,
         set=name,
@@ -54,13 +55,14 @@ def compute_figures(
         split=split,
         order=order,
         main=main,
-        pairs=f.PairCounts(chosen, len(judged), failed, max(chosen - len(main_cases), 0)),
+        pairs=f.PairCounts(chosen, len(main_cases) - failed, failed, max(chosen - len(main_cases), 0)),
         left_out=dict(left_out),
-        accuracy={key: _accuracy(main_cases, key) for key in labelled},
+        coverage={key: _count_coverage(main_cases, key) for key in labelled},
+        accuracy=accuracy,
         baselines={key: _baselines([1] * a + [2] * b + [0] * tied) for key, (a, b, tied) in labels.items()},
-        confusion={key: _confusion(judged, key) for key in labelled},
+        confusion={key: _confusion(main_cases, key) if of else None for key, of in accuracy.items()},
         subsets=_subsets(main_cases, main),
-        bands={kind: _bands(judged, main, length) for kind, length in _LENGTHS.items()},
+        bands={kind: _bands(main_cases, main, length) for kind, length in _LENGTHS.items()},
         groups=_groups(main_cases, main),
         cost=_cost([case for case in every if not case.failure]),
         position=_position(every),
@@ -68,21 +70,35 @@ def compute_figures(
         failures=_failures(every),
         published=f.find_published(name, split),
         conditions=conditions_of(case.result for case in every if case.result),
+        scope=scope,
     )
 
 
-def _accuracy(cases: Sequence[ScoredCase], key: str) -> f.Accuracy:
-    """Compute all measures of one dimension, from the pairs that have a label for it."""
-    kept = [case for case in cases if key in case.labels]
-    judged, failed = [case for case in kept if not case.failure], [case for case in kept if case.failure]
-    part = _part(judged, key)
+def _list_judged(cases: Iterable[ScoredCase], key: str) -> list[ScoredCase]:
+    """List the cases that figures of a dimension are computed from: they have a label for it, and were judged in it."""
+    return [case for case in cases if key in case.labels and case.is_judged(key)]
+
+
+def _count_coverage(cases: Iterable[ScoredCase], key: str) -> f.Coverage:
+    """Count which of the cases that have a label for a dimension were judged in it."""
+    labelled = [case for case in cases if key in case.labels]
+    judged, failed = len(_list_judged(labelled, key)), sum(bool(case.failure) for case in labelled)
+    return f.Coverage(judged, len(labelled), len(labelled) - judged - failed, failed)
+
+
+def _accuracy(cases: Sequence[ScoredCase], key: str) -> f.Accuracy | None:
+    """Compute all measures of one dimension; None if no pair was judged in it."""
+    judged = _list_judged(cases, key)
+    if not judged:
+        return None
+    part = _part(cases, key)
+    failed = [case.labels[key] for case in cases if key in case.labels and case.failure]
     soft = [(c.labels[key], margin) for c in judged if (margin := c.margin(key)) is not None]
     known, margins = [label for label, _ in soft], [margin for _, margin in soft]
     return f.Accuracy(
         *astuple(part),
-        failed=len(failed),
         tau_all=share(part.tau.right, part.tau.of + len(failed)),
-        diff_all=share(part.diff.right, part.diff.of + sum(case.labels[key] != 0 for case in failed)),
+        diff_all=share(part.diff.right, part.diff.of + sum(label != 0 for label in failed)),
         calibrated=calibrated(known, margins),
         sign=sign(known, margins),
         probabilities=len(soft),
@@ -105,14 +121,20 @@ def _baselines(labels: Sequence[int]) -> f.Baselines:
 
 
 def _part(cases: Sequence[ScoredCase], key: str) -> f.Part:
-    """Compute tau, diff and their baselines, of the judged cases that have this label."""
-    kept = [case for case in cases if key in case.labels and not case.failure]
-    labels, verdicts = [case.labels[key] for case in kept], [case.winner(key) for case in kept]
-    return f.Part(len(kept), tau(labels, verdicts), diff(labels, verdicts), _baselines(labels))
+    """Count which cases were judged in a dimension, and compute tau, diff and their baselines of those."""
+    judged = _list_judged(cases, key)
+    labels, verdicts = [case.labels[key] for case in judged], [case.winner(key) for case in judged]
+    return f.Part(
+        *astuple(_count_coverage(cases, key)),
+        undecided=verdicts.count(UNDECIDED),
+        tau=tau(labels, verdicts),
+        diff=diff(labels, verdicts),
+        baselines=_baselines(labels),
+    )
 
 
-def _confusion(judged: Sequence[ScoredCase], key: str) -> tuple[tuple[int, ...], ...]:
-    counted = Counter((case.labels[key], case.winner(key)) for case in judged if key in case.labels)
+def _confusion(cases: Sequence[ScoredCase], key: str) -> tuple[tuple[int, ...], ...]:
+    counted = Counter((case.labels[key], case.winner(key)) for case in _list_judged(cases, key))
     return tuple(tuple(counted[label, verdict] for verdict in (1, 2, 0)) for label in (1, 2, 0))
 
 
@@ -138,18 +160,17 @@ def _subsets(cases: Sequence[ScoredCase], key: str) -> tuple[f.Subset, ...]:
         if least == sizes[-1]:
             continue
         hard = [case for size, case in known if size >= least]
-        failed = sum(bool(case.failure) for case in hard)
-        found.append(f.Subset(*astuple(_part(hard, key)), name=f"longest {kind}s", of=kind, least=least, failed=failed))
+        found.append(f.Subset(*astuple(_part(hard, key)), name=f"longest {kind}s", of=kind, least=least))
     return tuple(found)
 
 
-def _bands(judged: Sequence[ScoredCase], key: str, length: Callable[[ScoredCase], float | None]) -> tuple[f.Band, ...]:
-    """Divide the cases into quarters by length; equal lengths stay together, so there may be fewer."""
+def _bands(cases: Sequence[ScoredCase], key: str, length: Callable[[ScoredCase], float | None]) -> tuple[f.Band, ...]:
+    """Divide the labelled cases into quarters by length; equal lengths stay together, so there may be fewer."""
     known = sorted(
-        ((size, case) for case in judged if key in case.labels and (size := length(case)) is not None),
+        ((size, case) for case in cases if key in case.labels and (size := length(case)) is not None),
         key=lambda pair: pair[0],
     )
-    if len(known) < _LEAST_BANDED:
+    if len(_list_judged((case for _, case in known), key)) < _LEAST_BANDED:
         return ()
     sizes = [size for size, _ in known]
     edges = [*sorted({sizes[len(sizes) * i // 4] for i in range(4)}), math.inf]
@@ -162,13 +183,10 @@ def _bands(judged: Sequence[ScoredCase], key: str, length: Callable[[ScoredCase]
 def _groups(cases: Sequence[ScoredCase], key: str) -> tuple[f.GroupPart, ...]:
     by: dict[str, list[ScoredCase]] = {}
     for case in cases:
-        if case.group:
+        if case.group and key in case.labels:
             by.setdefault(case.group, []).append(case)
     largest = sorted(by.items(), key=lambda pair: (-len(pair[1]), pair[0]))[:_NAMED]
-    return tuple(
-        f.GroupPart(*astuple(_part(of, key)), name=name, failed=sum(bool(case.failure) for case in of))
-        for name, of in largest
-    )
+    return tuple(f.GroupPart(*astuple(_part(of, key)), name=name) for name, of in largest)
 
 
 def _cost(judged: Sequence[ScoredCase]) -> f.Cost:
@@ -198,7 +216,8 @@ def _position(cases: Sequence[ScoredCase]) -> f.Position:
     judged = [case for case in cases if not case.failure]
 
     def first_wins(winners: Sequence[int | None]) -> Share:
-        won = [(winner == 1) == (case.order == "given") for case, winner in zip(judged, winners, strict=True) if winner]
+        decided = [(case.order, winner) for case, winner in zip(judged, winners, strict=True) if winner in (1, 2)]
+        won = [(winner == 1) == (order == "given") for order, winner in decided]
         return share(sum(won), len(won))
 
     return f.Position(
@@ -214,18 +233,16 @@ def _orders(cases: Sequence[ScoredCase], key: str) -> f.OrderFigures:
     pairs = [(one, swapped[row]) for row, one in given.items() if row in swapped]
     if not pairs:
         return by_order
-    both = [(one, other) for one, other in pairs if not one.failure and not other.failure]
-    orders = count_orders((one.verdict, other.verdict) for one, other in both if one.verdict and other.verdict)
+    orders = count_orders((one.verdict, other.verdict) for one, other in pairs if one.verdict and other.verdict)
     means = [_join_orders(one, other) for one, other in pairs]
-    undecided = sum(key in case.labels and not case.failure and case.winner(key) == UNDECIDED for case in means)
-    kept = [(one, other) for one, other in both if key in one.labels]
+    kept = [(one, other) for one, other in pairs if len(_list_judged((one, other), key)) == 2]
     change = [(other.labels[key] == other.winner(key)) - (one.labels[key] == one.winner(key)) for one, other in kept]
     low, high = mean_interval(change, [one.prompt for one, _ in kept])
     return replace(
         by_order,
-        averaged=f.AveragedPart(*astuple(_part(means, key)), undecided=undecided),
+        averaged=_part(means, key),
         effect=f.OrderEffect(len(change), fmean(change) if change else None, low, high),
-        disagree={k: share(orders.differ[k], orders.pairs) for k in KEYS},
+        disagree={k: share(orders.differ[k], n) if (n := orders.judged.get(k)) else None for k in KEYS},
     )
 
 

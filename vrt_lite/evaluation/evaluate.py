@@ -103,6 +103,7 @@ def begin_run(name: str, found: LabelledSet, selection: PairSelection, *, judge:
         folder=str(place.folder),
         judge=judge.key,
         model=judge.model,
+        scope=judge.judge.scope,
         order=selection.order,
         limit=selection.limit,
         sample=selection.sample,
@@ -167,6 +168,7 @@ def figures_of(run: Run) -> Figures:
         order=about.order,
         chosen=about.chosen,
         left_out=about.left_out,
+        scope=about.scope,
     )
 
 

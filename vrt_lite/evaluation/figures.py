@@ -9,7 +9,7 @@ import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -17,7 +17,8 @@ from vrt_lite.evaluation.cases import Orders
 from vrt_lite.evaluation.metrics import FittedShare, Share
 from vrt_lite.runs.question import Conditions
 
-VERSION: Final = 3
+VERSION: Final = 4
+Measure = Literal["tau", "diff", "calibrated", "sign"]
 
 
 class AnswerShare(Share, frozen=True):
@@ -41,23 +42,37 @@ class Baselines(msgspec.Struct, frozen=True):
     commonest: AnswerShares
 
 
-class Part(msgspec.Struct, frozen=True):
-    """Some of the judged pairs: their number, the accuracy, and the baselines of the same pairs."""
+class Coverage(msgspec.Struct, frozen=True):
+    """How many `pairs` were judged in a dimension, of those that are `labelled` in it and were put to the judge.
+
+    The others were `not_judged`, as their verdict leaves this dimension out, or `failed`, as they have no verdict.
+    """
 
     pairs: int
+    labelled: int
+    not_judged: int
+    failed: int
+
+
+class Part(Coverage, frozen=True):
+    """Some pairs: how many were judged, and of the judged ones the accuracy and the baselines.
+
+    `undecided` is the number of verdicts that name no winner and no tie. They never count as right.
+    """
+
+    undecided: int
     tau: Share
     diff: Share
     baselines: Baselines
 
 
 class Accuracy(Part, frozen=True):
-    """All measures of one dimension.
+    """All measures of one dimension, of the pairs that were judged in it.
 
-    `tau_all` and `diff_all` count failures as wrong. `calibrated` and `sign` are computed from probabilities;
+    `tau_all` and `diff_all` also count failures, as wrong. `calibrated` and `sign` are computed from probabilities;
     `probabilities` is the number of pairs that have them. `prompts` is the number of different prompts.
     """
 
-    failed: int
     tau_all: Share
     diff_all: Share
     calibrated: FittedShare
@@ -72,11 +87,10 @@ class Subset(Part, frozen=True, rename={"least": "from"}):
     name: str
     of: str
     least: float
-    failed: int
 
 
 class Band(Part, frozen=True):
-    """A quarter of the pairs, by length."""
+    """A quarter of the labelled pairs, by length."""
 
     low: float
     high: float
@@ -86,11 +100,10 @@ class GroupPart(Part, frozen=True):
     """The pairs of one of the table's groups."""
 
     name: str
-    failed: int
 
 
 class PairCounts(msgspec.Struct, frozen=True):
-    """How many pairs were chosen, were judged, failed, and are left to judge."""
+    """How many pairs were chosen, have a verdict, failed, and are left to judge."""
 
     chosen: int
     judged: int
@@ -126,14 +139,8 @@ class Position(msgspec.Struct, frozen=True):
     labels: Share
 
 
-class AveragedPart(Part, frozen=True):
-    """Both orders of each pair averaged. The orders of `undecided` pairs name opposite winners; none is right."""
-
-    undecided: int
-
-
 class OrderEffect(msgspec.Struct, frozen=True):
-    """How much larger tau is with B shown first, over pairs judged in both orders, and its 95 % interval."""
+    """How much larger tau is with B shown first, and its 95 % interval, over pairs that both orders judged."""
 
     pairs: int
     tau: float | None
@@ -142,13 +149,17 @@ class OrderEffect(msgspec.Struct, frozen=True):
 
 
 class OrderFigures(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Figures by order. The last three are computed from pairs judged in both orders; `disagree` is by KEY."""
+    """Figures by order. The last three are computed from pairs judged in both orders.
+
+    `averaged` joins both orders of each pair: undecided are those whose orders name opposite winners. `disagree` is by
+    every KEY, of the pairs that both orders judged in it; None for a KEY without one.
+    """
 
     given: Part
     swapped: Part
-    averaged: AveragedPart | None = None
+    averaged: Part | None = None
     effect: OrderEffect | None = None
-    disagree: Mapping[str, Share] | None = None
+    disagree: Mapping[str, Share | None] | None = None
 
 
 class NamedFailure(msgspec.Struct, frozen=True):
@@ -172,11 +183,14 @@ class Figures(msgspec.Struct, frozen=True):
     """All figures of an evaluation.
 
     With the order "both", figures are about the order "given" unless they join both orders. `main` is the KEY that
-    subsets, bands, groups and orders are about: OA if it is labelled. `left_out` counts the rows of the table that
-    cannot be judged, by kind. `baselines` are about all labelled pairs of the table, judged or not. A confusion table
-    has labels 1, 2, 0 as rows and verdicts 1, 2, 0 as columns. `bands` is by "clip" and "prompt". `groups` are the 200
-    largest. `orders` is None unless pairs were judged in both orders or in a random one. `published` is None for a set
-    without published figures. `conditions` says whether the judgements can be compared.
+    subsets, bands, groups and orders are about: the first of OA, TA, VQ and MQ that is labelled and was judged.
+    `left_out` counts the rows of the table that cannot be judged, by kind. `coverage` has every labelled KEY.
+    `accuracy` and `confusion` have them too, but are None for a KEY that no pair was judged in. `baselines` are
+    about all labelled pairs of the table, judged or not. A confusion table has labels 1, 2, 0 as rows and verdicts
+    1, 2, 0 as columns; an undecided verdict is in none. `bands` is by "clip" and "prompt". `groups` are the 200
+    largest. `orders` is None unless pairs were judged in both orders or in a random one. `published` is None for a
+    set without published figures. `conditions` has the warnings of the judgements, and says whether these can be
+    compared. `scope` is what the judge says that it sees.
     """
 
     version: int
@@ -187,9 +201,10 @@ class Figures(msgspec.Struct, frozen=True):
     main: str
     pairs: PairCounts
     left_out: Mapping[str, int]
-    accuracy: Mapping[str, Accuracy]
+    coverage: Mapping[str, Coverage]
+    accuracy: Mapping[str, Accuracy | None]
     baselines: Mapping[str, Baselines]
-    confusion: Mapping[str, tuple[tuple[int, ...], ...]]
+    confusion: Mapping[str, tuple[tuple[int, ...], ...] | None]
     subsets: tuple[Subset, ...]
     bands: Mapping[str, tuple[Band, ...]]
     groups: tuple[GroupPart, ...]
@@ -199,30 +214,65 @@ class Figures(msgspec.Struct, frozen=True):
     failures: Failures
     published: Published | None
     conditions: Conditions
+    scope: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
         return json.loads(json.dumps(msgspec.to_builtins(self)))
 
 
-class Published(msgspec.Struct, frozen=True):
-    """Published figures of a set, for the overall judgment.
+class PublishedFigure(msgspec.Struct, frozen=True):
+    """The accuracy of a model as it is published: a share from 0 to 1, beside the measure that it can be of.
 
-    `models` are the models with figures on this split: (tau, diff), shares from 0 to 1. `other_splits` are the other
-    splits with published figures, which cannot be compared with figures on this one.
+    `note` is what was found about it; empty if nothing was.
     """
 
+    model: str
+    measure: Measure
+    value: float
     source: str
-    models: Mapping[str, tuple[float, float]]
+    note: str = ""
+
+
+class Published(msgspec.Struct, frozen=True):
+    """Published figures of a set and split, for the overall judgment.
+
+    `left_out` says which printed figures stand nowhere, and why. `other_splits` are the other splits with published
+    figures, which cannot be compared with figures on this one.
+    """
+
+    figures: tuple[PublishedFigure, ...]
+    left_out: tuple[str, ...]
     other_splits: tuple[str, ...]
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models that have a figure."""
+        return tuple(dict.fromkeys(figure.model for figure in self.figures))
+
+    def find_value(self, model: str, measure: str) -> float | None:
+        """Find a model's figure beside a measure."""
+        return next((f.value for f in self.figures if (f.model, f.measure) == (model, measure)), None)
 
 
 def find_published(name: str, split: str) -> Published | None:
-    """Find the published figures of a set, for one of its splits; None for a set without published figures."""
+    """Find the published figures of a set, for one of its splits; None for a set of which nothing is published."""
     table: dict[str, Any] = tomllib.loads(Path(__file__).with_name("published.toml").read_text(encoding="utf-8"))
-    rows: list[tuple[str, str, str, float, float]] = [row for row in table["rows"] if row[1] == name]
-    if not rows:
+    rows = [row for row in table["figures"] if row["set"] == name]
+    left_out = tuple(
+        table["reasons"][row["why"]] for row in table["left_out"] if (row["set"], row["split"]) == (name, split)
+    )
+    if not rows and not left_out:
         return None
-    models = {model: (round(tau / 100, 4), round(diff / 100, 4)) for model, _, of, tau, diff in rows if of == split}
-    others = tuple(dict.fromkeys(of for _, _, of, _, _ in rows if of != split))
-    return Published(str(table["source"]), models, others)
+    figures = tuple(
+        PublishedFigure(
+            model=row["model"],
+            measure=row["measure"],
+            value=round(row["value"] / 100, 4),
+            source=table["sources"][row["source"]],
+            note=table["notes"].get(row.get("note"), ""),
+        )
+        for row in rows
+        if row["split"] == split
+    )
+    return Published(figures, left_out, tuple(dict.fromkeys(row["split"] for row in rows if row["split"] != split)))

@@ -209,7 +209,7 @@ def _list_profiles(profile: Profile) -> Iterator[Profile]:
     pixels = profile.max_pixels
     while pixels > profile.min_pixels:
         pixels = max(int(pixels * _PIXEL_STEP) // PIXELS_PER_TOKEN * PIXELS_PER_TOKEN, profile.min_pixels)
-        yield profile.with_max_pixels(pixels, tool_pixels=min(pixels, profile.tool_max_pixels))
+        yield profile.with_max_pixels(pixels)
 
 
 def _list_warnings(best: Estimate, chosen: Estimate, memory: MachineMemory) -> Iterator[Warned]:

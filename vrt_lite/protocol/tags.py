@@ -1,8 +1,9 @@
 """Reads what the judge wrote. Every text is an `Answer`, a `FrameCall` or `Malformed`.
 
 Knows the tags and their spelling variants (the paper's samples capitalise tags, put spaces around `=`, reorder keys,
-and close `</ answer>`). What is inside `<think>` or `<snapshot>` is never an answer or a call. `read_call` reads a
-call for frames, and grants it or refuses it with a reason.
+and close `</ answer>`). What is inside `<think>` or `<snapshot>` is never an answer or a call. A call after an answer
+is run, as in the code that the tool comes from. `find_end` says where a reply is over, by its text alone. `read_call`
+reads a call for frames, and grants it or refuses it with a reason.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from types import MappingProxyType
 from typing import Literal, cast
 
-from vrt_lite.protocol.messages import KEYS, Choice, FrameRef, from_number
+from vrt_lite.protocol.messages import KEYS, OVERALL, Choice, FrameRef, from_number
 
 _TOOL = "select_frames"
 _ARGUMENT = "target_frames"
@@ -32,6 +34,9 @@ _TAG = re.compile(
 )
 _FIELD = re.compile(r"\b(TA|VQ|MQ|OA|CF)[ \t]{0,8}[=:][ \t]{0,8}([^\s,;<]{0,16})", re.IGNORECASE)
 
+
+AFTERWORD = 200
+"""The characters after a final answer in which a call may begin; a reply without one is over at its answer."""
 
 FORMAT = (
     "<snapshot>\nVideo 1:",
@@ -92,44 +97,69 @@ Parsed = Answer | FrameCall | Malformed
 
 @dataclass(frozen=True, slots=True)
 class _Block:
+    """`start` is the offset of its body, `end` that of what follows it."""
+
     kind: _Kind
     start: int
+    end: int
     body: str
     closed: bool
 
 
 def parse(text: str) -> Parsed:
-    """Read one reply. Never raises, on any text; time is linear in its length."""
+    """Read one reply, up to where it is over. Never raises, on any text; time is linear in its length."""
+    text = text[: find_end(text)]
     blocks = list(_blocks(text))
     notes = Notes(
         snapshot="\n".join(b.body.strip() for b in blocks if b.kind == "snapshot"),
         thought="\n".join(b.body.strip() for b in blocks if b.kind == "think"),
     )
-    finals, recommended, problems = _answers(blocks)
     calls = [b for b in blocks if b.kind == "call"]
+    finals, recommended, problems = _answers(blocks, alone=not calls)
     marks = finals[-1] if finals else recommended[-1] if recommended else None
     if any(final.choices != finals[0].choices for final in finals):
         # If final answers contradict each other, none of them is used.
         return Malformed("holds final answers that contradict each other", None, notes)
-    if finals and calls:
-        return Malformed("holds both a final answer and a tool call", marks, notes)
-    if finals:
-        return Answer(finals[0], notes)
     if len(calls) > 1:
         return Malformed("holds more than one tool call", marks, notes)
+    if calls and finals and finals[-1].offsets[OVERALL] > calls[0].start:
+        return Malformed("gives a final answer after a tool call, without the frames that it asks for", marks, notes)
     if calls and not calls[0].closed:
         return Malformed("does not close its tool call", marks, notes)
     if calls:
         return FrameCall(calls[0].body, marks, notes)
+    if finals:
+        return Answer(finals[0], notes)
     return Malformed(_what_is_missing(text, recommended, problems), marks, notes)
 
 
-def concluded(text: str) -> bool:
-    """Whether an unfinished reply holds its final answer already: then more text does not change the verdict.
+def find_end(text: str) -> int | None:
+    """Find where a reply is over, however it goes on: behind a final answer that no tag follows soon.
 
-    An answer quoted in a note that is still open does not count.
+    The place depends on the text alone. Once it is found in the beginning of a reply, every longer one has the same.
+    None if it is not reached: an answer that is quoted in a note which is still open does not count, and after a call
+    or a contradiction the writer ends the reply.
     """
-    return all(b.closed for b in _blocks(text) if b.kind in _NOTES) and isinstance(parse(text), Answer)
+    answer: Marks | None = None
+    blocks = list(_blocks(text))
+    for block, following in zip_longest(blocks, blocks[1:]):
+        if block.kind == "call" or (block.kind in _NOTES and not block.closed):
+            return None
+        finals, _, _ = _answers([block], alone=False)
+        if not finals:
+            continue
+        answer = answer or finals[0]
+        if finals[0].choices != answer.choices:
+            return None
+        latest = block.end + AFTERWORD
+        if len(text) >= latest and (following is None or following.start > latest):
+            return block.end
+    return None
+
+
+def concluded(text: str) -> bool:
+    """Whether an unfinished reply is over: then nothing that follows is read."""
+    return find_end(text) is not None
 
 
 def _what_is_missing(text: str, recommended: list[Marks], problems: list[str]) -> str:
@@ -142,11 +172,12 @@ def _what_is_missing(text: str, recommended: list[Marks], problems: list[str]) -
     return "holds neither a final answer nor a tool call"
 
 
-def _answers(blocks: list[_Block]) -> tuple[list[Marks], list[Marks], list[str]]:
-    """Final answers, recommendations, and what is wrong with the rest."""
+def _answers(blocks: list[_Block], *, alone: bool) -> tuple[list[Marks], list[Marks], list[str]]:
+    """Final answers, recommendations, and what is wrong with the rest. `alone` tells that the reply has no call."""
     finals: list[Marks] = []
     recommended: list[Marks] = []
     problems: list[str] = []
+    bare: list[Marks] = []
     for block in blocks:
         if block.kind not in _ANSWERS:
             continue
@@ -155,12 +186,17 @@ def _answers(blocks: list[_Block]) -> tuple[list[Marks], list[Marks], list[str]]
             problems.append(marks)
         elif not block.closed:
             problems.append("does not close its answer")
-        elif block.kind == "recommend" or (block.kind == "answer" and marks.confidence is not None):
-            # The paper's samples use a bare <Answer> for both; only a recommendation has a confidence.
+        elif block.kind == "recommend":
             recommended.append(marks)
+        elif block.kind == "answer" and marks.confidence is not None:
+            bare.append(marks)
         else:
             finals.append(marks)
-    return finals, recommended, problems
+    # The paper's samples use a bare <Answer> for both. One with a confidence recommends, unless it is the last word:
+    # its Figure 2 ends with one.
+    if alone and not finals:
+        return bare[-1:], recommended + bare[:-1], problems
+    return finals, recommended + bare, problems
 
 
 def _marks(block: _Block) -> Marks | str:
@@ -204,8 +240,9 @@ def _blocks(text: str) -> Iterator[_Block]:
                 end += 1
         else:
             closed = i < len(tags) and tags[i][1] and (tags[i][0] == kind or {tags[i][0], kind} <= _ANSWERS)
-        yield _Block(kind, start, text[start : tags[end][2] if end < len(tags) else len(text)], closed)
+        body = text[start : tags[end][2] if end < len(tags) else len(text)]
         i = end + closed
+        yield _Block(kind, start, tags[end][3] if closed else start + len(body), body, closed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,15 +252,24 @@ class Granted:
     frames: tuple[FrameRef, ...]
 
 
+Refusal = Literal["too_many", "out_of_range"]
+"""A reason to refuse a call for which a profile may have its own words."""
+
+
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A bad call. `reason` completes the sentence "The tool call …"."""
+    """A bad call. `reason` completes the sentence "The tool call …"; `frames` are the numbers that it asks for."""
 
     reason: str
+    kind: Refusal | None = None
+    frames: tuple[object, ...] = ()
 
 
 def read_call(payload: str, *, workspace: int, limit: int) -> Granted | Refused:
-    """Read the JSON of one call. Never raises. `workspace` is the frames per video, `limit` the frames per call."""
+    """Read the JSON of one call. Never raises. `workspace` is the frames per video, `limit` the frames per call.
+
+    A frame that is named twice is granted twice, as in the code that the tool comes from.
+    """
     try:
         call: object = json.loads(payload)
     except (ValueError, RecursionError):
@@ -237,16 +283,13 @@ def read_call(payload: str, *, workspace: int, limit: int) -> Granted | Refused:
     targets = cast(dict[str, object], arguments).get(_ARGUMENT) if isinstance(arguments, dict) else None
     if not isinstance(targets, list) or not targets:
         return Refused(f"has no list of integers under arguments.{_ARGUMENT}")
-    numbers = cast(list[object], targets)
+    numbers = tuple(cast(list[object], targets))
     if len(numbers) > limit:
-        return Refused(f"asks for {len(numbers)} frames; at most {limit} are allowed in one call")
-    frames: list[FrameRef] = []
-    for number in numbers:
-        if not isinstance(number, int) or isinstance(number, bool):
-            return Refused("holds a frame index that is not an integer")
-        if not 1 <= number <= 2 * workspace:
-            return Refused(f"holds a frame index outside 1 to {2 * workspace}")
-        frames.append(from_number(number, workspace))
-    if len(set(frames)) < len(frames):
-        return Refused("names a frame twice")
-    return Granted(tuple(frames))
+        reason = f"asks for {len(numbers)} frames; at most {limit} are allowed in one call"
+        return Refused(reason, "too_many", numbers)
+    integers = [number for number in numbers if isinstance(number, int) and not isinstance(number, bool)]
+    if len(integers) < len(numbers):
+        return Refused("holds a frame index that is not an integer")
+    if not all(1 <= number <= 2 * workspace for number in integers):
+        return Refused(f"holds a frame index outside 1 to {2 * workspace}", "out_of_range", numbers)
+    return Granted(tuple(from_number(number, workspace) for number in integers))

@@ -34,11 +34,12 @@ def select_counted(results: Iterable[Result]) -> dict[ShownOrder, Result]:
 class OrderCounts:
     """How often the two orders of a pair disagree, of the `pairs` that have a verdict in both.
 
-    By OA and those of TA, VQ and MQ that any pair was judged in, `differ` counts the pairs whose orders choose
-    differently, and `undecided` those that are undecided.
+    By OA and those of TA, VQ and MQ that any pair was judged in: `judged` counts the pairs that both orders judged in
+    it, `differ` those of them whose orders choose differently, and `undecided` those that are undecided.
     """
 
     pairs: int
+    judged: Mapping[str, int]
     differ: Mapping[str, int]
     undecided: Mapping[str, int]
 
@@ -47,9 +48,11 @@ def count_orders(verdicts: Iterable[tuple[Verdict, Verdict]]) -> OrderCounts:
     """Count how often both verdicts of a pair, about its clips in the same order, disagree."""
     joined = [both for one, other in verdicts if (both := join_orders(one, other))]
     preferences = [both.verdict.preferences for both in joined]
-    judged = [key for key in KEYS if key == OVERALL or any(key in of for of in preferences)]
+    judged = {key: sum(key in of for of in preferences) for key in KEYS}
+    judged = {key: count for key, count in judged.items() if count or key == OVERALL}
     return OrderCounts(
         len(joined),
+        judged,
         {key: sum(key in both.disagreements for both in joined) for key in judged},
         {key: sum(key in of and of[key].undecided for of in preferences) for key in judged},
     )

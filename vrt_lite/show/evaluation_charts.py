@@ -6,20 +6,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from vrt_lite.errors import UsageError
-from vrt_lite.show.evaluation_words import MEASURES, name_band, name_set
+from vrt_lite.show.evaluation_words import MEASURES, name_band, name_key, name_main, name_set
 from vrt_lite.show.words import DIMENSION_NAMES
 
 if TYPE_CHECKING:
-    from vrt_lite.evaluation.figures import Baselines, Figures
+    from vrt_lite.evaluation.figures import Baselines, Coverage, Figures
     from vrt_lite.evaluation.metrics import Share
 
 Mark = Literal["tau", "diff", "other"]
 """What a row shows: a measure that counts ties, one that leaves them out, or something else than the judge."""
 _MARKS: Final[tuple[Mark, Mark]] = ("tau", "diff")
 _WIDTH, _DPI = 8.8, 200
+_LINE = 96
+"""Characters of a subtitle that fit a line."""
 _COLOURS: Final = {"tau": "#1a7f64", "diff": "#8a5a00", "other": "#8c959f"}
 
 
@@ -51,24 +54,28 @@ def list_charts(figures: Figures) -> tuple[Chart, ...]:
     subtitle = (
         "% right with 95 % intervals; tau and calibrated count ties, diff and sign leave them out; grey: no judge"
     )
+    if absent := [name_key(key) for key, of in figures.accuracy.items() if not of]:
+        subtitle += f"; not judged: {', '.join(absent)}"
     charts = (
         Chart("accuracy", "accuracy", subtitle, tuple(_accuracy(figures))),
         Chart("published", "beside what is published", judged, tuple(_published(figures))),
-        Chart("lengths", "tau by length", "% right with 95 % intervals", tuple(_lengths(figures))),
+        Chart("lengths", f"tau by length{name_main(figures)}", "% right with 95 % intervals", tuple(_lengths(figures))),
         Chart("rounds", "rounds a judgement", f"% of {figures.cost.judgements} judgements", tuple(_rounds(figures))),
     )
     return tuple(chart for chart in charts if chart.rows)
 
 
 def list_confusion(figures: Figures) -> Sequence[Sequence[int]]:
-    """List labels A, B and tie as rows, verdicts as columns, of the main dimension; empty without a pair."""
-    counts = figures.confusion.get(figures.main, ())
+    """List labels A, B and tie as rows, verdicts as columns, of the main dimension; empty if it was not judged."""
+    counts = figures.confusion.get(figures.main) or ()
     return counts if any(map(sum, counts)) else ()
 
 
 def _accuracy(figures: Figures) -> Iterator[ChartRow]:
     for key, of in figures.accuracy.items():
-        name = DIMENSION_NAMES[key]
+        if not of:
+            continue
+        name = _name_covered(DIMENSION_NAMES[key], of)
         shares: tuple[Share, ...] = (of.tau, of.diff, of.calibrated, of.sign)
         for measure, share, mark in zip(MEASURES, shares, _MARKS * 2, strict=True):
             yield from _row(f"{name}, {measure}", share, mark)
@@ -78,22 +85,26 @@ def _accuracy(figures: Figures) -> Iterator[ChartRow]:
 
 def _published(figures: Figures) -> Iterator[ChartRow]:
     own = figures.accuracy.get("OA")
-    if not figures.published or not figures.published.models or not own or own.tau.value is None:
+    if not figures.published or not figures.published.figures or not own or own.tau.value is None:
         return
-    for i, measure in enumerate(_MARKS):
-        for model, values in figures.published.models.items():
-            yield ChartRow(f"{model}, {measure}", values[i], None, None, f"{100 * values[i]:.1f}", "other")
-        yield from _row(f"this run, {measure}", (own.tau, own.diff)[i], measure)
-        if whole := figures.baselines.get("OA"):
+    shares: tuple[Share, ...] = (own.tau, own.diff, own.calibrated, own.sign)
+    for measure, share, mark in zip(MEASURES, shares, _MARKS * 2, strict=True):
+        for figure in figures.published.figures:
+            if figure.measure == measure:
+                yield ChartRow(
+                    f"{figure.model}, {measure}", figure.value, None, None, f"{100 * figure.value:.1f}", "other"
+                )
+        yield from _row(f"this run, {measure}", share, mark)
+        if (whole := figures.baselines.get("OA")) and measure in ("tau", "diff"):
             yield from _baselines(whole, measure, "")
 
 
 def _lengths(figures: Figures) -> Iterator[ChartRow]:
     for kind, bands in figures.bands.items():
         for band in bands if len(bands) > 1 else ():
-            yield from _row(name_band(kind, band), band.tau, "tau")
+            yield from _row(_name_covered(name_band(kind, band), band), band.tau, "tau")
     for of in figures.subsets:
-        yield from _row(f"{of.name} (top 10 %)", of.tau, "diff")
+        yield from _row(_name_covered(f"{of.name} (top 10 %)", of), of.tau, "diff")
 
 
 def _rounds(figures: Figures) -> Iterator[ChartRow]:
@@ -112,10 +123,15 @@ def _baselines(of: Baselines, measure: str, prefix: str) -> Iterator[ChartRow]:
     yield from _row(f"{prefix}commonest answer, {measure}", commonest, "other")
 
 
+def _name_covered(name: str, of: Coverage) -> str:
+    """Add to a name how many of its pairs were judged, unless all were."""
+    return name if of.pairs == of.labelled else f"{name} ({of.pairs} of {of.labelled})"
+
+
 def _row(label: str, share: Share, mark: Mark) -> Iterator[ChartRow]:
-    """Yield a row for a share, if it is of any pairs."""
+    """Yield a row for a share, if it is of any pairs; its words end with their number."""
     if share.value is not None:
-        words = f"{100 * share.value:.1f} ({100 * share.low:.0f}-{100 * share.high:.0f})"
+        words = f"{100 * share.value:.1f} ({100 * share.low:.0f}-{100 * share.high:.0f}) of {share.of}"
         yield ChartRow(label, share.value, share.low, share.high, words, mark)
 
 
@@ -147,7 +163,7 @@ def _plots(figures: Figures) -> Iterator[tuple[str, Any]]:
     for chart in list_charts(figures):
         yield chart.name, _draw_chart(f"{name}: {chart.title}", chart)
     if counts := list_confusion(figures):
-        about = f"pairs, {DIMENSION_NAMES[figures.main]}"
+        about = f"{sum(map(sum, counts))} pairs, {DIMENSION_NAMES[figures.main]}"
         yield "confusion", _confusion(f"{name}: labels and verdicts", about, counts)
 
 
@@ -194,5 +210,5 @@ def _plot(title: str, about: str, rows: int) -> tuple[Any, Any]:
     axes = plot.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)
     plot.suptitle(title, size=12, weight="bold")
-    axes.set_title(about, size=9, color="#59636e")
+    axes.set_title(fill(about, _LINE), size=9, color="#59636e")
     return plot, axes

@@ -7,25 +7,29 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from vrt_lite.show.evaluation_words import (
     BASELINES,
+    COVERAGE,
     INTERVALS,
     MEASURES,
     describe_cost,
     describe_counts,
+    describe_gaps,
     describe_left_out,
     describe_orders,
     describe_other_splits,
     describe_position,
+    describe_published,
     describe_shared_prompts,
     format_share,
-    list_baselines,
+    list_accuracy,
     list_cuts,
     list_orders,
     list_published,
     name_key,
+    name_main,
     name_set,
 )
 from vrt_lite.show.table import show_table
-from vrt_lite.show.words import describe_frame_sizes
+from vrt_lite.show.words import describe_frame_sizes, describe_warnings
 from vrt_lite.show.wrapping import write_lines
 
 if TYPE_CHECKING:
@@ -37,36 +41,36 @@ _ORDERS: Final = {
     "random": "by chance of each pair",
     "both": "both; the figures are of A shown first unless they say otherwise",
 }
-_PART: Final = ("PAIRS", "TAU", "DIFF", "ALWAYS TIE", "COMMONEST")
+_PART: Final = ("JUDGED", "TAU", "DIFF", "ALWAYS TIE", "COMMONEST")
 _ROWS = 10
 
 
 def show_figures(figures: Figures, *, stream: TextIO, judge: str = "", run: str = "") -> None:
-    """Print all of the figures for a person, and the names of the judge and of the run where they are given."""
+    """Print all of the figures for a person, and the names of the judge, with its scope, and of the run if given."""
     write_lines(_head(figures), stream)
     rows: list[list[str]] = []
-    for key, of in figures.accuracy.items():
-        shares = (of.tau, of.diff, of.calibrated, of.sign)
-        rows.append([name_key(key), str(of.pairs), *(format_share(share) for share in shares)])
-        rows += [[f"  {name}", "", tau, diff, "", ""] for name, tau, diff in list_baselines(figures, key)]
-    _table(stream, ["ACCURACY %", "PAIRS", *(name.upper() for name in MEASURES)], rows)
+    for key in figures.accuracy:
+        rows += [[f"  {name}" if name else name_key(key), *cells] for name, *cells in list_accuracy(figures, key)]
+    _table(stream, ["ACCURACY %", "JUDGED", *(name.upper() for name in MEASURES)], rows)
+    main = name_main(figures).upper()
     write_lines(_notes(figures), stream)
     if cuts := list_cuts(figures, groups=_ROWS):
         if (more := len(figures.groups) - _ROWS) > 0:
             cuts.append([f"and {more} groups more (--json)", *[""] * len(_PART)])
-        _table(stream, ["SUBSET", *_PART], cuts)
+        _table(stream, [f"SUBSET{main}", *_PART], cuts)
     write_lines(_cost(figures.cost), stream)
     if position := describe_position(figures):
         write_lines([position, ""], stream)
     if figures.orders:
-        _table(stream, ["ORDER", *_PART], list_orders(figures.orders))
+        _table(stream, [f"ORDER{main}", *_PART], list_orders(figures.orders))
         write_lines([*describe_orders(figures.orders), ""], stream)
-    if figures.published and (rows := list_published(figures)):
-        _table(stream, ["PUBLISHED, OVERALL", "TAU", "DIFF"], rows)
-        write_lines([f"source: {figures.published.source}"], stream)
+    for measures, rows in list_published(figures):
+        _table(stream, ["PUBLISHED, OVERALL", *(name.upper() for name in measures)], rows)
+    write_lines(describe_published(figures), stream)
     if others := describe_other_splits(figures):
         write_lines([others], stream)
     write_lines(_failures(figures.failures), stream)
+    judge = f"{judge}, {figures.scope}" if judge and figures.scope else judge
     write_lines((f"{what}: {name}" for what, name in (("judge", judge), ("run", run)) if name), stream)
 
 
@@ -75,23 +79,28 @@ def _head(figures: Figures) -> Iterator[str]:
     if left_out := describe_left_out(figures):
         yield left_out
     yield f"order: {_ORDERS[figures.order]}"
+    yield from (f"warning: {line}" for line in describe_warnings(figures.conditions))
     if sizes := describe_frame_sizes(figures.conditions):
         yield f"warning: {sizes}"
     yield ""
 
 
 def _notes(figures: Figures) -> Iterator[str]:
+    yield from describe_gaps(figures)
     for key, of in figures.accuracy.items():
+        if not of:
+            continue
         if of.failed:
             tau, diff = format_share(of.tau_all), format_share(of.diff_all)
             yield f"{name_key(key)}, {of.failed} failed counted as wrong: tau {tau}, diff {diff}"
         if shared := describe_shared_prompts(figures, key):
             yield shared
-        if of.pairs and of.calibrated.threshold is not None:
+        if of.calibrated.threshold is not None:
             yield f"{name_key(key)}, calibrated: a tie is |P(A) - P(B)| <= {of.calibrated.threshold:.3g}"
         if of.probabilities < of.pairs:
             lost = of.pairs - of.probabilities
             yield f"{name_key(key)}: {lost} verdict(s) came without probabilities and are in tau and diff alone"
+    yield f"judged: {COVERAGE}."
     yield from (f"{name}: {words}." for name, words in MEASURES.items())
     yield f"always tie, commonest answer: {BASELINES}."
     yield INTERVALS

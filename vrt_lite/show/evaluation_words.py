@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from vrt_lite.show.words import DIMENSION_NAMES, count_of
+from vrt_lite.protocol.messages import OVERALL
+from vrt_lite.protocol.verdict import NOT_JUDGED
+from vrt_lite.show.words import DIMENSION_NAMES, count_of, percent
 
 if TYPE_CHECKING:
-    from vrt_lite.evaluation.figures import AnswerShare, Band, Baselines, Cost, Figures, OrderFigures, Part
+    from vrt_lite.evaluation.figures import AnswerShare, Band, Baselines, Cost, Coverage, Figures, OrderFigures, Part
     from vrt_lite.evaluation.metrics import Share
 
 MEASURES: Final = {
@@ -24,8 +26,14 @@ BASELINES: Final = (
     "below as tau / diff"
 )
 INTERVALS: Final = "In brackets: 95 % intervals, by Wilson's method; for a difference, by a bootstrap over prompts."
+COVERAGE: Final = (
+    "the pairs judged in a dimension, of those labelled in it; its figures are of these alone. n: the pairs of each "
+    "measure"
+)
 UNITS: Final = {"clip": "s", "prompt": "characters"}
 """What lengths are measured in."""
+_VERDICTS: Final = ("tau", "diff")
+_SCORES: Final = ("calibrated", "sign")
 _ANSWERS: Final = {1: "A", 2: "B", 0: "tie"}
 
 
@@ -36,7 +44,12 @@ def name_set(figures: Figures) -> str:
 
 def name_key(key: str) -> str:
     """Name a dimension with its key."""
-    return DIMENSION_NAMES[key] if key == "OA" else f"{DIMENSION_NAMES[key]} ({key})"
+    return DIMENSION_NAMES[key] if key == OVERALL else f"{DIMENSION_NAMES[key]} ({key})"
+
+
+def name_main(figures: Figures) -> str:
+    """Name the dimension that the tables by part and by order are about, after a comma; empty if it is the overall."""
+    return "" if figures.main == OVERALL else f", {DIMENSION_NAMES[figures.main]}"
 
 
 def format_share(share: Share) -> str:
@@ -51,10 +64,28 @@ def format_value(share: Share) -> str:
     return "-" if share.value is None else f"{100 * share.value:.1f}"
 
 
+def format_coverage(of: Coverage) -> str:
+    """Format how many pairs were judged, of how many, and that in per cent."""
+    return f"{of.pairs} of {of.labelled} ({percent(of.pairs / of.labelled)})" if of.labelled else "0 of 0"
+
+
+def describe_gaps(figures: Figures) -> list[str]:
+    """Say of each dimension how many pairs were not judged in it, and how many verdicts are undecided."""
+    lines: list[str] = []
+    for key, of in figures.coverage.items():
+        if of.not_judged:
+            pairs = f"{of.not_judged} of {count_of(of.labelled, 'pair')}"
+            lines.append(f"{name_key(key)}: {pairs} not judged; they are left out of its figures")
+        if (accuracy := figures.accuracy.get(key)) and accuracy.undecided:
+            pairs = f"{accuracy.undecided} of {count_of(of.pairs, 'pair')}"
+            lines.append(f"{name_key(key)}: {pairs} undecided, which never counts as right")
+    return lines
+
+
 def describe_counts(figures: Figures) -> str:
     """Say how many pairs were judged, failed, or are left to judge."""
     pairs = figures.pairs
-    left = f", {pairs.left} not judged yet" if pairs.left else ""
+    left = f", {pairs.left} left to judge" if pairs.left else ""
     return f"{pairs.judged} of {count_of(pairs.chosen, 'pair')} judged, {pairs.failed} failed{left}"
 
 
@@ -65,9 +96,9 @@ def describe_left_out(figures: Figures) -> str:
 
 
 def describe_other_splits(figures: Figures) -> str:
-    """Say which published figures of this set are of another split; empty if none is."""
+    """Say which published figures of this set are of another split; empty if none is, or some are of this one."""
     known = figures.published
-    if not known or not known.other_splits:
+    if not known or known.figures or not known.other_splits:
         return ""
     own = f"not of {figures.split}" if figures.split else "and this table's name does not tell which it is of"
     return (
@@ -78,8 +109,8 @@ def describe_other_splits(figures: Figures) -> str:
 
 def describe_shared_prompts(figures: Figures, key: str) -> str:
     """Say why the intervals of a dimension are too narrow; empty if they are not."""
-    of = figures.accuracy[key]
-    if of.prompts == of.pairs:
+    of = figures.accuracy.get(key)
+    if not of or of.prompts == of.pairs:
         return ""
     return (
         f"{name_key(key)}: {of.pairs} pairs have {count_of(of.prompts, 'prompt')}; pairs of one prompt are not "
@@ -108,8 +139,10 @@ def describe_orders(orders: OrderFigures) -> list[str]:
         are = f"{count_of(count, 'pair')} {'is' if count == 1 else 'are'}"
         lines.append(f"averaged, {are} undecided, as the orders name opposite winners: never counted as right")
     if orders.disagree:
-        shares = ", ".join(f"{key} {format_share(of)}" for key, of in orders.disagree.items())
-        lines.append(f"orders disagree, % of pairs: {shares}")
+        shares = (
+            f"{key} {f'{format_share(of)} of {of.of}' if of else NOT_JUDGED}" for key, of in orders.disagree.items()
+        )
+        lines.append(f"orders disagree, % of pairs judged in both: {', '.join(shares)}")
     return lines
 
 
@@ -134,11 +167,30 @@ def list_costs(cost: Cost) -> list[list[str]]:
     ]
 
 
+def list_accuracy(figures: Figures, key: str) -> list[list[str]]:
+    """List a dimension's rows: its own, of no name, with coverage and measures; n of each measure; the baselines."""
+    of, coverage = figures.accuracy.get(key), format_coverage(figures.coverage[key])
+    baselines = [[name, "", tau, diff, "", ""] for name, tau, diff in list_baselines(figures, key)]
+    if not of:
+        return [["", coverage, NOT_JUDGED, "", "", ""], *baselines]
+    shares = (of.tau, of.diff, of.calibrated, of.sign)
+    return [
+        ["", coverage, *(format_share(share) for share in shares)],
+        ["n", "", *(str(share.of) for share in shares)],
+        *baselines,
+    ]
+
+
 def list_baselines(figures: Figures, key: str) -> list[list[str]]:
-    """List a dimension's baselines as name, tau and diff: of the judged pairs, and of the table if that has more."""
-    own, whole = figures.accuracy[key].baselines, figures.baselines.get(key)
-    found = _name_baselines(own) if own.pairs else list[list[str]]()
-    return found if whole and whole.pairs == own.pairs else [*found, *list_table_baselines(figures, key)]
+    """List a dimension's baselines as name, tau and diff: of the judged pairs, and of the table if that has more.
+
+    None stands beside a dimension that the judge left out of every verdict: there is nothing to compare.
+    """
+    of, whole = figures.accuracy.get(key), figures.baselines.get(key)
+    if not of and figures.coverage[key].not_judged:
+        return []
+    found = _name_baselines(of.baselines) if of else list[list[str]]()
+    return found if of and whole and whole.pairs == of.pairs else [*found, *list_table_baselines(figures, key)]
 
 
 def list_table_baselines(figures: Figures, key: str) -> list[list[str]]:
@@ -149,17 +201,44 @@ def list_table_baselines(figures: Figures, key: str) -> list[list[str]]:
     return [[f"{name}, all {count_of(of.pairs, 'pair')}", tau, diff] for name, tau, diff in _name_baselines(of)]
 
 
-def list_published(figures: Figures) -> list[list[str]]:
-    """List the published figures as name, tau and diff, this run's, and the baselines of the whole table."""
-    if not figures.published or not figures.published.models:
+def list_published(figures: Figures) -> list[tuple[tuple[str, str], list[list[str]]]]:
+    """List the published figures beside this run's, for the measures from verdicts and for those from scores.
+
+    Returns two measures, and rows of a name and both values. The baselines of the whole table stand beside the first.
+    """
+    known, own = figures.published, figures.accuracy.get("OA")
+    if not known:
         return []
-    models = figures.published.models
-    rows = [[name, f"{100 * tau:.1f}", f"{100 * diff:.1f}"] for name, (tau, diff) in models.items()]
     pairs = figures.pairs
-    part = "" if pairs.judged == pairs.chosen else f", {count_of(pairs.judged, 'pair')}"
-    if own := figures.accuracy.get("OA"):
-        rows.append([f"this run{part}", format_share(own.tau), format_share(own.diff)])
-    return [*rows, *list_table_baselines(figures, "OA")]
+    run = "this run" if pairs.judged == pairs.chosen else f"this run, {count_of(pairs.judged, 'pair')}"
+    tables: list[tuple[tuple[str, str], list[list[str]]]] = []
+    for measures in _VERDICTS, _SCORES:
+        rows: list[list[str]] = []
+        for model in known.models:
+            values = [known.find_value(model, measure) for measure in measures]
+            if any(values):
+                rows.append([model, *("-" if value is None else f"{100 * value:.1f}" for value in values)])
+        if rows and own:
+            shares = (own.tau, own.diff) if measures == _VERDICTS else (own.calibrated, own.sign)
+            rows.append([run, *map(format_share, shares)])
+        if rows and measures == _VERDICTS:
+            rows += list_table_baselines(figures, "OA")
+        tables += [(measures, rows)] if rows else []
+    return tables
+
+
+def describe_published(figures: Figures) -> list[str]:
+    """Say where the published figures are from, what was found about them, and which are not shown and why."""
+    known = figures.published
+    if not known:
+        return []
+    lines = [f"source: {source}" for source in dict.fromkeys(figure.source for figure in known.figures)]
+    noted: dict[str, dict[str, None]] = {}
+    for figure in known.figures:
+        if figure.note:
+            noted.setdefault(figure.note, {})[figure.model] = None
+    lines += [f"{', '.join(models)}: {note}" for note, models in noted.items()]
+    return [*lines, *known.left_out]
 
 
 def list_cuts(figures: Figures, *, groups: int | None = None) -> list[list[str]]:
@@ -186,10 +265,12 @@ def list_orders(orders: OrderFigures) -> list[list[str]]:
 
 
 def format_part(of: Part) -> list[str]:
-    """Format pairs, tau, diff, and the baselines always tie and commonest answer, each as "tau / diff"."""
+    """Format coverage, tau, diff, and the baselines always tie and commonest answer, each as "tau / diff"."""
+    if of.labelled and not of.pairs:
+        return [format_coverage(of), NOT_JUDGED, "", "", ""]
     answers = (of.baselines.tie, of.baselines.commonest)
     baselines = [f"{format_value(answer.tau)} / {format_value(answer.diff)}" for answer in answers]
-    return [str(of.pairs), format_share(of.tau), format_share(of.diff), *baselines]
+    return [format_coverage(of), format_share(of.tau), format_share(of.diff), *baselines]
 
 
 def _name_baselines(of: Baselines) -> list[list[str]]:

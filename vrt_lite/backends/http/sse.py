@@ -24,8 +24,8 @@ _SPARE_BYTES = 16 * 2**20
 _SPARE_EVENTS = 2_000
 _CHARACTERS_PER_TOKEN = 64
 _SPARE_CHARACTERS = 64 * 2**10
-_FREE_CHECKS = 32
-_GROWTH = 1.25
+_STEP = 32
+_GROWTH = 1.05
 _LEAST_LOGPROB = -1_000.0
 
 
@@ -33,7 +33,7 @@ _LEAST_LOGPROB = -1_000.0
 class StreamedReply:
     """A reply as far as it has arrived.
 
-    `concluded` tells whether whatever follows a text cannot change the result. `shown` counts the characters that an
+    `concluded` tells whether nothing that follows a text will be read. `shown` counts the characters that an
     earlier try has shown.
     """
 
@@ -53,7 +53,6 @@ class StreamedReply:
     _bytes: int = 0
     _events: int = 0
     _line: bytes = b""
-    _checks: int = 0
     _check_at: float = 0.0
 
     @property
@@ -74,17 +73,12 @@ class StreamedReply:
             self.first_text_at = time.monotonic()
         new = self.text[self.shown :]
         self.shown = max(self.shown, len(self.text))
-        if ">" in new and self._is_concluded():
-            self.stop, self.needs = "end", "nothing"
+        if len(self.text) >= self._check_at:
+            # A check reads all of the text, so the text must grow for the next.
+            self._check_at = max(len(self.text) + _STEP, len(self.text) * _GROWTH)
+            if self.concluded(self.text):
+                self.stop, self.needs = "end", "nothing"
         return new
-
-    def _is_concluded(self) -> bool:
-        """Whether the text is concluded. After some checks the text must grow for the next: a check reads all of it."""
-        if len(self.text) < self._check_at:
-            return False
-        self._checks += 1
-        self._check_at = len(self.text) * _GROWTH if self._checks > _FREE_CHECKS else 0.0
-        return self.concluded(self.text)
 
     def _split(self, data: bytes) -> list[bytes]:
         """The lines that are complete now."""

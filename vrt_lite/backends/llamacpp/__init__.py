@@ -37,7 +37,7 @@ from vrt_lite.embeddings import EmbeddingCache
 from vrt_lite.errors import ContextFullError
 from vrt_lite.interfaces import Encoding, Event, FrameStore, Observe, Sampling, Working, Wrote
 from vrt_lite.machine import EngineSettings
-from vrt_lite.profile import CELL, CONTEXT_STEP, Profile
+from vrt_lite.profile import CELL, CONTEXT_STEP, PIXELS_PER_TOKEN, Profile
 from vrt_lite.protocol.messages import Conversation, FrameRef, Image, Odds, Reply, StopReason, Usage, Video
 from vrt_lite.protocol.tags import FORMAT
 
@@ -198,7 +198,7 @@ class LlamaCppBackend(contextlib.ExitStack):
         """The tokens that all rounds of a conversation that begins with `items` can need."""
         p = self._profile
         largest = max((item.rows * item.columns for item in items if isinstance(item, FrameBlock)), default=0)
-        if (p.tool_min_pixels, p.tool_max_pixels) != (p.min_pixels, p.max_pixels):
+        if not p.tool_min_pixels <= largest * PIXELS_PER_TOKEN <= p.tool_max_pixels:
             largest = p.tool_cells
         return min(p.context_bound(count_tokens(items), largest), self._model.trained_context)
 
@@ -256,7 +256,7 @@ class LlamaCppBackend(contextlib.ExitStack):
                 if token in self._digits:
                     digit_odds[len(text) - 1] = odds(picked_from, self._digits)
                 observe(Wrote(piece))
-                if ">" in piece and sampling.concluded(text):
+                if sampling.concluded(text):
                     stop = "end"
                     break
                 if len(tokens) % _LOOP_CHECK_EVERY == 0 and loops(tokens):

@@ -31,7 +31,7 @@ from vrt_lite.show.pages.html_file import write_data, write_json, write_packed, 
 from vrt_lite.show.pages.pair_page import Folds, PairLabel, list_common_details, make_address, prepare_pair
 from vrt_lite.show.pages.render_templates import format_percent, make_visible, render, split_name
 from vrt_lite.show.pages.run_material import RunMaterial, find_label, read_labels, read_shown_clips
-from vrt_lite.show.words import DIMENSION_NAMES, capitalize_first, describe_warnings, shown_odds
+from vrt_lite.show.words import DIMENSION_NAMES, capitalize_first, count_of, describe_warnings, shown_odds
 
 if TYPE_CHECKING:
     from vrt_lite.evaluation.cases import EvalCase
@@ -251,9 +251,7 @@ def _prepare_comparisons(material: RunMaterial) -> dict[str, Any]:
 def prepare_evaluation(material: RunMaterial) -> dict[str, Any]:
     """Prepare everything that the template shows of an evaluation."""
     figures = figures_of(material.run)
-    main = figures.accuracy.get(figures.main)
-    value = main.tau.value if main else None
-    heading = "An evaluation" if value is None else f"{format_percent(value)} judged as people did"
+    heading = _write_heading(figures)
     return {
         "title": f"{heading}: {evaluation_words.name_set(figures) or material.run.name}",
         "heading": heading,
@@ -266,12 +264,19 @@ def prepare_evaluation(material: RunMaterial) -> dict[str, Any]:
     }
 
 
+def _write_heading(figures: Figures) -> str:
+    """Say how often the judge agrees with people, in which dimension, and on how many of the pairs if not on all."""
+    of = figures.accuracy.get(figures.main)
+    if not of or of.tau.value is None:
+        return "An evaluation"
+    of_pairs = f" ({of.pairs} of {count_of(of.labelled, 'pair')})" if of.pairs < of.labelled else ""
+    return f"{format_percent(of.tau.value)} judged as people did{evaluation_words.name_main(figures)}{of_pairs}"
+
+
 def _list_accuracy(figures: Figures) -> list[list[str]]:
     rows: list[list[str]] = []
-    for key, of in figures.accuracy.items():
-        name = capitalize_first(DIMENSION_NAMES[key])
-        shares = (of.tau, of.diff, of.calibrated, of.sign)
-        rows.append([name, str(of.pairs), *(evaluation_words.format_share(share) for share in shares)])
-        for baseline, tau, diff in evaluation_words.list_baselines(figures, key):
-            rows.append([f"{name}, {baseline}", "", tau, diff, "", ""])
+    for key in figures.accuracy:
+        own = capitalize_first(DIMENSION_NAMES[key])
+        for name, *cells in evaluation_words.list_accuracy(figures, key):
+            rows.append([f"{own}, {name}" if name else own, *cells])
     return rows
