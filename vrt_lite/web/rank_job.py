@@ -33,7 +33,7 @@ class JobWatcher:
     """Tells a job how its ranking goes. Between two judgements it may stop the work, or give way to a shorter job."""
 
     def __init__(self, job: ServedJob, context: JobContext, judge: JobJudge, *, gives_way: bool) -> None:
-        """Watch for a job the judge at work."""
+        """Watch `judge` at work, for a job."""
         self._job = job
         self._context = context
         self._judge = ", ".join(text for text in (judge.describe()["--model"], judge.scope) if text)
