@@ -32,7 +32,15 @@ from vrt_lite.pair_frames import Workspace
 from vrt_lite.profile import Profile
 from vrt_lite.protocol import tags
 from vrt_lite.protocol.messages import Choice, FrameRef, Usage
-from vrt_lite.protocol.verdict import TIE, BothOrders, Confidence, Verdict, join_orders, withdraw_contradicted, without_alignment
+from vrt_lite.protocol.verdict import (
+    TIE,
+    BothOrders,
+    Confidence,
+    Verdict,
+    join_orders,
+    withdraw_contradicted,
+    without_alignment,
+)
 from vrt_lite.settings import Settings, Wording, Wordings
 
 if TYPE_CHECKING:

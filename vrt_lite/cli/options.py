@@ -193,7 +193,7 @@ def open_judge(
     verbose: bool,
     digest: Callable[[Path], str] | None = None,
     quiet: bool = False,
-    measures: bool = False,
+    measures: bool = True,
     jobs: int = 1,
 ) -> Judge:
     """Open the judge that the options name, on this machine or on a server. `digest` finds files' digests.

@@ -112,8 +112,9 @@ def rank(
     caption = read_prompt(prompt, prompt_file)
     jobs = choose_jobs(jobs, model, projector, backend)
     settings = read_settings(options, backend)
-    choose = _choose_watching if watch else _choose_ranking
-    rank_them, view_of = choose(clips, caption, fps=fps, copy_to=copy_to, quiet=quiet)
+    rank_them, view_of = (_choose_watching if watch else _choose_ranking)(
+        clips, caption, fps=fps, copy_to=copy_to, quiet=quiet
+    )
     from vrt_lite.ranking.rank_run import Effort  # noqa: PLC0415
     from vrt_lite.runs.store import Store  # noqa: PLC0415
     from vrt_lite.show.progress import open_screen  # noqa: PLC0415

@@ -107,14 +107,18 @@ def count_order_disagreements(group: ClipGroup) -> OrderCounts:
 def collect_votes(group: ClipGroup, key: str) -> list[Vote]:
     """Return the votes for one key, one for each judged order: soft where the judge gave probabilities.
 
-    The ratings model the advantage of being shown first, so pairs whose orders disagree count in full.
+    The ratings model the advantage of being shown first, so pairs whose orders disagree count in full. A winner that
+    the measures contradict is no vote for either clip.
     """
     votes: list[Vote] = []
     for i, j in group.pairs():
         for a, b in ((i, j), (j, i)):
             result = group.results.get((a, b))
             if result and key in result.winners:
-                votes.append(Vote(a, b, odds_of(result.winners[key], result.odds.get(key))))
+                tie, one, two = odds_of(result.winners[key], result.odds.get(key))
+                if key in result.leans:
+                    one = two = (one + two) / 2
+                votes.append(Vote(a, b, (tie, one, two)))
     return votes
 
 

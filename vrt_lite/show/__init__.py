@@ -24,7 +24,7 @@ from vrt_lite.interfaces import (
     Working,
     Wrote,
 )
-from vrt_lite.protocol.messages import DIMENSIONS
+from vrt_lite.protocol.messages import DIMENSIONS, OVERALL
 from vrt_lite.protocol.verdict import describe
 from vrt_lite.show.words import (
     chosen_share,
@@ -165,9 +165,9 @@ def verdict_lines(judgement: Judgement, *, encoding: str = "utf-8") -> list[str]
     """Return the verdict in plain lines, each "key: value"; the first is the overall one."""
     verdict = judgement.verdict
     name = f" ({name_clips(judgement)[judgement.winner - 1]})" if judgement.winner else ""
-    lines = [f"overall: {describe(verdict.overall)}{name}{chosen_share(verdict.overall)} [{verdict.source}]"]
+    lines = [f"overall: {describe(verdict.overall)}{name}{chosen_share(verdict, OVERALL)} [{verdict.source}]"]
     for key in DIMENSIONS:
-        lines.append(f"{key}: {describe_preference(judgement, key)}{chosen_share(verdict.preferences.get(key))}")
+        lines.append(f"{key}: {describe_preference(judgement, key)}{chosen_share(verdict, key)}")
     if judgement.disagreements:
         lines.append(f"orders disagree: {', '.join(judgement.disagreements)}")
     if judgement.measures:

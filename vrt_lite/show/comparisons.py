@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
-from vrt_lite.protocol.verdict import Preference, describe
+from vrt_lite.protocol.verdict import Preference
 from vrt_lite.runs.pairs import read_pair, read_pairs
 from vrt_lite.show.table import show_table
-from vrt_lite.show.words import chosen_share, write_headline
+from vrt_lite.show.words import write_headline
 from vrt_lite.show.wrapping import write_lines
 
 if TYPE_CHECKING:
     from vrt_lite.runs.run import Run
 
-_HEADINGS = ("VIDEO 1", "VIDEO 2", "BETTER", "PROBABILITY", "ORDERS", "PROMPT")
+_HEADINGS = ("VIDEO 1", "VIDEO 2", "RESULT", "ORDERS", "PROMPT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +58,4 @@ def show_comparisons(run: Run, *, judge: str, stream: TextIO | None = None) -> N
 
 def _list_cells(pair: ComparedPair) -> tuple[str, ...]:
     prompt = " ".join(pair.prompt.split())
-    if pair.overall is None:
-        return (pair.first, pair.second, f"no verdict: {pair.error}", "", "", prompt)
-    return (
-        pair.first,
-        pair.second,
-        describe(pair.overall),
-        chosen_share(pair.overall).strip(),
-        str(pair.orders),
-        prompt,
-    )
+    return (pair.first, pair.second, pair.words, str(pair.orders or ""), prompt)

@@ -27,7 +27,6 @@ from vrt_lite.show.words import (
     name_clips,
     name_dimension,
     name_round,
-    shown_odds,
 )
 
 if TYPE_CHECKING:
@@ -221,8 +220,7 @@ def _describe_verdict(judgement: Judgement) -> str:
     """Describe a whole verdict in one line: "Overall: video 2 (0.93); Video Quality (VQ): tie (0.81); …"."""
     parts: list[str] = []
     for key in (OVERALL, *DIMENSIONS):
-        given = shown_odds(judgement.verdict, key) is not None
-        share = chosen_share(judgement.verdict.preferences.get(key)).strip() if given else ""
+        share = chosen_share(judgement.verdict, key).strip()
         words = describe_preference(judgement, key) + (f" ({share})" if share else "")
         parts.append(f"{name_dimension(judgement, key)}: {words}")
     return "; ".join(parts)

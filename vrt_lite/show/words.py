@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TextIO, cast
 
 from vrt_lite.interfaces import Encoding, Loading, Predicted, Prefill, RoundBegan, RoundEnded, Waiting, Working, Wrote
 from vrt_lite.protocol.messages import OVERALL, FrameRef
-from vrt_lite.protocol.verdict import VIDEOS, Preference, Verdict, describe, headline, prefer
+from vrt_lite.protocol.verdict import VIDEOS, Verdict, describe, headline, prefer
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -87,9 +87,9 @@ def shown_odds(verdict: Verdict, key: str) -> Odds | None:
     return None if verdict.source == "identical" or preference is None else preference.odds
 
 
-def chosen_share(preference: Preference | None) -> str:
+def chosen_share(verdict: Verdict, key: str) -> str:
     """Format the probability of the choice, as " 0.93"; empty without one, or if the words for the choice have it."""
-    odds = preference and preference.odds
+    odds, preference = shown_odds(verdict, key), verdict.preferences.get(key)
     return f" {odds[preference.winner]:.2f}" if preference and odds and not preference.undecided else ""
 
 
