@@ -22,7 +22,7 @@ from vrt_lite.interfaces import FrameStore, Observe, Sampling, Wrote
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import Conversation, Odds, Reply, StopReason
 
-_LOOP_CHECK_EVERY = 32
+_CHECK_EVERY = 32
 _NEVER = -1e9
 """Logit of a token that is never written. It is finite, so that its product with the probability 0 is a number."""
 
@@ -65,7 +65,6 @@ class Policy:
         self._end = tokenizer.id(END)
         rows = int(model.config.get_text_config().vocab_size)
         pieces = [tokenizer.text([token]) for token in range(rows)]
-        self._closing = frozenset(token for token, piece in enumerate(pieces) if ">" in piece)
         # Rows of the embedding beyond the vocabulary have no text.
         silent = {i for i, piece in enumerate(pieces) if not piece}
         self._never = torch.tensor(sorted({*tokenizer.never, *silent} - tokenizer.ends), dtype=torch.long)
@@ -211,9 +210,10 @@ class Policy:
         count = len(reply.tokens)
         if token in self._digits:
             reply.odds[len(self.tokenizer.text(reply.tokens)) - 1] = odds
-        if token in self._closing and reply.sampling.concluded(text := self.tokenizer.text(reply.tokens)):
+        checked = count % _CHECK_EVERY == 0
+        if checked and reply.sampling.concluded(text := self.tokenizer.text(reply.tokens)):
             reply.finish("end", text)
-        elif count % _LOOP_CHECK_EVERY == 0 and loops(reply.tokens):
+        elif checked and loops(reply.tokens):
             reply.finish("loop", self.tokenizer.text(reply.tokens))
         elif count >= reply.sampling.max_new_tokens:
             reply.finish("limit", self.tokenizer.text(reply.tokens))

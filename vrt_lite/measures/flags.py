@@ -26,7 +26,6 @@ _BOUNDS: Final[Mapping[MeasureName, _Bound]] = {
     "frozen": _Bound("freeze", 0.7, " s"),
     "flicker": _Bound("flicker", 3.0, " levels"),
     "shake": _Bound("shake", 1.0, " % of the side"),
-    "blockiness": _Bound("blocks", 1.5, " times"),
 }
 
 
