@@ -16,8 +16,10 @@ _Series = NDArray[np.float64]
 
 _CELLS, _TILES, _LIGHTS = (8, 14), (10, 18), (9, 16)
 """Rows and columns of cells of a landscape picture: for detail, for changes, and for light."""
-_UNCHANGED, _UNCHANGED_SHARE = 0.25, 0.12
-"""A frame may repeat the one before if no tile changes by more than this many levels, or this share of the usual."""
+_UNCHANGED, _UNCHANGED_SHARE = (0.25, 5.0), 0.12
+"""A frame may repeat the one before if no tile changes by more than this share of the usual, within these levels."""
+_SHORT_HOLD, _LONG_UNCHANGED = 3, 2.0
+"""In a hold of more frames a codec has the time to come to rest: its frames change by fewer levels than this."""
 _STILL, _SUDDEN = 0.6, 0.25
 """Beside repeats, some tile changes by more levels than this, and the repeats change by less than this share of it."""
 _SAME = 0.06
@@ -34,7 +36,9 @@ def measure_run(pictures: Floats, seconds: _Series) -> dict[str, float]:
     interval = (seconds[-1] - seconds[0]) / (count - 1) if count > 1 else 1.0
     steps = np.diff(pictures, axis=0)
     change = np.abs(steps).mean((1, 2)).astype(np.float64)
-    most_changed = average_cells(np.abs(steps), _turned(_TILES, pictures)).max((1, 2))
+    mean = pictures.mean((1, 2), keepdims=True)
+    even = pictures * ((mean.mean() + 8) / (mean + 8))  # a flash is no motion beside which the rest would stand still
+    most_changed = average_cells(np.abs(np.diff(even, axis=0)), _turned(_TILES, pictures)).max((1, 2))
     repeated = find_repeated(most_changed, interval)
     fresh = change[~repeated] if (~repeated).sum() > 2 else change
     return {
@@ -65,12 +69,13 @@ def find_repeated(largest: NDArray[np.floating], interval: float) -> NDArray[np.
     usual = float(np.median(largest[largest >= 0.25 * quantile(largest, 0.97)]))
     reach = max(2, round(0.4 / interval))
     nearby = sliding_window_view(np.pad(largest, reach, mode="edge"), 2 * reach + 1).max(1)
-    quiet = largest < np.maximum(_UNCHANGED, _UNCHANGED_SHARE * np.maximum(usual, nearby))
+    quiet = largest < (_UNCHANGED_SHARE * np.maximum(usual, nearby)).clip(*_UNCHANGED)
     edges = np.flatnonzero(np.diff(np.r_[False, quiet, False].astype(np.int8)))
     repeated = np.zeros(len(largest), np.bool_)
     for begin, end in edges.reshape(-1, 2).tolist():
         beside = max(largest[begin - 1] if begin else 0.0, largest[end] if end < len(largest) else 0.0)
-        repeated[begin:end] = beside >= _STILL and quantile(largest[begin:end], 0.75) < _SUDDEN * beside
+        least = _SUDDEN * beside if end - begin <= _SHORT_HOLD else min(_SUDDEN * beside, _LONG_UNCHANGED)
+        repeated[begin:end] = beside >= _STILL and quantile(largest[begin:end], 0.75) < least
     return repeated
 
 

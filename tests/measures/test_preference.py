@@ -1,0 +1,151 @@
+"""The measured preference: exact in both orders, honest about what is not sure, and right about plain drawn faults."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scenes as drawn
+from scenes import scenes
+from test_all_measures import FAULTS, HARMLESS, measure
+
+from vrt_lite.measures.clip_measures import LOOK, ClipMeasures
+from vrt_lite.measures.looks import compare_looks
+from vrt_lite.measures.preference import HEADS_FILE, KEYS, Heads, load_heads, prefer_by_measures
+from vrt_lite.measures.trees import Forest, softmax
+
+PLAIN = ("blur", "noise", "blocks", "bands", "flicker", "holds", "jitter", "veil", "lost blocks", "boiling", "wobble")
+"""Faults that are drawn so strong that no judge may prefer them."""
+
+
+@cache
+def heads() -> Heads:
+    return load_heads()
+
+
+@cache
+def measured(scene: str, change: str = "") -> ClipMeasures:
+    pictures = scenes()[scene]
+    if change in HARMLESS:
+        pictures = HARMLESS[change](pictures)
+    elif change:
+        pictures = FAULTS[change][0](pictures, FAULTS[change][1])
+    return measure(pictures)
+
+
+def walk(forest: Forest, row: list[float]) -> list[float]:
+    """The same trees, one node after the other."""
+    sums = [0.0] * forest.classes
+    for tree, root in enumerate(forest.root.tolist()):
+        at = root
+        while forest.right[at]:
+            at += 1 if row[forest.feature[at]] <= forest.value[at] else int(forest.right[at])
+        sums[tree % forest.classes] += float(forest.value[at])
+    return sums
+
+
+def test_trees_are_walked_as_they_are_written() -> None:
+    forest = Forest(
+        feature=np.array([1, 0, 0, 0, 0, 0, 0, 0], np.uint8),
+        right=np.array([4, 2, 0, 0, 0, 2, 0, 0], np.uint8),
+        value=np.array([0.5, -1, 10, 20, 30, 2, 1, 2], np.float32),
+        root=np.array([0, 5], np.int32),
+        classes=2,
+    )
+    rows = np.array([[-1, 0.5], [0, 0.5], [3, 0.6]], np.float32)
+    assert forest.scores(rows).tolist() == [[10, 1], [20, 1], [30, 2]]
+    rng = np.random.default_rng(0)
+    row = rng.normal(0, 1, 2 * len(heads().measures) + 1).astype(np.float32)  # a few more than are read
+    for bundled in (*heads().keys.values(), heads().naming, heads().strength):
+        assert bundled.scores(row[None])[0] == pytest.approx(walk(bundled, row.tolist()), abs=1e-4)
+
+
+def test_exchanged_clips_exchange_the_answer() -> None:
+    for change in ("", "recoded", "noise", "holds"):
+        one, two = measured("shapes"), measured("texture", change)
+        given, turned = prefer_by_measures(one, two), prefer_by_measures(two, one)
+        assert given.winners == turned.mirrored().winners
+        for key in KEYS:
+            assert given.odds[key] == pytest.approx(turned.mirrored().odds[key], abs=1e-12)
+            assert math.isclose(sum(given.odds[key]), 1)
+
+
+@pytest.mark.parametrize("scene", ["texture", "sky", "shapes"])
+def test_equal_and_harmless_versions_have_no_winner(scene: str) -> None:
+    for change in ("", *HARMLESS):
+        said = prefer_by_measures(measured(scene), measured(scene, change))
+        assert said.winners["OA"] in (0, None), change
+        assert said.same_scene
+        assert not said.faults
+
+
+@pytest.mark.parametrize("change", PLAIN)
+def test_a_plain_fault_never_wins(change: str) -> None:
+    for scene in ("texture", "sky", "shapes"):
+        said = prefer_by_measures(measured(scene), measured(scene, change))
+        assert said.winners["OA"] != 2, scene
+        assert said.odds["OA"][1] > said.odds["OA"][2], scene
+
+
+def test_below_the_bound_nothing_is_decided() -> None:
+    bounds = np.full((3, 2), 0.7)
+    strict = replace(heads(), bounds=bounds)
+    assert strict.decide("OA", (0.1, 0.69, 0.21), same_scene=True) is None
+    assert strict.decide("OA", (0.1, 0.7, 0.2), same_scene=True) == 1
+    assert strict.decide("OA", (0.75, 0.1, 0.15), same_scene=False) == 0
+    strict.bounds[KEYS.index("MQ"), 0] = 0.8
+    assert strict.decide("MQ", (0.1, 0.15, 0.75), same_scene=False) is None
+    assert strict.decide("MQ", (0.1, 0.15, 0.75), same_scene=True) == 2
+
+
+def test_a_decision_takes_less_than_five_milliseconds() -> None:
+    one, two = measured("sky"), measured("sky", "noise")
+    prefer_by_measures(one, two)
+    times = []
+    for _ in range(9):
+        began = time.perf_counter()
+        prefer_by_measures(one, two)
+        times.append(time.perf_counter() - began)
+    assert min(times) < 0.005
+
+
+def test_looks_know_a_scene_again() -> None:
+    for scene in ("texture", "sky", "shapes"):
+        for change in (*HARMLESS, "noise", "blur", "flicker", "veil"):
+            assert compare_looks(measured(scene).look, measured(scene, change).look) > heads().same_look, (
+                scene,
+                change,
+            )
+    for one, two in (("texture", "sky"), ("sky", "shapes"), ("shapes", "texture")):
+        assert compare_looks(measured(one).look, measured(two).look) < heads().same_look
+    grey = bytes([128] * math.prod(LOOK))
+    assert compare_looks(grey, grey) == 0
+
+
+def test_files_that_are_no_heads_are_refused(tmp_path: Path) -> None:
+    with np.load(HEADS_FILE) as stored:
+        arrays = {name: stored[name] for name in stored.files}
+    arrays["measures"] = np.array([*arrays["measures"][:-1], "charm"])
+    np.savez(tmp_path / "other.npz", **arrays)
+    with pytest.raises(ValueError, match=r"other\.npz needs measures that are unknown: charm"):
+        load_heads(tmp_path / "other.npz")
+    assert HEADS_FILE.stat().st_size < 2_500_000
+
+
+def test_probabilities_are_those_of_softmax() -> None:
+    assert softmax(np.array([[0.0, np.log(3)], [700, 700]])).tolist() == [pytest.approx([0.25, 0.75]), [0.5, 0.5]]
+
+
+def test_a_named_fault_is_that_of_the_worse_video() -> None:
+    lax = replace(heads(), sure=0.0, bounds=np.zeros((3, 2)))
+    clean, noisy = measured("texture"), measure(drawn.add_noise(scenes()["texture"], 24))
+    (fault,) = prefer_by_measures(clean, noisy, heads=lax).faults
+    (turned,) = prefer_by_measures(noisy, clean, heads=lax).faults
+    assert (fault.video, turned.video) == (2, 1)
+    assert fault.name == turned.name
+    assert fault.name in heads().names

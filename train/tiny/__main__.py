@@ -1,0 +1,97 @@
+"""`python -m train.tiny VERB RUN`: makes the heads that the small default judge measures with."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from vrt_lite.errors import UsageError, VrtError
+
+_FOLDER = click.Path(file_okay=False, path_type=Path)
+_run = click.argument("run", type=_FOLDER)
+_footage = click.option(
+    "--footage", type=_FOLDER, help="Where `python -m train footage` put it. [default: RUN/footage]"
+)
+_minutes = click.option("--minutes", type=click.FloatRange(0), help="Stop after these; the same command goes on.")
+_clips = click.option("--clips", type=_FOLDER, help="Keep the clips in this folder too.")
+_scale = click.option(
+    "--scale", type=click.FloatRange(0.02), default=1.0, show_default=True, help="Share of the scenes."
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+def tiny() -> None:
+    """Make clips with known faults, measure them, fit the heads, and print the figures. RUN holds all results."""
+
+
+@tiny.command()
+@_run
+@_footage
+@_minutes
+@_clips
+@_scale
+def make(run: Path, footage: Path | None, minutes: float | None, clips: Path | None, scale: float) -> None:
+    """Make and measure the clips that RUN lacks. Exit status 3: the minutes are over."""
+    if not _make(run, footage, minutes, clips, scale):
+        sys.exit(3)
+
+
+@tiny.command()
+@_run
+def fit(run: Path) -> None:
+    """Fit the heads: RUN/heads.npz."""
+    from train.tiny.heads import fit as fit_heads  # noqa: PLC0415  lightgbm
+    from train.tiny.making import load  # noqa: PLC0415
+    from vrt_lite.measures.definitions import DEFINITIONS  # noqa: PLC0415
+
+    fit_heads(load(run), tuple(DEFINITIONS), run / "heads.npz", say=click.echo)
+
+
+@tiny.command()
+@_run
+@click.option("--heads", type=click.Path(dir_okay=False, path_type=Path), help="[default: RUN/heads.npz]")
+def evaluate(run: Path, heads: Path | None) -> None:
+    """Print what the heads get on scenes that nothing was fitted on."""
+    from train.tiny.judging import evaluate as evaluate_heads  # noqa: PLC0415
+    from train.tiny.making import load  # noqa: PLC0415
+
+    evaluate_heads(load(run), heads or run / "heads.npz", say=click.echo)
+
+
+@tiny.command(name="all")
+@_run
+@_footage
+@_minutes
+@_clips
+@_scale
+@click.pass_context
+def everything(
+    context: click.Context, run: Path, footage: Path | None, minutes: float | None, clips: Path | None, scale: float
+) -> None:
+    """Do all of it, one after the other."""
+    if not _make(run, footage, minutes, clips, scale):
+        sys.exit(3)
+    context.invoke(fit, run=run)
+    context.invoke(evaluate, run=run, heads=None)
+
+
+def _make(run: Path, footage: Path | None, minutes: float | None, clips: Path | None, scale: float) -> bool:
+    from train.footage.packages import fetch  # noqa: PLC0415
+    from train.footage.survey import SURVEY, survey  # noqa: PLC0415
+    from train.tiny.making import make_all  # noqa: PLC0415
+
+    folder = footage or run / "footage"
+    if not (folder / SURVEY).exists():
+        fetch(folder, progress=click.echo)
+        survey(folder)
+    return make_all(run, folder, scale=scale, minutes=minutes, clips=clips, say=click.echo)
+
+
+if __name__ == "__main__":
+    try:
+        tiny(prog_name="python -m train.tiny")
+    except VrtError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(2 if isinstance(error, UsageError) else 1)

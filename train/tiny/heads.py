@@ -1,0 +1,196 @@
+"""Fits the heads with LightGBM on the scenes to train on, and temperatures and bounds on held-back scenes."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import lightgbm
+import numpy as np
+from numpy.typing import NDArray
+
+from train.tiny.faults import FAULTS
+from train.tiny.making import Specimen
+from train.tiny.pairs import DrawnPair, Vectors, draw_pairs, labels
+from vrt_lite.disk import write_file
+from vrt_lite.measures.preference import KEYS, load_heads
+from vrt_lite.measures.trees import softmax
+
+NAMES: Final = tuple(sorted({fault.name for fault in FAULTS.values()}))
+ROUNDS: Final = {"preference": 320, "naming": 60, "strength": 80}
+_SAME_LOOK: Final = 0.75
+_COMMON: Final[dict[str, Any]] = {
+    "learning_rate": 0.05,
+    "num_leaves": 16,
+    "min_data_in_leaf": 40,
+    "feature_fraction": 0.5,
+    "bagging_fraction": 0.7,
+    "bagging_freq": 1,
+    "lambda_l2": 2.0,
+    "max_bin": 127,
+    "num_threads": 1,
+    "deterministic": True,
+    "force_row_wise": True,
+    "seed": 7,
+    "verbosity": -1,
+}
+_WRONG: Final = (0.05, 0.025)
+"""How much may be wrong at most on held-back scenes: in different scenes, and in one scene."""
+_NAMED_RIGHT: Final = 0.9
+_CLEAN_NAMED: Final = 0.4
+"""Share of the pairs of clean clips of different scenes in which a winner may be named."""
+
+
+def fit(
+    specimens: Sequence[Specimen], names: tuple[str, ...], out: Path, *, say: Callable[[str], None] = print
+) -> None:
+    """Fit all heads and write their file."""
+    train = [each for each in specimens if each.part == "train"]
+    held = [each for each in specimens if each.part == "held"]
+    vectors, pairs = Vectors(train, names), draw_pairs(train)
+    same = np.array([pair.same_scene for pair in pairs])
+    rows, better = vectors.rows(pairs, same), labels(pairs)
+    weights = np.repeat([pair.weight for pair in pairs], 2)
+    arrays: dict[str, NDArray[Any]] = {"measures": np.array(names), "names": np.array(NAMES)}
+    for number, key in enumerate(KEYS):
+        one = better[:, number]
+        both = np.stack((one, np.where(one == 1, 2, 0)), axis=1).ravel()
+        say(f"{key}: {len(both)} rows")
+        arrays |= _grow(key, rows.reshape(-1, rows.shape[2]), both, weights, classes=3, rounds=ROUNDS["preference"])
+    arrays |= _fit_names(train, pairs, rows)
+    arrays |= {
+        "same_look": np.array(_SAME_LOOK),
+        "temperatures": np.ones((len(KEYS), 2)),
+        "bounds": np.full((len(KEYS), 2), 0.5),
+        "sure": np.array(0.6),
+    }
+    write_file(out, _pack(arrays))
+    arrays |= _calibrate(out, held, names)
+    write_file(out, _pack(arrays))
+    say(f"{out}: {out.stat().st_size / 1e6:.2f} MB")
+
+
+def _fit_names(train: Sequence[Specimen], pairs: Sequence[DrawnPair], rows: NDArray[np.float32]) -> dict[str, Any]:
+    """Fit what names the fault of the second clip, and its strength."""
+    chosen = [n for n, p in enumerate(pairs) if p.worse and not train[p.one].fault]
+    worse = [train[pairs[n].two] for n in chosen]
+    of_worse = rows[chosen, 1]
+    weights = np.array([pairs[n].weight for n in chosen])
+    kinds = np.array([NAMES.index(FAULTS[each.fault].name) for each in worse])
+    strengths = np.array([each.strength for each in worse])
+    return {
+        **_grow("naming", of_worse, kinds, weights, classes=len(NAMES), rounds=ROUNDS["naming"]),
+        **_grow("strength", of_worse, strengths, weights, classes=1, rounds=ROUNDS["strength"]),
+    }
+
+
+def _grow(
+    name: str, rows: NDArray[np.float32], target: NDArray[Any], weights: NDArray[Any], *, classes: int, rounds: int
+) -> dict[str, NDArray[Any]]:
+    """Train one forest, and return its arrays."""
+    kind = {"objective": "multiclass", "num_class": classes} if classes > 1 else {"objective": "regression"}
+    options = {**_COMMON, **kind, **({"num_leaves": 10} if classes > 3 else {})}
+    model = lightgbm.train(options, lightgbm.Dataset(rows, target, weight=weights), rounds)
+    nodes: list[tuple[int, int, float]] = []
+    roots: list[int] = []
+    for tree in model.dump_model()["tree_info"]:
+        roots.append(len(nodes))
+        _append(tree["tree_structure"], nodes)
+    feature, right, value = zip(*nodes, strict=True)
+    return {
+        f"{name}.feature": np.array(feature, np.uint8),
+        f"{name}.right": np.array(right, np.uint8),
+        f"{name}.value": _below(np.array(value), np.array(right) > 0),
+        f"{name}.root": np.array(roots, np.int32),
+        f"{name}.classes": np.array(classes, np.int32),
+    }
+
+
+def _below(values: NDArray[np.float64], inner: NDArray[np.bool_]) -> NDArray[np.float32]:
+    """Round to float32: thresholds never up, so that a row goes the same way as in training."""
+    rounded = values.astype(np.float32)
+    too_large = inner & (rounded.astype(np.float64) > values)
+    rounded[too_large] = np.nextafter(rounded[too_large], np.float32(-np.inf))
+    return rounded
+
+
+def _append(node: Mapping[str, Any], nodes: list[tuple[int, int, float]]) -> None:
+    """Append a tree's nodes, each before its left branch."""
+    if "leaf_value" in node:
+        nodes.append((0, 0, node["leaf_value"]))
+        return
+    at = len(nodes)
+    nodes.append((0, 0, 0.0))
+    _append(node["left_child"], nodes)
+    nodes[at] = node["split_feature"], len(nodes) - at, node["threshold"]
+    _append(node["right_child"], nodes)
+
+
+def _calibrate(path: Path, held: Sequence[Specimen], names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+    """Fit temperatures and bounds, and how sure a name must be."""
+    load_heads.cache_clear()
+    heads, vectors, pairs = load_heads(path), Vectors(held, names), draw_pairs(held, 1)
+    same = np.array([vectors.likeness(pair) >= heads.same_look for pair in pairs])
+    rows, better = vectors.rows(pairs, same), labels(pairs)
+    weights = np.array([pair.weight for pair in pairs])
+    temperatures, bounds = np.ones((len(KEYS), 2)), np.full((len(KEYS), 2), 0.5)
+    for number, key in enumerate(KEYS):
+        odds = join_orders(softmax(heads.keys[key].scores(rows.reshape(-1, rows.shape[2]))))
+        for scene in (0, 1):
+            here = same == bool(scene)
+            temperature = _fit_temperature(odds[here], better[here, number], weights[here])
+            temperatures[number, scene] = temperature
+            cooled = _cool(odds[here], temperature)
+            bounds[number, scene] = _fit_bound(cooled, better[here, number], _WRONG[scene], one_scene=bool(scene))
+    chosen = [n for n, p in enumerate(pairs) if p.worse and p.same_scene and not held[p.one].fault]
+    shares = softmax(heads.naming.scores(rows[chosen, 1]))
+    right = np.array(
+        [NAMES[b] == FAULTS[held[pairs[n].two].fault].name for b, n in zip(shares.argmax(1), chosen, strict=True)]
+    )
+    top = shares.max(1)
+    sure = next((s for s in np.arange(0.3, 0.99, 0.02) if right[top >= s].mean() >= _NAMED_RIGHT), 0.95)
+    return {"temperatures": temperatures, "bounds": bounds, "sure": np.array(float(sure))}
+
+
+def join_orders(shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Join the probabilities of both orders, (2 x pairs, 3), to (pairs, 3)."""
+    here, there = shares[::2], shares[1::2]
+    return np.stack((here[:, 0] + there[:, 0], here[:, 1] + there[:, 2], here[:, 2] + there[:, 1]), axis=1) / 2
+
+
+def _cool(odds: NDArray[np.float64], temperature: float) -> NDArray[np.float64]:
+    cooled = (odds + 1e-6) ** (1 / temperature)
+    return cooled / cooled.sum(1, keepdims=True)
+
+
+def _fit_temperature(odds: NDArray[np.float64], better: NDArray[Any], weights: NDArray[Any]) -> float:
+    """Return the temperature at which the right answers are likeliest."""
+    place = np.arange(len(odds))
+    losses = {t: -(weights * np.log(_cool(odds, t)[place, better])).sum() for t in np.geomspace(0.5, 3, 60)}
+    return float(min(losses, key=lambda t: losses[t]))
+
+
+def _fit_bound(odds: NDArray[np.float64], better: NDArray[Any], wrong: float, *, one_scene: bool) -> float:
+    """Return the lowest bound at which few winners are wrong, and few clean pairs of different scenes get one."""
+    top, best = odds.max(1), odds.argmax(1)
+    unequal = better > 0
+    for bound in np.arange(0.4, 0.95, 0.01):
+        named = (top >= bound) & (best > 0)
+        missed = (named & (best != better))[unequal].mean() if unequal.any() else 0
+        if missed <= wrong and (one_scene or named[~unequal].mean() <= _CLEAN_NAMED):
+            return float(bound)
+    return 0.95
+
+
+def _pack(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """Return an .npz file; equal arrays give equal bytes."""
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in sorted(arrays):
+            inside = io.BytesIO()
+            np.lib.format.write_array(inside, np.asarray(arrays[name]), allow_pickle=False)
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), inside.getvalue(), zipfile.ZIP_DEFLATED)
+    return written.getvalue()

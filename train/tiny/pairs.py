@@ -1,0 +1,115 @@
+"""Draws labelled pairs of specimens: a clean clip beside a faulty one, two clean ones, and a fault in two strengths."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from train.tiny.faults import FAULTS
+from train.tiny.making import Specimen
+from vrt_lite.measures.looks import compare_looks
+from vrt_lite.measures.preference import KEYS, describe_pairs, vector_of
+
+_REFERENCES = 3
+"""Clean clips of the same scene that each faulty clip is compared with: encoded as often, another, a harmless one."""
+_STRANGERS = 3
+"""Clips of other scenes that each clip is compared with."""
+_BOTH_FAULTY, _STRANGER_WEIGHT, _STEP_WEIGHT = 0.1, 0.4, 0.5
+_LEAST_STEP = 0.12
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnPair:
+    """Two specimens by number. `worse` is 1 if the second is worse, 0 for a tie; `keys` are spoiled in it."""
+
+    one: int
+    two: int
+    worse: int
+    keys: frozenset[str]
+    weight: float
+    same_scene: bool
+
+    def label(self, key: str) -> int:
+        """Return the better video: 0, or 1."""
+        return int(self.worse and (key == "OA" or key in self.keys))
+
+
+def draw_pairs(specimens: Sequence[Specimen], seed: int = 0) -> list[DrawnPair]:
+    """Draw the pairs of some specimens of one part. In each pair that is no tie the first clip is the better one."""
+    chance = np.random.default_rng(seed)
+    scenes: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for number, specimen in enumerate(specimens):
+        scenes[specimen.part, specimen.seed].append(number)
+    pairs: list[DrawnPair] = []
+    for numbers in scenes.values():
+        pairs += _draw_of_scene(specimens, numbers, chance)
+    pairs += _draw_strangers(specimens, chance)
+    return pairs
+
+
+def keys_of(specimen: Specimen) -> frozenset[str]:
+    """Return the dimensions that a specimen's fault spoils."""
+    return frozenset(FAULTS[specimen.fault].keys) if specimen.fault else frozenset()
+
+
+def _draw_of_scene(
+    specimens: Sequence[Specimen], numbers: list[int], chance: np.random.Generator
+) -> Iterator[DrawnPair]:
+    clean = [n for n in numbers if not specimens[n].fault]
+    faulty = [n for n in numbers if specimens[n].fault]
+    for at, one in enumerate(clean):
+        for two in clean[at + 1 :]:
+            yield DrawnPair(one, two, 0, frozenset(), 1.0, True)
+    for number in faulty:
+        alike = [n for n in clean if specimens[n].generations == specimens[number].generations]
+        chosen = {int(chance.choice(alike))} if alike else set()
+        chosen |= set(chance.choice(clean, min(_REFERENCES - len(chosen), len(clean)), replace=False).tolist())
+        for reference in sorted(chosen):
+            yield DrawnPair(reference, number, 1, keys_of(specimens[number]), 1.0, True)
+    for at, one in enumerate(faulty):
+        for two in faulty[at + 1 :]:
+            a, b = specimens[one], specimens[two]
+            lighter, stronger = (one, two) if a.strength < b.strength else (two, one)
+            same_kind = a.fault == b.fault
+            if abs(a.strength - b.strength) >= (_LEAST_STEP if same_kind else 4 * _LEAST_STEP):
+                keys = keys_of(specimens[stronger])
+                weight = _STEP_WEIGHT if same_kind else _BOTH_FAULTY
+                if same_kind or keys == keys_of(specimens[lighter]):
+                    yield DrawnPair(lighter, stronger, 1, keys, weight, True)
+
+
+def _draw_strangers(specimens: Sequence[Specimen], chance: np.random.Generator) -> Iterator[DrawnPair]:
+    clean = [n for n, each in enumerate(specimens) if not each.fault]
+    for number, specimen in enumerate(specimens):
+        others = [n for n in chance.choice(clean, 2 * _STRANGERS) if specimens[n].scene != specimen.scene]
+        for other in others[:_STRANGERS]:
+            worse = int(bool(specimen.fault))
+            yield DrawnPair(int(other), number, worse, keys_of(specimen), _STRANGER_WEIGHT, False)
+
+
+class Vectors:
+    """The measures of specimens as the heads read them."""
+
+    def __init__(self, specimens: Sequence[Specimen], names: tuple[str, ...]) -> None:
+        self.names: Final = names
+        self._specimens = specimens
+        self._vectors = np.stack([vector_of(each.measures, names) for each in specimens])
+
+    def likeness(self, pair: DrawnPair) -> float:
+        """Return how alike the two clips look."""
+        return compare_looks(self._specimens[pair.one].measures.look, self._specimens[pair.two].measures.look)
+
+    def rows(self, pairs: Sequence[DrawnPair], same: NDArray[np.bool_]) -> NDArray[np.float32]:
+        """Return both orders of each pair, (pairs, 2, features)."""
+        one, two = (self._vectors[[getattr(p, side) for p in pairs]] for side in ("one", "two"))
+        return describe_pairs(one, two, same, self.names)
+
+
+def labels(pairs: Sequence[DrawnPair]) -> NDArray[np.int64]:
+    """Return the better video of each pair by key, (pairs, KEYS): 0 or 1."""
+    return np.array([[pair.label(key) for key in KEYS] for pair in pairs])

@@ -1,0 +1,158 @@
+"""Which of two clips is better by what was measured of them: three heads of boosted trees, learned by train/tiny.
+
+Each head reads the difference and the mean of both clips' measures, in both orders, and the two answers are joined: so
+exchanging the clips exchanges the answer exactly. A temperature makes its probabilities honest on scenes that it did
+not learn from, and below a bound it does not decide. Two versions of one scene and two different scenes have a
+temperature and a bound each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Final, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vrt_lite.measures.clip_measures import ClipMeasures
+from vrt_lite.measures.definitions import DEFINITIONS, comparable
+from vrt_lite.measures.looks import compare_looks
+from vrt_lite.measures.trees import Forest, read_forest, softmax
+
+HEADS_FILE: Final = Path(__file__).with_name("heads.npz")
+MeasuredKey = Literal["VQ", "MQ", "OA"]
+KEYS: Final[tuple[MeasuredKey, ...]] = ("VQ", "MQ", "OA")
+SCOPE: Final = "Judges technical quality by measuring; content, style, faces and physics it does not know."
+STRENGTHS: Final = ("slight", "clear", "strong")
+_STRENGTH_BOUNDS: Final = (0.4, 0.68)
+Odds = tuple[float, float, float]
+"""Of a tie, of video 1 and of video 2: they sum to 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedFault:
+    """What is wrong with a video beside the other one, if that is sure: "video 2: blocks, strong"."""
+
+    video: Literal[1, 2]
+    name: str
+    strength: str
+    probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredPreference:
+    """What measuring says of a pair. `winners` has 1 or 2, 0 for a tie, and null where it is not sure."""
+
+    odds: Mapping[MeasuredKey, Odds]
+    winners: Mapping[MeasuredKey, Literal[0, 1, 2] | None]
+    same_scene: bool
+    faults: tuple[NamedFault, ...] = ()
+
+    def mirrored(self) -> MeasuredPreference:
+        """The same with the two videos exchanged."""
+        turned: dict[Literal[0, 1, 2] | None, Literal[0, 1, 2] | None] = {None: None, 0: 0, 1: 2, 2: 1}
+        return MeasuredPreference(
+            {key: (tie, two, one) for key, (tie, one, two) in self.odds.items()},
+            {key: turned[winner] for key, winner in self.winners.items()},
+            self.same_scene,
+            tuple(replace(fault, video=1 if fault.video == 2 else 2) for fault in self.faults),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """The learned heads. Temperatures and bounds are (different scenes, one scene) by key, in the order of KEYS."""
+
+    keys: Mapping[MeasuredKey, Forest]
+    naming: Forest
+    strength: Forest
+    names: tuple[str, ...]
+    measures: tuple[str, ...]
+    same_look: float
+    temperatures: NDArray[np.float64]
+    bounds: NDArray[np.float64]
+    sure: float
+
+    def odds(self, rows: NDArray[np.float32], *, same_scene: bool) -> dict[MeasuredKey, Odds]:
+        """Return the odds of both orders of a pair, (2, features), joined."""
+        found: dict[MeasuredKey, Odds] = {}
+        for number, key in enumerate(KEYS):
+            here, there = softmax(self.keys[key].scores(rows))
+            joined = np.array([here[0] + there[0], here[1] + there[2], here[2] + there[1]]) / 2
+            cooled = (joined + 1e-6) ** (1 / self.temperatures[number, int(same_scene)])
+            tie, one, two = (float(share) for share in cooled / cooled.sum())
+            found[key] = tie, one, two
+        return found
+
+    def decide(self, key: MeasuredKey, odds: Odds, *, same_scene: bool) -> Literal[0, 1, 2] | None:
+        """Return the likeliest answer; None if it is less likely than the bound."""
+        best = int(np.argmax(odds))
+        return cast("Literal[0, 1, 2]", best) if odds[best] >= self.bounds[KEYS.index(key), int(same_scene)] else None
+
+
+def prefer_by_measures(one: ClipMeasures, two: ClipMeasures, *, heads: Heads | None = None) -> MeasuredPreference:
+    """Compare two measured clips."""
+    heads = heads or load_heads()
+    likeness = compare_looks(one.look, two.look)
+    same_scene = likeness >= heads.same_look
+    one_vector, two_vector = (vector_of(each, heads.measures)[None] for each in (one, two))
+    rows = describe_pairs(one_vector, two_vector, np.array([same_scene]), heads.measures)[0]
+    odds = heads.odds(rows, same_scene=same_scene)
+    winners = {key: heads.decide(key, odds[key], same_scene=same_scene) for key in KEYS}
+    preference = MeasuredPreference(odds, winners, same_scene)
+    worse = {1: 2, 2: 1}.get(winners["OA"] or 0)
+    if worse:
+        preference = replace(preference, faults=_name_fault(heads, rows[2 - worse], 1 if worse == 1 else 2))
+    return preference
+
+
+def vector_of(measures: ClipMeasures, names: tuple[str, ...]) -> NDArray[np.float32]:
+    """Return the measures that the heads use, on the scale on which they are compared."""
+    return np.array([comparable(name, measures.values[name]) for name in names], np.float32)
+
+
+def describe_pairs(
+    one: NDArray[np.float32], two: NDArray[np.float32], same_scene: NDArray[np.bool_], names: tuple[str, ...]
+) -> NDArray[np.float32]:
+    """Return the rows that heads read, (pairs, 2 orders, features): differences, means, and whether it is one scene.
+
+    Size, rate and length of a file are no merit: only their means count.
+    """
+    merits = [number for number, name in enumerate(names) if DEFINITIONS[name].source != "file"]
+    change, common = (one - two)[:, merits], np.column_stack(((one + two) / 2, same_scene.astype(np.float32)))
+    return np.stack([np.concatenate((sign * change, common), axis=1) for sign in (1, -1)], axis=1).astype(np.float32)
+
+
+def _name_fault(heads: Heads, row: NDArray[np.float32], video: Literal[1, 2]) -> tuple[NamedFault, ...]:
+    """Return the fault of the video that a row subtracts from, if it is sure."""
+    shares = softmax(heads.naming.scores(row[None]))[0]
+    best = int(np.argmax(shares))
+    if shares[best] < heads.sure:
+        return ()
+    size = float(heads.strength.scores(row[None])[0, 0])
+    strength = STRENGTHS[sum(size >= bound for bound in _STRENGTH_BOUNDS)]
+    return (NamedFault(video, heads.names[best], strength, float(shares[best])),)
+
+
+@cache
+def load_heads(path: Path = HEADS_FILE) -> Heads:
+    """Read the heads; the bundled ones by default. Raises OSError, and ValueError for a file of other measures."""
+    with np.load(path, allow_pickle=False) as stored:
+        arrays = {name: stored[name] for name in stored.files}
+    measures = tuple(str(name) for name in arrays["measures"])
+    if unknown := sorted(set(measures) - DEFINITIONS.keys()):
+        raise ValueError(f"{path.name} needs measures that are unknown: {', '.join(unknown)}")
+    return Heads(
+        {key: read_forest(arrays, key) for key in KEYS},
+        read_forest(arrays, "naming"),
+        read_forest(arrays, "strength"),
+        tuple(str(name) for name in arrays["names"]),
+        measures,
+        float(arrays["same_look"]),
+        np.asarray(arrays["temperatures"], np.float64),
+        np.asarray(arrays["bounds"], np.float64),
+        float(arrays["sure"]),
+    )
