@@ -94,7 +94,7 @@ def judgement(
     for first, script in enumerate(scripts):
         asked = Pair(prompt, (3.0, 3.0))
         trial = judge(asked, profile, ScriptedBackend(script), Colours(sizes), order=first, observe=observe)
-        orders.append(record_order(first, trial, pair, {}))
+        orders.append(record_order(first, trial, pair, profile))
     one, other = (*(order.verdict for order in orders), None, None)[:2]
     joined, both = join_orders(one, other) or BothOrders(TIE), len(orders) == 2
     words = {key: Wording(dimension or d.name, d.explain) for key, d in profile.dimensions.items()}

@@ -192,9 +192,13 @@ class Judge:
             raise
 
     def _key(self, profile: Profile) -> str:
-        # Without measures a judge that gives way to them may give another verdict.
-        unmeasured = {"measures": "none"} if profile.trusts_measures and not self._measures else {}
-        return key_of(self.settings, profile, judge={**self.mode.key(), **unmeasured})
+        # Without measures, or with others, a judge that gives way to them may give another verdict.
+        measures: dict[str, str] = {}
+        if profile.decides or profile.trusts_measures:
+            from vrt_lite.measures.measured_preference import HEADS_FILE  # noqa: PLC0415 - most judges do without
+
+            measures["measures"] = file_sha256(HEADS_FILE) if self._measures else "none"
+        return key_of(self.settings, profile, judge={**self.mode.key(), **measures})
 
     def _compare(
         self, a: Path, b: Path, prompt: str, trace: Path | None, observe: Observe, finish: Finish | None
@@ -233,9 +237,16 @@ class Judge:
                     trials = self._judge_orders(pair, frames, backend, lines, observe, at_once=replies > 1)
             if measuring:
                 observe(Working("measuring the clips"))
-            measured = measuring.compare() if measuring else None
+            measures, measured = measuring.compare() if measuring else (None, None)
             judgement = make_judgement(
-                pair, clips, trials, mode=mode, settings=self.settings, stopwatch=stopwatch, measures=measured
+                pair,
+                clips,
+                trials,
+                mode=mode,
+                settings=self.settings,
+                stopwatch=stopwatch,
+                measures=measures,
+                measured=measured,
             )
             if takes_long and trials:
                 from vrt_lite.forecast import learn  # noqa: PLC0415

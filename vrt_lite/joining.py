@@ -23,6 +23,7 @@ def exchange_clips(judgement: Judgement) -> Judgement:
         verdict=judgement.verdict.mirrored(),
         orders=tuple(_exchange(order) for order in judgement.orders),
         measures=judgement.measures and tuple(pair.mirrored() for pair in judgement.measures),
+        measured=judgement.measured and judgement.measured.mirrored(),
     )
     return recompute_warnings(exchanged)
 
@@ -55,7 +56,7 @@ def recompute_warnings(judgement: Judgement) -> Judgement:
     if "one_order" in judgement.warning_kinds and len(judgement.orders) == 1:
         warnings.append(warn_of_one_order(judgement.orders[0].first))
     warnings += warn_of_clips(judgement.inputs, judgement.settings.first_frames)
-    warnings += warn_of_measures(judgement.verdict, judgement.measures)
+    warnings += warn_of_measures(judgement.verdict, judgement.measures, judgement.measured)
     return replace(
         judgement,
         warnings=tuple(warning.text for warning in warnings),

@@ -19,6 +19,7 @@ from vrt_lite.judge import Outcome
 from vrt_lite.machine import KvType
 from vrt_lite.measures import MeasuredPair
 from vrt_lite.measures.flags import Flag
+from vrt_lite.measures.measured_preference import MeasuredPreference
 from vrt_lite.protocol.messages import Choice, Key
 from vrt_lite.protocol.verdict import Confidence, SkippedOrder, Verdict
 from vrt_lite.settings import BothOrders, EffortName, FormName, ServerKind, Source, Wordings
@@ -27,7 +28,7 @@ SCHEMA_VERSION: Final = 6
 
 Video = Literal[1, 2]
 _LARGEST = 2**53  # larger numbers are not exact in JSON
-_ABSENT_IF_EMPTY = ("backend", "measures", "scope", "skipped_order")
+_ABSENT_IF_EMPTY = ("backend", "measures", "measured", "scope", "skipped_order")
 Count = Annotated[int, Meta(ge=0, le=_LARGEST)]
 Amount = Annotated[float, Meta(ge=0, le=_LARGEST)]
 Size = tuple[Count, Count]
@@ -264,6 +265,7 @@ class Judgement:
     warning_kinds: tuple[str, ...] = ()
     backend: ServerUsed | None = None
     measures: tuple[MeasuredPair, ...] | None = None
+    measured: MeasuredPreference | None = None
     scope: str = ""
     skipped_order: SkippedOrder | None = None
     schema_version: Annotated[int, Meta(ge=1, le=SCHEMA_VERSION)] = SCHEMA_VERSION

@@ -32,7 +32,7 @@ CONTEXT_STEP = 256
 _TURN_OVERHEAD = 64
 _USUAL_REPLY = 512
 
-_UNSTATED = ("temperatures", "scope", "captions", "refusals", "trusts_measures")
+_UNSTATED = ("temperatures", "scope", "captions", "refusals", "trusts_measures", "decides")
 _HERE = Path(__file__).parent
 _REFUSALS: Mapping[str, str] = {
     "too_many": "Execution Error: You have selected {count} frames in total. "
@@ -87,6 +87,8 @@ class Profile:
     captions: Captions = field(default_factory=dict[str, list[str]])
     # Whether a winner that the measures plainly contradict is undecided: for a judge that knows less than they do.
     trusts_measures: bool = False
+    # The keys of VQ, MQ and OA in which the verdict is what was measured, not what the judge wrote.
+    decides: tuple[str, ...] = ()
 
     @property
     def sha256(self) -> str:

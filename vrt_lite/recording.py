@@ -25,8 +25,9 @@ from vrt_lite.judgement import (
     Timings,
     Video,
 )
-from vrt_lite.measures import MeasuredPair, find_better, find_contradictions
+from vrt_lite.measures import MeasuredPair, find_contradictions
 from vrt_lite.measures.flags import describe_flags, find_flags
+from vrt_lite.measures.measured_preference import MeasuredPreference
 from vrt_lite.modes import Mode
 from vrt_lite.pair_frames import Workspace
 from vrt_lite.profile import Profile
@@ -37,6 +38,7 @@ from vrt_lite.protocol.verdict import (
     BothOrders,
     Confidence,
     Verdict,
+    decide_by_measures,
     join_orders,
     withdraw_contradicted,
     without_alignment,
@@ -70,6 +72,7 @@ def make_judgement(
     settings: Settings,
     stopwatch: Stopwatch,
     measures: tuple[MeasuredPair, ...] | None = None,
+    measured: MeasuredPreference | None = None,
 ) -> Judgement:
     """The record of a comparison. `trials` are keyed by the clip (0 or 1) shown as video 1; empty for one file twice.
 
@@ -80,8 +83,7 @@ def make_judgement(
     one, two = ({of.name: of.values[clip] for of in measures or ()} for clip in (0, 1))
     inputs = (replace(a, flags=find_flags(one)), replace(b, flags=find_flags(two)))
     usages = [r.reply.usage for trial in trials.values() for r in trial.rounds]
-    contradicted = find_better(measures or ()) if mode.profile.trusts_measures else {}
-    orders = tuple(record_order(first, trial, pair, contradicted) for first, trial in trials.items())
+    orders = tuple(record_order(first, trial, pair, mode.profile, measured) for first, trial in trials.items())
     verdicts = [order.verdict for order in orders]
     warnings = list(mode.notes()) if orders else []
     quantized = any(warning.kind == "kv_cache_quantized" for warning in warnings)
@@ -93,7 +95,10 @@ def make_judgement(
     one, other = (*verdicts, None, None)[:2]
     understood = mode.profile.understands(pair.prompt)
     joined = join_orders(one, other) or BothOrders(TIE if understood else without_alignment(TIE))
-    warnings += [*warn_of_clips(inputs, mode.profile.first_frames), *warn_of_measures(joined.verdict, measures)]
+    warnings += [
+        *warn_of_clips(inputs, mode.profile.first_frames),
+        *warn_of_measures(joined.verdict, measures, measured),
+    ]
     return Judgement(
         prompt=pair.prompt or None,
         model=used.model,
@@ -109,6 +114,7 @@ def make_judgement(
         counters=Counters(**{f.name: sum(getattr(usage, f.name) for usage in usages) for f in fields(Counters)}),
         backend=used.backend,
         measures=measures,
+        measured=measured,
         scope=mode.profile.scope if orders else "",
         skipped_order=skipped,
     )
@@ -157,9 +163,13 @@ def warn_of_clips(clips: Sequence[JudgedClip], first_frames: int) -> Iterator[Wa
             yield Warned("flagged", f"Video {number} is flagged: {describe_flags(clip.flags)}.")
 
 
-def warn_of_measures(verdict: Verdict, measures: tuple[MeasuredPair, ...] | None) -> Iterator[Warned]:
-    """A warning for each dimension in which the measures contradict the verdict plainly."""
-    yield from (Warned("measured_otherwise", line) for line in find_contradictions(verdict, measures or ()))
+def warn_of_measures(
+    verdict: Verdict, measures: tuple[MeasuredPair, ...] | None, measured: MeasuredPreference | None
+) -> Iterator[Warned]:
+    """A warning for each dimension in which what was measured contradicts the verdict plainly."""
+    if measured:
+        lines = find_contradictions(verdict, measures or (), measured.plain_winners)
+        yield from (Warned("measured_otherwise", line) for line in lines)
 
 
 def warn_of_one_order(first: Video) -> Warned:
@@ -195,14 +205,20 @@ def record_clip(info: ClipInfo, workspace: Workspace, warnings: tuple[str, ...])
     )
 
 
-def record_order(first: int, trial: Trial, pair: ShownPair, measured: Mapping[str, Choice]) -> JudgedOrder:
+def record_order(
+    first: int, trial: Trial, pair: ShownPair, profile: Profile, measured: MeasuredPreference | None = None
+) -> JudgedOrder:
     """One order; `first` is the clip (0 or 1) shown as video 1. Its verdict is about the clips as given.
 
-    `measured` has the better video by key where that takes a winner back.
+    What was `measured` decides, or takes a winner back, where the profile says so.
     """
     rounds = tuple(record_round(r, first, pair) for r in trial.rounds)
     verdict = trial.verdict.mirrored() if first else trial.verdict
-    return JudgedOrder(_video(first), withdraw_contradicted(verdict, measured), rounds)
+    if measured and profile.decides:
+        verdict = decide_by_measures(verdict, measured.preferences, profile.decides)
+    if measured and profile.trusts_measures:
+        verdict = withdraw_contradicted(verdict, measured.plain_winners)
+    return JudgedOrder(_video(first), verdict, rounds)
 
 
 def record_round(r: Round, first: int, pair: ShownPair) -> JudgedRound:

@@ -10,7 +10,7 @@ Here are the measures that people are shown, and when a difference between two c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Final, Literal
 
@@ -90,51 +90,33 @@ def _choose_better(measure: Measure, one: float | None, two: float | None, *, ti
     return 1 if (one > two) == measure.larger_is_better else 2
 
 
-def find_contradictions(verdict: Verdict, measured: tuple[MeasuredPair, ...]) -> tuple[str, ...]:
-    """Return a sentence for each dimension in which the measures contradict the verdict plainly.
+def find_contradictions(
+    verdict: Verdict, measured: Sequence[MeasuredPair], better: Mapping[str, Choice]
+) -> tuple[str, ...]:
+    """Return a sentence for each dimension in which what was measured contradicts the verdict plainly.
 
-    They do if the video that the judge prefers or leans to, or either if it calls a tie, is far worse by a measure and
-    far better by none. Far is three times what counts.
+    `better` has the video that is better beyond doubt by what was measured, by key. The sentence names the measures in
+    which the other one is far worse: three times what counts.
     """
     lines: list[str] = []
-    for key, (better, far) in _find_far(measured).items():
+    for key, best in better.items():
         preference = verdict.preferences.get(key)
-        if not preference or preference.choice == better or (preference.undecided and not preference.leans):
+        if not preference or preference.choice == best or (preference.undecided and not preference.leans):
             continue
-        video = 3 - better
-        says = "leans to" if preference.undecided else "prefers"
-        says = f"{says} video {video}" if preference.choice else "calls a tie"
-        worse = " and ".join(_describe_worse(pair, video) for pair in far)
-        lines.append(f"In {key} the judge {says}, but video {video} is measured as {worse}.")
-    better = find_better(measured).get(OVERALL)
-    if not lines and better and verdict.overall.choice == 3 - better:
-        says = "leans to" if verdict.overall.undecided else "prefers"
-        lines.append(f"Overall the judge {says} video {3 - better}, but video {better} is measured as far better.")
-    return tuple(lines)
-
-
-def find_better(measured: Sequence[MeasuredPair]) -> dict[str, Choice]:
-    """Return the video that is measured as far better in VQ and in MQ, where one is and the other is not.
-
-    Overall (OA) it is the one that is better in either of them and worse in neither.
-    """
-    found: dict[str, Choice] = {key: better for key, (better, _) in _find_far(measured).items()}
-    return {**found, OVERALL: next(iter(found.values()))} if len(set(found.values())) == 1 else found
-
-
-def _find_far(measured: Sequence[MeasuredPair]) -> dict[str, tuple[Choice, list[MeasuredPair]]]:
-    """Return, by key, the video that is far better by some measure and by none far worse, and those measures."""
-    found: dict[str, tuple[Choice, list[MeasuredPair]]] = {}
-    for key in ("VQ", "MQ"):
-        far = {
-            pair: better
+        video = 3 - best
+        where = "Overall" if key == OVERALL else f"In {key}"
+        says = (
+            f"{'leans to' if preference.undecided else 'prefers'} video {video}" if preference.choice else "calls a tie"
+        )
+        far = [
+            _describe_worse(pair, video)
             for pair in measured
-            if MEASURES[pair.name].key == key
-            and (better := _choose_better(MEASURES[pair.name], *pair.values, times=_FAR))
-        }
-        if set(far.values()) in ({1}, {2}):
-            found[key] = (1 if 1 in far.values() else 2, list(far))
-    return found
+            if key in (MEASURES[pair.name].key, OVERALL)
+            and _choose_better(MEASURES[pair.name], *pair.values, times=_FAR) == best
+        ]
+        why = " and ".join(far) or "worse"
+        lines.append(f"{where} the judge {says}, but video {video} is measured as {why}.")
+    return tuple(lines)
 
 
 def _describe_worse(pair: MeasuredPair, video: int) -> str:

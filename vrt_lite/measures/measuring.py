@@ -10,6 +10,8 @@ from vrt_lite.embeddings import users_disk
 from vrt_lite.measures import MEASURES, MeasuredPair, compare_values
 from vrt_lite.measures.clip_measures import ClipMeasures, MeasuringStoppedError, measure_clip
 from vrt_lite.measures.kept import KeptMeasures, measures_folder
+from vrt_lite.measures.measured_preference import MeasuredPreference
+from vrt_lite.measures.preference import prefer_by_measures
 from vrt_lite.shortage import ThreadPool
 
 if TYPE_CHECKING:
@@ -56,10 +58,15 @@ class Measuring:
         one, two = (found.result() for found in self._found)
         return one, two
 
-    def compare(self) -> tuple[MeasuredPair, ...]:
-        """Wait for both, and return the measures that people are shown."""
-        one, two = (found.values if found else {} for found in self.finish())
-        return tuple(compare_values(name, (one.get(name), two.get(name))) for name in MEASURES)
+    def compare(self) -> tuple[tuple[MeasuredPair, ...], MeasuredPreference | None]:
+        """Wait for both; return the measures that people are shown, and which clip is better by all of them.
+
+        The latter is None if a clip could not be measured.
+        """
+        one, two = self.finish()
+        a, b = (found.values if found else {} for found in (one, two))
+        shown = tuple(compare_values(name, (a.get(name), b.get(name))) for name in MEASURES)
+        return shown, prefer_by_measures(one, two) if one and two else None
 
 
 def _find_or_measure(clip: Clip, kept: KeptMeasures, stop: Event) -> ClipMeasures | None:

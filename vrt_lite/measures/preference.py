@@ -20,46 +20,12 @@ from numpy.typing import NDArray
 from vrt_lite.measures.clip_measures import ClipMeasures
 from vrt_lite.measures.definitions import DEFINITIONS, comparable
 from vrt_lite.measures.looks import compare_looks
+from vrt_lite.measures.measured_preference import HEADS_FILE, KEYS, MeasuredKey, MeasuredPreference, NamedFault
 from vrt_lite.measures.trees import Forest, read_forest, softmax
+from vrt_lite.protocol.messages import Choice, Odds
 
-HEADS_FILE: Final = Path(__file__).with_name("heads.npz")
-MeasuredKey = Literal["VQ", "MQ", "OA"]
-KEYS: Final[tuple[MeasuredKey, ...]] = ("VQ", "MQ", "OA")
-SCOPE: Final = "Judges technical quality by measuring; content, style, faces and physics it does not know."
 STRENGTHS: Final = ("slight", "clear", "strong")
 _STRENGTH_BOUNDS: Final = (0.4, 0.68)
-Odds = tuple[float, float, float]
-"""Of a tie, of video 1 and of video 2: they sum to 1."""
-
-
-@dataclass(frozen=True, slots=True)
-class NamedFault:
-    """What is wrong with a video beside the other one, if that is sure: "video 2: blocks, strong"."""
-
-    video: Literal[1, 2]
-    name: str
-    strength: str
-    probability: float
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredPreference:
-    """What measuring says of a pair. `winners` has 1 or 2, 0 for a tie, and null where it is not sure."""
-
-    odds: Mapping[MeasuredKey, Odds]
-    winners: Mapping[MeasuredKey, Literal[0, 1, 2] | None]
-    same_scene: bool
-    faults: tuple[NamedFault, ...] = ()
-
-    def mirrored(self) -> MeasuredPreference:
-        """The same with the two videos exchanged."""
-        turned: dict[Literal[0, 1, 2] | None, Literal[0, 1, 2] | None] = {None: None, 0: 0, 1: 2, 2: 1}
-        return MeasuredPreference(
-            {key: (tie, two, one) for key, (tie, one, two) in self.odds.items()},
-            {key: turned[winner] for key, winner in self.winners.items()},
-            self.same_scene,
-            tuple(replace(fault, video=1 if fault.video == 2 else 2) for fault in self.faults),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +53,10 @@ class Heads:
             found[key] = tie, one, two
         return found
 
-    def decide(self, key: MeasuredKey, odds: Odds, *, same_scene: bool) -> Literal[0, 1, 2] | None:
+    def decide(self, key: MeasuredKey, odds: Odds, *, same_scene: bool) -> Choice | None:
         """Return the likeliest answer; None if it is less likely than the bound."""
         best = int(np.argmax(odds))
-        return cast("Literal[0, 1, 2]", best) if odds[best] >= self.bounds[KEYS.index(key), int(same_scene)] else None
+        return cast("Choice", best) if odds[best] >= self.bounds[KEYS.index(key), int(same_scene)] else None
 
 
 def prefer_by_measures(one: ClipMeasures, two: ClipMeasures, *, heads: Heads | None = None) -> MeasuredPreference:
@@ -101,7 +67,9 @@ def prefer_by_measures(one: ClipMeasures, two: ClipMeasures, *, heads: Heads | N
     one_vector, two_vector = (vector_of(each, heads.measures)[None] for each in (one, two))
     rows = describe_pairs(one_vector, two_vector, np.array([same_scene]), heads.measures)[0]
     odds = heads.odds(rows, same_scene=same_scene)
-    winners = {key: heads.decide(key, odds[key], same_scene=same_scene) for key in KEYS}
+    winners: dict[MeasuredKey, Choice | None] = {
+        key: heads.decide(key, odds[key], same_scene=same_scene) for key in KEYS
+    }
     preference = MeasuredPreference(odds, winners, same_scene)
     worse = {1: 2, 2: 1}.get(winners["OA"] or 0)
     if worse:

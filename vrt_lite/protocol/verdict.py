@@ -6,7 +6,7 @@ All code that compares, ranks, reports, exports or evaluates uses these. What wa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypedDict, cast
 
@@ -210,6 +210,34 @@ def without_alignment(verdict: Verdict) -> Verdict:
         mean = _mean(quality[0].odds, quality[1].odds) if len(quality) == 2 else None
         overall = prefer(_likeliest(mean) if mean else 0, mean)
     return make_verdict({**judged, OVERALL: overall}, verdict.source, verdict.confidence)
+
+
+def decide_by_measures(verdict: Verdict, measured: Mapping[str, Preference], keys: Sequence[str]) -> Verdict:
+    """The verdict of a judge whose numbers decide: `measured` has the preference in each of the `keys`.
+
+    Measuring knows nothing of alignment. If that was judged, the overall choice comes from both.
+    """
+    preferences = {**verdict.preferences, **{key: measured[key] for key in keys}}
+    if OVERALL in keys and "TA" in preferences:
+        preferences[OVERALL] = join_with_alignment(measured[OVERALL], preferences["TA"])
+    return make_verdict(preferences, verdict.source, verdict.confidence)
+
+
+def join_with_alignment(quality: Preference, alignment: Preference) -> Preference:
+    """The overall preference from that in quality and that in alignment, which weigh the same.
+
+    Each is taken for what the other leaves open: a video wins overall if it wins in one and does not lose in the other;
+    where they name opposite videos, half of the probability goes to each. A winner that is not likelier than all else
+    together is undecided.
+    """
+    if not alignment.winner:
+        return quality
+    (q0, q1, q2), (a0, a1, a2) = odds_of(quality.choice, quality.odds), odds_of(alignment.winner, alignment.odds)
+    opposite = (q1 * a2 + q2 * a1) / 2
+    tie, one, two = q0 * a0, q1 * a1 + q1 * a0 + q0 * a1 + opposite, q2 * a2 + q2 * a0 + q0 * a2 + opposite
+    odds = (tie / (tie + one + two), one / (tie + one + two), two / (tie + one + two))
+    choice = _likeliest(odds)
+    return prefer(choice, odds) if not choice or odds[choice] > 1 / 2 else prefer(0, odds, choice)
 
 
 def withdraw_contradicted(verdict: Verdict, measured: Mapping[str, Choice]) -> Verdict:

@@ -171,9 +171,11 @@ def verdict_lines(judgement: Judgement, *, encoding: str = "utf-8") -> list[str]
     if judgement.disagreements:
         lines.append(f"orders disagree: {', '.join(judgement.disagreements)}")
     if judgement.measures:
-        from vrt_lite.show.measure_rows import list_measure_rows  # noqa: PLC0415 - only where something was measured
+        # Only where something was measured.
+        from vrt_lite.show.measure_rows import describe_measured, list_measure_rows  # noqa: PLC0415
 
         rows = list_measure_rows(judgement.measures)
+        lines += describe_measured(judgement)
         lines += [f"measured {row.name}: {' and '.join(row.values)} {row.unit}, {row.words}" for row in rows]
     lines.append(f"rounds: {' + '.join(str(len(order.rounds)) for order in judgement.orders) or 0}")
     lines.append(f"frames: {count_frames(judgement)}")

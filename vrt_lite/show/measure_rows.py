@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vrt_lite.measures import MEASURES
-from vrt_lite.protocol.verdict import Choice
+from vrt_lite.protocol.messages import OVERALL
+from vrt_lite.protocol.verdict import Choice, describe
 
 if TYPE_CHECKING:
+    from vrt_lite.judgement import Judgement
     from vrt_lite.measures import MeasuredPair
 
 NOT_MEASURED = "not measured"
@@ -23,6 +25,24 @@ class MeasureRow:
     values: tuple[str, str]
     better: Choice | None
     words: str
+
+
+def describe_measured(judgement: Judgement) -> list[str]:
+    """Say what measuring finds in a pair: which video it prefers, and what is wrong with one where that is sure.
+
+    "by measuring: overall video 1 (0.97), VQ video 1 (0.98), MQ tie (0.91)"; "found: video 2: blocks, strong". A
+    preference that the verdict takes over is not said twice.
+    """
+    measured = judgement.measured
+    if not measured:
+        return []
+    said: list[str] = []
+    for key, preference in measured.preferences.items():
+        if judgement.verdict.preferences.get(key) != preference:
+            words = f"{describe(preference, with_share=False)} ({measured.odds[key][preference.choice]:.2f})"
+            said.append(f"{'overall' if key == OVERALL else key} {words}")
+    found = [f"video {fault.video}: {fault.name}, {fault.strength}" for fault in measured.faults]
+    return [*([f"by measuring: {', '.join(said)}"] if said else []), *(f"found: {fault}" for fault in found)]
 
 
 def list_measure_rows(measures: tuple[MeasuredPair, ...] | None) -> list[MeasureRow]:

@@ -15,7 +15,7 @@ from rich.text import Text
 from vrt_lite.protocol.messages import DIMENSIONS, OVERALL
 from vrt_lite.protocol.verdict import VIDEOS, describe
 from vrt_lite.show.efforts import describe_effort, describe_skipped_order
-from vrt_lite.show.measure_rows import list_measure_rows
+from vrt_lite.show.measure_rows import describe_measured, list_measure_rows
 from vrt_lite.show.words import (
     STYLES,
     Glyphs,
@@ -76,6 +76,7 @@ class VerdictPanel:
             *(Text(doubt, "yellow") for doubt in doubts if doubt),
         ]
         yield [_preferences(judgement, width, encoding, glyphs)]
+        yield [Text(capitalize_first(line), overflow="fold") for line in describe_measured(judgement)]
         yield _measures(judgement, width, glyphs)
         files = Table.grid(padding=(0, 2))
         for choice, name in enumerate(names, start=1):

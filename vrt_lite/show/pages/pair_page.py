@@ -16,7 +16,7 @@ from vrt_lite.clip_files import PICTURE_SUFFIXES
 from vrt_lite.judgement import JudgedClip, JudgedOrder, JudgedRound, Judgement
 from vrt_lite.protocol.messages import DIMENSIONS, OVERALL, Choice
 from vrt_lite.protocol.verdict import MIRROR
-from vrt_lite.show.measure_rows import list_measure_rows
+from vrt_lite.show.measure_rows import describe_measured, list_measure_rows
 from vrt_lite.show.pages.frame_album import EmbeddedFrame, FrameAlbum
 from vrt_lite.show.words import (
     describe_disagreements,
@@ -106,6 +106,7 @@ def prepare_pair(
         "odds": {key: shown_odds(judgement.verdict, key) for key in names},
         "warnings": [line for line in lines if line],
         "measures": list_measure_rows(judgement.measures),
+        "measured": describe_measured(judgement),
         "label": label and {"name": label.name, "words": _describe_label(label, names)},
         "addresses": addresses,
         "forms": [_find_form(clip, address) for clip, address in zip(judgement.inputs, addresses, strict=True)],
