@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Protocol
@@ -143,6 +144,8 @@ class GivenMode(_FileMode):
         self, backend: Backend, files: ModelFiles, settings: Settings, *, digest: Callable[[Path], str]
     ) -> None:
         super().__init__(files, settings, digest=digest)
+        # That the measures are trusted more was found for the weights, which this back end is not.
+        self.own, self.profile = (replace(of, trusts_measures=False) for of in (self.own, self.profile))
         self._backend = backend
 
     def plan(self) -> Profile:

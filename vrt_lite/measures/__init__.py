@@ -107,9 +107,8 @@ def find_contradictions(verdict: Verdict, measured: tuple[MeasuredPair, ...]) ->
         worse = " and ".join(_describe_worse(pair, video) for pair in far)
         lines.append(f"In {key} the judge {says}, but video {video} is measured as {worse}.")
     better = find_better(measured).get(OVERALL)
-    if not lines and better and verdict.overall.choice == 3 - better:
-        says = "leans to" if verdict.overall.undecided else "prefers"
-        lines.append(f"Overall the judge {says} video {3 - better}, but video {better} is measured as far better.")
+    if not lines and better and verdict.overall.leans == 3 - better:
+        lines.append(f"Overall the judge leans to video {3 - better}, but video {better} is measured as far better.")
     return tuple(lines)
 
 
