@@ -218,7 +218,7 @@ def test_lines() -> None:
 
 def test_lines_without_probabilities_or_model() -> None:
     assert verdict_lines(judgement([FINAL]))[:2] == ["overall: video 2 (b.mp4) [final]", "TA: tie"]
-    assert verdict_lines(judgement())[0] == "overall: tie 1.00 [identical]"
+    assert verdict_lines(judgement())[0] == "overall: tie [identical]"
     assert "rounds: 0" in verdict_lines(judgement())
 
 

@@ -144,8 +144,10 @@ class GivenMode(_FileMode):
         self, backend: Backend, files: ModelFiles, settings: Settings, *, digest: Callable[[Path], str]
     ) -> None:
         super().__init__(files, settings, digest=digest)
-        # That the numbers decide was found for the weights, which this back end is not.
-        self.own, self.profile = replace(self.own, decides=()), replace(self.profile, decides=())
+        # That measures decide, or are trusted more, was found for the weights, which this back end is not.
+        self.own, self.profile = (
+            replace(of, trusts_measures=False, decides=()) for of in (self.own, self.profile)
+        )
         self._backend = backend
 
     def plan(self) -> Profile:

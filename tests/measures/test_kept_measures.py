@@ -79,6 +79,6 @@ def test_compare_keeps_measures_unless_told_not_to(tmp_path: Path, capsys: pytes
     assert fresh.measures == first.measures == again.measures
     assert all(path.stat().st_mtime > 1 for path in list_files(measures_folder()))
     assert run(["cache"]) == 0
-    assert "the measures of 2 clips" in capsys.readouterr().out
+    assert "measures of 2 clips" in capsys.readouterr().out
     assert run(["cache", "--clear"]) == 0
     assert not list(list_files(measures_folder()))

@@ -81,6 +81,7 @@ def test_a_folder_is_ranked_and_found_again(capfd: pytest.CaptureFixture[str], c
         "TIED",
         "LOST",
         "UNDECIDED",
+        "FLAGGED",
     ]
     assert lines[1].split()[:2] == ["1", "a.mp4"]
     assert lines[2].split()[:2] == ["2", "b.mp4"]
@@ -97,7 +98,9 @@ def test_a_folder_is_ranked_and_found_again(capfd: pytest.CaptureFixture[str], c
     name = next(line for line in lines if line.startswith("run: ")).removeprefix("run: ")
     assert run(["show", name]) == 0
     shown, _ = capfd.readouterr()
-    assert out.startswith(shown)
+    told = [line for line in lines if not line.startswith("winner ")]
+    assert shown.splitlines() == told
+    assert told[-1] == "Best: a.mp4. As good: b.mp4. Flagged: b.mp4 (flicker)."
 
 
 def test_json_says_it_all(capfd: pytest.CaptureFixture[str], clips: Path) -> None:

@@ -57,7 +57,7 @@ def test_the_comparisons_of_a_day_are_a_list(served: Served) -> None:
     assert [pair["orders"] for pair in told["comparisons"]] == [2, 1, 1]
     assert told["comparisons"][0]["overall"]["winner"] == 1
     lines = say(served, "show", name).splitlines()
-    assert lines[1].split()[:4] == ["star.mp4", "circle.mp4", "video", "1"]
+    assert lines[1].split()[:5] == ["star.mp4", "circle.mp4", "star.mp4", "is", "better"]
     assert lines[-2:] == ["judge: vrt-tiny-1", f"run: {name}"]
     assert len(served.client.get("/v1/run/export", params={"run": name}).text.splitlines()) == 5
     page = served.client.get("/run", params={"run": name}).text

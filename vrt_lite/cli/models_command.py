@@ -138,8 +138,10 @@ def cache(*, clear: bool) -> None:
         with disk_errors():
             embeddings.clear(folder)
             measures.clear(measures.measures_folder())
-        click.echo(f"{entries} embeddings are deleted, {format_bytes(size_bytes)}, and the measures of {clips} clips")
+        click.echo(f"{entries} embeddings are deleted, {format_bytes(size_bytes)}")
+        click.echo(f"the measures of {clips} clips are deleted")
         return
     print_text(str(folder))
     bound = f"at most {disk.most_bytes / 1e6:.0f} MB" if disk else "off: cache-mb is 0"
-    click.echo(f"{entries} embeddings, {format_bytes(size_bytes)} ({bound}), and the measures of {clips} clips")
+    click.echo(f"{entries} embeddings, {format_bytes(size_bytes)} ({bound})")
+    click.echo(f"measures of {clips} clips")

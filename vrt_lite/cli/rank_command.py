@@ -98,7 +98,6 @@ def rank(
     \b
     vrt-lite rank renders/ --prompt "A fox runs through snow."
     vrt-lite rank "takes/**/*.mp4" --prompt-file fox.txt --top 3 --copy-to best
-    vrt-lite rank clips.csv --json
     vrt-lite rank renders/ --watch --prompt "A fox runs through snow."
 
     CLIPS are files, folders, patterns and numbered pictures (frames/%04d.png); or one table (.csv, .tsv, .jsonl) with
@@ -109,11 +108,10 @@ def rank(
     pair) that tells most is next, until the order is certain. Every judgement is kept when it is made: after an
     interruption the same command goes on. A rating is in log odds; clips with a letter in common cannot be told apart.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
-    caption = read_prompt(prompt, prompt_file)
     jobs = choose_jobs(jobs, model, projector, backend)
     settings = read_settings(options, backend)
     rank_them, view_of = (_choose_watching if watch else _choose_ranking)(
-        clips, caption, fps=fps, copy_to=copy_to, quiet=quiet
+        clips, read_prompt(prompt, prompt_file), fps=fps, copy_to=copy_to, quiet=quiet
     )
     from vrt_lite.ranking.rank_run import Effort  # noqa: PLC0415
     from vrt_lite.runs.store import Store  # noqa: PLC0415

@@ -25,7 +25,6 @@ _BOUNDS: Final[Mapping[MeasureName, _Bound]] = {
     "repeated": _Bound("stutter", 15.0, " %"),
     "frozen": _Bound("freeze", 0.7, " s"),
     "flicker": _Bound("flicker", 3.0, " levels"),
-    "shake": _Bound("shake", 1.0, " % of the side"),
 }
 
 

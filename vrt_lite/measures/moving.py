@@ -151,7 +151,7 @@ def _measure_light(pictures: Floats) -> dict[str, float]:
         return {"flicker": 0.0, "local_flicker": 0.0}
     light = average_cells(pictures, _turned(_LIGHTS, pictures)).reshape(len(pictures), -1)
     levels = light[1:-1] - (light[:-2] + light[2:]) / 2
-    shades = np.log(light + 6)
+    shades = np.log(np.maximum(light, 0) + 6)  # a damaged picture may be darker than black
     bends = shades[1:-1] - (shades[:-2] + shades[2:]) / 2
     common = np.median(bends, axis=1, keepdims=True)
     return {
