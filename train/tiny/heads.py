@@ -12,9 +12,9 @@ import lightgbm
 import numpy as np
 from numpy.typing import NDArray
 
-from train.tiny.faults import FAULTS
+from train.tiny.drawn_pairs import DrawnPair, Vectors, draw_pairs, labels
+from train.tiny.fault_kinds import FAULTS
 from train.tiny.making import Specimen
-from train.tiny.pairs import DrawnPair, Vectors, draw_pairs, labels
 from vrt_lite.disk import write_file
 from vrt_lite.measures.preference import KEYS, load_heads
 from vrt_lite.measures.trees import softmax

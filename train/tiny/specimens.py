@@ -8,9 +8,10 @@ from typing import Final
 import numpy as np
 from PIL import Image, ImageEnhance
 
-from train.tiny.coding import BAD, GOOD, decode, encode
-from train.tiny.faults import FAULTS, WITHHELD, Chance, Frames
-from train.tiny.scenes import Filmed, Part
+from train.tiny.encoders import BAD, GOOD, decode, encode
+from train.tiny.fault_kinds import FAULTS, WITHHELD
+from train.tiny.filming import Filmed, Part
+from train.tiny.spoiled_pictures import Chance, Frames
 
 HARMLESS: Final = ("recoded", "resized", "mirrored", "trimmed", "cropped", "look")
 STRENGTHS: Final = (0.12, 0.3, 0.5, 0.72, 0.95)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+
+_PART = 24
 
 Floats = NDArray[np.floating]
 Luma = NDArray[np.uint8]
@@ -32,6 +35,15 @@ def _averaging(length: int, cells: int) -> Floats:
     inside = np.minimum(at + 1, edges[1:, None]) - np.maximum(at, edges[:-1, None])
     shares = inside.clip(0)
     return (shares / shares.sum(1, keepdims=True)).astype(np.float32)
+
+
+def split(pictures: Floats, *, overlap: int = 0) -> Iterator[Floats]:
+    """Yield the pictures in short parts, so that what is computed of them takes little memory.
+
+    With an `overlap` of one, each part begins with the last picture of the one before.
+    """
+    for begin in range(0, max(len(pictures) - overlap, 1), _PART):
+        yield pictures[begin : begin + _PART + overlap]
 
 
 def blur(pictures: Floats, sigma: float) -> Floats:

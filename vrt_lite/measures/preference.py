@@ -101,7 +101,9 @@ def prefer_by_measures(one: ClipMeasures, two: ClipMeasures, *, heads: Heads | N
     one_vector, two_vector = (vector_of(each, heads.measures)[None] for each in (one, two))
     rows = describe_pairs(one_vector, two_vector, np.array([same_scene]), heads.measures)[0]
     odds = heads.odds(rows, same_scene=same_scene)
-    winners = {key: heads.decide(key, odds[key], same_scene=same_scene) for key in KEYS}
+    winners: dict[MeasuredKey, Literal[0, 1, 2] | None] = {
+        key: heads.decide(key, odds[key], same_scene=same_scene) for key in KEYS
+    }
     preference = MeasuredPreference(odds, winners, same_scene)
     worse = {1: 2, 2: 1}.get(winners["OA"] or 0)
     if worse:

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from train.tiny.faults import FAULTS
+from train.tiny.fault_kinds import FAULTS
 from train.tiny.making import Specimen
 from vrt_lite.measures.looks import compare_looks
 from vrt_lite.measures.preference import KEYS, describe_pairs, vector_of

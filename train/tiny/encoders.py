@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 import av
 import numpy as np
 
-from train.tiny.faults import Frames
+from train.tiny.spoiled_pictures import Frames
 
 Codec = tuple[str, str, str]
 """The encoder, the container, and the option that is its quantiser."""
@@ -59,5 +59,5 @@ def encode(frames: Frames, fps: float, codec: str, quantiser: float, *, full_ran
 
 def decode(data: bytes) -> Frames:
     """Return the frames of a file."""
-    with av.open(io.BytesIO(data)) as opened:
+    with av.open(io.BytesIO(data), "r") as opened:
         return [cast(Any, frame.to_ndarray(format="rgb24")) for frame in opened.decode(video=0)]
