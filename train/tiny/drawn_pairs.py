@@ -109,6 +109,27 @@ class Vectors:
         one, two = (self._vectors[[getattr(p, side) for p in pairs]] for side in ("one", "two"))
         return describe_pairs(one, two, same, self.names)
 
+    def vary(self, pairs: Sequence[DrawnPair], copies: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Return rows of more pairs of one scene, and the numbers of the pairs that they vary.
+
+        The faulty clip of each gets a harmless difference as well, and both are moved towards another clean scene.
+        """
+        chance = np.random.default_rng(4)
+        chosen = np.array([n for n, pair in enumerate(pairs) if pair.same_scene for _ in range(copies)])
+        alike = [p for p in pairs if p.same_scene and not p.worse]
+        one, two = (self._vectors[[getattr(pairs[n], side) for n in chosen]] for side in ("one", "two"))
+        a, b = (self._vectors[[getattr(p, side) for p in alike]] for side in ("one", "two"))
+        drawn, sizes = chance.integers(len(alike), size=len(chosen)), chance.uniform(-1, 1, (len(chosen), 1))
+        moved = chance.uniform(0, 0.5, (len(chosen), 1)) * (a[chance.integers(len(alike), size=len(chosen))] - one)
+        harmless = sizes * (a - b)[drawn]
+        rows = describe_pairs(
+            (one + moved).astype(np.float32),
+            (two + moved + harmless).astype(np.float32),
+            np.ones(len(chosen), np.bool_),
+            self.names,
+        )
+        return rows, chosen
+
 
 def labels(pairs: Sequence[DrawnPair]) -> NDArray[np.int64]:
     """Return the better video of each pair by key, (pairs, KEYS): 0 or 1."""
