@@ -22,7 +22,7 @@ CODECS: Final[dict[str, Codec]] = {
 }
 GOOD: Final[dict[str, tuple[float, float]]] = {"h264": (14, 25), "h265": (16, 26), "vp9": (18, 32), "av1": (20, 33)}
 """The quantisers of clean clips."""
-BAD: Final[dict[str, tuple[float, float]]] = {"h264": (30, 51), "h265": (31, 51), "av1": (42, 63), "mpeg2": (7, 31)}
+BAD: Final[dict[str, tuple[float, float]]] = {"h264": (30, 51), "h265": (31, 51), "av1": (48, 63), "mpeg2": (7, 31)}
 """The quantisers of the faults from barely visible to gross."""
 _OPTIONS: Final[dict[str, dict[str, str]]] = {
     "h264": {"preset": "veryfast", "threads": "1", "x264-params": "mbtree=0"},  # with it, not the same twice

@@ -18,7 +18,8 @@ Key = Literal["VQ", "MQ"]
 class FaultKind:
     """A kind of fault: how people call it, the dimensions that it spoils, and how it is made.
 
-    `codec` names an encoder of `coding`. What `moves` shows only where something moves, what `colours` only in colour.
+    `codec` names an encoder. What `moves` shows only where something moves, what `colours` only in colour.
+    What is `hard` to tell from a scene's own look is made twice as often.
     """
 
     name: str
@@ -28,6 +29,7 @@ class FaultKind:
     codec: str = ""
     moves: bool = False
     colours: bool = False
+    hard: bool = False
 
 
 _BOTH: Final = ("VQ", "MQ")
@@ -41,40 +43,40 @@ FAULTS: Final[dict[str, FaultKind]] = {
     "blocks": FaultKind("blocks", ("VQ",), spoiled_pictures.blocks),
     "h264": FaultKind("blocks", ("VQ",), codec="h264"),
     "h265": FaultKind("blocks", ("VQ",), codec="h265"),
-    "av1": FaultKind("blocks", ("VQ",), codec="av1"),
+    "av1": FaultKind("blocks", ("VQ",), codec="av1", hard=True),
     "mpeg2": FaultKind("blocks", ("VQ",), codec="mpeg2"),
     "lost blocks": FaultKind("lost blocks", ("VQ",), spoiled_pictures.lost_blocks),
     "banding": FaultKind("banding", ("VQ",), spoiled_pictures.banding),
-    "tint": FaultKind("colour", ("VQ",), spoiled_pictures.tint),
-    "desaturation": FaultKind("colour", ("VQ",), spoiled_pictures.desaturation, colours=True),
+    "tint": FaultKind("colour", ("VQ",), spoiled_pictures.tint, hard=True),
+    "desaturation": FaultKind("colour", ("VQ",), spoiled_pictures.desaturation, colours=True, hard=True),
     "overexposure": FaultKind("exposure", ("VQ",), spoiled_pictures.overexposure),
-    "underexposure": FaultKind("exposure", ("VQ",), spoiled_pictures.underexposure),
+    "underexposure": FaultKind("exposure", ("VQ",), spoiled_pictures.underexposure, hard=True),
     "haze": FaultKind("haze", ("VQ",), spoiled_pictures.haze),
-    "low resolution": FaultKind("low resolution", ("VQ",), spoiled_pictures.low_resolution),
-    "oversharpening": FaultKind("oversharpening", ("VQ",), spoiled_pictures.oversharpening),
+    "low resolution": FaultKind("low resolution", ("VQ",), spoiled_pictures.low_resolution, hard=True),
+    "oversharpening": FaultKind("oversharpening", ("VQ",), spoiled_pictures.oversharpening, hard=True),
     "interlacing": FaultKind("interlacing", _BOTH, spoiled_pictures.interlacing, moves=True),
-    "watermark": FaultKind("overlay", ("VQ",), spoiled_pictures.watermark),
-    "logo": FaultKind("overlay", ("VQ",), spoiled_pictures.logo),
+    "watermark": FaultKind("overlay", ("VQ",), spoiled_pictures.watermark, hard=True),
+    "logo": FaultKind("overlay", ("VQ",), spoiled_pictures.logo, hard=True),
     "bars": FaultKind("bars", ("VQ",), spoiled_pictures.bars),
     "flicker": FaultKind("flicker", ("MQ",), spoiled_motion.flicker),
     "local flicker": FaultKind("flicker", ("MQ",), spoiled_motion.local_flicker),
     "boiling": FaultKind("boiling", ("MQ",), spoiled_motion.boiling),
     "pulses": FaultKind("boiling", _BOTH, spoiled_motion.pulses),
     "stutter": FaultKind("stutter", ("MQ",), reorder=spoiled_motion.stutter, moves=True),
-    "repeats": FaultKind("stutter", ("MQ",), reorder=spoiled_motion.repeats, moves=True),
+    "repeats": FaultKind("stutter", ("MQ",), reorder=spoiled_motion.repeats, moves=True, hard=True),
     "missing frames": FaultKind("jumps", ("MQ",), reorder=spoiled_motion.missing, moves=True),
-    "freeze": FaultKind("freeze", ("MQ",), reorder=spoiled_motion.freeze, moves=True),
-    "speed": FaultKind("jumps", ("MQ",), reorder=spoiled_motion.speed, moves=True),
+    "freeze": FaultKind("freeze", ("MQ",), reorder=spoiled_motion.freeze, moves=True, hard=True),
+    "speed": FaultKind("jumps", ("MQ",), reorder=spoiled_motion.speed, moves=True, hard=True),
     "reversal": FaultKind("reversal", ("MQ",), reorder=spoiled_motion.reversal, moves=True),
     "cuts": FaultKind("jumps", ("MQ",), spoiled_motion.cuts),
     "shake": FaultKind("shake", ("MQ",), spoiled_motion.shake),
-    "ghosts": FaultKind("ghosts", ("MQ",), spoiled_motion.ghosts, moves=True),
+    "ghosts": FaultKind("ghosts", ("MQ",), spoiled_motion.ghosts, moves=True, hard=True),
     "trails": FaultKind("ghosts", ("MQ",), spoiled_motion.trails, moves=True),
-    "wobble": FaultKind("bending", ("MQ",), spoiled_motion.wobble),
+    "wobble": FaultKind("bending", ("MQ",), spoiled_motion.wobble, hard=True),
     "local warp": FaultKind("bending", ("MQ",), spoiled_motion.local_warp),
-    "melting": FaultKind("bending", ("MQ",), spoiled_motion.melting),
+    "melting": FaultKind("bending", ("MQ",), spoiled_motion.melting, hard=True),
     "morphing": FaultKind("bending", ("MQ",), spoiled_motion.morphing),
-    "vanishing": FaultKind("objects", ("MQ",), spoiled_motion.vanishing),
+    "vanishing": FaultKind("objects", ("MQ",), spoiled_motion.vanishing, hard=True),
     "popping": FaultKind("objects", ("MQ",), spoiled_motion.popping),
 }
 WITHHELD: Final = ("defocus", "mpeg2", "trails", "popping")

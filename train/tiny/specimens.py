@@ -42,7 +42,8 @@ def plan(filmed: Filmed, chance: Chance) -> list[Plan]:
     fitting = [kind for kind, fault in FAULTS.items() if _fits(kind, filmed)]
     if spec.part != "test":
         fitting = [kind for kind in fitting if kind not in WITHHELD]
-    for kind in chance.choice(fitting, _KINDS[spec.part], replace=False):
+    weights = np.array([2.0 if FAULTS[kind].hard and spec.part != "test" else 1.0 for kind in fitting])
+    for kind in chance.choice(fitting, _KINDS[spec.part], replace=False, p=weights / weights.sum()):
         seed = int(chance.integers(1 << 30))
         strengths = STRENGTHS if spec.part == "test" else [chance.uniform(0.05, 1)]
         plans += [Plan(str(kind), float(s), "", int(chance.integers(1, 3)), seed) for s in strengths]
