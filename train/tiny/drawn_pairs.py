@@ -19,7 +19,7 @@ _REFERENCES = 3
 """Clean clips of the same scene that each faulty clip is compared with: encoded as often, another, a harmless one."""
 _STRANGERS = 3
 """Clips of other scenes that each clip is compared with."""
-_BOTH_FAULTY, _STRANGER_WEIGHT, _STEP_WEIGHT = 0.1, 0.4, 0.5
+_BOTH_FAULTY, _STRANGER_WEIGHT, _STEP_WEIGHT, _ALIKE_WEIGHT = 0.1, 0.4, 0.5, 2.5
 _LEAST_STEP = 0.12
 
 
@@ -64,7 +64,7 @@ def _draw_of_scene(
     faulty = [n for n in numbers if specimens[n].fault]
     for at, one in enumerate(clean):
         for two in clean[at + 1 :]:
-            yield DrawnPair(one, two, 0, frozenset(), 1.0, True)
+            yield DrawnPair(one, two, 0, frozenset(), _ALIKE_WEIGHT, True)
     for number in faulty:
         alike = [n for n in clean if specimens[n].generations == specimens[number].generations]
         chosen = {int(chance.choice(alike))} if alike else set()

@@ -114,7 +114,7 @@ def draw_spec(seed: int, part: Part, footage: Path) -> Spec:
         grey=bool(looks[0] < 0.08),
         dark=float(chance.uniform(1.5, 2.6)) if looks[1] < 0.1 else 1.0,
         noise=float(chance.uniform(0.7, 3.5)) if looks[2] < 0.3 else 0.0,
-        hold=int(chance.integers(2, 4)) if looks[3] < 0.08 and fps >= 24 else 1,
+        hold=int(chance.integers(2, 4)) if looks[3] < 0.14 and fps >= 24 else 1,
     )
 
 

@@ -152,8 +152,8 @@ def tint(frames: Frames, strength: float, chance: Chance) -> Frames:
 
 
 def desaturation(frames: Frames, strength: float, chance: Chance) -> Frames:
-    """Take colour away, or add far too much."""
-    gain = 0.8 * (1 - strength) if chance.random() < 0.65 else 1.35 + 1.7 * strength
+    """Take colour away."""
+    gain = 0.85 * (1 - strength)
     return [np.asarray(ImageEnhance.Color(Image.fromarray(f)).enhance(gain)) for f in frames]
 
 
