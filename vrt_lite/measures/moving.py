@@ -8,7 +8,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from vrt_lite.measures.arrays import Floats, average_cells, blur, longest_run, quantile, split
+from vrt_lite.measures.arrays import Floats, average_cells, blur, halve, longest_run, quantile, resize, split
 from vrt_lite.measures.camera import find_path
 from vrt_lite.measures.flow import find_flow, warp, without_camera
 
@@ -120,12 +120,11 @@ def _measure_changes(change: _Series, fresh: _Series) -> dict[str, float]:
 
 def _measure_echoes(pictures: Floats, interval: float) -> dict[str, float]:
     """Compare all pairs of frames by their high-passed halves."""
-    count, rows, columns = pictures.shape
+    count = len(pictures)
     if count < 7:
         return {"echo": 0.0, "return": 1.0, "detour": 0.0}
-    half = average_cells(pictures, (rows // 2, columns // 2))
-    half -= blur(half, 4.0)
-    flat = half.reshape(count, -1)
+    halves = [halve(part) for part in split(pictures)]
+    flat = np.concatenate([half - blur(half, 4.0) for half in halves]).reshape(count, -1)
     steps = np.diff(flat, axis=0)
     products = steps @ steps.T
     power = np.diagonal(products)
@@ -234,7 +233,7 @@ def _measure_flow(pictures: Floats, interval: float) -> dict[str, float]:
     near, far = max(1, round(_NEAR_SECONDS / interval)), max(2, round(_FAR_SECONDS / interval))
     if count > 2 * near:
         starts = _spread(count - 2 * near, _NEIGHBOURS)
-        first, middle, last = (average_cells(pictures[starts + k * near], size) for k in range(3))
+        first, middle, last = (resize(pictures[starts + k * near], size) for k in range(3))
         flow, left_over = _find_left_over(first, middle)
         _, later = _find_left_over(middle, last)
         found["near_flow"] = unit * float(np.median(np.quantile(np.hypot(*left_over), 0.3, axis=(1, 2))))
@@ -243,7 +242,7 @@ def _measure_flow(pictures: Floats, interval: float) -> dict[str, float]:
     far = min(far, count - 1)
     if far >= 2:
         starts = _spread(count - far, _SPANS)
-        first, last = average_cells(pictures[starts], size), average_cells(pictures[starts + far], size)
+        first, last = resize(pictures[starts], size), resize(pictures[starts + far], size)
         flow, left_over = _find_left_over(first, last)
         twist = np.abs(np.diff(left_over[1], axis=2)).mean((1, 2)) + np.abs(np.diff(left_over[0], axis=1)).mean((1, 2))
         found["far_flow"] = unit * float(np.median(np.quantile(np.hypot(*left_over), 0.3, axis=(1, 2))))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from vrt_lite.measures.arrays import Floats, Luma, average_tiles, correlate, quantile
+from vrt_lite.measures.arrays import Floats, Luma, average_tiles, correlate, halve, quantile
 from vrt_lite.measures.sharpness import estimate_noise, measure_sharpness
 
 WINDOW = (640, 352)
@@ -133,7 +133,7 @@ def _find_grid(steps: NDArray[np.floating], side: int, floor: float) -> float:
 
 def _measure_detail(y: Floats) -> dict[str, float]:
     fine = np.abs(y - _smooth(y))
-    half = _halve(y)
+    half = halve(y)
     coarse = np.abs(half - _smooth(half))
     bend = np.abs(4 * y[1:-1, 1:-1] - y[:-2, 1:-1] - y[2:, 1:-1] - y[1:-1, :-2] - y[1:-1, 2:])
     return {
@@ -154,11 +154,6 @@ def _smooth(y: Floats) -> Floats:
             + (lines[:-4] + lines[4:]) * np.float32(0.0625)
         )
     return out
-
-
-def _halve(y: Floats) -> Floats:
-    rows, columns = (length // 2 * 2 for length in y.shape)
-    return (y[:rows:2, :columns:2] + y[1:rows:2, :columns:2] + y[:rows:2, 1:columns:2] + y[1:rows:2, 1:columns:2]) / 4
 
 
 def _measure_bands(codes: NDArray[np.int16]) -> dict[str, float]:
