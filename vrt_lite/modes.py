@@ -145,9 +145,7 @@ class GivenMode(_FileMode):
     ) -> None:
         super().__init__(files, settings, digest=digest)
         # That measures decide, or are trusted more, was found for the weights, which this back end is not.
-        self.own, self.profile = (
-            replace(of, trusts_measures=False, decides=()) for of in (self.own, self.profile)
-        )
+        self.own, self.profile = (replace(of, trusts_measures=False, decides=()) for of in (self.own, self.profile))
         self._backend = backend
 
     def plan(self) -> Profile:

@@ -52,6 +52,7 @@ MOVES: Final[dict[str, tuple[str, str, str]]] = {
     "detail": ("blur", "texture", "-"),
     "detail_slope": ("sharpening", "texture", "+"),
     "edges": ("sharpening", "shapes", "+"),
+    "halo": ("sharpening", "shapes", "+"),
     "blockiness": ("blocks", "texture", "+"),
     "grid_16": ("blocks", "sky", "+"),
     "comb": ("rows", "texture", "+"),

@@ -92,12 +92,12 @@ def test_a_plain_fault_never_wins(change: str) -> None:
         assert said.odds["OA"][1] > said.odds["OA"][2], scene
 
 
-def test_below_the_bound_nothing_is_decided() -> None:
+def test_below_the_bound_no_winner_is_named() -> None:
     bounds = np.full((3, 2), 0.7)
     strict = replace(heads(), bounds=bounds)
     assert strict.decide("OA", (0.1, 0.69, 0.21), same_scene=True) is None
     assert strict.decide("OA", (0.1, 0.7, 0.2), same_scene=True) == 1
-    assert strict.decide("OA", (0.75, 0.1, 0.15), same_scene=False) == 0
+    assert strict.decide("OA", (0.4, 0.3, 0.3), same_scene=False) == 0
     strict.bounds[KEYS.index("MQ"), 0] = 0.8
     assert strict.decide("MQ", (0.1, 0.15, 0.75), same_scene=False) is None
     assert strict.decide("MQ", (0.1, 0.15, 0.75), same_scene=True) == 2

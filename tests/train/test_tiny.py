@@ -15,13 +15,14 @@ pytest.importorskip("lightgbm")
 
 from train.footage.survey import SurveyedClip
 from train.tiny import heads as heads_module
-from train.tiny.coding import BAD, GOOD, decode, encode
-from train.tiny.faults import FAULTS, WITHHELD, Frames
+from train.tiny.drawn_pairs import Vectors, draw_pairs, labels
+from train.tiny.encoders import BAD, GOOD, decode, encode
+from train.tiny.fault_kinds import FAULTS, WITHHELD
+from train.tiny.filming import Filmed, Spec, _part_of
 from train.tiny.heads import fit
 from train.tiny.making import Specimen
-from train.tiny.pairs import Vectors, draw_pairs, labels
-from train.tiny.scenes import Filmed, Spec, _part_of
 from train.tiny.specimens import HARMLESS, Plan, make, plan
+from train.tiny.spoiled_pictures import Frames
 from vrt_lite.measures.clip_measures import ClipMeasures
 from vrt_lite.measures.definitions import DEFINITIONS
 from vrt_lite.measures.preference import load_heads, prefer_by_measures, vector_of

@@ -54,7 +54,7 @@ def fit(run: Path) -> None:
 @click.option("--heads", type=click.Path(dir_okay=False, path_type=Path), help="[default: RUN/heads.npz]")
 def evaluate(run: Path, heads: Path | None) -> None:
     """Print what the heads get on scenes that nothing was fitted on."""
-    from train.tiny.judging import evaluate as evaluate_heads  # noqa: PLC0415
+    from train.tiny.figures_of_heads import evaluate as evaluate_heads  # noqa: PLC0415
     from train.tiny.making import load  # noqa: PLC0415
 
     evaluate_heads(load(run), heads or run / "heads.npz", say=click.echo)

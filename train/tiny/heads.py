@@ -12,9 +12,9 @@ import lightgbm
 import numpy as np
 from numpy.typing import NDArray
 
-from train.tiny.faults import FAULTS
+from train.tiny.drawn_pairs import DrawnPair, Vectors, draw_pairs, labels
+from train.tiny.fault_kinds import FAULTS
 from train.tiny.making import Specimen
-from train.tiny.pairs import DrawnPair, Vectors, draw_pairs, labels
 from vrt_lite.disk import write_file
 from vrt_lite.measures.preference import KEYS, load_heads
 from vrt_lite.measures.trees import softmax
@@ -37,11 +37,14 @@ _COMMON: Final[dict[str, Any]] = {
     "seed": 7,
     "verbosity": -1,
 }
-_WRONG: Final = (0.05, 0.025)
-"""How much may be wrong at most on held-back scenes: in different scenes, and in one scene."""
+_COPIES: Final = 2
+"""How often each pair of one scene is learned once more, with another harmless difference and in another light."""
+_PLAIN: Final = 0.6
+_WRONG, _WRONG_PLAIN = (1.0, 0.035), (0.045, 0.022)
+"""Of held-back pairs with a fault, so many may be wrong at most: (different scenes, one scene), all and plain ones."""
+_ALIKE_NAMED: Final = (0.42, 0.05)
+"""Of held-back pairs without a fault, so many may have a winner."""
 _NAMED_RIGHT: Final = 0.9
-_CLEAN_NAMED: Final = 0.4
-"""Share of the pairs of clean clips of different scenes in which a winner may be named."""
 
 
 def fit(
@@ -53,13 +56,18 @@ def fit(
     vectors, pairs = Vectors(train, names), draw_pairs(train)
     same = np.array([pair.same_scene for pair in pairs])
     rows, better = vectors.rows(pairs, same), labels(pairs)
-    weights = np.repeat([pair.weight for pair in pairs], 2)
+    weights = np.array([pair.weight for pair in pairs])
+    more, copied = vectors.vary(pairs, _COPIES)
+    all_rows = np.concatenate((rows, more))
+    all_weights = np.repeat(np.concatenate((weights, weights[copied])), 2)
     arrays: dict[str, NDArray[Any]] = {"measures": np.array(names), "names": np.array(NAMES)}
     for number, key in enumerate(KEYS):
-        one = better[:, number]
+        one = np.concatenate((better[:, number], better[copied, number]))
         both = np.stack((one, np.where(one == 1, 2, 0)), axis=1).ravel()
         say(f"{key}: {len(both)} rows")
-        arrays |= _grow(key, rows.reshape(-1, rows.shape[2]), both, weights, classes=3, rounds=ROUNDS["preference"])
+        arrays |= _grow(
+            key, all_rows.reshape(-1, rows.shape[2]), both, all_weights, classes=3, rounds=ROUNDS["preference"]
+        )
     arrays |= _fit_names(train, pairs, rows)
     arrays |= {
         "same_look": np.array(_SAME_LOOK),
@@ -136,15 +144,15 @@ def _calibrate(path: Path, held: Sequence[Specimen], names: tuple[str, ...]) -> 
     same = np.array([vectors.likeness(pair) >= heads.same_look for pair in pairs])
     rows, better = vectors.rows(pairs, same), labels(pairs)
     weights = np.array([pair.weight for pair in pairs])
+    fault = np.array([0.0 if held[p.one].fault else held[p.two].strength for p in pairs])
     temperatures, bounds = np.ones((len(KEYS), 2)), np.full((len(KEYS), 2), 0.5)
     for number, key in enumerate(KEYS):
         odds = join_orders(softmax(heads.keys[key].scores(rows.reshape(-1, rows.shape[2]))))
         for scene in (0, 1):
             here = same == bool(scene)
-            temperature = _fit_temperature(odds[here], better[here, number], weights[here])
-            temperatures[number, scene] = temperature
-            cooled = _cool(odds[here], temperature)
-            bounds[number, scene] = _fit_bound(cooled, better[here, number], _WRONG[scene], one_scene=bool(scene))
+            temperatures[number, scene] = _fit_temperature(odds[here], better[here, number], weights[here])
+            cooled = _cool(odds[here], temperatures[number, scene])
+            bounds[number, scene] = _fit_bound(cooled, better[here, number], fault[here], scene)
     chosen = [n for n, p in enumerate(pairs) if p.worse and p.same_scene and not held[p.one].fault]
     shares = softmax(heads.naming.scores(rows[chosen, 1]))
     right = np.array(
@@ -173,14 +181,15 @@ def _fit_temperature(odds: NDArray[np.float64], better: NDArray[Any], weights: N
     return float(min(losses, key=lambda t: losses[t]))
 
 
-def _fit_bound(odds: NDArray[np.float64], better: NDArray[Any], wrong: float, *, one_scene: bool) -> float:
-    """Return the lowest bound at which few winners are wrong, and few clean pairs of different scenes get one."""
-    top, best = odds.max(1), odds.argmax(1)
-    unequal = better > 0
-    for bound in np.arange(0.4, 0.95, 0.01):
+def _fit_bound(odds: NDArray[np.float64], better: NDArray[Any], fault: NDArray[np.float64], scene: int) -> float:
+    """Return the lowest bound at which few winners are wrong, and few pairs without a fault have one."""
+    best, top = odds.argmax(1), odds.max(1)
+    unequal, plain, alike = better > 0, (better > 0) & (fault >= _PLAIN), (better == 0) & (fault == 0)
+    for bound in np.arange(0.36, 0.95, 0.01):
         named = (top >= bound) & (best > 0)
-        missed = (named & (best != better))[unequal].mean() if unequal.any() else 0
-        if missed <= wrong and (one_scene or named[~unequal].mean() <= _CLEAN_NAMED):
+        wrong = named & (best != better)
+        limits = ((wrong, unequal, _WRONG), (wrong, plain, _WRONG_PLAIN), (named, alike, _ALIKE_NAMED))
+        if all(what[where].mean() <= most[scene] for what, where, most in limits if where.any()):
             return float(bound)
     return 0.95
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from train.tiny.scenes import Filmed, Part, draw_spec
+from train.tiny.filming import Filmed, Part, draw_spec
 from train.tiny.specimens import Plan, count_scenes, make, plan
 from vrt_lite.disk import draft_of
 from vrt_lite.measures.clip_measures import ClipMeasures, measure_clip
@@ -53,7 +53,7 @@ def make_all(
     """Make what a run lacks. Returns whether all is there; not if `minutes` are over. `clips` keeps the files too."""
     end = time.monotonic() + 60 * minutes if minutes is not None else None
     (run / FOLDER).mkdir(parents=True, exist_ok=True)
-    wanted = [(part, seed) for part in PARTS for seed in range(count_scenes(part, scale))]
+    wanted: list[tuple[Part, int]] = [(part, seed) for part in PARTS for seed in range(count_scenes(part, scale))]
     wanted.sort(key=lambda each: (each[1] / count_scenes(each[0], scale), each[0]))  # all parts grow together
     missing = [each for each in wanted if not _place(run, *each).exists()]
     work = partial(_make_scene, run, footage, clips)
@@ -111,8 +111,9 @@ def _make_scene(run: Path, footage: Path, clips: Path | None, part: Part, seed: 
             scene=np.array(spec.scene),
             group=np.array(group),
         )
-    size = "x".join(map(str, spec.size))
-    return f"{part} {seed}, {spec.kind} {size}, {spec.frames} frames: {len(rows)} clips in {time.monotonic() - began:.0f} s"
+    width, height = spec.size
+    what = f"{spec.kind} {width}x{height}, {spec.frames} frames"
+    return f"{part} {seed}, {what}: {len(rows)} clips in {time.monotonic() - began:.0f} s"
 
 
 def _measure(data: bytes, keep: Path | None) -> ClipMeasures:
@@ -128,14 +129,17 @@ def load(run: Path) -> list[Specimen]:
     """Return all specimens of a run, in a fixed order."""
     found: list[Specimen] = []
     for path in sorted((run / FOLDER).glob("*.npz")):
-        part, _, seed = path.stem.partition("-")
+        name, _, seed = path.stem.partition("-")
+        part: Part = next(each for each in PARTS if each == name)
         with np.load(path) as stored:
             rows: dict[str, NDArray[np.generic]] = dict(stored)
+        counts = np.asarray(rows["counts"], np.int64)
         names, group = rows["names"].tolist(), tuple(rows["group"].tolist())
         for i in range(len(rows["faults"])):
             measures = ClipMeasures(
                 dict(zip(names, rows["values"][i].tolist(), strict=True)),
-                *rows["counts"][i].tolist(),
+                int(counts[i, 0]),
+                int(counts[i, 1]),
                 bytes(rows["looks"][i].tolist()),
             )
             strength, generations = rows["numbers"][i].tolist()

@@ -8,9 +8,10 @@ from typing import Final
 import numpy as np
 from PIL import Image, ImageEnhance
 
-from train.tiny.coding import BAD, GOOD, decode, encode
-from train.tiny.faults import FAULTS, WITHHELD, Chance, Frames
-from train.tiny.scenes import Filmed, Part
+from train.tiny.encoders import BAD, GOOD, decode, encode
+from train.tiny.fault_kinds import FAULTS, WITHHELD
+from train.tiny.filming import Filmed, Part
+from train.tiny.spoiled_pictures import Chance, Frames
 
 HARMLESS: Final = ("recoded", "resized", "mirrored", "trimmed", "cropped", "look")
 STRENGTHS: Final = (0.12, 0.3, 0.5, 0.72, 0.95)
@@ -41,7 +42,8 @@ def plan(filmed: Filmed, chance: Chance) -> list[Plan]:
     fitting = [kind for kind, fault in FAULTS.items() if _fits(kind, filmed)]
     if spec.part != "test":
         fitting = [kind for kind in fitting if kind not in WITHHELD]
-    for kind in chance.choice(fitting, _KINDS[spec.part], replace=False):
+    weights = np.array([2.0 if FAULTS[kind].hard and spec.part != "test" else 1.0 for kind in fitting])
+    for kind in chance.choice(fitting, _KINDS[spec.part], replace=False, p=weights / weights.sum()):
         seed = int(chance.integers(1 << 30))
         strengths = STRENGTHS if spec.part == "test" else [chance.uniform(0.05, 1)]
         plans += [Plan(str(kind), float(s), "", int(chance.integers(1, 3)), seed) for s in strengths]

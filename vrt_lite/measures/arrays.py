@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
+
+_PART = 24
 
 Floats = NDArray[np.floating]
 Luma = NDArray[np.uint8]
-
-
-@lru_cache(maxsize=64)
-def _blurring(length: int, sigma: float) -> Floats:
-    """Return a square matrix that blurs a line by a Gaussian; beyond the ends it is mirrored."""
-    reach = math.ceil(3 * sigma)
-    weights = np.exp(-(np.arange(-reach, reach + 1) ** 2) / (2 * sigma**2))
-    matrix = np.zeros((length, length), np.float32)
-    for offset, weight in zip(range(-reach, reach + 1), weights / weights.sum(), strict=True):
-        at = np.abs(np.arange(length) + offset) % max(2 * length - 2, 1)
-        matrix[np.arange(length), np.minimum(at, 2 * (length - 1) - at).clip(0)] += weight
-    return matrix
 
 
 @lru_cache(maxsize=64)
@@ -34,14 +26,51 @@ def _averaging(length: int, cells: int) -> Floats:
     return (shares / shares.sum(1, keepdims=True)).astype(np.float32)
 
 
+def split(pictures: Floats, *, overlap: int = 0) -> Iterator[Floats]:
+    """Yield the pictures in short parts, so that what is computed of them takes little memory.
+
+    With an `overlap` of one, each part begins with the last picture of the one before.
+    """
+    for begin in range(0, max(len(pictures) - overlap, 1), _PART):
+        yield pictures[begin : begin + _PART + overlap]
+
+
 def blur(pictures: Floats, sigma: float) -> Floats:
-    """Blur pictures by a Gaussian of `sigma` pixels. For small pictures: it multiplies whole lines."""
-    rows, columns = pictures.shape[-2:]
-    return _blurring(rows, sigma) @ pictures @ _blurring(columns, sigma).T
+    """Blur pictures by a Gaussian of `sigma` pixels; beyond the margin its pixels are repeated."""
+    reach = math.ceil(2.5 * sigma)
+    weights = np.exp(-(np.arange(reach + 1) ** 2) / (2 * sigma**2))
+    weights = (weights / (2 * weights.sum() - weights[0])).astype(np.float32)
+    for axis in (-2, -1):
+        margins = [(reach, reach) if pictures.ndim + axis == at else (0, 0) for at in range(pictures.ndim)]
+        lines, length = np.moveaxis(np.pad(pictures, margins, mode="edge"), axis, 0), pictures.shape[axis]
+        out = lines[reach : reach + length] * weights[0]
+        for away in range(1, reach + 1):
+            out += (
+                lines[reach - away : reach - away + length] + lines[reach + away : reach + away + length]
+            ) * weights[away]
+        pictures = np.moveaxis(out, 0, axis)
+    return pictures
+
+
+def halve(pictures: Floats) -> Floats:
+    """Return pictures at half the size; an odd last row or column is left out."""
+    rows, columns = (length // 2 * 2 for length in pictures.shape[-2:])
+    upper, lower = pictures[..., 0:rows:2, :columns], pictures[..., 1:rows:2, :columns]
+    return (upper[..., ::2] + upper[..., 1::2] + lower[..., ::2] + lower[..., 1::2]) / 4
+
+
+def resize(pictures: Floats, size: tuple[int, int]) -> Floats:
+    """Return pictures averaged down to (rows, columns)."""
+    images = (Image.fromarray(picture.astype(np.float32)) for picture in pictures)
+    return np.stack([np.asarray(image.resize((size[1], size[0]), Image.Resampling.BOX)) for image in images])
 
 
 def average_cells(pictures: Floats, cells: tuple[int, int]) -> Floats:
-    """Return the means of (rows, columns) equal cells of each picture."""
+    """Return the means of (rows, columns) equal cells of each picture.
+
+    For few cells. Larger products would wake the threads of the library that multiplies, which cost more than they
+    save.
+    """
     rows, columns = pictures.shape[-2:]
     return _averaging(rows, min(cells[0], rows)) @ pictures @ _averaging(columns, min(cells[1], columns)).T
 

@@ -13,25 +13,30 @@ _SOFT = 25.0
 """Squared levels: what differs by more belongs to something that moves by itself, and counts less."""
 
 
-def find_path(pictures: Floats) -> NDArray[np.float64]:
-    """Return by how many pixels each picture moved since the one before: (pictures - 1, 2), down and right.
+def find_path(pictures: Floats, chosen: NDArray[np.integer]) -> NDArray[np.float64]:
+    """Return by how many pixels each chosen picture moved since the one before: (chosen - 1, 2), down and right.
 
     Whole pixels come from phase correlation (Kuglin and Hines, 1975), the rest from the gradients of both pictures.
     """
-    count, rows, columns = pictures.shape
+    rows, columns = pictures.shape[1:]
     window = np.outer(np.hanning(rows), np.hanning(columns)).astype(np.float32)
-    centred = pictures - pictures.mean((1, 2), keepdims=True)
-    spectra = np.fft.rfft2((centred * window)[:, ::2, ::2])
-    shape = centred[0, ::2, ::2].shape
-    path = np.zeros((count - 1, 2))
-    for number in range(count - 1):
-        cross = spectra[number + 1] * spectra[number].conj()
+    shape = pictures[0, ::2, ::2].shape
+
+    def centre(number: int) -> tuple[Floats, NDArray[np.complexfloating]]:
+        centred = pictures[number] - pictures[number].mean()
+        return centred, np.fft.rfft2((centred * window)[::2, ::2])
+
+    path = np.zeros((len(chosen) - 1, 2))
+    after, spectrum = centre(int(chosen[0]))
+    for number, at in enumerate(chosen[1:].tolist()):
+        (before, last), (after, spectrum) = (after, spectrum), centre(at)
+        cross = spectrum * last.conj()
         size = np.abs(cross)
         surface = np.fft.irfft2(cross / (size + 1e-3 * size.mean() + 1e-9), s=shape)
         peak = np.unravel_index(int(surface.argmax()), surface.shape)
         if surface[peak] >= _WEAKEST_PEAK:
             whole = [2 * (at - length if at > length / 2 else at) for at, length in zip(peak, shape, strict=True)]
-            path[number] = _refine(centred[number], centred[number + 1], int(whole[0]), int(whole[1]))
+            path[number] = _refine(before, after, int(whole[0]), int(whole[1]))
     return path
 
 

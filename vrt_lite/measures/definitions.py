@@ -38,6 +38,7 @@ DEFINITIONS: Final[Mapping[str, Definition]] = {
     "gradient_4": Definition("correlation", "of the clipped gradient with that four pixels farther", "pictures"),
     "detail": _log("levels", "fine detail of the tile that nine tenths have less than", "pictures", 0.05),
     "detail_slope": Definition("log", "fine detail over that at half the resolution", "pictures"),
+    "halo": Definition("of the step", "swing back beside steep edges: oversharpening", "pictures"),
     "edges": _log("levels", "second difference that 95 % of the pixels have less than", "pictures", 0.5),
     # Codecs
     "blockiness": _log("times", "steps at the edges of 8x8 blocks over those inside", "pictures", 0.0),

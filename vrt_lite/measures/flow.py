@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
-from vrt_lite.measures.arrays import Floats, average_cells, blur
+from vrt_lite.measures.arrays import Floats, blur, halve
 
 _SMALLEST: Final = 12
 """Rows or columns of the coarsest pictures, at least."""
@@ -22,9 +23,8 @@ def find_flow(before: Floats, after: Floats) -> Floats:
     """Return the motion of stacks (pairs, rows, columns) in pixels, down and right: (2, pairs, rows, columns)."""
     stacks = [(before, after)]
     while len(stacks) < _LEVELS and min(stacks[-1][0].shape[1:]) // 2 >= _SMALLEST:
-        rows, columns = stacks[-1][0].shape[1:]
-        one, two = (average_cells(part, (rows // 2, columns // 2)) for part in stacks[-1])
-        stacks.append((one, two))
+        one, two = stacks[-1]
+        stacks.append((halve(one), halve(two)))
     flow = np.zeros((2, *stacks[-1][0].shape), np.float32)
     for one, two in reversed(stacks):
         flow = _refine(one, two, _enlarge(flow, one.shape[1:]))
@@ -70,9 +70,10 @@ def without_camera(flow: Floats) -> Floats:
     left = moved
     for _ in range(4):
         weighted = weights[:, :, None] * plane
-        normal = weighted.transpose(0, 2, 1) @ plane + 1e-3 * np.eye(3)
-        fitted = np.linalg.solve(normal[None], (moved[..., None, :] @ weighted).swapaxes(-1, -2))
-        left = moved - (plane @ fitted)[..., 0]
+        normal = np.einsum("pni,nj->pij", weighted, plane) + 1e-3 * np.eye(3)
+        sums: NDArray[np.float64] = np.einsum("dpn,pni->dpi", moved, weighted)
+        fitted = cast("NDArray[np.float64]", np.linalg.solve(normal[None], sums[..., None]))[..., 0]
+        left = moved - np.einsum("ni,dpi->dpn", plane, fitted)
         size = np.hypot(*left)
         weights = 1 / (1 + (size / (np.median(size, axis=1, keepdims=True) + 0.02)) ** 2)
     return left.reshape(flow.shape).astype(np.float32)

@@ -43,9 +43,9 @@ class MeasuredPreference:
     faults: tuple[NamedFault, ...] = ()
 
     @property
-    def preferences(self) -> dict[MeasuredKey, Preference]:
+    def preferences(self) -> dict[str, Preference]:
         """The preferences by key. Where measuring is not sure of a video, it is undecided and leans to it."""
-        found: dict[MeasuredKey, Preference] = {}
+        found: dict[str, Preference] = {}
         for key, odds in self.odds.items():
             likeliest: Choice = 1 if odds[1] > max(odds[0], odds[2]) else 2 if odds[2] > max(odds[:2]) else 0
             sure = self.winners[key] == likeliest or not likeliest

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from vrt_lite.measures.arrays import Floats, average_cells, blur, longest_run, quantile
+from vrt_lite.measures.arrays import Floats, average_cells, blur, halve, longest_run, quantile, resize, split
 from vrt_lite.measures.camera import find_path
 from vrt_lite.measures.flow import find_flow, warp, without_camera
 
@@ -34,12 +34,8 @@ def measure_run(pictures: Floats, seconds: _Series) -> dict[str, float]:
     """Measure thumbnails (frames, rows, columns) in levels of 255, shown at these times. One picture is enough."""
     count = len(pictures)
     interval = (seconds[-1] - seconds[0]) / (count - 1) if count > 1 else 1.0
-    steps = np.diff(pictures, axis=0)
-    change = np.abs(steps).mean((1, 2)).astype(np.float64)
-    mean = pictures.mean((1, 2), keepdims=True)
-    even = pictures * ((mean.mean() + 8) / (mean + 8))  # a flash is no motion beside which the rest would stand still
-    most_changed = average_cells(np.abs(np.diff(even, axis=0)), _turned(_TILES, pictures)).max((1, 2))
-    repeated = find_repeated(most_changed, interval)
+    change = _find_change(pictures)
+    repeated = find_repeated(_find_most_changed(pictures), interval)
     fresh = change[~repeated] if (~repeated).sum() > 2 else change
     return {
         **_measure_holds(repeated, change, seconds, interval),
@@ -51,6 +47,25 @@ def measure_run(pictures: Floats, seconds: _Series) -> dict[str, float]:
         **_measure_flow(pictures, interval),
         "fixed_edges": _measure_fixed_edges(pictures),
     }
+
+
+def _find_change(pictures: Floats) -> _Series:
+    """Return the mean difference of each frame from the one before."""
+    parts = [np.abs(np.diff(part, axis=0)).mean((1, 2)) for part in split(pictures, overlap=1)]
+    return np.concatenate(parts).astype(np.float64)
+
+
+def _find_most_changed(pictures: Floats) -> Floats:
+    """Return the difference of each frame from the one before in the tile that changes most, in even light.
+
+    Otherwise all else would stand still beside a flash.
+    """
+    light = pictures.mean((1, 2), keepdims=True)
+    gains = (light.mean() + 8) / (light + 8)
+    tiles, found = _turned(_TILES, pictures), list[Floats]()
+    for part, gain in zip(split(pictures, overlap=1), split(gains, overlap=1), strict=True):
+        found.append(average_cells(np.abs(np.diff(part * gain, axis=0)), tiles).max((1, 2)))
+    return np.concatenate(found)
 
 
 def _turned(cells: tuple[int, int], pictures: Floats) -> tuple[int, int]:
@@ -105,12 +120,11 @@ def _measure_changes(change: _Series, fresh: _Series) -> dict[str, float]:
 
 def _measure_echoes(pictures: Floats, interval: float) -> dict[str, float]:
     """Compare all pairs of frames by their high-passed halves."""
-    count, rows, columns = pictures.shape
+    count = len(pictures)
     if count < 7:
         return {"echo": 0.0, "return": 1.0, "detour": 0.0}
-    half = average_cells(pictures, (rows // 2, columns // 2))
-    half -= blur(half, 4.0)
-    flat = half.reshape(count, -1)
+    halves = [halve(part) for part in split(pictures)]
+    flat = np.concatenate([half - blur(half, 4.0) for half in halves]).reshape(count, -1)
     steps = np.diff(flat, axis=0)
     products = steps @ steps.T
     power = np.diagonal(products)
@@ -163,10 +177,7 @@ def _measure_light(pictures: Floats) -> dict[str, float]:
 def _measure_fine(pictures: Floats) -> dict[str, float]:
     """Follow the fine detail of cells over time."""
     count = len(pictures)
-    padded = np.pad(pictures, ((0, 0), (1, 1), (1, 1)), mode="edge")
-    around = padded[:, :-2, 1:-1] + padded[:, 2:, 1:-1] + padded[:, 1:-1, :-2] + padded[:, 1:-1, 2:]
-    fine = average_cells(np.abs(pictures - around / 4), _turned(_CELLS, pictures)).reshape(count, -1)
-    cells = np.log(fine + 0.25)
+    cells = np.concatenate([_find_fine(part) for part in split(pictures)])
     part = max(1, count // 6)
     found = {
         "fine": float(cells.mean()),
@@ -186,6 +197,14 @@ def _measure_fine(pictures: Floats) -> dict[str, float]:
     return found
 
 
+def _find_fine(pictures: Floats) -> Floats:
+    """Return the log of the fine detail of each cell, (frames, cells)."""
+    padded = np.pad(pictures, ((0, 0), (1, 1), (1, 1)), mode="edge")
+    around = padded[:, :-2, 1:-1] + padded[:, 2:, 1:-1] + padded[:, 1:-1, :-2] + padded[:, 1:-1, 2:]
+    fine = average_cells(np.abs(pictures - around / 4), _turned(_CELLS, pictures))
+    return np.log(fine.reshape(len(pictures), -1) + 0.25)
+
+
 def _measure_camera(
     pictures: Floats, seconds: _Series, repeated: NDArray[np.bool_], interval: float
 ) -> dict[str, float]:
@@ -194,7 +213,7 @@ def _measure_camera(
     if len(fresh) < 4:
         return {"shake": 0.0, "jerk": 0.0, "zigzag": 0.0}
     frames = np.diff(seconds[fresh]) / interval
-    speed = 100 * find_path(pictures[fresh]) / max(pictures.shape[1:]) / np.maximum(frames, 1)[:, None]
+    speed = 100 * find_path(pictures, fresh) / max(pictures.shape[1:]) / np.maximum(frames, 1)[:, None]
     turns = np.diff(speed, axis=0)
     return {
         "shake": float(np.hypot(*turns.T).mean()),
@@ -214,7 +233,7 @@ def _measure_flow(pictures: Floats, interval: float) -> dict[str, float]:
     near, far = max(1, round(_NEAR_SECONDS / interval)), max(2, round(_FAR_SECONDS / interval))
     if count > 2 * near:
         starts = _spread(count - 2 * near, _NEIGHBOURS)
-        first, middle, last = (average_cells(pictures[starts + k * near], size) for k in range(3))
+        first, middle, last = (resize(pictures[starts + k * near], size) for k in range(3))
         flow, left_over = _find_left_over(first, middle)
         _, later = _find_left_over(middle, last)
         found["near_flow"] = unit * float(np.median(np.quantile(np.hypot(*left_over), 0.3, axis=(1, 2))))
@@ -223,7 +242,7 @@ def _measure_flow(pictures: Floats, interval: float) -> dict[str, float]:
     far = min(far, count - 1)
     if far >= 2:
         starts = _spread(count - far, _SPANS)
-        first, last = average_cells(pictures[starts], size), average_cells(pictures[starts + far], size)
+        first, last = resize(pictures[starts], size), resize(pictures[starts + far], size)
         flow, left_over = _find_left_over(first, last)
         twist = np.abs(np.diff(left_over[1], axis=2)).mean((1, 2)) + np.abs(np.diff(left_over[0], axis=1)).mean((1, 2))
         found["far_flow"] = unit * float(np.median(np.quantile(np.hypot(*left_over), 0.3, axis=(1, 2))))
@@ -245,8 +264,10 @@ def _spread(room: int, count: int) -> NDArray[np.int64]:
 
 def _measure_fixed_edges(pictures: Floats) -> float:
     """Return how much of the strongest edges stays where it is, beside the usual: an overlay over a moving picture."""
-    across, down = np.diff(pictures, axis=2)[:, :-1], np.diff(pictures, axis=1)[:, :, :-1]
-    steady = np.hypot(across.mean(0), down.mean(0))
-    usual = np.hypot(np.abs(across).mean(0), np.abs(down).mean(0))
-    share = steady / (usual + 1.5)
+    sums = np.zeros((4, pictures.shape[1] - 1, pictures.shape[2] - 1))
+    for part in split(pictures):
+        across, down = np.diff(part, axis=2)[:, :-1], np.diff(part, axis=1)[:, :, :-1]
+        sums += np.stack((across.sum(0), down.sum(0), np.abs(across).sum(0), np.abs(down).sum(0)))
+    means = sums / len(pictures)
+    share = np.hypot(means[0], means[1]) / (np.hypot(means[2], means[3]) + 1.5)
     return quantile(share, 0.95) - quantile(share, 0.5)

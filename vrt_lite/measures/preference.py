@@ -2,7 +2,7 @@
 
 Each head reads the difference and the mean of both clips' measures, in both orders, and the two answers are joined: so
 exchanging the clips exchanges the answer exactly. A temperature makes its probabilities honest on scenes that it did
-not learn from, and below a bound it does not decide. Two versions of one scene and two different scenes have a
+not learn from, and below a bound it names no winner. Two versions of one scene and two different scenes have a
 temperature and a bound each.
 """
 
@@ -54,9 +54,10 @@ class Heads:
         return found
 
     def decide(self, key: MeasuredKey, odds: Odds, *, same_scene: bool) -> Choice | None:
-        """Return the likeliest answer; None if it is less likely than the bound."""
+        """Return the likeliest answer; None if that is a winner, and less likely than the bound."""
         best = int(np.argmax(odds))
-        return cast("Choice", best) if odds[best] >= self.bounds[KEYS.index(key), int(same_scene)] else None
+        sure = not best or odds[best] >= self.bounds[KEYS.index(key), int(same_scene)]
+        return cast("Choice", best) if sure else None
 
 
 def prefer_by_measures(one: ClipMeasures, two: ClipMeasures, *, heads: Heads | None = None) -> MeasuredPreference:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from vrt_lite.measures.arrays import Floats, Luma, average_tiles, correlate, quantile
+from vrt_lite.measures.arrays import Floats, Luma, average_tiles, correlate, halve, quantile
 from vrt_lite.measures.sharpness import estimate_noise, measure_sharpness
 
 WINDOW = (640, 352)
@@ -22,6 +22,8 @@ _ROWS = 360
 """Sharpness and noise are measured at about this many rows, so that clips of different sizes can be compared."""
 _STEEPEST = 40
 """Gradients are clipped here, so that a few strong edges do not outweigh the texture."""
+_STEEP = 20
+"""Levels between two pixels: the steepest edges."""
 _RUN = 3
 _BAND_STEP = 16
 """The largest step of a band, in codes; a larger one is an object's edge."""
@@ -95,6 +97,7 @@ def _measure_gradients(y: Floats) -> dict[str, float]:
     for gap in range(1, 5):
         shares = [correlate(p[:, :-gap], p[:, gap:]) / e for p, e in zip(clipped, energies, strict=True)]
         found[f"gradient_{gap}"] = sum(shares) / 2
+    found["halo"] = sum(_measure_halo(part) for part in (across, np.ascontiguousarray(down.T))) / 2
     flat_across, flat_down = np.minimum(np.abs(across), 24), np.minimum(np.abs(down), 24)
     lines = (flat_across.mean(0), flat_down.mean(1))
     found["blockiness"] = math.exp(max(_find_grid(line, _BLOCK, 0.15) for line in lines))
@@ -102,6 +105,20 @@ def _measure_gradients(y: Floats) -> dict[str, float]:
     comb = (down[:-1] * -down[1:] > _COMB).mean() + 0.003
     found["comb"] = math.log(comb / ((across[:, :-1] * -across[:, 1:] > _COMB).mean() + 0.003))
     return found
+
+
+def _measure_halo(steps: Floats) -> float:
+    """Return how much the picture swings back two and three pixels beside its steep edges, as a share of their steps.
+
+    Sharpening too much leaves a dark and a bright seam beside each edge.
+    """
+    middle = steps[:, 3:-3]
+    beside = steps[:, 1:-5] + steps[:, :-6] + steps[:, 5:-1] + steps[:, 6:]
+    steep = np.abs(middle) > _STEEP
+    if not steep.any():
+        return 0.0
+    edges = middle[steep]
+    return -float((beside[steep] * np.sign(edges)).sum() / np.abs(edges).sum())
 
 
 def _find_grid(steps: NDArray[np.floating], side: int, floor: float) -> float:
@@ -116,7 +133,7 @@ def _find_grid(steps: NDArray[np.floating], side: int, floor: float) -> float:
 
 def _measure_detail(y: Floats) -> dict[str, float]:
     fine = np.abs(y - _smooth(y))
-    half = _halve(y)
+    half = halve(y)
     coarse = np.abs(half - _smooth(half))
     bend = np.abs(4 * y[1:-1, 1:-1] - y[:-2, 1:-1] - y[2:, 1:-1] - y[1:-1, :-2] - y[1:-1, 2:])
     return {
@@ -137,11 +154,6 @@ def _smooth(y: Floats) -> Floats:
             + (lines[:-4] + lines[4:]) * np.float32(0.0625)
         )
     return out
-
-
-def _halve(y: Floats) -> Floats:
-    rows, columns = (length // 2 * 2 for length in y.shape)
-    return (y[:rows:2, :columns:2] + y[1:rows:2, :columns:2] + y[:rows:2, 1:columns:2] + y[1:rows:2, 1:columns:2]) / 4
 
 
 def _measure_bands(codes: NDArray[np.int16]) -> dict[str, float]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vrt_lite.measures import MEASURES
+from vrt_lite.measures.measured_preference import KEYS
 from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.protocol.verdict import Choice, describe
 
@@ -37,7 +38,8 @@ def describe_measured(judgement: Judgement) -> list[str]:
     if not measured:
         return []
     said: list[str] = []
-    for key, preference in measured.preferences.items():
+    for key in KEYS:
+        preference = measured.preferences[key]
         if judgement.verdict.preferences.get(key) != preference:
             words = f"{describe(preference, with_share=False)} ({measured.odds[key][preference.choice]:.2f})"
             said.append(f"{'overall' if key == OVERALL else key} {words}")

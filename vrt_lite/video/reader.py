@@ -48,8 +48,9 @@ class Reader:
 
     timeline: Timeline
 
-    def __init__(self, file: Path, extent: Extent) -> None:
+    def __init__(self, file: Path, extent: Extent, *, threads: int = _DECODER_THREADS) -> None:
         self.files = (file,)
+        self._threads = threads
         self.decoded = 0
         self.damaged = 0
         self.extent = extent
@@ -72,7 +73,7 @@ class Reader:
             stream.discard = Discard.default if stream.index == self._stream.index else Discard.all
         self._codec = self._stream.codec_context
         self._codec.thread_type = "FRAME"
-        self._codec.thread_count = _DECODER_THREADS
+        self._codec.thread_count = self._threads
         # A frame's own header may claim more than the container did; alignment adds a little.
         self._codec.options = {"max_pixels": str(MAX_PIXELS + MAX_PIXELS // 8)}
 
@@ -162,8 +163,8 @@ class Reader:
             raise UnusableError(f"is too damaged: {self.damaged} of {self.decoded} decoded frames; {AGAIN}")
 
     def again(self) -> Reader:
-        """Open the file once more: another thread may decode there."""
-        other = Reader(self.files[0], self.extent)
+        """Open the file once more, to decode beside other work: in one thread, with the memory of one."""
+        other = Reader(self.files[0], self.extent, threads=1)
         other.timeline, other._key_times = self.timeline, self._key_times
         return other
 

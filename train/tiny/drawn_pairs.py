@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from train.tiny.faults import FAULTS
+from train.tiny.fault_kinds import FAULTS
 from train.tiny.making import Specimen
 from vrt_lite.measures.looks import compare_looks
 from vrt_lite.measures.preference import KEYS, describe_pairs, vector_of
@@ -19,7 +19,7 @@ _REFERENCES = 3
 """Clean clips of the same scene that each faulty clip is compared with: encoded as often, another, a harmless one."""
 _STRANGERS = 3
 """Clips of other scenes that each clip is compared with."""
-_BOTH_FAULTY, _STRANGER_WEIGHT, _STEP_WEIGHT = 0.1, 0.4, 0.5
+_BOTH_FAULTY, _STRANGER_WEIGHT, _STEP_WEIGHT, _ALIKE_WEIGHT = 0.1, 0.4, 0.5, 2.5
 _LEAST_STEP = 0.12
 
 
@@ -64,7 +64,7 @@ def _draw_of_scene(
     faulty = [n for n in numbers if specimens[n].fault]
     for at, one in enumerate(clean):
         for two in clean[at + 1 :]:
-            yield DrawnPair(one, two, 0, frozenset(), 1.0, True)
+            yield DrawnPair(one, two, 0, frozenset(), _ALIKE_WEIGHT, True)
     for number in faulty:
         alike = [n for n in clean if specimens[n].generations == specimens[number].generations]
         chosen = {int(chance.choice(alike))} if alike else set()
@@ -108,6 +108,27 @@ class Vectors:
         """Return both orders of each pair, (pairs, 2, features)."""
         one, two = (self._vectors[[getattr(p, side) for p in pairs]] for side in ("one", "two"))
         return describe_pairs(one, two, same, self.names)
+
+    def vary(self, pairs: Sequence[DrawnPair], copies: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Return rows of more pairs of one scene, and the numbers of the pairs that they vary.
+
+        The faulty clip of each gets a harmless difference as well, and both are moved towards another clean scene.
+        """
+        chance = np.random.default_rng(4)
+        chosen = np.array([n for n, pair in enumerate(pairs) if pair.same_scene for _ in range(copies)])
+        alike = [p for p in pairs if p.same_scene and not p.worse]
+        one, two = (self._vectors[[getattr(pairs[n], side) for n in chosen]] for side in ("one", "two"))
+        a, b = (self._vectors[[getattr(p, side) for p in alike]] for side in ("one", "two"))
+        drawn, sizes = chance.integers(len(alike), size=len(chosen)), chance.uniform(-1, 1, (len(chosen), 1))
+        moved = chance.uniform(0, 0.5, (len(chosen), 1)) * (a[chance.integers(len(alike), size=len(chosen))] - one)
+        harmless = sizes * (a - b)[drawn]
+        rows = describe_pairs(
+            (one + moved).astype(np.float32),
+            (two + moved + harmless).astype(np.float32),
+            np.ones(len(chosen), np.bool_),
+            self.names,
+        )
+        return rows, chosen
 
 
 def labels(pairs: Sequence[DrawnPair]) -> NDArray[np.int64]:

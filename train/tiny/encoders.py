@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 import av
 import numpy as np
 
-from train.tiny.faults import Frames
+from train.tiny.spoiled_pictures import Frames
 
 Codec = tuple[str, str, str]
 """The encoder, the container, and the option that is its quantiser."""
@@ -22,7 +22,7 @@ CODECS: Final[dict[str, Codec]] = {
 }
 GOOD: Final[dict[str, tuple[float, float]]] = {"h264": (14, 25), "h265": (16, 26), "vp9": (18, 32), "av1": (20, 33)}
 """The quantisers of clean clips."""
-BAD: Final[dict[str, tuple[float, float]]] = {"h264": (30, 51), "h265": (31, 51), "av1": (42, 63), "mpeg2": (7, 31)}
+BAD: Final[dict[str, tuple[float, float]]] = {"h264": (30, 51), "h265": (31, 51), "av1": (48, 63), "mpeg2": (7, 31)}
 """The quantisers of the faults from barely visible to gross."""
 _OPTIONS: Final[dict[str, dict[str, str]]] = {
     "h264": {"preset": "veryfast", "threads": "1", "x264-params": "mbtree=0"},  # with it, not the same twice
@@ -59,5 +59,5 @@ def encode(frames: Frames, fps: float, codec: str, quantiser: float, *, full_ran
 
 def decode(data: bytes) -> Frames:
     """Return the frames of a file."""
-    with av.open(io.BytesIO(data)) as opened:
+    with av.open(io.BytesIO(data), "r") as opened:
         return [cast(Any, frame.to_ndarray(format="rgb24")) for frame in opened.decode(video=0)]

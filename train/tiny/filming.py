@@ -7,7 +7,7 @@ import zlib
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,10 @@ from PIL import Image
 
 from train.footage import photographs
 from train.footage.survey import SurveyedClip, load_survey
-from train.tiny.faults import Chance, Frames
+from train.tiny.spoiled_pictures import Chance, Frames
+
+if TYPE_CHECKING:
+    from train.world.values import ClipSpec
 
 Part = Literal["train", "held", "test"]
 """Scenes to train on, scenes to fit temperatures and bounds on, and scenes for the figures. None is in two parts."""
@@ -111,7 +114,7 @@ def draw_spec(seed: int, part: Part, footage: Path) -> Spec:
         grey=bool(looks[0] < 0.08),
         dark=float(chance.uniform(1.5, 2.6)) if looks[1] < 0.1 else 1.0,
         noise=float(chance.uniform(0.7, 3.5)) if looks[2] < 0.3 else 0.0,
-        hold=int(chance.integers(2, 4)) if looks[3] < 0.08 and fps >= 24 else 1,
+        hold=int(chance.integers(2, 4)) if looks[3] < 0.14 and fps >= 24 else 1,
     )
 
 
@@ -216,8 +219,10 @@ class _Camera:
         centre = whole / 2 + (whole - window) / 2 * self._reach * turn + self._sway * window[0] * by_hand
         window = np.minimum(window, whole)
         corner = np.clip(centre - window / 2, 0, whole - window)
-        box = tuple(float(edge) for edge in (*corner, *np.minimum(corner + window, whole)))
-        shown = self._picture.resize(self._size, Image.Resampling.BICUBIC, box=box, reducing_gap=2.0)
+        left, top, right, bottom = (float(edge) for edge in (*corner, *np.minimum(corner + window, whole)))
+        shown = self._picture.resize(
+            self._size, Image.Resampling.BICUBIC, box=(left, top, right, bottom), reducing_gap=2.0
+        )
         for thing in self._things:
             thing.show(shown, seconds)
         return np.asarray(shown)
@@ -260,7 +265,7 @@ def _open(path: Path) -> Image.Image:
     return picture
 
 
-def _draw_world(spec: Spec) -> object:
+def _draw_world(spec: Spec) -> ClipSpec:
     from train.world import TEST, TRAIN, scene  # noqa: PLC0415  torch
 
     first = {"train": TRAIN, "held": TRAIN + 500_000, "test": TEST}[spec.part]

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from train.tiny.faults import FAULTS, WITHHELD
+from train.tiny.drawn_pairs import keys_of
+from train.tiny.fault_kinds import FAULTS, WITHHELD
 from train.tiny.making import Specimen
-from train.tiny.pairs import keys_of
-from vrt_lite.measures.preference import KEYS, Heads, MeasuredPreference, load_heads, prefer_by_measures
+from vrt_lite.measures.preference import KEYS, Heads, MeasuredKey, MeasuredPreference, load_heads, prefer_by_measures
 
 LEVELS = {"light": (0.0, 0.35), "medium": (0.35, 0.6), "plain": (0.6, 1.01)}
 _STRANGERS = 2
@@ -70,7 +70,7 @@ def judge_all(specimens: Sequence[Specimen], heads: Heads) -> list[Judged]:
     return judged
 
 
-def _shares(judged: Iterable[Judged], key: str = "OA") -> str:
+def _shares(judged: Iterable[Judged], key: MeasuredKey = "OA") -> str:
     """Return right / tie or undecided / wrong, in %."""
     counted = Counter(
         "right" if each.said.winners[key] == each.truth[key] else "wrong" if each.said.winners[key] else "none"
@@ -81,7 +81,7 @@ def _shares(judged: Iterable[Judged], key: str = "OA") -> str:
     return f"{parts}  ({counted.total()})"
 
 
-def _calibration_error(judged: Sequence[Judged], key: str) -> float:
+def _calibration_error(judged: Sequence[Judged], key: MeasuredKey) -> float:
     """Return the expected calibration error of the likeliest answer, in ten bins."""
     top = np.array([max(each.said.odds[key]) for each in judged])
     right = np.array([int(np.argmax(each.said.odds[key])) == each.truth[key] for each in judged])
