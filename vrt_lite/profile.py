@@ -32,6 +32,8 @@ CONTEXT_STEP = 256
 _TURN_OVERHEAD = 64
 _USUAL_REPLY = 512
 
+DECIDABLE = ("VQ", "MQ", "OA")
+"""The keys in which measuring can decide."""
 _UNSTATED = ("temperatures", "scope", "captions", "refusals", "trusts_measures", "decides")
 _HERE = Path(__file__).parent
 _REFUSALS: Mapping[str, str] = {
@@ -202,6 +204,8 @@ def _from_table(table: dict[str, Any], folder: Path) -> Profile:
     for bound in ("min_pixels", "max_pixels"):
         if bound in values:  # one range for all frames, unless a tool's frames have their own
             values.setdefault(f"tool_{bound}", values[bound])
+    if isinstance(keys := values.get("decides"), list):
+        values["decides"] = tuple(cast("list[object]", keys))
     if "clock" in values:
         values["clock"] = _merge(profile.clock, values["clock"], "clock.")
     if "preset" in values:
@@ -271,6 +275,9 @@ def _check_fitted(profile: Profile) -> None:
                 f"temperatures.{name} = {value!r}: allowed are TA, VQ, MQ and OA, also with _tie, _unread or both "
                 "(TA_tie_unread), and 0.05 to 100."
             )
+    for key in profile.decides:
+        if key not in DECIDABLE:
+            raise ValueError(f"decides names {key!r}; allowed are {', '.join(DECIDABLE)}.")
     if "\n" in profile.scope:
         raise ValueError("scope is not one line.")
     if unknown := profile.refusals.keys() - _REFUSALS.keys():

@@ -7,15 +7,18 @@ from hypothesis import strategies as st
 from vrt_lite.protocol.messages import KEYS, Choice, Odds
 from vrt_lite.protocol.tags import Answer, parse
 from vrt_lite.protocol.verdict import (
+    MIRROR,
     TIE,
     BothOrders,
     Preference,
     Verdict,
+    decide_by_measures,
     describe,
     from_marks,
     headline,
     join,
     join_orders,
+    join_with_alignment,
     make_verdict,
     prefer,
     withdraw_contradicted,
@@ -179,6 +182,42 @@ def test_a_contradicted_winner_is_withdrawn_in_one_order_and_in_both(
             assert both.preferences[key].winner in (0, better)
     assert join_both(one, other).disagreements == join_both(first, second).disagreements
     assert withdraw_contradicted(one, measured) == one
+
+
+@given(VERDICTS, VERDICTS)
+def test_what_was_measured_decides_where_it_may(written: Verdict, measured: Verdict) -> None:
+    numbers = {key: p for key, p in measured.preferences.items() if key != "TA"}
+    decided = decide_by_measures(written, numbers, ["VQ", "MQ", "OA"])
+    assert decided.preferences["VQ"] == numbers["VQ"]
+    assert decided.preferences["TA"] == written.preferences["TA"]
+    assert decide_by_measures(written, numbers, []) == written
+    assert decide_by_measures(without_alignment(written), numbers, ["OA"]).overall == numbers["OA"]
+    mirrored = {key: p.mirrored() for key, p in numbers.items()}
+    exchanged = decide_by_measures(written.mirrored(), mirrored, ["VQ", "MQ", "OA"])
+    assert exchanged.preferences["MQ"] == decided.preferences["MQ"].mirrored()
+    assert exchanged.overall.choice == MIRROR[decided.overall.choice]
+
+
+@pytest.mark.parametrize(
+    ("quality", "alignment", "choice", "undecided"),
+    [
+        (prefer(1, (0.05, 0.9, 0.05)), prefer(0, (0.9, 0.05, 0.05)), 1, False),
+        (prefer(0, (0.9, 0.05, 0.05)), prefer(2, (0.05, 0.05, 0.9)), 2, False),
+        (prefer(1, (0.05, 0.9, 0.05)), prefer(1, (0.05, 0.9, 0.05)), 1, False),
+        (prefer(1, (0.02, 0.96, 0.02)), prefer(2, (0.1, 0.2, 0.7)), 1, False),
+        (prefer(1, (0.3, 0.4, 0.3)), prefer(2, (0.1, 0.1, 0.8)), 2, False),
+        (prefer(1, (0.1, 0.8, 0.1)), prefer(2, (0.1, 0.1, 0.8)), 0, False),
+        (prefer(0, (0.3, 0.4, 0.3), 1), prefer(0), 1, True),
+        (prefer(1), prefer(2), 0, False),
+    ],
+)
+def test_quality_and_alignment_weigh_the_same_overall(
+    quality: Preference, alignment: Preference, choice: Choice, undecided: bool
+) -> None:
+    overall = join_with_alignment(quality, alignment)
+    assert (overall.choice, overall.undecided) == (choice, undecided)
+    assert overall.odds is None or sum(overall.odds) == pytest.approx(1)
+    assert join_with_alignment(quality.mirrored(), alignment.mirrored()).choice == MIRROR[choice]
 
 
 def test_one_order_alone_stands_for_both() -> None:
