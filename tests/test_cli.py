@@ -82,7 +82,7 @@ def test_the_example_pair_gets_its_labels(capfd: pytest.CaptureFixture[str]) -> 
 
 def test_json_follows_the_schema_and_says_what_was_seen(capfd: pytest.CaptureFixture[str]) -> None:
     judgement = judged(capfd, A, B, *PROMPT)
-    assert winners(judgement["verdict"]) == {"TA": 1, "VQ": 0, "MQ": 0, "OA": 1}
+    assert winners(judgement["verdict"]) == {"TA": 1, "VQ": 0, "MQ": 1, "OA": 1}
     assert judgement["verdict"]["source"] == "final"
     [order] = judgement["orders"]
     assert [r["outcome"] for r in order["rounds"]] == ["tool", "final"]

@@ -17,6 +17,7 @@ from vrt_lite.errors import UsageError
 from vrt_lite.joining import exchange_clips, join_judgements, recompute_warnings
 from vrt_lite.judgement import SCHEMA_VERSION, Judgement
 from vrt_lite.measures import compare_values
+from vrt_lite.measures.measured_preference import MeasuredPreference
 from vrt_lite.protocol.messages import Reply
 from vrt_lite.protocol.verdict import MIRROR, prefer
 from vrt_lite.schema import make_schema
@@ -94,7 +95,10 @@ def test_warnings_follow_the_clips_and_the_verdict() -> None:
         made = judgement([reply], warnings=("Beware.",))
         a, b = made.inputs
         inputs = (replace(a, frames=2), replace(b, warnings=("It ends early.",)))
-        return recompute_warnings(replace(made, inputs=inputs, measures=(compare_values("repeated", (0.0, 46.8)),)))
+        repeated = (compare_values("repeated", (0.0, 46.8)),)
+        odds, even = (0.02, 0.96, 0.02), (0.9, 0.05, 0.05)
+        sure = MeasuredPreference({"VQ": even, "MQ": odds, "OA": even}, {"VQ": 0, "MQ": 1, "OA": 0}, same_scene=True)
+        return recompute_warnings(replace(made, inputs=inputs, measures=repeated, measured=sure))
 
     named, tied = measured(sure()), measured(with_odds(FINAL.replace("MQ=1", "MQ=0"), TIED, TWO, TIED, TWO))
     always = ("Beware.", "Video 1 has 2 frame(s): the last was repeated.", "Video 2: It ends early.")

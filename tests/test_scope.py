@@ -126,7 +126,7 @@ def test_a_caption_is_understood_if_it_is_a_sentence_of_the_profile() -> None:
     bundled = find("vrt-tiny-1").profile
     assert bundled.understands("A blue star moves up.")
     assert not bundled.understands("A fox runs through snow.")
-    assert "small judge" in bundled.scope
+    assert "by measuring" in bundled.scope
     fitted = {key + tie for key in KEYS for tie in ("", TIE_SUFFIX)}
     assert fitted <= set(bundled.temperatures) <= TEMPERATURES
     assert min(bundled.temperatures.values()) > 1  # its words leave it no doubt
@@ -169,7 +169,7 @@ def test_the_verdict_says_what_was_not_judged_and_what_the_judge_sees() -> None:
     for width in (40, 60, 80, 120):
         out = flat(panel(judgement, width))
         assert "not judged" in out
-        assert "mall judge of 3.0M parameters" in out
+        assert "udges technical quality by measuring" in out
     with Judge("vrt-tiny-0", backend=ScriptedBackend([answer(ONE, TWO, TIED, TWO)])) as other:
         plain = other.compare(star, circle, prompt="A fox runs.").to_json()
     assert plain["verdict"]["dimensions"]["TA"]

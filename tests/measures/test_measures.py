@@ -18,6 +18,7 @@ from scenes import COLUMNS, FAULTS, FPS, ROWS, Pictures, scenes
 from vrt_lite import Judge, Settings
 from vrt_lite.measures import MEASURES, MeasuredPair, MeasureName, compare_values, find_contradictions
 from vrt_lite.measures.clip_measures import MOST_FRAMES, RUNS, ClipMeasures, Collecting, choose_runs, measure_clip
+from vrt_lite.protocol.messages import Choice
 from vrt_lite.protocol.verdict import Verdict, make_verdict, prefer
 from vrt_lite.video import open_clip
 from vrt_lite.video.planes import Planes
@@ -124,8 +125,12 @@ def test_compare_measures_both_clips(tmp_path: Path) -> None:
     assert list(by_name) == list(MEASURES)
     assert by_name["sharpness"].better == 1
     assert [pair.mirrored() for pair in turned.measures] == list(given.measures)
-    # What the judge says is the same, to the last digit.
-    assert given.verdict == plain.verdict
+    # What the judge writes is the same, to the last letter; what decides is what was measured.
+    assert [r.text for r in given.orders[0].rounds] == [r.text for r in plain.orders[0].rounds]
+    assert given.measured and turned.measured and not plain.measured
+    assert given.verdict.preferences["VQ"] == given.measured.preferences["VQ"]
+    assert turned.measured == given.measured.mirrored()
+    assert turned.verdict == given.verdict.mirrored()
     assert type(given).from_json(given.to_json()).measures == given.measures
 
 
@@ -217,16 +222,20 @@ def test_a_damaged_clip_is_measured_as_far_as_it_decodes(tmp_path: Path) -> None
 
 def test_a_plain_contradiction_is_said() -> None:
     measures = tuple(compare_values(name, values) for name, values in VALUES.items())
-    assert find_contradictions(verdict(VQ=2, MQ=2), measures) == (
+    better: dict[str, Choice] = {"VQ": 1, "MQ": 2}
+    assert find_contradictions(verdict(VQ=2, MQ=2), measures, better) == (
         "In VQ the judge prefers video 2, but video 2 is measured as far blurrier (sharpness 0.21 against 0.60 of 1) "
         "and far noisier (noise 9.0 against 2.0 levels).",
     )
-    tie = find_contradictions(verdict(VQ=0, MQ=0), measures)
-    assert tie == (tie[0],)
-    assert tie[0].startswith("In VQ the judge calls a tie, but video 2 is measured as far blurrier")
-    assert find_contradictions(verdict(VQ=1, MQ=1), measures) == ()
-    mixed = (compare_values("sharpness", (0.6, 0.2)), compare_values("noise", (9.0, 2.0)))
-    assert find_contradictions(verdict(VQ=2, MQ=2), mixed) == ()
+    tie, other = find_contradictions(verdict(VQ=0, MQ=0), measures, better)
+    assert tie.startswith("In VQ the judge calls a tie, but video 2 is measured as far blurrier")
+    assert other == "In MQ the judge calls a tie, but video 1 is measured as worse."
+    assert find_contradictions(verdict(VQ=1, MQ=2), measures, better) == ()
+    assert find_contradictions(verdict(VQ=2, MQ=1), measures, {}) == ()
+    overall: dict[str, Choice] = {"OA": 1}
+    assert find_contradictions(verdict(VQ=0, MQ=0), (), overall) == (
+        "Overall the judge calls a tie, but video 2 is measured as worse.",
+    )
 
 
 VALUES: dict[MeasureName, tuple[float | None, float | None]] = {

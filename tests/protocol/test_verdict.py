@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from vrt_lite.protocol.messages import KEYS, Choice, Odds
 from vrt_lite.protocol.tags import Answer, parse
 from vrt_lite.protocol.verdict import (
-    MIRROR,
     TIE,
     BothOrders,
     Preference,
@@ -195,7 +194,7 @@ def test_what_was_measured_decides_where_it_may(written: Verdict, measured: Verd
     mirrored = {key: p.mirrored() for key, p in numbers.items()}
     exchanged = decide_by_measures(written.mirrored(), mirrored, ["VQ", "MQ", "OA"])
     assert exchanged.preferences["MQ"] == decided.preferences["MQ"].mirrored()
-    assert exchanged.overall.choice == MIRROR[decided.overall.choice]
+    assert exchanged.overall == decided.overall.mirrored()
 
 
 @pytest.mark.parametrize(
@@ -217,7 +216,7 @@ def test_quality_and_alignment_weigh_the_same_overall(
     overall = join_with_alignment(quality, alignment)
     assert (overall.choice, overall.undecided) == (choice, undecided)
     assert overall.odds is None or sum(overall.odds) == pytest.approx(1)
-    assert join_with_alignment(quality.mirrored(), alignment.mirrored()).choice == MIRROR[choice]
+    assert join_with_alignment(quality.mirrored(), alignment.mirrored()) == overall.mirrored()
 
 
 def test_one_order_alone_stands_for_both() -> None:

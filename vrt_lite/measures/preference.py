@@ -49,7 +49,8 @@ class Heads:
             here, there = softmax(self.keys[key].scores(rows))
             joined = np.array([here[0] + there[0], here[1] + there[2], here[2] + there[1]]) / 2
             cooled = (joined + 1e-6) ** (1 / self.temperatures[number, int(same_scene)])
-            tie, one, two = (float(share) for share in cooled / cooled.sum())
+            # Summed so that exchanging the clips exchanges the odds to the last bit.
+            tie, one, two = (float(share) for share in cooled / (cooled[0] + (cooled[1] + cooled[2])))
             found[key] = tie, one, two
         return found
 

@@ -235,7 +235,8 @@ def join_with_alignment(quality: Preference, alignment: Preference) -> Preferenc
     (q0, q1, q2), (a0, a1, a2) = odds_of(quality.choice, quality.odds), odds_of(alignment.winner, alignment.odds)
     opposite = (q1 * a2 + q2 * a1) / 2
     tie, one, two = q0 * a0, q1 * a1 + q1 * a0 + q0 * a1 + opposite, q2 * a2 + q2 * a0 + q0 * a2 + opposite
-    odds = (tie / (tie + one + two), one / (tie + one + two), two / (tie + one + two))
+    whole = tie + (one + two)  # in this order, so that exchanging the videos exchanges the result to the last bit
+    odds = (tie / whole, one / whole, two / whole)
     choice = _likeliest(odds)
     return prefer(choice, odds) if not choice or odds[choice] > 1 / 2 else prefer(0, odds, choice)
 
