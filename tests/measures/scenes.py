@@ -142,6 +142,15 @@ def stamp(pictures: Pictures, strength: float) -> Pictures:
     return [_levels(p + strokes) for p in pictures]
 
 
+def add_logo(pictures: Pictures, levels: float) -> Pictures:
+    """Put a bright frame with a bar into a corner."""
+    logo = np.zeros((ROWS, COLUMNS))
+    logo[12:52, 340:400] = levels
+    logo[20:44, 348:392] = 0
+    logo[28:36, 348:392] = levels
+    return [_levels(p + logo) for p in pictures]
+
+
 def lose_blocks(pictures: Pictures, share: float) -> Pictures:
     """Keep the 16x16 blocks of an earlier picture at random places, other ones in each frame."""
     rng = np.random.default_rng(7)

@@ -29,6 +29,7 @@ FAULTS: Final[dict[str, tuple[Change, float]]] = {
     "bright": (drawn.expose, 3.0),
     "sharpening": (drawn.sharpen, 2.0),
     "stamp": (drawn.stamp, 60.0),
+    "logo": (drawn.add_logo, 90.0),
     "lost blocks": (drawn.lose_blocks, 0.1),
     "skips": (drawn.skip, 4.0),
     "speed": (drawn.speed_up, 3.0),
@@ -52,6 +53,7 @@ MOVES: Final[dict[str, tuple[str, str, str]]] = {
     "detail": ("blur", "texture", "-"),
     "detail_slope": ("sharpening", "texture", "+"),
     "edges": ("sharpening", "shapes", "+"),
+    "seams": ("sharpening", "shapes", "+"),
     "halo": ("sharpening", "shapes", "+"),
     "blockiness": ("blocks", "texture", "+"),
     "grid_16": ("blocks", "sky", "+"),
@@ -100,10 +102,11 @@ MOVES: Final[dict[str, tuple[str, str, str]]] = {
     "far_change": ("boiling", "sky", "+"),
     "wavering": ("wobble", "texture", "+"),
     "fixed_edges": ("stamp", "texture", "+"),
+    "fixed_corner": ("logo", "texture", "+"),
     "light_strokes": ("stamp", "texture", "+"),
     "dark_strokes": ("stamp", "texture", "+"),
 }
-COLOURS: Final = {"saturation", "colours", "cast", "tint", "white_point"}
+COLOURS: Final = {"saturation", "colours", "cast", "tint", "white_point", "neutral"}
 HARMLESS: Final[dict[str, Callable[[Pictures], Pictures]]] = {
     "recoded": lambda pictures: drawn.encode_low(pictures, 16),
     "mirrored": lambda pictures: [np.ascontiguousarray(picture[:, ::-1]) for picture in pictures],
@@ -156,6 +159,7 @@ def test_colours_are_measured() -> None:
     pictures = scenes()["shapes"][:8]
     plain, tinted = measure(pictures).values, measure(pictures, blue=24, red=-30).values
     assert all(tinted[name] > plain[name] for name in ("cast", "tint", "white_point"))
+    assert tinted["neutral"] < plain["neutral"]
     grey = [(96 + picture // 4).astype(np.uint8) for picture in pictures]
     faded = measure(grey).values
     assert faded["saturation"] < plain["saturation"]

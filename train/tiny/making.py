@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -59,7 +60,7 @@ def make_all(
     work = partial(_make_scene, run, footage, clips)
     with ProcessPoolExecutor(processes) as pool:
         waiting = iter(missing)
-        running = {pool.submit(work, *each) for each, _ in zip(waiting, range(processes), strict=False)}
+        running = {pool.submit(work, *each) for each in islice(waiting, processes)}
         done = len(wanted) - len(missing)
         while running:
             finished = next(as_completed(running))
@@ -67,7 +68,7 @@ def make_all(
             done += 1
             say(f"{done} of {len(wanted)} scenes: {finished.result()}")
             if end is None or time.monotonic() < end:
-                running |= {pool.submit(work, *each) for each, _ in zip(waiting, range(1), strict=False)}
+                running |= {pool.submit(work, *each) for each in islice(waiting, 1)}
     return done == len(wanted)
 
 

@@ -39,6 +39,7 @@ DEFINITIONS: Final[Mapping[str, Definition]] = {
     "detail": _log("levels", "fine detail of the tile that nine tenths have less than", "pictures", 0.05),
     "detail_slope": Definition("log", "fine detail over that at half the resolution", "pictures"),
     "halo": Definition("of the step", "swing back beside steep edges: oversharpening", "pictures"),
+    "seams": Definition("of 1", "steep edges that the picture swings back beside by half their step", "pictures"),
     "edges": _log("levels", "second difference that 95 % of the pixels have less than", "pictures", 0.5),
     # Codecs
     "blockiness": _log("times", "steps at the edges of 8x8 blocks over those inside", "pictures", 0.0),
@@ -68,6 +69,7 @@ DEFINITIONS: Final[Mapping[str, Definition]] = {
     "colours": _log("levels", "standard deviation of colour", "pictures", 1.0),
     "cast": _log("levels", "mean colour", "pictures", 1.0),
     "tint": _log("share", "median colour over luma", "pictures", 0.01),
+    "neutral": _log("share", "pixels with next to no colour for their light", "pictures", 0.01),
     "white_point": _log("levels", "colour of the brightest twentieth", "pictures", 1.0),
     # Frames in time
     "frozen": _log("s", "longest time in which a frame is repeated", "thumbnails", 0.04),
@@ -102,6 +104,7 @@ DEFINITIONS: Final[Mapping[str, Definition]] = {
     "far_change": _log("levels", "difference over 0.3 s that motion does not explain", "thumbnails", 0.1),
     "wavering": _log("% of the side", "change of the motion beside the camera's", "thumbnails", 0.02),
     "fixed_edges": Definition("of 1", "steadiness of the steadiest edges over the usual", "thumbnails"),
+    "fixed_corner": _log("levels", "steady edges of the corner that has most of them", "thumbnails", 1.0),
     "light_strokes": _log("levels", "bright thin strokes that every frame has", "thumbnails", 1.0),
     "dark_strokes": _log("levels", "dark thin strokes that every frame has", "thumbnails", 1.0),
     # The file

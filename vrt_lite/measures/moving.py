@@ -28,6 +28,8 @@ _NEIGHBOURS, _SPANS = 6, 6
 """So many flows are measured between near frames, and between frames farther apart."""
 _NEAR_SECONDS, _FAR_SECONDS = 1 / 24, 0.3
 _FLOW_PIXELS = 6000
+_FIXED = 0.8
+"""An edge is steady if its mean over time has at least this share of its usual size."""
 
 
 def measure_run(pictures: Floats, seconds: _Series) -> dict[str, float]:
@@ -45,7 +47,7 @@ def measure_run(pictures: Floats, seconds: _Series) -> dict[str, float]:
         **_measure_fine(pictures),
         **_measure_camera(pictures, seconds, repeated, interval),
         **_measure_flow(pictures, interval),
-        "fixed_edges": _measure_fixed_edges(pictures),
+        **_measure_fixed_edges(pictures),
     }
 
 
@@ -262,12 +264,23 @@ def _spread(room: int, count: int) -> NDArray[np.int64]:
     return np.unique(np.linspace(0, room - 1, count).astype(np.int64))
 
 
-def _measure_fixed_edges(pictures: Floats) -> float:
-    """Return how much of the strongest edges stays where it is, beside the usual: an overlay over a moving picture."""
+def _measure_fixed_edges(pictures: Floats) -> dict[str, float]:
+    """Measure edges that stay where they are: of an overlay over a moving picture, or of a logo in a corner."""
     sums = np.zeros((4, pictures.shape[1] - 1, pictures.shape[2] - 1))
     for part in split(pictures):
         across, down = np.diff(part, axis=2)[:, :-1], np.diff(part, axis=1)[:, :, :-1]
         sums += np.stack((across.sum(0), down.sum(0), np.abs(across).sum(0), np.abs(down).sum(0)))
     means = sums / len(pictures)
-    share = np.hypot(means[0], means[1]) / (np.hypot(means[2], means[3]) + 1.5)
-    return quantile(share, 0.95) - quantile(share, 0.5)
+    steady = np.hypot(means[0], means[1])
+    share = steady / (np.hypot(means[2], means[3]) + 1.5)
+    fixed = np.where(share > _FIXED, steady, 0.0)
+    rows, columns = (max(length // 3, 1) for length in fixed.shape)
+    corners = [
+        fixed[down, right]
+        for down in (slice(rows), slice(-rows, None))
+        for right in (slice(columns), slice(-columns, None))
+    ]
+    return {
+        "fixed_edges": quantile(share, 0.95) - quantile(share, 0.5),
+        "fixed_corner": max(quantile(corner, 0.95) for corner in corners),
+    }

@@ -24,6 +24,10 @@ _STEEPEST = 40
 """Gradients are clipped here, so that a few strong edges do not outweigh the texture."""
 _STEEP = 20
 """Levels between two pixels: the steepest edges."""
+_SEAM = 0.5
+"""An edge has a seam if the picture swings back by more than this share of its step."""
+_NEUTRAL = 0.04
+"""Colour over luma; less is grey to the eye."""
 _RUN = 3
 _BAND_STEP = 16
 """The largest step of a band, in codes; a larger one is an object's edge."""
@@ -97,7 +101,8 @@ def _measure_gradients(y: Floats) -> dict[str, float]:
     for gap in range(1, 5):
         shares = [correlate(p[:, :-gap], p[:, gap:]) / e for p, e in zip(clipped, energies, strict=True)]
         found[f"gradient_{gap}"] = sum(shares) / 2
-    found["halo"] = sum(_measure_halo(part) for part in (across, np.ascontiguousarray(down.T))) / 2
+    halos = [_measure_halo(part) for part in (across, np.ascontiguousarray(down.T))]
+    found["halo"], found["seams"] = (sum(values) / 2 for values in zip(*halos, strict=True))
     flat_across, flat_down = np.minimum(np.abs(across), 24), np.minimum(np.abs(down), 24)
     lines = (flat_across.mean(0), flat_down.mean(1))
     found["blockiness"] = math.exp(max(_find_grid(line, _BLOCK, 0.15) for line in lines))
@@ -107,18 +112,20 @@ def _measure_gradients(y: Floats) -> dict[str, float]:
     return found
 
 
-def _measure_halo(steps: Floats) -> float:
-    """Return how much the picture swings back two and three pixels beside its steep edges, as a share of their steps.
+def _measure_halo(steps: Floats) -> tuple[float, float]:
+    """Return how far the picture swings back beside its steep edges, and at how many of them it does.
 
-    Sharpening too much leaves a dark and a bright seam beside each edge.
+    The first is the mean over two and three pixels away, as a share of the step. Sharpening too much leaves a dark and
+    a bright seam beside each edge.
     """
     middle = steps[:, 3:-3]
     beside = steps[:, 1:-5] + steps[:, :-6] + steps[:, 5:-1] + steps[:, 6:]
     steep = np.abs(middle) > _STEEP
     if not steep.any():
-        return 0.0
-    edges = middle[steep]
-    return -float((beside[steep] * np.sign(edges)).sum() / np.abs(edges).sum())
+        return 0.0, 0.0
+    sizes = np.abs(middle[steep])
+    back = -beside[steep] * np.sign(middle[steep])
+    return float(back.sum() / sizes.sum()), float((back > _SEAM * sizes).mean())
 
 
 def _find_grid(steps: NDArray[np.floating], side: int, floor: float) -> float:
@@ -210,7 +217,9 @@ def _measure_colours(y: Floats, window: Window) -> dict[str, float]:
     blue, red, light = blue[:rows, :columns], red[:rows, :columns], y[::4, ::4][:rows, :columns]
     bright = light >= quantile(light, 0.95)
     shade = light + 16
+    neutral = np.hypot(blue, red) < _NEUTRAL * shade
     return {
+        "neutral": float(neutral.mean()),
         "saturation": quantile(np.hypot(blue, red), 0.95),
         "colours": math.hypot(float(blue.std()), float(red.std())),
         "cast": math.hypot(float(blue.mean()), float(red.mean())),
