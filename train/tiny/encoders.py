@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import os
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, Final, cast
 
 import av
@@ -53,8 +56,19 @@ def encode(frames: Frames, fps: float, codec: str, quantiser: float, *, full_ran
             frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format="rgb24").reformat(format=layout)
             frame.pts, frame.time_base = number, 1 / rate
             opened.mux(stream.encode(frame))
+            if not number and encoder == "libsvtav1":
+                _leave_real_time()
         opened.mux(stream.encode(None))
     return written.getvalue()
+
+
+def _leave_real_time() -> None:
+    """Give all threads the usual priority: as root, SVT-AV1 takes one before which the whole machine waits."""
+    threads = Path("/proc/self/task")
+    if hasattr(os, "sched_setscheduler") and threads.exists():
+        for thread in threads.iterdir():
+            with contextlib.suppress(OSError):  # it has ended
+                os.sched_setscheduler(int(thread.name), os.SCHED_OTHER, os.sched_param(0))
 
 
 def decode(data: bytes) -> Frames:
