@@ -20,12 +20,12 @@ from vrt_lite.measures.preference import KEYS, load_heads
 from vrt_lite.measures.trees import softmax
 
 NAMES: Final = tuple(sorted({fault.name for fault in FAULTS.values()}))
-ROUNDS: Final = {"preference": 320, "naming": 60, "strength": 80}
+ROUNDS: Final = {"preference": 600, "naming": 60, "strength": 80}
 _SAME_LOOK: Final = 0.75
 _COMMON: Final[dict[str, Any]] = {
     "learning_rate": 0.05,
-    "num_leaves": 16,
-    "min_data_in_leaf": 40,
+    "num_leaves": 31,
+    "min_data_in_leaf": 20,
     "feature_fraction": 0.5,
     "bagging_fraction": 0.7,
     "bagging_freq": 1,
