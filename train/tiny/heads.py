@@ -40,9 +40,9 @@ _COMMON: Final[dict[str, Any]] = {
 _COPIES: Final = 2
 """How often each pair of one scene is learned once more, with another harmless difference and in another light."""
 _PLAIN: Final = 0.6
-_WRONG, _WRONG_PLAIN = (1.0, 0.035), (0.045, 0.022)
+_WRONG, _WRONG_PLAIN = (1.0, 0.05), (0.06, 0.03)
 """Of held-back pairs with a fault, so many may be wrong at most: (different scenes, one scene), all and plain ones."""
-_ALIKE_NAMED: Final = (0.42, 0.05)
+_ALIKE_NAMED: Final = (0.5, 0.1)
 """Of held-back pairs without a fault, so many may have a winner."""
 _NAMED_RIGHT: Final = 0.9
 

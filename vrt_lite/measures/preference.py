@@ -75,7 +75,7 @@ def prefer_by_measures(one: ClipMeasures, two: ClipMeasures, *, heads: Heads | N
     preference = MeasuredPreference(odds, winners, same_scene)
     worse = {1: 2, 2: 1}.get(winners["OA"] or 0)
     if worse:
-        preference = replace(preference, faults=_name_fault(heads, rows[2 - worse], 1 if worse == 1 else 2))
+        preference = replace(preference, faults=_name_fault(heads, rows[worse - 1], 1 if worse == 1 else 2))
     return preference
 
 
@@ -97,7 +97,7 @@ def describe_pairs(
 
 
 def _name_fault(heads: Heads, row: NDArray[np.float32], video: Literal[1, 2]) -> tuple[NamedFault, ...]:
-    """Return the fault of the video that a row subtracts from, if it is sure."""
+    """Return the fault of the video whose measures a row takes those of the other from, if it is sure."""
     shares = softmax(heads.naming.scores(row[None]))[0]
     best = int(np.argmax(shares))
     if shares[best] < heads.sure:
