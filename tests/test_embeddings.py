@@ -405,7 +405,8 @@ def test_the_command_shows_and_clears(own_home: Path, capsys: pytest.CaptureFixt
     assert run(["cache"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         str(own_home / "embeddings"),
-        "0 embeddings, 0.0 MB (at most 2000 MB), and the measures of 0 clips",
+        "0 embeddings, 0.0 MB (at most 2000 MB)",
+        "measures of 0 clips",
     ]
     put(Disk(own_home / "embeddings"), "key", np.zeros((500, 500), np.float32))
     assert run(["cache"]) == 0
