@@ -165,9 +165,9 @@ def test_no_verdict_is_a_rollout_without_a_trial(policy: Policy) -> None:
         judge(CASES[0].pair, short, policy, frames)
 
 
-def test_a_reply_is_over_when_its_answer_is(policy: Policy) -> None:
+def test_a_reply_is_over_when_its_answer_is(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("train.policy.writing._CHECK_EVERY", 4)
     with CASES[0].open(PROFILE) as frames:
         visible = _made(policy, samples=1)[0].visible[0]
         stopped = policy.reply(visible, frames, sampling=Sampling(48, concluded=lambda t: True), observe=ignore)
-    assert stopped.text.count(">") == 1
-    assert stopped.stop == "end"
+    assert (len(stopped.tokens), stopped.stop) == (4, "end")
