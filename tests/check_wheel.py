@@ -37,7 +37,7 @@ MUST_HOLD = (
     *(f"vrt_lite/recipes/{name}" for name in RECIPES),
     *WEB_FILES,
 )
-MOST_BYTES = 16 * 2**20
+MOST_BYTES = 18 * 2**20  # two judges of 4 and 13 MB, and the heads that compare measures, 1.6 MB
 
 
 def run(*command: str | Path, cwd: Path, environment: Mapping[str, str] = MappingProxyType({})) -> str:
