@@ -110,6 +110,12 @@ def test_warnings_follow_the_clips_and_the_verdict() -> None:
     assert exchanged.warnings[1:-1] == ("Video 1: It ends early.", "Video 2 has 2 frame(s): the last was repeated.")
     assert exchanged.warnings[-1].startswith("In MQ the judge calls a tie, but video 1 is measured")
 
+    # Only one of them may have been measured: by an earlier version the other was not.
+    bare = replace(tied, measures=None, measured=None)
+    for one, other in ((named, bare), (replace(named, measures=None, measured=None), tied)):
+        kept = join_judgements(one, replace(other, orders=exchange_clips(other).orders))
+        assert (kept.measures, kept.measured) == (named.measures, named.measured)
+
     joined = join_judgements(named, replace(tied, orders=exchange_clips(tied).orders))
     assert joined.verdict.preferences["MQ"].winner == 1
     assert joined.warnings == always

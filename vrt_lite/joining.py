@@ -43,6 +43,7 @@ def join_judgements(one: Judgement, other: Judgement) -> Judgement:
         timings=_add(one.timings, other.timings),
         counters=_add(one.counters, other.counters),
         measures=one.measures or other.measures,
+        measured=one.measured or other.measured,
         scope=one.scope or other.scope,
         skipped_order=None,
     )

@@ -39,7 +39,8 @@ def measure_clips(
     observe(Working("measuring the clips"))
     with ThreadPool(2) as pool:
         for sha256, values in zip(unknown, pool.map(measure, unknown.values()), strict=True):
-            run.put(_MEASURED, sha256, values)
+            if values:
+                run.put(_MEASURED, sha256, values)
             known[sha256] = find_flags(values)
     return known
 
