@@ -31,7 +31,7 @@ class MeasureRow:
 def describe_measured(judgement: Judgement) -> list[str]:
     """Say what measuring finds in a pair: which video it prefers, and what is wrong with one where that is sure.
 
-    "by measuring: overall video 1 (0.97), VQ video 1 (0.98), MQ tie (0.91)"; "found: video 2: blocks, strong". A
+    "by measuring: overall video 1 (0.97), VQ video 1 (0.98), MQ tie (0.91)"; "found in video 2: blocks, strong". A
     preference that the verdict takes over is not said twice.
     """
     measured = judgement.measured
@@ -44,7 +44,7 @@ def describe_measured(judgement: Judgement) -> list[str]:
             words = f"{describe(preference, with_share=False)} ({measured.odds[key][preference.choice]:.2f})"
             said.append(f"{'overall' if key == OVERALL else key} {words}")
     found = [f"video {fault.video}: {fault.name}, {fault.strength}" for fault in measured.faults]
-    return [*([f"by measuring: {', '.join(said)}"] if said else []), *(f"found: {fault}" for fault in found)]
+    return [*([f"by measuring: {', '.join(said)}"] if said else []), *(f"found in {fault}" for fault in found)]
 
 
 def list_measure_rows(measures: tuple[MeasuredPair, ...] | None) -> list[MeasureRow]:
