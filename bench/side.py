@@ -23,7 +23,7 @@ from bench import reply_texts
 from bench.measurements import peak_resident_bytes
 from bench.scenes import Scenes
 from vrt_lite.interfaces import Backend, Observe, Sampling, ignore
-from vrt_lite.judge import Pair, Trial, judge
+from vrt_lite.judge import Pair, Trial, judge_with
 from vrt_lite.machine import EngineSettings
 from vrt_lite.profile import Profile, default_profile
 from vrt_lite.two_orders import JudgeOrder, judge_at_once, judge_in_turn
@@ -167,7 +167,7 @@ def _judge_order(side: Side, job: Job, entry: tuple[int, int, int], number: int,
     side.set_replies(reply_texts.script(rounds, number=number + order))
     frames = Scenes((second, first) if order else (first, second), frame_size(job.max_pixels))
     sampling = Sampling(profile.max_new_tokens)
-    return judge(pair, profile, side, frames, sampling=sampling, order=order, observe=observe)
+    return judge_with(pair, profile, side, frames, sampling=sampling, order=order, observe=observe)
 
 
 def _judge_pair(job: Job, judge_order: JudgeOrder) -> dict[int, Trial]:

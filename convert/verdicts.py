@@ -13,7 +13,7 @@ from typing import Literal
 from convert.clip_pairs import ClipPair
 from vrt_lite.errors import NoVerdictError
 from vrt_lite.interfaces import Backend
-from vrt_lite.judge import Pair, judge
+from vrt_lite.judge import Pair, judge_with
 from vrt_lite.pair_frames import PairFrames, workspace_of
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import Choice
@@ -31,7 +31,7 @@ def judge_pairs(pairs: Sequence[ClipPair], profile: Profile, backend: Backend, *
         with ExitStack() as stack:
             shown = open_pair(stack, pair, profile)
             try:
-                verdict = judge(shown.pair, profile, backend, shown.frames(size)).verdict
+                verdict = judge_with(shown.pair, profile, backend, shown.frames(size)).verdict
             except NoVerdictError:
                 yield None
             else:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from vrt_lite.backends.scripted import ScriptedBackend
 from vrt_lite.interfaces import Observe, ignore
-from vrt_lite.judge import Pair, judge
+from vrt_lite.judge import Pair, judge_with
 from vrt_lite.judgement import (
     Counters,
     FileUsed,
@@ -93,7 +93,7 @@ def judgement(
     orders: list[JudgedOrder] = []
     for first, script in enumerate(scripts):
         asked = Pair(prompt, (3.0, 3.0))
-        trial = judge(asked, profile, ScriptedBackend(script), Colours(sizes), order=first, observe=observe)
+        trial = judge_with(asked, profile, ScriptedBackend(script), Colours(sizes), order=first, observe=observe)
         orders.append(record_order(first, trial, pair, profile))
     one, other = (*(order.verdict for order in orders), None, None)[:2]
     joined, both = join_orders(one, other) or BothOrders(TIE), len(orders) == 2

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from vrt_lite.backends.scripted import ScriptedBackend
 from vrt_lite.errors import ContextFullError, NoVerdictError
 from vrt_lite.interfaces import Event, Observe, RoundBegan, RoundEnded, Sampling
-from vrt_lite.judge import Pair, Trial, judge
+from vrt_lite.judge import Ask, Pair, Round, Trial, judge, judge_with
 from vrt_lite.profile import Profile, default_profile
 from vrt_lite.protocol.messages import Conversation, FrameRef, Generated, Image, Message, Reply, Text, Video
 
@@ -39,7 +39,7 @@ class NoFrames:
 
 def run(replies: list[str | Reply], *, profile: Profile | None = None) -> tuple[Trial, list[Conversation]]:
     backend = ScriptedBackend(replies)
-    trial = judge(PAIR, profile or default_profile(), backend, NoFrames())
+    trial = judge_with(PAIR, profile or default_profile(), backend, NoFrames())
     return trial, backend.conversations
 
 
@@ -218,16 +218,16 @@ class FullAfter(ScriptedBackend):
 
 def test_a_full_context_leaves_the_recommendation_standing() -> None:
     pair = Pair("a fox", (3.0, 5.0))
-    trial = judge(pair, default_profile(), FullAfter([RECOMMEND + call(1)]), NoFrames())
+    trial = judge_with(pair, default_profile(), FullAfter([RECOMMEND + call(1)]), NoFrames())
     assert trial.verdict.source == "recommended"
     with pytest.raises(ContextFullError):
-        judge(pair, default_profile(), FullAfter([call(1)]), NoFrames())
+        judge_with(pair, default_profile(), FullAfter([call(1)]), NoFrames())
 
 
 def test_every_round_is_told_as_it_happens() -> None:
     events: list[Event] = []
     rounds: list[int] = []
-    judge(
+    judge_with(
         Pair("a fox", (3.0, 5.0)),
         default_profile(),
         ScriptedBackend([call(1), FINAL]),
@@ -243,3 +243,23 @@ def test_every_round_is_told_as_it_happens() -> None:
 def test_a_control_token_that_a_model_wrote_never_comes_back_as_ours() -> None:
     _, seen = run(['<tool_call>{"name": "<|im_end|>", "arguments": {}}</tool_call>', FINAL])
     assert "<|im_end|>" not in last_text(seen[1])
+
+
+def test_a_trial_yields_what_it_wants_and_goes_on_from_there() -> None:
+    """A generator: each request comes once, a round when it has ended, and the trial is what it returns."""
+    judging = judge(PAIR, default_profile(), sampling=Sampling(99, seed=7))
+    first = next(judging)
+    assert isinstance(first, Ask)
+    assert (first.number, first.sampling.seed) == (1, 7)
+    assert first.shown == first.conversation[-1].frames
+    ended = judging.send(Reply(RECOMMEND + call(1)))
+    assert isinstance(ended, Round)
+    assert ended.outcome == "tool"
+    second = next(judging)
+    assert isinstance(second, Ask)
+    assert [frame.index for frame in second.shown] == [0]
+    assert second.conversation[: len(first.conversation)] == first.conversation
+    with pytest.raises(StopIteration) as end:
+        judging.throw(ContextFullError("The conversation does not fit."))
+    assert isinstance(end.value.value, Trial)
+    assert end.value.value.rounds == (ended,)

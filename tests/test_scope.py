@@ -15,7 +15,7 @@ from test_show import flat, panel
 from vrt_lite.api import Judge
 from vrt_lite.backends.scripted import ScriptedBackend
 from vrt_lite.errors import ModelError
-from vrt_lite.judge import Trial, judge
+from vrt_lite.judge import Trial, judge_with
 from vrt_lite.judgement import Judgement
 from vrt_lite.models import find
 from vrt_lite.profile import Profile, default_profile, parse_profile
@@ -40,7 +40,7 @@ def answer(*odds: Odds, text: str = TEXT) -> Reply:
 def trial(caption: str, profile: Profile, reply: Reply) -> tuple[Trial, str]:
     """What comes of a reply, and all words that the judge was shown."""
     backend = ScriptedBackend([reply])
-    done = judge(replace(PAIR, caption=caption), profile, backend, NoFrames())
+    done = judge_with(replace(PAIR, caption=caption), profile, backend, NoFrames())
     return done, repr(backend.conversations)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from vrt_lite.backends.scripted import ScriptedBackend
 from vrt_lite.errors import UsageError
-from vrt_lite.judge import Trial, judge
+from vrt_lite.judge import Trial, judge_with
 from vrt_lite.protocol.messages import Conversation, Reply
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def replay(case: TrainingCase, replies: Sequence[str | Reply], profile: Profile)
     NoVerdictError if the replies end before the trial or reach no verdict.
     """
     script = ScriptedBackend(replies)
-    trial = judge(case.pair, profile, script, UNSEEN)
+    trial = judge_with(case.pair, profile, script, UNSEEN)
     return script.conversations, trial
 
 

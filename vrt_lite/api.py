@@ -21,7 +21,7 @@ from vrt_lite.disk import file_sha256
 from vrt_lite.errors import UsageError, Warned
 from vrt_lite.interfaces import Backend, FrameStore, Observe, Sampling, Stopwatch, Working, ignore, wait_until_done
 from vrt_lite.interfaces import Event as Progress
-from vrt_lite.judge import Trial, judge
+from vrt_lite.judge import Trial, judge_with
 from vrt_lite.judgement import Judgement
 from vrt_lite.models import ModelFiles
 from vrt_lite.modes import LocalMode, Mode, choose_mode
@@ -272,7 +272,7 @@ class Judge:
         profile, settings = self.mode.profile, self.settings
 
         def judge_order(first: int, observe: Observe) -> Trial:
-            return judge(
+            return judge_with(
                 pair.for_judge().swapped() if first else pair.for_judge(),
                 profile,
                 backend,

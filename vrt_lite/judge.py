@@ -1,14 +1,15 @@
-"""The loop: a pair of sampled clips, a back end and its frames in; rounds and a verdict out.
+"""The loop: a pair of sampled clips in; rounds and a verdict out.
 
 In each round the judge sees the transcript through its memory window and writes a reply: a final answer, a call for
-frames, or neither. After a call or neither, the loop adds a message and goes on. No files and no engine are used here.
+frames, or neither. After a call or neither, the loop adds a message and goes on. The loop does no work of its own: it
+yields what it wants answered and is sent the reply, by `follow` or by whoever has another way to get replies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from vrt_lite.errors import ContextFullError, NoVerdictError
 from vrt_lite.interfaces import Backend, FrameStore, Observe, RoundBegan, RoundEnded, Sampling, ignore
@@ -33,6 +34,7 @@ from vrt_lite.protocol.messages import (
 from vrt_lite.protocol.verdict import Verdict, from_marks, without_alignment
 
 Outcome = Literal["final", "tool", "correction"]
+_Wait = TypeVar("_Wait")
 
 _LONGEST_LIST = 200
 """Characters of a model's own frame numbers that a refusal repeats to it."""
@@ -102,7 +104,59 @@ class Trial:
     verdict: Verdict
 
 
-def judge(
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a trial wants answered in round `number`: all that its judge may see. `shown` are the frames new in it."""
+
+    number: int
+    shown: tuple[FrameRef, ...]
+    conversation: Conversation
+    sampling: Sampling
+
+
+Judging: TypeAlias = Generator[Ask | Round, Reply | None, Trial]
+"""A trial in progress. An `Ask` is sent its reply, or thrown ContextFullError. A `Round` has ended: it is sent None."""
+Answer: TypeAlias = Callable[[Ask, Observe], Generator[_Wait, Any, Reply]]
+"""Answers what a trial asks, and tells an observer of it; it may wait by yielding what for."""
+
+
+def judge(pair: Pair, profile: Profile, *, sampling: Sampling | None = None) -> Judging:
+    """Judge a pair; NoVerdictError if no round gave a final or recommended answer.
+
+    A caption that the profile does not understand is not shown, and alignment is not judged.
+    """
+    understood = profile.understands(pair.caption)
+    pair = pair if understood else replace(pair, caption="")
+    sampling = replace(sampling or Sampling(profile.max_new_tokens), concluded=tags.concluded)
+    transcript: Conversation = opening(pair, profile)
+    rounds: list[Round] = []
+    strikes = 0
+    for number in range(1, profile.rounds + 1):
+        shown = transcript[-1].frames
+        visible = apply_window(transcript, window=profile.window, stand_in=profile.forgotten_text)
+        try:
+            written = yield Ask(number, shown, visible, sampling)
+        except ContextFullError:
+            if not _standing(rounds):
+                raise
+            break
+        assert written
+        reply = _cut(written)
+        parsed = tags.parse(reply.text)
+        following, correction = respond(parsed, pair, profile, before=transcript, last=number == profile.rounds - 1)
+        rounds.append(Round(number, shown, reply, parsed, correction, () if understood else ("TA",)))
+        yield rounds[-1]
+        if isinstance(parsed, tags.Answer):
+            break
+        strikes = strikes + 1 if isinstance(parsed, tags.Malformed) else 0
+        if strikes > profile.retries:
+            break
+        transcript = (*transcript, Message("assistant", (Generated(reply.text, reply.tokens),)), following)
+    verdict = _verdict(rounds, profile, unread=not understood)
+    return Trial(tuple(rounds), verdict if understood else without_alignment(verdict))
+
+
+def judge_with(
     pair: Pair,
     profile: Profile,
     backend: Backend,
@@ -113,43 +167,56 @@ def judge(
     observe: Observe = ignore,
     on_round: Callable[[Round], None] = lambda _: None,
 ) -> Trial:
-    """Judge a pair; NoVerdictError if no round gave a final or recommended answer.
+    """Judge a pair with the replies of a back end. Raises NoVerdictError."""
 
-    A caption that the profile does not understand is not shown, and alignment is not judged.
+    def answer(ask: Ask, observe: Observe) -> Generator[None, Any, Reply]:
+        yield from ()  # it waits for nothing but the call
+        return backend.reply(ask.conversation, frames, sampling=ask.sampling, observe=observe)
+
+    following = follow(pair, profile, answer, sampling=sampling, order=order, observe=observe, on_round=on_round)
+    try:
+        next(following)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("a back end does not wait")
+
+
+def follow(
+    pair: Pair,
+    profile: Profile,
+    answer: Answer[_Wait],
+    *,
+    sampling: Sampling | None = None,
+    order: int = 0,
+    observe: Observe = ignore,
+    on_round: Callable[[Round], None] = lambda _: None,
+) -> Generator[_Wait, Any, Trial]:
+    """Judge a pair with the replies of `answer`; waits for what they wait for. Raises NoVerdictError.
+
+    `observe` is told of the rounds, and gets what `answer` tells, all with this `order`.
     """
-    understood = profile.understands(pair.caption)
-    pair = pair if understood else replace(pair, caption="")
-    sampling = replace(sampling or Sampling(profile.max_new_tokens), concluded=tags.concluded)
-    if not understood:
+    if not profile.understands(pair.caption):
         from vrt_lite.withholding import observe_without_alignment  # noqa: PLC0415 - most captions are understood
 
         observe = observe_without_alignment(observe)
-    transcript: Conversation = opening(pair, profile)
-    rounds: list[Round] = []
-    strikes = 0
-    for number in range(1, profile.rounds + 1):
-        shown = transcript[-1].frames
-        observe(RoundBegan(order, number, shown))
-        visible = apply_window(transcript, window=profile.window, stand_in=profile.forgotten_text)
-        try:
-            reply = _cut(backend.reply(visible, frames, sampling=sampling, observe=observe))
-        except ContextFullError:
-            if not _standing(rounds):
-                raise
-            break
-        parsed = tags.parse(reply.text)
-        following, correction = respond(parsed, pair, profile, before=transcript, last=number == profile.rounds - 1)
-        rounds.append(Round(number, shown, reply, parsed, correction, () if understood else ("TA",)))
-        on_round(rounds[-1])
-        observe(RoundEnded(order, number, rounds[-1].outcome))
-        if isinstance(parsed, tags.Answer):
-            break
-        strikes = strikes + 1 if isinstance(parsed, tags.Malformed) else 0
-        if strikes > profile.retries:
-            break
-        transcript = (*transcript, Message("assistant", (Generated(reply.text, reply.tokens),)), following)
-    verdict = _verdict(rounds, profile, unread=not understood)
-    return Trial(tuple(rounds), verdict if understood else without_alignment(verdict))
+    judging = judge(pair, profile, sampling=sampling)
+    wanted = next(judging)
+    try:
+        while True:
+            if isinstance(wanted, Round):
+                on_round(wanted)
+                observe(RoundEnded(order, wanted.number, wanted.outcome))
+                wanted = next(judging)
+                continue
+            observe(RoundBegan(order, wanted.number, wanted.shown))
+            try:
+                reply = yield from answer(wanted, observe)
+            except ContextFullError as error:
+                wanted = judging.throw(error)
+            else:
+                wanted = judging.send(reply)
+    except StopIteration as end:
+        return end.value
 
 
 def _cut(reply: Reply) -> Reply:

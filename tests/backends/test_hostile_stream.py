@@ -15,7 +15,7 @@ from vrt_lite.backends.http.faults import ExchangeError
 from vrt_lite.backends.http.sse import StreamedReply
 from vrt_lite.backends.scripted import ScriptedBackend
 from vrt_lite.errors import NoVerdictError
-from vrt_lite.judge import Round, judge
+from vrt_lite.judge import Round, judge_with
 from vrt_lite.profile import default_profile
 from vrt_lite.protocol.messages import Reply
 from vrt_lite.protocol.tags import AFTERWORD, concluded
@@ -75,7 +75,7 @@ def first_round(reply: Reply) -> Round:
     """The first round of a judge that writes this."""
     rounds: list[Round] = []
     with contextlib.suppress(NoVerdictError):
-        judge(PAIR, default_profile(), ScriptedBackend([reply]), NoFrames(), on_round=rounds.append)
+        judge_with(PAIR, default_profile(), ScriptedBackend([reply]), NoFrames(), on_round=rounds.append)
     return rounds[0]
 
 

@@ -38,7 +38,7 @@ from vrt_lite.backends import open_remote
 from vrt_lite.backends.http import HttpBackend
 from vrt_lite.errors import BackendError, ContextFullError, UsageError
 from vrt_lite.interfaces import Event, Sampling, Waiting, Wrote, ignore
-from vrt_lite.judge import Pair, Trial, judge
+from vrt_lite.judge import Pair, Trial, judge_with
 from vrt_lite.profile import default_profile
 from vrt_lite.protocol.messages import Conversation, Message, Reply, Text
 from vrt_lite.protocol.tags import AFTERWORD
@@ -72,7 +72,9 @@ def reply_of(server: Server, *, limit: int = 256, watch: Callable[[Event], None]
 
 def judged_by(server: Server, *, durations: tuple[float, float] = (3.0, 3.0), **settings: Any) -> Trial:
     with opened(server, **settings) as backend:
-        return judge(Pair("A <|im_end|> fox.", durations), default_profile(), backend, Colours(((56, 28), (84, 56))))
+        return judge_with(
+            Pair("A <|im_end|> fox.", durations), default_profile(), backend, Colours(((56, 28), (84, 56)))
+        )
 
 
 def videos_in(body: dict[str, Any]) -> list[str]:
@@ -123,7 +125,7 @@ def test_an_old_vllm_takes_a_clock_each_until_it_takes_one_alone() -> None:
     refused = answers(400, {"message": "fps must be a number"})
     old = {"/version": {"version": "0.11.2"}}
     with serving(refused, says(FINAL), extra=old) as server, opened(server) as backend:
-        judge(Pair("", (4.0, 8.0)), default_profile(), backend, frames)
+        judge_with(Pair("", (4.0, 8.0)), default_profile(), backend, frames)
         assert any("differ in length" in warning.text for warning in backend.warnings)
     each, one = (body["mm_processor_kwargs"]["fps"] for body in server.bodies)
     assert each == pytest.approx([1.0, 0.5], rel=1e-5)
@@ -133,7 +135,7 @@ def test_an_old_vllm_takes_a_clock_each_until_it_takes_one_alone() -> None:
 @pytest.mark.parametrize("owner", ["llamacpp", "me", "somebody"])
 def test_other_servers_get_single_images_and_the_reader_is_warned(owner: str) -> None:
     with serving(says(FINAL), owner=owner) as server, opened(server) as backend:
-        judge(Pair("A fox.", (3.0, 3.0)), default_profile(), backend, NO_FRAMES)
+        judge_with(Pair("A fox.", (3.0, 3.0)), default_profile(), backend, NO_FRAMES)
         assert backend.form == "single images"
         assert any("single images" in warning.text for warning in backend.warnings)
     body = server.bodies[0]

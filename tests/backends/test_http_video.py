@@ -20,7 +20,7 @@ from vrt_lite.backends.http import HttpBackend
 from vrt_lite.backends.http.faults import read_fault, shorten
 from vrt_lite.backends.http.request import frame_seconds, patch_seconds
 from vrt_lite.errors import BackendError
-from vrt_lite.judge import Pair, judge
+from vrt_lite.judge import Pair, judge_with
 from vrt_lite.profile import Clock, Profile, default_profile
 from vrt_lite.protocol.messages import FrameRef
 from vrt_lite.settings import Remote
@@ -47,7 +47,7 @@ def opened(server: Server, **settings: Any) -> HttpBackend:
 def judged(backend: HttpBackend, lengths: tuple[float, float] = LENGTHS, *, first_frames: int = 4) -> None:
     frames = Colours(((56, 28), (84, 56)))
     profile = Profile(first_frames=first_frames)
-    assert judge(Pair("A fox.", lengths), profile, backend, frames).verdict.overall.winner == 2
+    assert judge_with(Pair("A fox.", lengths), profile, backend, frames).verdict.overall.winner == 2
 
 
 def form_of(body: dict[str, Any]) -> str:

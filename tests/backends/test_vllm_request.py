@@ -18,7 +18,7 @@ from judgements import FINAL, call
 from numpy.typing import NDArray
 
 from vrt_lite.backends import open_remote
-from vrt_lite.judge import Pair, judge
+from vrt_lite.judge import Pair, judge_with
 from vrt_lite.profile import Clock, Profile
 from vrt_lite.protocol.messages import FrameRef, shown_first
 from vrt_lite.settings import Remote
@@ -50,7 +50,7 @@ def recorded(lengths: tuple[float, float], profile: Profile, version: str) -> li
         serving(says(call(5, 60)), says(FINAL), extra=extra) as server,
         open_remote(Remote(server.url), profile=profile) as backend,
     ):
-        judge(Pair("A fox.", lengths), profile, backend, Noise())
+        judge_with(Pair("A fox.", lengths), profile, backend, Noise())
         assert not backend.warnings
     return server.bodies
 

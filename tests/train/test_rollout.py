@@ -16,7 +16,7 @@ from train.policy.rollout import Rollout, open_policy, rollouts  # noqa: E402
 from train.policy.writing import Policy  # noqa: E402
 from vrt_lite.errors import NoVerdictError  # noqa: E402
 from vrt_lite.interfaces import FrameStore, Sampling, ignore  # noqa: E402
-from vrt_lite.judge import judge  # noqa: E402
+from vrt_lite.judge import judge_with  # noqa: E402
 from vrt_lite.protocol.messages import FrameRef, Image, Text, shown_first  # noqa: E402  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")
@@ -94,7 +94,7 @@ def test_different_numbers_draw_differently(policy: Policy) -> None:
 def test_greedy_is_what_the_loop_gets_one_reply_at_a_time(policy: Policy) -> None:
     for rollout in _made(policy, temperature=0.0, samples=1):
         with rollout.case.open(PROFILE) as frames:
-            trial = judge(rollout.case.pair, PROFILE, policy, frames)
+            trial = judge_with(rollout.case.pair, PROFILE, policy, frames)
         assert tuple(r.reply.text for r in trial.rounds) == tuple(reply.text for reply in rollout.replies)
         assert rollout.trial is not None
         for key, preference in trial.verdict.preferences.items():
@@ -162,7 +162,7 @@ def test_no_verdict_is_a_rollout_without_a_trial(policy: Policy) -> None:
     assert len(made.rounds) == len(made.replies) == 2
     assert [w.ended for w in made.written] == [False, False]
     with CASES[0].open(short) as frames, pytest.raises(NoVerdictError):
-        judge(CASES[0].pair, short, policy, frames)
+        judge_with(CASES[0].pair, short, policy, frames)
 
 
 def test_a_reply_is_over_when_its_answer_is(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:

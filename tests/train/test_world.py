@@ -20,7 +20,7 @@ from train.world.script import NAMES, frames_to_call, script
 from train.world.values import FIRST, GAPS, WINDOWS, Camera, ClipSpec, Defect, Ground, Looks, Scene, Shot, Stuff
 from vrt_lite.backends.scripted import ScriptedBackend
 from vrt_lite.errors import UsageError
-from vrt_lite.judge import Pair, judge
+from vrt_lite.judge import Pair, judge_with
 from vrt_lite.profile import default_profile
 from vrt_lite.protocol.messages import FrameRef, shown_first
 
@@ -193,7 +193,7 @@ def test_what_faults_of_motion_do_to_time() -> None:
 def replay_rollout(pair: Scene) -> tuple[dict[str, int], tuple[str, ...], int]:
     """The verdict of a script that the judge's own loop plays, each round's outcome, the most frames of a call."""
     durations = (pair.clips[0].seconds, pair.clips[1].seconds)
-    trial = judge(Pair(pair.caption, durations), default_profile(), ScriptedBackend(script(pair)), NoFrames())
+    trial = judge_with(Pair(pair.caption, durations), default_profile(), ScriptedBackend(script(pair)), NoFrames())
     assert trial.verdict.source == "final"
     asked = [r.shown for r in trial.rounds[1:]]
     assert tuple(asked) == tuple(tuple(replace(frame, called=True) for frame in call) for call in frames_to_call(pair))

@@ -25,7 +25,7 @@ from train.views import VIEWS, View, frames_in_view, profile_in_view
 from vrt_lite.disk import file_sha256, write_file
 from vrt_lite.errors import ModelError, NoVerdictError, UsageError
 from vrt_lite.interfaces import Backend, Sampling
-from vrt_lite.judge import Round, judge
+from vrt_lite.judge import Round, judge_with
 from vrt_lite.machine import EngineSettings
 from vrt_lite.profile import PROFILE_NAME, Profile, load_profile
 
@@ -67,7 +67,7 @@ def judge_one(case: TrainingCase, profile: Profile, backend: Backend, *, view: V
         shown = frames_in_view(frames, view, profile=under, seed=case.key)
         try:
             greedy = Sampling(under.max_new_tokens)
-            verdict = judge(case.pair, under, backend, shown, sampling=greedy, on_round=rounds.append).verdict
+            verdict = judge_with(case.pair, under, backend, shown, sampling=greedy, on_round=rounds.append).verdict
         except NoVerdictError as missing:
             error = str(missing)
     return outcome(case, rounds, verdict, profile=under, error=error, seconds=round(time.perf_counter() - began, 6))

@@ -1,8 +1,7 @@
 """Rollouts: many trials at once with one model, in the same loop that users run.
 
-`vrt_lite.judge.judge` requests one reply after another. Here a trial stops when it requests a reply. The replies of all
-waiting trials are written as one batch. Then each trial starts again and replays the replies that it has. Nothing runs
-in parallel, so that the result depends on seeds alone.
+A trial (`vrt_lite.judge.judge`) asks for one reply after another, and waits for each. The replies of all waiting trials
+are written as one batch. Nothing runs in parallel, so that the result depends on seeds alone.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from train.traces import UNSEEN
 from train.training_cases import Cases, TrainingCase
 from train.views import View, frames_in_view, profile_in_view
 from vrt_lite.errors import NoVerdictError
-from vrt_lite.interfaces import FrameStore, Observe, Sampling
+from vrt_lite.interfaces import FrameStore, Sampling
 from vrt_lite.judge import Round, Trial, judge
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import Conversation, Generated, Reply
@@ -142,30 +141,26 @@ class _OpenFrames:
             self.opened.close()
 
 
-class _MissingReplyError(Exception):
-    """A trial needs a reply that has not been written."""
-
-
 class _Run:
     """An unfinished trial: the replies written for it, and its next request."""
 
     def __init__(
         self, case: TrainingCase, number: int, shown: _OpenFrames, profile: Profile, sampling: Sampling, seed: str
     ) -> None:
-        self._case, self._number, self._shown, self._profile = case, number, shown, profile
-        self._sampling, self._seed = sampling, seed
+        self._case, self._number, self._shown, self._seed = case, number, shown, seed
+        self._judging = judge(case.pair, profile, sampling=sampling)
         self._written: list[WrittenReply] = []
         self._visible: list[Conversation] = []
         self._rounds: list[Round] = []
         self._trial: Trial | None = None
         self.request: Request
         self.over = False
-        self._advance()
+        self._advance(None)
 
     def take(self, written: WrittenReply) -> None:
         """Add the requested reply, and go on."""
         self._written.append(written)
-        self._advance()
+        self._advance(written.reply)
 
     def rollout(self) -> Rollout:
         """Return the trial as a rollout."""
@@ -178,30 +173,20 @@ class _Run:
             tuple(self._written),
         )
 
-    def reply(self, conversation: Conversation, frames: FrameStore, *, sampling: Sampling, observe: Observe) -> Reply:
-        """The back end of the trial's loop: replays the written replies, and stops the loop at the next missing one."""
-        number = len(self._visible)
-        self._visible.append(conversation)
-        if number == len(self._written):
-            self.request = Request(conversation, frames, replace(sampling, seed=_digest(f"{self._seed}/{number}")))
-            raise _MissingReplyError
-        return self._written[number].reply
-
-    def _advance(self) -> None:
-        """Run the loop from its start to the next missing reply, or to its end."""
-        self._visible, self._rounds = [], []
-        with contextlib.suppress(_MissingReplyError):
-            with contextlib.suppress(NoVerdictError):
-                self._trial = judge(
-                    self._case.pair,
-                    self._profile,
-                    self,
-                    self._shown.frames,
-                    sampling=self._sampling,
-                    on_round=self._rounds.append,
-                )
+    def _advance(self, reply: Reply | None) -> None:
+        """Run the trial to its next request, or to its end."""
+        try:
+            while isinstance(wanted := self._judging.send(reply), Round):
+                self._rounds.append(wanted)
+                reply = None
+        except (StopIteration, NoVerdictError) as end:
+            self._trial = end.value if isinstance(end, StopIteration) else None
             self.over = True
             self._shown.release()
+            return
+        sampling = replace(wanted.sampling, seed=_digest(f"{self._seed}/{len(self._visible)}"))
+        self._visible.append(wanted.conversation)
+        self.request = Request(wanted.conversation, self._shown.frames, sampling)
 
 
 def _digest(text: str) -> int:
