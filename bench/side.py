@@ -10,9 +10,8 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,11 +21,11 @@ import click
 from bench import reply_texts
 from bench.measurements import peak_resident_bytes
 from bench.scenes import Scenes
-from vrt_lite.interfaces import Backend, Observe, Sampling, ignore
-from vrt_lite.judge import Pair, Trial, judge_with
+from vrt_lite.interfaces import FrameStore, Sampling
+from vrt_lite.judge import Answer, Pair, Trial, follow
 from vrt_lite.machine import EngineSettings
 from vrt_lite.profile import Profile, default_profile
-from vrt_lite.two_orders import JudgeOrder, judge_at_once, judge_in_turn
+from vrt_lite.scheduler import Scheduler, Together, Work
 
 SIDES = ("ours", "former", "stock", "transformers", "in-turn", "at-once")
 """The last two are vrt-lite's again, with both orders of each pair: one after the other, or as two sequences."""
@@ -66,12 +65,14 @@ class Job:
         return [self.text, self.projector, *filter(None, [self.stock_projector])]
 
 
-class Side(Backend, Protocol):
+class Side(Protocol):
     """A back end that writes given texts."""
 
     whole_seconds: float
 
-    def set_replies(self, texts: Sequence[str]) -> None: ...  # noqa: D102
+    def run(self, trial: Callable[[Answer], Work[Trial]], frames: FrameStore, texts: Sequence[str]) -> Work[Trial]:
+        """Run a trial whose replies are these texts."""
+        ...
 
 
 def profile_for(max_pixels: int) -> Profile:
@@ -142,16 +143,21 @@ def work(job: Job) -> dict[str, Any]:
     with open_side(job) as side:
         loaded = time.perf_counter() - began
 
-        def judge_entry(number: int) -> dict[str, Any]:
+        def judge_entry(number: int) -> Work[dict[str, Any]]:
             judge_order = functools.partial(_judge_order, side, job, job.plan[number], number)
             before, started, processor = side.whole_seconds, time.perf_counter(), time.process_time()
-            trials = _judge_pair(job, judge_order)
+            trials = yield from _judge_pair(job, judge_order)
             took = side.whole_seconds - before if job.side != "at-once" else time.perf_counter() - started
-            return {**_cost(list(trials.values()), took), "processor": time.process_time() - processor}
+            return {**_cost(trials, took), "processor": time.process_time() - processor}
 
         started, processor = time.perf_counter(), time.process_time()
-        with ThreadPoolExecutor(at_once) as pool:
-            judgements = list(pool.map(judge_entry, range(len(job.plan))))
+        entries = range(len(job.plan))
+        with closing(Scheduler(at_once)) as scheduler:
+            if at_once > 1:
+                begun = [scheduler.submit(judge_entry(number)) for number in entries]
+                judgements = [each.result() for each in begun]
+            else:
+                judgements = [scheduler.submit(judge_entry(number)).result() for number in entries]
         if at_once > 1:
             count = len(judgements)
             shares = {"whole": time.perf_counter() - started, "processor": time.process_time() - processor}
@@ -160,22 +166,26 @@ def work(job: Job) -> dict[str, Any]:
     return {"load_seconds": loaded, "peak_resident_bytes": peak, "judgements": judgements}
 
 
-def _judge_order(side: Side, job: Job, entry: tuple[int, int, int], number: int, order: int, observe: Observe) -> Trial:
+def _judge_order(side: Side, job: Job, entry: tuple[int, int, int], number: int, order: int) -> Work[Trial]:
     """Judge an order of an entry of the plan. The second one writes other words, as a real judge does."""
     profile, (first, second, rounds) = profile_for(job.max_pixels), entry
     pair = Pair(reply_texts.replies()["caption"], (CLIP_SECONDS, CLIP_SECONDS), (SOURCE_SIZE, SOURCE_SIZE))
-    side.set_replies(reply_texts.script(rounds, number=number + order))
     frames = Scenes((second, first) if order else (first, second), frame_size(job.max_pixels))
     sampling = Sampling(profile.max_new_tokens)
-    return judge_with(pair, profile, side, frames, sampling=sampling, order=order, observe=observe)
+
+    def trial(answer: Answer) -> Work[Trial]:
+        return follow(pair, profile, answer, sampling=sampling, order=order)
+
+    return side.run(trial, frames, reply_texts.script(rounds, number=number + order))
 
 
-def _judge_pair(job: Job, judge_order: JudgeOrder) -> dict[int, Trial]:
+def _judge_pair(job: Job, judge_order: Callable[[int], Work[Trial]]) -> Work[list[Trial]]:
     if job.side == "at-once":
-        return judge_at_once(judge_order, ignore)
+        return (yield Together([judge_order(0), judge_order(1)]))
+    trials = [(yield from judge_order(0))]
     if job.side == "in-turn":
-        return judge_in_turn(judge_order, ignore, skip_second=lambda _: False)
-    return {0: judge_order(0, ignore)}
+        trials.append((yield from judge_order(1)))
+    return trials
 
 
 def _cost(trials: Sequence[Trial], whole_seconds: float) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import ctypes
 import io
 import time
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,10 @@ from numpy.typing import NDArray
 from PIL import Image as Picture
 
 from vrt_lite.interfaces import FrameStore, Observe, Sampling
+from vrt_lite.judge import Answer, Trial, answer_with
 from vrt_lite.profile import CELL
 from vrt_lite.protocol.messages import Conversation, Generated, Image, Message, Reply, Text, Usage, Video
+from vrt_lite.scheduler import Work
 
 mtmd: Any = _mtmd  # only partly typed
 _BATCH = 512
@@ -147,9 +149,10 @@ class StockHandlerSide:
     def __exit__(self, *exc: object) -> None:
         self._free.close()
 
-    def set_replies(self, texts: Sequence[str]) -> None:
-        """Set the texts of the next replies."""
+    def run(self, trial: Callable[[Answer], Work[Trial]], frames: FrameStore, texts: Sequence[str]) -> Work[Trial]:
+        """Run a trial whose replies are these texts."""
         self._replies = iter(texts)
+        return trial(answer_with(self, frames))
 
     def reply(self, conversation: Conversation, frames: FrameStore, *, sampling: Sampling, observe: Observe) -> Reply:
         """Write the next text, at the full cost of a reply."""

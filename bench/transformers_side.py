@@ -7,14 +7,16 @@ because it cannot read a GGUF.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from convert.reference import Reference
 from vrt_lite.interfaces import FrameStore, Observe, Sampling
+from vrt_lite.judge import Answer, Trial, answer_with
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import Conversation, Reply, Usage
+from vrt_lite.scheduler import Work
 
 
 class TransformersSide(Reference):
@@ -39,9 +41,10 @@ class TransformersSide(Reference):
     def __exit__(self, *exc: object) -> None:
         """Do nothing: the end of the process frees all memory."""
 
-    def set_replies(self, texts: Sequence[str]) -> None:
-        """Set the texts of the next replies."""
+    def run(self, trial: Callable[[Answer], Work[Trial]], frames: FrameStore, texts: Sequence[str]) -> Work[Trial]:
+        """Run a trial whose replies are these texts."""
         self._replies = iter(texts)
+        return trial(answer_with(self, frames))
 
     def reply(self, conversation: Conversation, frames: FrameStore, *, sampling: Sampling, observe: Observe) -> Reply:
         """Write the next text, at the full cost of a reply."""

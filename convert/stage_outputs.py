@@ -39,7 +39,7 @@ class StagedBackend(LlamaCppBackend):
         """Evaluate a conversation from its start. Returns the outputs of every stage."""
         patches: Patches = {}
         items = lower(conversation, self._model, lambda part: self._block(part, frames, patches))
-        cache = self._cache_for(self._lanes[0], items, 0)
+        cache = self._cache_for(self.lanes[0], items, 0)
         self._encode(patches, frames, ignore)
         cache.truncate(0)
         tokens: list[int] = []

@@ -28,7 +28,7 @@ LAYERS: tuple[set[str], ...] = (
     {"tables", "clip_files"},
     {"protocol", "machine"},
     {"profile", "interfaces"},
-    {"withholding"},
+    {"withholding", "scheduler"},
     {"judge", "video", "models"},
     {"settings", "pair_frames", "embeddings", "conversion"},
     {"measures", "stored_settings"},
@@ -42,7 +42,6 @@ LAYERS: tuple[set[str], ...] = (
     {"forecast"},
     {"recording"},
     {"trace_file", "joining"},
-    {"two_orders"},
     {"api"},
     {"runs"},
     {"ranking", "evaluation", "diagnosis"},
@@ -325,3 +324,36 @@ def test_every_public_name_is_there() -> None:
         assert getattr(vrt_lite, name) is not None
     with pytest.raises(AttributeError):
         _ = vrt_lite.nothing
+
+
+MAY_HAVE_THREADS: dict[str, set[str]] = {
+    "the scheduler's own, and its calls": {"scheduler.py", "shortage.py"},
+    "decoding and measuring clips": {"api.py", "video", "pair_frames.py", "measures"},
+    "digests, the plan and the model, while clips are opened": {"modes.py", "backends/llamacpp/engine.py"},
+    "requests to a server": {"backends/http"},
+    "the pipe of a process": {"tuning/child.py"},
+    "the server": {"web"},
+    "the terminal, and ending in time": {"show", "__main__.py"},
+    "files: fetched, written and read": {"disk.py", "pulling", "conversion", "ranking"},
+    "runs, which several threads may use": {"runs"},
+}
+"""The only places in vrt_lite that may have a thread, a lock, a condition, a semaphore or a pool of threads."""
+OF_THREADS = {"Thread", "Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore", "Barrier", "Timer", "local"}
+
+
+@pytest.mark.parametrize("path", modules("vrt_lite"), ids=relative)
+def test_threads_and_locks_are_in_their_places(path: Path) -> None:
+    place = path.relative_to(ROOT / "vrt_lite").as_posix()
+    homes = set[str]().union(*MAY_HAVE_THREADS.values())
+    if any(place == home or place.startswith(f"{home}/") for home in homes):
+        return
+    named = {f"threading.{name}" for name in OF_THREADS}
+    found = {name for node in ast.walk(parsed(path)) for name in names_of_threads(node)}
+    assert not found & (named | {"concurrent.futures.ThreadPoolExecutor", "vrt_lite.shortage.ThreadPool", "threading"})
+
+
+def names_of_threads(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        yield from (f"{node.module}.{alias.name}" for alias in node.names)

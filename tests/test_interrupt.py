@@ -21,7 +21,7 @@ from chat_server import hangs, serving
 from bench.random_checkpoint import SHAPES, cut
 from bench.random_pair import write_pair
 from vrt_lite.backends.llamacpp import LlamaCppBackend, abort_check, engine
-from vrt_lite.interfaces import Encoding, Event, Prefill, Wrote, ignore
+from vrt_lite.interfaces import Encoding, Event, Prefill, Stop, Wrote, ignore, stops_in_force
 from vrt_lite.judge import opening
 from vrt_lite.runs.store import Store
 
@@ -178,23 +178,23 @@ def breakable(monkeypatch: pytest.MonkeyPatch) -> Iterator[LlamaCppBackend]:
         yield opened
 
 
-class StopsWithin:
-    """Raises KeyboardInterrupt at one of the checks that the engine makes within a stage."""
+class StopsWithin(Stop):
+    """Is set at one of the checks that the engine makes within a stage."""
 
     def __init__(self, stage: type[Event], check: int) -> None:
+        super().__init__()
         self._stage = stage
         self._left = check
-        self._within = False
-        self.stopped = False
+        self._in_stage = False
 
-    def __call__(self, event: Event) -> None:
-        if event != Wrote(""):
-            self._within = isinstance(event, self._stage)
-        elif self._within:
-            self._left -= 1
-            if self._left == 0:
-                self.stopped = True
-                raise KeyboardInterrupt
+    def observe(self, event: Event) -> None:
+        self._in_stage = isinstance(event, self._stage)
+
+    def check(self) -> None:
+        self._left -= self._in_stage
+        if self._left == 0:
+            self.set(KeyboardInterrupt())
+        super().check()
 
 
 def test_the_engine_stops_within_an_evaluation_and_goes_on_exactly(
@@ -204,9 +204,9 @@ def test_the_engine_stops_within_an_evaluation_and_goes_on_exactly(
     for stage in (Encoding, Prefill, Wrote):
         for check in (1, 7):
             stop = StopsWithin(stage, check)
-            with pytest.raises(KeyboardInterrupt):
-                breakable.reply(conversation, Drawn(), sampling=SHORT, observe=stop)
-            assert stop.stopped
+            with pytest.raises(KeyboardInterrupt), stops_in_force(stop):
+                breakable.reply(conversation, Drawn(), sampling=SHORT, observe=stop.observe)
+            assert stop.error
     after = breakable.reply(conversation, Drawn(), sampling=SHORT, observe=ignore)
     monkeypatch.undo()
     with open_backend() as plain:

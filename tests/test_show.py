@@ -289,8 +289,7 @@ def test_a_wait_is_shown_until_something_is_written() -> None:
     waited_for = "the server at http://h:1/v1 (cannot be reached: Connection refused), attempt 3"
     on, pipe = console(120), io.StringIO()
     watching = LiveView(on)
-    for event in (wait, Wrote("")):
-        watching.observe(event)
+    watching.observe(wait)
     on.print(watching._render())
     assert f"Waiting for {waited_for}" in written(on)
     with PlainView(pipe) as plain:

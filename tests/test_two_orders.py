@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,9 +18,8 @@ from judgements import FINAL
 from vrt_lite.api import Judge
 from vrt_lite.backends.llamacpp import abort_check, engine
 from vrt_lite.backends.scripted import ScriptedBackend
-from vrt_lite.errors import NoVerdictError, VideoError
+from vrt_lite.errors import NoVerdictError
 from vrt_lite.interfaces import (
-    Encoding,
     Event,
     FrameStore,
     Observe,
@@ -28,17 +27,15 @@ from vrt_lite.interfaces import (
     RoundBegan,
     RoundEnded,
     Sampling,
+    Stop,
     Stopwatch,
-    Waiting,
     Wrote,
-    ignore,
 )
-from vrt_lite.judge import Trial
 from vrt_lite.modes import LocalMode
 from vrt_lite.protocol.messages import Conversation, Reply, Usage
-from vrt_lite.protocol.verdict import TIE, Verdict
+from vrt_lite.protocol.verdict import Verdict
 from vrt_lite.settings import Remote, Settings
-from vrt_lite.two_orders import judge_at_once, judge_in_turn
+from vrt_lite.show import OrderSorter
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -46,8 +43,6 @@ BOTH = Settings(both_orders=True, cache=False)
 MOST_APART = 0.01
 """Of probabilities, judged at once and alone, where the engine runs a model as a large one. Measured on 66 orders with
 both bundled judges: 0.002."""
-TRIAL = Trial((), TIE)
-JudgeOrder = Callable[[int, Observe], Trial]
 WAIT_SECONDS = 20.0
 
 
@@ -117,7 +112,7 @@ def test_frames_of_both_orders_are_encoded_once_and_the_rounds_are_told_and_trac
             EXAMPLES / "circle.mp4",
             prompt="A blue star moves up.",
             trace=trace,
-            observe=told.append,
+            observe=OrderSorter(told.append),
         )
     rounds = [(order.first - 1, r.number) for order in judgement.orders for r in order.rounds]
     assert [(e.order, e.number) for e in told if isinstance(e, RoundBegan)] == rounds
@@ -161,23 +156,37 @@ def test_seconds_of_orders_at_once_and_in_turn() -> None:
 # Where there is no second place
 
 
-class OneThread(ScriptedBackend):
-    """Keeps the threads that asked for a reply."""
+class OneAtATime(ScriptedBackend):
+    """Counts the replies in progress."""
 
-    def __init__(self, replies: list[str]) -> None:
-        super().__init__(replies)
-        self.threads: set[int] = set()
+    now = most = 0
 
     def reply(self, conversation: Conversation, frames: FrameStore, *, sampling: Sampling, observe: Observe) -> Reply:
-        self.threads.add(threading.get_ident())
+        self.now += 1
+        self.most = max(self.most, self.now)
+        time.sleep(0.05)
+        self.now -= 1
         return super().reply(conversation, frames, sampling=sampling, observe=observe)
 
 
 def test_a_given_back_end_gets_one_order_after_the_other() -> None:
-    backend = OneThread([FINAL, FINAL])
+    backend = OneAtATime([FINAL, FINAL])
     with Judge(settings=BOTH, backend=backend, measures=False) as judge:
         assert len(judge.compare(EXAMPLES / "star.mp4", EXAMPLES / "circle.mp4").orders) == 2
-    assert len(backend.threads) == 1
+    assert backend.most == 1
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_an_order_without_a_verdict_leaves_the_other(failing: int) -> None:
+    replies = ["", "", FINAL] if failing == 0 else [FINAL, "", ""]
+    with Judge(settings=BOTH, backend=ScriptedBackend(replies), measures=False) as judge:
+        [order] = judge.compare(EXAMPLES / "star.mp4", EXAMPLES / "circle.mp4").orders
+    assert order.first == 2 - failing
+    with (
+        Judge(settings=BOTH, backend=ScriptedBackend([""] * 4), measures=False) as judge,
+        pytest.raises(NoVerdictError),
+    ):
+        judge.compare(EXAMPLES / "star.mp4", EXAMPLES / "circle.mp4")
 
 
 @pytest.mark.parametrize(("owner", "most"), [("vllm", 2), ("llamacpp", 1)])
@@ -199,128 +208,7 @@ def test_a_server_gets_both_orders_at_once_if_it_writes_several_replies(owner: s
     assert server.most_at_once == most
 
 
-# Told one after the other
-
-
-class Steps:
-    """Lets two orders take their turns in a given way."""
-
-    def __init__(self) -> None:
-        self.flags = {name: threading.Event() for name in ("first", "second")}
-
-    def wait(self, name: str) -> None:
-        assert self.flags[name].wait(WAIT_SECONDS)
-
-
-def test_the_second_order_is_told_when_the_first_has_ended_and_its_progress_at_once() -> None:
-    steps, told = Steps(), list[Event]()
-
-    def judge_order(order: int, observe: Observe) -> Trial:
-        observe(RoundBegan(order, 1, ()))
-        observe(Prefill(0, 9))
-        if order:
-            steps.flags["second"].set()
-            steps.wait("first")
-        else:
-            steps.wait("second")
-        observe(Wrote(f"words {order}"))
-        observe(Waiting("server", order))
-        if order == 0:
-            steps.flags["first"].set()
-        observe(RoundEnded(order, 1, "final"))
-        return TRIAL
-
-    assert judge_at_once(judge_order, told.append) == {0: TRIAL, 1: TRIAL}
-    waits = [event for event in told if isinstance(event, Waiting)]
-    assert sorted(wait.attempt for wait in waits) == [0, 1]
-    assert [event for event in told if not isinstance(event, Waiting)] == [
-        RoundBegan(0, 1, ()),
-        Prefill(0, 9),
-        Prefill(0, 9, order=1),
-        Wrote("words 0"),
-        RoundEnded(0, 1, "final"),
-        RoundBegan(1, 1, ()),
-        Wrote("words 1"),
-        RoundEnded(1, 1, "final"),
-    ]
-
-
-@pytest.mark.parametrize("way", [functools.partial(judge_in_turn, skip_second=lambda _: False), judge_at_once])
-@pytest.mark.parametrize("failing", [(0,), (1,), (0, 1)])
-def test_an_order_without_a_verdict_leaves_the_other(
-    way: Callable[[JudgeOrder, Observe], dict[int, Trial]], failing: tuple[int, ...]
-) -> None:
-    def judge_order(order: int, observe: Observe) -> Trial:
-        observe(RoundBegan(order, 1, ()))
-        if order in failing:
-            raise NoVerdictError(f"No verdict {order}.")
-        return TRIAL
-
-    if len(failing) == 2:
-        with pytest.raises(NoVerdictError, match="No verdict 0"):
-            way(judge_order, ignore)
-    else:
-        assert way(judge_order, ignore) == {1 - failing[0]: TRIAL}
-
-
 # Ended together
-
-
-def work_until_told(order: int, observe: Observe) -> Trial:
-    """Work that only its observer ends."""
-    while True:
-        observe(Prefill(order, 9))
-
-
-@pytest.mark.parametrize("failing", [0, 1])
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), VideoError(Path("a.mp4"), "is damaged")])
-def test_an_error_of_one_order_ends_both(failing: int, error: BaseException) -> None:
-    began = threading.Barrier(2, timeout=WAIT_SECONDS)
-
-    def judge_order(order: int, observe: Observe) -> Trial:
-        observe(Encoding(0, 1))
-        began.wait()
-        if order == failing:
-            raise error
-        return work_until_told(order, observe)
-
-    before = threading.active_count()
-    with pytest.raises(type(error)) as raised:
-        judge_at_once(judge_order, ignore)
-    assert raised.value is error
-    assert threading.active_count() == before
-
-
-@pytest.mark.parametrize("order", [0, 1])
-def test_an_observer_that_raises_ends_both(order: int) -> None:
-    def observe(event: Event) -> None:
-        if isinstance(event, Prefill) and event.order == order:
-            raise ValueError("enough")
-
-    before = threading.active_count()
-    with pytest.raises(ValueError, match="enough"):
-        judge_at_once(work_until_told, observe)
-    assert threading.active_count() == before
-
-
-def test_an_observer_that_raises_at_what_was_held_ends_the_second() -> None:
-    steps = Steps()
-
-    def judge_order(order: int, observe: Observe) -> Trial:
-        observe(Prefill(0, 9))
-        if order == 0:
-            steps.wait("second")
-            return TRIAL
-        observe(RoundBegan(1, 1, ()))
-        steps.flags["second"].set()
-        return work_until_told(order, observe)
-
-    def watch(event: Event) -> None:
-        if isinstance(event, RoundBegan):
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        judge_at_once(judge_order, watch)
 
 
 @pytest.mark.parametrize("order", [0, 1])
@@ -342,21 +230,34 @@ def test_an_observer_that_raises_ends_both_orders_of_the_engine_and_the_judge_go
     ]
 
 
+class StopsWriting(Stop):
+    """Is set at one of the checks of the engine after the judge began to write."""
+
+    def __init__(self, check: int) -> None:
+        super().__init__()
+        self.left = check
+        self.writes = False
+
+    def observe(self, event: Event) -> None:
+        self.writes |= isinstance(event, Wrote)
+
+    @property
+    def error(self) -> BaseException | None:
+        self.left -= self.writes
+        if self.left == 0:
+            self.set(KeyboardInterrupt())
+        return super().error
+
+
 @pytest.mark.parametrize("check", [1, 9])
 def test_an_interrupt_within_an_evaluation_ends_both(check: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bundled judge, run as a large model is: the engine asks at every check whether to stop."""
     monkeypatch.setattr(engine, "SMALL_MODEL_BYTES", 0)
     monkeypatch.setattr(abort_check, "_EVERY_SECONDS", 0.0)
-    writes, checks = False, 0
-
-    def stop(event: Event) -> None:
-        nonlocal writes, checks
-        writes |= isinstance(event, Wrote) and event.text != ""
-        checks += writes and event == Wrote("")
-        if checks == check:
-            raise KeyboardInterrupt
-
+    pair = (EXAMPLES / "star.mp4", EXAMPLES / "circle.mp4")
+    stop = StopsWriting(check)
     with Judge(settings=BOTH, measures=False) as judge:
         with pytest.raises(KeyboardInterrupt):
-            judge.compare(EXAMPLES / "star.mp4", EXAMPLES / "circle.mp4", prompt="A blue star moves up.", observe=stop)
-        assert checks == check
+            judge.compare(*pair, prompt="A blue star moves up.", observe=stop.observe, stop=stop)
+        assert stop.left <= 0
+        assert len(judge.compare(*pair, prompt="A blue star moves up.").orders) == 2

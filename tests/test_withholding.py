@@ -36,7 +36,7 @@ def test_the_pieces_make_no_difference(text: str, cuts: list[int]) -> None:
     for start, end in pairwise(places):
         observe(Wrote(text[start:end]))
         assert not re.search(r"\bTA[ \t]*[=:]?[ \t]*\d", "".join(e.text for e in told if isinstance(e, Wrote)))
-    assert len(told) == len(places) - 1  # each piece is an event: the observer may want to stop
+    assert all(event.text for event in told if isinstance(event, Wrote))
     ended = RoundEnded(0, 1, "final")
     observe(ended)
     assert told[-1] is ended

@@ -2,8 +2,10 @@
 
 choose_mode          where the model runs                    modes
 open_clips           both files, checked and sampled         video, pair_frames
-judge                rounds until a verdict, in each order   judge
+follow               rounds until a verdict, in each order   judge
 make_judgement       the record                              recording, judgement
+
+A comparison is one piece of work for the scheduler, which does all of them in one thread.
 """
 
 from __future__ import annotations
@@ -14,14 +16,25 @@ from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import wait
 from dataclasses import replace
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING
 
 from vrt_lite.disk import file_sha256
-from vrt_lite.errors import UsageError, Warned
-from vrt_lite.interfaces import Backend, FrameStore, Observe, Sampling, Stopwatch, Working, ignore, wait_until_done
-from vrt_lite.interfaces import Event as Progress
-from vrt_lite.judge import Trial, judge_with
+from vrt_lite.errors import NoVerdictError, UsageError, Warned
+from vrt_lite.interfaces import (
+    Backend,
+    Event,
+    FrameStore,
+    Observe,
+    Sampling,
+    Stop,
+    Stopwatch,
+    Working,
+    check_stops,
+    ignore,
+    stops_in_force,
+    wait_until_done,
+)
+from vrt_lite.judge import Answer, Trial, follow
 from vrt_lite.judgement import Judgement
 from vrt_lite.models import ModelFiles
 from vrt_lite.modes import LocalMode, Mode, choose_mode
@@ -29,6 +42,7 @@ from vrt_lite.pair_frames import PairFrames, workspace_of
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import LONGEST_PROMPT
 from vrt_lite.recording import ShownPair, add_warning, make_judgement
+from vrt_lite.scheduler import InThread, Scheduler, Together, Work
 from vrt_lite.settings import MOST_JOBS, Remote, Settings, Source, describe_settings, key_of
 from vrt_lite.shortage import ThreadPool, check_memory
 
@@ -39,6 +53,8 @@ if TYPE_CHECKING:
     from vrt_lite.video import Clip
 
 Finish = Callable[[Judgement, FrameStore], None]
+_MOST_CALLS = 2 * MOST_JOBS
+"""Requests to a server at once: two orders of each pair."""
 
 
 class Judge:
@@ -76,7 +92,7 @@ class Judge:
         self.mode: Mode = choose_mode(
             model, projector, self.settings, backend, digest=digest, jobs=jobs, verbose=verbose
         )
-        self._pool = ThreadPool(max_workers=MOST_JOBS)
+        self._scheduler = Scheduler(_MOST_CALLS)
 
     def __enter__(self) -> Judge:
         return self
@@ -86,7 +102,7 @@ class Judge:
 
     def close(self) -> None:
         """Free the model, when nothing uses it any more."""
-        self._pool.shutdown()
+        self._scheduler.close()
         self.mode.close()
 
     @property
@@ -99,9 +115,10 @@ class Judge:
         """What the judge sees, in a line; "" if its profile does not say."""
         return self.mode.profile.scope
 
-    def connect(self, observe: Observe) -> None:
-        """Ask a server what it serves, if the key depends on that; `observe` gets an event while waiting."""
-        self.mode.connect(observe)
+    def connect(self, observe: Observe = ignore, *, stop: Stop | None = None) -> None:
+        """Ask a server what it serves, if the key depends on that; `stop` ends it, `observe` is told of waits."""
+        with stops_in_force(*([stop] if stop else ())):
+            self.mode.connect(observe)
 
     def key(self) -> str:
         """A digest of all that a verdict depends on besides clips, order and prompt. It loads nothing.
@@ -163,31 +180,27 @@ class Judge:
         trace: Path | None = None,
         observe: Observe = ignore,
         finish: Finish | None = None,
+        stop: Stop | None = None,
     ) -> Judgement:
-        """Judge two clips made from one prompt.
+        """Judge two clips made from one prompt. Another thread may end it with `stop`, whose error is raised here.
 
         `trace` is written anew after each round, with a JSON line for each; a warning says if that fails. `finish` is
-        called with the judgement and the frames while the clips are still open, to draw what the judge saw.
+        called with the judgement and the frames while the clips are still open, to draw what the judge saw. `observe`
+        and `finish` are called in other threads, but never two of them at once for all comparisons of this judge.
         Raises VideoError, ModelError, OutOfMemoryError, NoVerdictError; UsageError for a long prompt.
         """
         if len(prompt) > LONGEST_PROMPT:
             raise UsageError(
                 f"The prompt has {len(prompt)} characters; at most {LONGEST_PROMPT} are allowed. Shorten it."
             )
-        stop = Event()
-
-        def watch(event: Progress) -> None:
-            if stop.is_set():
-                raise KeyboardInterrupt
-            observe(event)
-
         # An interrupt arrives in the main thread. The engine runs in another, or an interrupt could arrive in the
         # middle of its log callback and be lost.
-        work = self._pool.submit(self._compare, Path(a), Path(b), prompt, trace, watch, finish)
+        stop = Stop(*([stop] if stop else ()))
+        work = self._scheduler.submit(self._compare((Path(a), Path(b)), prompt, trace, _checked(observe), finish), stop)
         try:
             return wait_until_done(work)
-        except KeyboardInterrupt:
-            stop.set()
+        except KeyboardInterrupt as interrupt:
+            stop.set(interrupt)
             wait([work])
             raise
 
@@ -201,8 +214,8 @@ class Judge:
         return key_of(self.settings, profile, judge={**self.mode.key(), **measures})
 
     def _compare(
-        self, a: Path, b: Path, prompt: str, trace: Path | None, observe: Observe, finish: Finish | None
-    ) -> Judgement:
+        self, paths: tuple[Path, Path], prompt: str, trace: Path | None, observe: Observe, finish: Finish | None
+    ) -> Work[Judgement]:
         stopwatch, mode = Stopwatch(), self.mode
         takes_long = isinstance(mode, LocalMode) and mode.files is not None and not mode.files.is_small
         with contextlib.ExitStack() as stack:
@@ -212,11 +225,11 @@ class Judge:
 
                 lines = TraceFile(trace)
             mode.prepare()
-            clips = stack.enter_context(open_clips(a, b))
+            clips: tuple[Clip, Clip] = yield InThread(lambda _: stack.enter_context(open_clips(*paths)))
             same = clips[0].info.sha256 == clips[1].info.sha256
             if not same:
                 with stopwatch.measure("wait"):
-                    mode.plan()
+                    yield InThread(lambda _: mode.plan())
             spaces = (workspace_of(clips[0], mode.profile), workspace_of(clips[1], mode.profile))
             frames = PairFrames(clips, spaces)
             pair = ShownPair(prompt, (clips[0].info, clips[1].info), spaces)
@@ -231,23 +244,16 @@ class Judge:
                     from vrt_lite.forecast import announce  # noqa: PLC0415
 
                     announce(mode, clips[0].info, observe, both_orders=self.settings.both_orders)
-                with mode.turn(2 if self.settings.both_orders is True else 1, observe) as replies:
-                    with stopwatch.measure("wait"):
-                        backend = mode.open(frames, observe, stopwatch)
-                    trials = self._judge_orders(pair, frames, backend, lines, observe, at_once=replies > 1)
+                with stopwatch.measure("wait"):
+                    yield from mode.open(frames, observe, stopwatch)
+                trials = yield from self._judge_orders(pair, frames, lines, observe)
             if measuring:
                 observe(Working("measuring the clips"))
-            measures, measured = measuring.compare() if measuring else (None, None)
-            judgement = make_judgement(
-                pair,
-                clips,
-                trials,
-                mode=mode,
-                settings=self.settings,
-                stopwatch=stopwatch,
-                measures=measures,
-                measured=measured,
-            )
+            measures, measured = (yield InThread(lambda _: measuring.compare())) if measuring else (None, None)
+            make = functools.partial(make_judgement, pair, clips, trials, mode=mode, settings=self.settings)
+            record = functools.partial(make, stopwatch=stopwatch, measures=measures, measured=measured)
+            # It needs the digest of the model, which may not be ready.
+            judgement: Judgement = yield InThread(lambda _: record())
             if takes_long and trials:
                 from vrt_lite.forecast import learn  # noqa: PLC0415
 
@@ -255,41 +261,57 @@ class Judge:
             if lines and lines.failure:
                 judgement = add_warning(judgement, Warned("trace_not_written", lines.failure))
             if finish:
-                finish(judgement, frames)
+                yield InThread(lambda _: finish(judgement, frames))
             return judgement
 
     def _judge_orders(
-        self,
-        pair: ShownPair,
-        frames: PairFrames,
-        backend: Backend,
-        lines: TraceFile | None,
-        observe: Observe,
-        *,
-        at_once: bool,
-    ) -> dict[int, Trial]:
+        self, pair: ShownPair, frames: PairFrames, lines: TraceFile | None, observe: Observe
+    ) -> Work[dict[int, Trial]]:
         """A trial for each order, keyed by the clip (0 or 1) shown as video 1. NoVerdictError if no order gives one."""
-        profile, settings = self.mode.profile, self.settings
+        mode, settings = self.mode, self.settings
 
-        def judge_order(first: int, observe: Observe) -> Trial:
-            return judge_with(
-                pair.for_judge().swapped() if first else pair.for_judge(),
-                profile,
-                backend,
-                frames.swapped() if first else frames,
-                sampling=Sampling(profile.max_new_tokens, settings.temperature, settings.seed),
-                order=first,
-                observe=observe,
-                on_round=functools.partial(lines.add, first, pair) if lines else lambda _: None,
-            )
+        def judge_order(first: int) -> Work[Trial | NoVerdictError]:
+            shown = frames.swapped() if first else frames
 
-        if not settings.both_orders:
-            return {0: judge_order(0, observe)}
-        from vrt_lite.two_orders import judge_at_once, judge_in_turn  # noqa: PLC0415 - one order does without
+            def trial(answer: Answer) -> Work[Trial]:
+                return follow(
+                    pair.for_judge().swapped() if first else pair.for_judge(),
+                    mode.profile,
+                    answer,
+                    sampling=Sampling(mode.profile.max_new_tokens, settings.temperature, settings.seed),
+                    order=first,
+                    observe=observe,
+                    on_round=functools.partial(lines.add, first, pair) if lines else lambda _: None,
+                )
 
-        if at_once:
-            return judge_at_once(judge_order, observe)
-        return judge_in_turn(judge_order, observe, skip_second=settings.skip_second_order)
+            try:
+                return (yield from mode.run(trial, shown))
+            except NoVerdictError as error:
+                return error
+
+        found: list[Trial | NoVerdictError]
+        if settings.both_orders is True and mode.at_once:
+            found = yield Together([judge_order(0), judge_order(1)])
+        else:
+            found = [(yield from judge_order(0))]
+            first = found[0].verdict if isinstance(found[0], Trial) else None
+            if settings.both_orders and not settings.skip_second_order(first):
+                found.append((yield from judge_order(1)))
+        trials = {order: trial for order, trial in enumerate(found) if isinstance(trial, Trial)}
+        for failure in found:
+            if not trials and isinstance(failure, NoVerdictError):
+                raise failure
+        return trials
+
+
+def _checked(observe: Observe) -> Observe:
+    """Let an event end the work that was told to stop."""
+
+    def tell(event: Event) -> None:
+        check_stops()
+        observe(event)
+
+    return tell
 
 
 def compare(

@@ -1,6 +1,6 @@
 """What the loop needs from a back end and from a store of frames, and the events that an observer gets.
 
-Also waiting for work, turns at it, and timing it. No engine, no decoder.
+Also stopping work, waiting for it, and timing it. No engine, no decoder.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, wait
+from contextvars import ContextVar
 from dataclasses import dataclass
-from threading import BoundedSemaphore
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from vrt_lite.protocol.messages import Conversation, FrameRef, Reply, Usage
@@ -54,10 +54,7 @@ class Loading:
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """The vision tower has done `done` of `total` frame pairs of this round.
-
-    `order` is 1 if they are of the second order, and the round that was told last is of the first.
-    """
+    """The vision tower has done `done` of `total` frame pairs of this round of an order."""
 
     done: int
     total: int
@@ -66,7 +63,7 @@ class Encoding:
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """The text model has read `done` of `total` new tokens of this round. `order` is as for `Encoding`."""
+    """The text model has read `done` of `total` new tokens of this round of an order."""
 
     done: int
     total: int
@@ -75,9 +72,10 @@ class Prefill:
 
 @dataclass(frozen=True, slots=True)
 class Wrote:
-    """The judge wrote some more text."""
+    """The judge wrote some more text in an order."""
 
     text: str
+    order: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +104,17 @@ class RoundEnded:
     outcome: str
 
 
-Event = Working | Predicted | Loading | Encoding | Prefill | Wrote | Waiting | RoundBegan | RoundEnded
+@dataclass(frozen=True, slots=True)
+class OrderEnded:
+    """An order was judged: nothing more is told of it."""
+
+    order: int
+
+
+Event = Working | Predicted | Loading | Encoding | Prefill | Wrote | Waiting | RoundBegan | RoundEnded | OrderEnded
 Observe = Callable[[Event], None]
+"""Is told of events. Of two orders that are judged at once it gets both as they happen, each event with its order.
+What it raises ends the work."""
 
 
 def ignore(event: Event) -> None:
@@ -187,36 +194,69 @@ class Stopwatch:
         return {stage: sum(seconds) for stage, seconds in engine.items()} | {"other": max(left - busy, 0.0)}
 
 
-class Turns:
-    """Places for `count` replies at once. A comparison takes one, and more if nobody else needs them at the time."""
+class Stop:
+    """Ends work from another thread. Whatever checks it raises the error that it, or one `within` it, was set with."""
 
-    def __init__(self, count: int) -> None:
-        self._free = BoundedSemaphore(count)
+    def __init__(self, *within: Stop) -> None:
+        self._within = within
+        self._error: BaseException | None = None
+        self._wakes: list[Callable[[], None]] = []
 
-    @contextlib.contextmanager
-    def take(self, most: int, observe: Observe) -> Generator[int]:
-        """Wait for a free place, and take it with up to `most` in all; yields their number.
+    @property
+    def error(self) -> BaseException | None:
+        """What the work ends with; None if it goes on."""
+        return self._error or next((error for stop in self._within if (error := stop.error)), None)
 
-        `observe` is called while it waits, and may raise.
-        """
-        while not self._free.acquire(timeout=_TICK_SECONDS):
-            observe(Wrote(""))
-        taken = 1
-        try:
-            while taken < most and self._free.acquire(blocking=False):
-                taken += 1
-            yield taken
-        finally:
-            self._free.release(taken)
+    def set(self, error: BaseException) -> None:
+        """End the work with this error, at its next check. Only the first error counts."""
+        self._error = self._error or error
+        for wake in tuple(self._wakes):
+            wake()
+
+    def check(self) -> None:
+        """Raise the error if the work is to end."""
+        if error := self.error:
+            raise error
+
+    def wake_with(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """Call `wake`, in any thread, when the work is to end: it may be waiting. Returns what undoes this."""
+        undo = [stop.wake_with(wake) for stop in self._within]
+        self._wakes.append(wake)
+        if self._error:  # set meanwhile
+            wake()
+
+        def end() -> None:
+            self._wakes.remove(wake)
+            for each in undo:
+                each()
+
+        return end
 
 
-def wait_until_done(work: Future[_Result], observe: Observe = ignore) -> _Result:
+_in_force: ContextVar[tuple[Stop, ...]] = ContextVar("stops in force", default=())
+
+
+@contextlib.contextmanager
+def stops_in_force(*stops: Stop) -> Generator[None]:
+    """What the block does can be ended by these: `check_stops` checks them, in this thread."""
+    before = _in_force.set(stops)
+    try:
+        yield
+    finally:
+        _in_force.reset(before)
+
+
+def check_stops() -> None:
+    """Raise the error of a stop in force that was set. Work that takes long calls it a few times a second."""
+    for stop in _in_force.get():
+        stop.check()
+
+
+def wait_until_done(work: Future[_Result]) -> _Result:
     """Wait for `work`, and return its result. KeyboardInterrupt comes within 0.2 s.
-
-    `observe` is called about as often, and may raise too.
 
     The waits are short because on Windows an interrupt cannot break one.
     """
     while not wait([work], timeout=_TICK_SECONDS).done:
-        observe(Wrote(""))
+        pass
     return work.result()

@@ -9,10 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias
 
 from vrt_lite.errors import ContextFullError, NoVerdictError
-from vrt_lite.interfaces import Backend, FrameStore, Observe, RoundBegan, RoundEnded, Sampling, ignore
+from vrt_lite.interfaces import (
+    Backend,
+    Encoding,
+    Event,
+    FrameStore,
+    Observe,
+    OrderEnded,
+    Prefill,
+    RoundBegan,
+    RoundEnded,
+    Sampling,
+    Wrote,
+    ignore,
+)
 from vrt_lite.profile import Profile
 from vrt_lite.protocol import tags
 from vrt_lite.protocol.messages import (
@@ -32,9 +45,9 @@ from vrt_lite.protocol.messages import (
     shown_first,
 )
 from vrt_lite.protocol.verdict import Verdict, from_marks, without_alignment
+from vrt_lite.scheduler import InThread, Work, run_alone
 
 Outcome = Literal["final", "tool", "correction"]
-_Wait = TypeVar("_Wait")
 
 _LONGEST_LIST = 200
 """Characters of a model's own frame numbers that a refusal repeats to it."""
@@ -116,8 +129,8 @@ class Ask:
 
 Judging: TypeAlias = Generator[Ask | Round, Reply | None, Trial]
 """A trial in progress. An `Ask` is sent its reply, or thrown ContextFullError. A `Round` has ended: it is sent None."""
-Answer: TypeAlias = Callable[[Ask, Observe], Generator[_Wait, Any, Reply]]
-"""Answers what a trial asks, and tells an observer of it; it may wait by yielding what for."""
+Answer: TypeAlias = Callable[[Ask, Observe], Work[Reply]]
+"""Answers what a trial asks, and tells an observer of it."""
 
 
 def judge(pair: Pair, profile: Profile, *, sampling: Sampling | None = None) -> Judging:
@@ -168,55 +181,73 @@ def judge_with(
     on_round: Callable[[Round], None] = lambda _: None,
 ) -> Trial:
     """Judge a pair with the replies of a back end. Raises NoVerdictError."""
+    answer = answer_with(backend, frames)
+    trial = follow(pair, profile, answer, sampling=sampling, order=order, observe=observe, on_round=on_round)
+    return run_alone(trial)
 
-    def answer(ask: Ask, observe: Observe) -> Generator[None, Any, Reply]:
-        yield from ()  # it waits for nothing but the call
-        return backend.reply(ask.conversation, frames, sampling=ask.sampling, observe=observe)
 
-    following = follow(pair, profile, answer, sampling=sampling, order=order, observe=observe, on_round=on_round)
-    try:
-        next(following)
-    except StopIteration as end:
-        return end.value
-    raise AssertionError("a back end does not wait")
+def answer_with(backend: Backend, frames: FrameStore) -> Answer:
+    """Answer with the replies of a back end, which are waited for."""
+
+    def answer(ask: Ask, observe: Observe) -> Work[Reply]:
+        def reply(tell: Observe) -> Reply:
+            return backend.reply(ask.conversation, frames, sampling=ask.sampling, observe=tell)
+
+        return (yield InThread(reply, observe))
+
+    return answer
 
 
 def follow(
     pair: Pair,
     profile: Profile,
-    answer: Answer[_Wait],
+    answer: Answer,
     *,
     sampling: Sampling | None = None,
     order: int = 0,
     observe: Observe = ignore,
     on_round: Callable[[Round], None] = lambda _: None,
-) -> Generator[_Wait, Any, Trial]:
-    """Judge a pair with the replies of `answer`; waits for what they wait for. Raises NoVerdictError.
+) -> Work[Trial]:
+    """Judge a pair with the replies of `answer`. Raises NoVerdictError.
 
-    `observe` is told of the rounds, and gets what `answer` tells, all with this `order`.
+    `observe` is told of the rounds and of what `answer` tells, all with this `order`.
     """
+    told = _with_order(observe, order)
     if not profile.understands(pair.caption):
         from vrt_lite.withholding import observe_without_alignment  # noqa: PLC0415 - most captions are understood
 
-        observe = observe_without_alignment(observe)
+        told = observe_without_alignment(told)
     judging = judge(pair, profile, sampling=sampling)
-    wanted = next(judging)
     try:
+        wanted = next(judging)
         while True:
             if isinstance(wanted, Round):
                 on_round(wanted)
-                observe(RoundEnded(order, wanted.number, wanted.outcome))
+                told(RoundEnded(order, wanted.number, wanted.outcome))
                 wanted = next(judging)
                 continue
-            observe(RoundBegan(order, wanted.number, wanted.shown))
+            told(RoundBegan(order, wanted.number, wanted.shown))
             try:
-                reply = yield from answer(wanted, observe)
+                reply = yield from answer(wanted, told)
             except ContextFullError as error:
                 wanted = judging.throw(error)
             else:
                 wanted = judging.send(reply)
     except StopIteration as end:
+        observe(OrderEnded(order))
         return end.value
+    except NoVerdictError:
+        observe(OrderEnded(order))
+        raise
+
+
+def _with_order(observe: Observe, order: int) -> Observe:
+    """Tell what is told of a reply with the order that it belongs to."""
+
+    def tell(event: Event) -> None:
+        observe(replace(event, order=order) if isinstance(event, Encoding | Prefill | Wrote) else event)
+
+    return tell if order else observe
 
 
 def _cut(reply: Reply) -> Reply:

@@ -5,28 +5,33 @@ Each mode has the same interface, so that `Judge` works with any of them.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from threading import Lock
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from vrt_lite.backends import FallbackBackend, Used, describe_machine
+from vrt_lite.backends import SharedEngine, Used, describe_machine, open_backend
 from vrt_lite.errors import Warned
-from vrt_lite.interfaces import Backend, FrameStore, Loading, Observe, Stopwatch, Turns, Working, wait_until_done
+from vrt_lite.fitting import advise_smaller
+from vrt_lite.interfaces import Backend, FrameStore, Loading, Observe, Stopwatch, Working
+from vrt_lite.judge import Answer, answer_with
 from vrt_lite.judgement import FileUsed, ModelUsed
 from vrt_lite.models import ModelFiles, find, gguf_sha256, profile_of
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import shown_first
+from vrt_lite.scheduler import InThread, Work
 from vrt_lite.settings import Remote, Settings
 from vrt_lite.shortage import ThreadPool
 from vrt_lite.tuning import choose_projector, plan_engine, refuse_impossible
 
 if TYPE_CHECKING:
+    from vrt_lite.backends.llamacpp import LlamaCppBackend
+    from vrt_lite.embeddings import EmbeddingCache
     from vrt_lite.fitting import EnginePlan
+    from vrt_lite.machine import EngineSettings
+
+_Result = TypeVar("_Result")
 
 
 class Mode(Protocol):
@@ -48,15 +53,17 @@ class Mode(Protocol):
         """The profile that fits the machine; it may show smaller frames. Raises OutOfMemoryError."""
         ...
 
-    def open(self, frames: FrameStore, observe: Observe, watch: Stopwatch) -> Backend:
-        """The back end, opened once."""
+    @property
+    def at_once(self) -> bool:
+        """Whether both orders of a pair may be judged at once. Known when it is open."""
         ...
 
-    def turn(self, most: int, observe: Observe) -> AbstractContextManager[int]:
-        """Wait until one more comparison may use the back end; the context is how many replies it may ask for at once.
+    def open(self, frames: FrameStore, observe: Observe, watch: Stopwatch) -> Work[None]:
+        """Make ready what judges."""
+        ...
 
-        They are at most `most`. `observe` is called while it waits.
-        """
+    def run(self, trial: Callable[[Answer], Work[_Result]], frames: FrameStore) -> Work[_Result]:
+        """Run a trial with the answers of what judges, as soon as that has a place for it."""
         ...
 
     def used(self) -> Used:
@@ -152,13 +159,15 @@ class GivenMode(_FileMode):
         """The profile as it is: the caller has chosen how the back end runs."""
         return self.profile
 
-    def open(self, frames: FrameStore, observe: Observe, watch: Stopwatch) -> Backend:
-        """The back end that was given."""
-        return self._backend
+    at_once = False  # the caller decides how many use it
 
-    def turn(self, most: int, observe: Observe) -> AbstractContextManager[int]:
-        """Nothing to wait for: the caller decides how many use it. It may be one for a single thread."""
-        return contextlib.nullcontext(1)
+    def open(self, frames: FrameStore, observe: Observe, watch: Stopwatch) -> Work[None]:
+        """Nothing to do: the caller has opened it."""
+        yield from ()
+
+    def run(self, trial: Callable[[Answer], Work[_Result]], frames: FrameStore) -> Work[_Result]:
+        """Run a trial with the back end that was given."""
+        return trial(answer_with(self._backend, frames))
 
     def used(self) -> Used:
         """The model by its files."""
@@ -172,23 +181,22 @@ class GivenMode(_FileMode):
 class LocalMode(_FileMode):
     """The engine on this machine: planned to fit the memory, and loaded when first needed.
 
-    `jobs` threads may share it. Each judges in a sequence of its own, if there is memory for as many; else some wait.
+    `jobs` pairs are judged at once, each in a sequence of its own, if there is memory for as many; else some wait.
     For both orders of a pair there are at least two: with more jobs than one the engine's batches are filled by those.
     """
+
+    at_once = True
 
     def __init__(
         self, files: ModelFiles, settings: Settings, *, digest: Callable[[Path], str], jobs: int, verbose: bool
     ) -> None:
         super().__init__(files, settings, digest=digest)
         self._jobs = jobs
-        self._lock = Lock()
-        self._turns: Turns | None = None
-        self._loading: Future[FallbackBackend] | None = None
         self._settings = settings
         self._verbose = verbose
         self._planning: Future[EnginePlan] | None = None
-        self._backend: FallbackBackend | None = None
-        self._free = contextlib.ExitStack()
+        self._engine: SharedEngine | None = None
+        self._cache: EmbeddingCache | None = None
 
     def prepare(self) -> None:
         """Start to choose what fits the memory, and to digest the text model."""
@@ -200,25 +208,26 @@ class LocalMode(_FileMode):
         self.profile = self.start_planning().result().profile
         return self.profile
 
-    def open(self, frames: FrameStore, observe: Observe, watch: Stopwatch) -> Backend:
-        """The engine, which loads while the first frames are decoded."""
-        if self._backend is None:
-            with self._lock:
-                if self._loading is None:
-                    self._loading = self._pool.submit(self._load, watch)
+    def open(self, frames: FrameStore, observe: Observe, watch: Stopwatch) -> Work[None]:
+        """Load the engine, while the first frames are decoded."""
+        plan = yield self.start_planning()
+        if self._engine is None:
+            self._engine = SharedEngine(
+                self._load, plan.choices, submit=self._pool.submit, advice=advise_smaller(plan.profile)
+            )
+            loading, began = self._engine.start(), watch.total
+            loading.add_done_callback(lambda _: watch.seconds.update(load=watch.total - began))
             observe(Working("decoding frames"))
             first = (shown_first(self.profile.workspace, self.profile.first_frames, clip) for clip in (0, 1))
-            frames.pixels([frame for shown in first for frame in shown])
+            shown = [frame for of_clip in first for frame in of_clip]
+            yield InThread(lambda _: frames.pixels(shown))
             observe(Loading(self._files.name))
-            self._backend = wait_until_done(self._loading, observe)
-        return self._backend
+        yield from self._engine.open()
 
-    def turn(self, most: int, observe: Observe) -> AbstractContextManager[int]:
-        """Wait for a free sequence of the engine."""
-        with self._lock:
-            if self._turns is None:
-                self._turns = Turns(self.start_planning().result().settings.sequences)
-        return self._turns.take(most, observe)
+    def run(self, trial: Callable[[Answer], Work[_Result]], frames: FrameStore) -> Work[_Result]:
+        """Run a trial in a sequence of the engine. It must be open."""
+        assert self._engine
+        return self._engine.run(trial, frames)
 
     def used(self) -> Used:
         """The model by its files, and how the engine ran if it did."""
@@ -232,7 +241,8 @@ class LocalMode(_FileMode):
     def close(self) -> None:
         """Free the model, after the threads that use it have ended."""
         super().close()
-        self._free.close()
+        if self._engine:
+            self._engine.close()
 
     def start_planning(self) -> Future[EnginePlan]:
         """Start, once, to choose what fits the memory."""
@@ -250,14 +260,12 @@ class LocalMode(_FileMode):
 
     def _plan_in_force(self) -> EnginePlan | None:
         """The plan that the engine runs with; None before it is loaded."""
-        return self.start_planning().result().as_run_with(self._backend.settings) if self._backend else None
+        return self.start_planning().result().as_run_with(self._engine.settings) if self._engine else None
 
-    def _load(self, watch: Stopwatch) -> FallbackBackend:
+    def _load(self, settings: EngineSettings) -> LlamaCppBackend:
         from vrt_lite.embeddings import EmbeddingCache, users_disk  # noqa: PLC0415 - numpy
 
-        with watch.measure("load"):
+        if self._cache is None:
             disk = users_disk(self._settings.cache_mb) if self._settings.cache else None
-            cache = EmbeddingCache(disk, namespace=self._projector_sha256.result)
-            choices = self.start_planning().result().choices
-            backend = FallbackBackend(self._files, profile=self.profile, choices=choices, cache=cache)
-            return self._free.enter_context(backend)
+            self._cache = EmbeddingCache(disk, namespace=self._projector_sha256.result)
+        return open_backend(self._files, profile=self.profile, settings=settings, cache=self._cache)

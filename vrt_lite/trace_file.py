@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from threading import Lock
 
 from vrt_lite.disk import write_file
 from vrt_lite.errors import UsageError
@@ -24,7 +23,6 @@ class TraceFile:
         """Make the file, empty. Raises UsageError."""
         self._path = path
         self._lines: tuple[list[str], list[str]] = ([], [])
-        self._writing = Lock()
         self.failure = ""
         self._write()
         if self.failure:
@@ -33,9 +31,8 @@ class TraceFile:
     def add(self, first: int, pair: ShownPair, r: Round) -> None:
         """Add a round of the order that shows clip `first` (0 or 1) as video 1."""
         line = json.dumps({"first": first + 1, **asdict(record_round(r, first, pair))}) + "\n"
-        with self._writing:
-            self._lines[first].append(line)
-            self._write()
+        self._lines[first].append(line)
+        self._write()
 
     def _write(self) -> None:
         try:

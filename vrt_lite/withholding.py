@@ -31,7 +31,8 @@ def observe_without_alignment(observe: Observe) -> Observe:
             beginning = _BEGINNING.search(held)
             end = beginning.start() if beginning else len(held)
             written, held = withhold_alignment(held[:end]), held[end:]
-            observe(Wrote(written))  # also an empty one: the observer may want to stop
+            if written:
+                observe(Wrote(written))
             return
         if held:
             written, held = withhold_alignment(held), ""

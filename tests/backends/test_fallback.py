@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from test_llamacpp import Drawn
 
-from vrt_lite.backends import FallbackBackend
+from vrt_lite.backends import SharedEngine, open_backend
+from vrt_lite.backends.llamacpp import LlamaCppBackend
+from vrt_lite.backends.llamacpp.context import Context
 from vrt_lite.embeddings import EmbeddingCache
 from vrt_lite.errors import OutOfMemoryError
 from vrt_lite.fitting import EnginePlan, add_sequences, choose_plan
 from vrt_lite.fitting.memory_estimate import read_shape
 from vrt_lite.interfaces import Sampling, ignore
-from vrt_lite.judge import Pair, opening
+from vrt_lite.judge import Answer, Ask, Pair, opening
 from vrt_lite.machine import EngineSettings, Gpu, MachineMemory
 from vrt_lite.models import find
 from vrt_lite.protocol.messages import Reply
+from vrt_lite.scheduler import Scheduler, Work, run_alone
 
 FILES = find("vrt-tiny-0")
 SHAPE = read_shape(FILES)
@@ -27,11 +33,33 @@ LARGE = replace(SMALL, context=2**31 - 256, exact=True)
 GB = 10**9
 
 
+CONVERSATION = opening(Pair("A red circle moving down.", (3.0, 3.0)), FILES.profile)
+
+
+def open_engine(choices: Sequence[EngineSettings]) -> SharedEngine:
+    cache = EmbeddingCache()
+
+    def load(settings: EngineSettings) -> LlamaCppBackend:
+        return open_backend(FILES, profile=FILES.profile, settings=settings, cache=cache)
+
+    def submit(work: Callable[[], LlamaCppBackend]) -> Future[LlamaCppBackend]:
+        done: Future[LlamaCppBackend] = Future()
+        try:
+            done.set_result(work())
+        except Exception as error:
+            done.set_exception(error)
+        return done
+
+    return SharedEngine(load, choices, submit=submit, advice="Use --max-pixels 1.")
+
+
+def ask(answer: Answer) -> Work[Reply]:
+    return (yield from answer(Ask(1, (), CONVERSATION, Sampling(8)), ignore))
+
+
 def reply_with(*choices: EngineSettings) -> tuple[Reply, EngineSettings]:
-    with FallbackBackend(FILES, profile=FILES.profile, choices=choices, cache=EmbeddingCache()) as backend:
-        conversation = opening(Pair("A red circle moving down.", (3.0, 3.0)), FILES.profile)
-        reply = backend.reply(conversation, Drawn(), sampling=Sampling(8), observe=ignore)
-        return reply, backend.settings
+    with closing(open_engine(choices)) as engine:
+        return run_alone(engine.run(ask, Drawn())), engine.settings
 
 
 def test_a_reply_starts_again_with_the_next_settings() -> None:
@@ -84,18 +112,79 @@ def test_the_plan_in_force_tells_what_ran() -> None:
 def test_replies_that_fail_together_go_on_together(sequences: int) -> None:
     """Also with fewer sequences than there are replies: one waits for the other."""
     choices = [replace(LARGE, sequences=2), replace(SMALL, sequences=sequences)]
-    conversation = opening(Pair("A red circle moving down.", (3.0, 3.0)), FILES.profile)
-    with (
-        FallbackBackend(FILES, profile=FILES.profile, choices=choices, cache=EmbeddingCache()) as backend,
-        ThreadPoolExecutor(2) as pool,
-    ):
-        tasks = [
-            pool.submit(backend.reply, conversation, Drawn(), sampling=Sampling(8), observe=ignore) for _ in range(2)
-        ]
-        replies = [task.result() for task in tasks]
-        assert backend.settings == choices[1]
+    with closing(open_engine(choices)) as engine, closing(Scheduler(2)) as scheduler:
+        begun = [scheduler.submit(engine.run(ask, Drawn())) for _ in range(2)]
+        replies = [each.result() for each in begun]
+        assert engine.settings == choices[1]
     expected, _ = reply_with(SMALL)
     assert [reply.tokens for reply in replies] == [expected.tokens] * 2
+
+
+class FailingEvaluation:
+    """Runs out of memory at the evaluations with these numbers."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *numbers: int) -> None:
+        self.numbers, self.count, self._evaluate = numbers, 0, Context._decode
+        failing = self
+
+        def decode(context: Context, batch: Any) -> None:
+            failing.count += 1
+            if failing.count in failing.numbers:
+                raise OutOfMemoryError("The engine failed to evaluate a batch.")
+            failing._evaluate(context, batch)
+
+        monkeypatch.setattr(Context, "_decode", decode)
+
+
+def judge_three(engine: SharedEngine) -> list[Reply | OutOfMemoryError]:
+    with closing(Scheduler(3)) as scheduler:
+        begun = [scheduler.submit(engine.run(ask, Drawn(seed=seed))) for seed in range(3)]
+        return [error if isinstance(error := e.exception(), OutOfMemoryError) else e.result() for e in begun]
+
+
+def tokens_of(replies: Sequence[Reply | OutOfMemoryError]) -> list[object]:
+    return [(r.tokens, r.odds) if isinstance(r, Reply) else None for r in replies]
+
+
+CHOICES = (replace(SMALL, sequences=3), SMALL)
+
+
+def test_an_allocation_that_fails_at_any_evaluation_changes_no_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that are in progress go on with the next settings. Every tenth place here, every place in the long form."""
+    check_failures(monkeypatch, step=10)
+
+
+@pytest.mark.nightly
+def test_an_allocation_that_fails_at_each_evaluation_changes_no_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_failures(monkeypatch, step=1)
+
+
+def check_failures(monkeypatch: pytest.MonkeyPatch, *, step: int) -> None:
+    with monkeypatch.context() as patch, closing(open_engine(CHOICES)) as engine:
+        counting = FailingEvaluation(patch)
+        expected = tokens_of(judge_three(engine))
+    assert counting.count > 10
+    for number in range(1, counting.count + 1, step):
+        with monkeypatch.context() as patch, closing(open_engine(CHOICES)) as engine:
+            FailingEvaluation(patch, number)
+            assert tokens_of(judge_three(engine)) == expected, number
+            assert engine.settings == SMALL
+
+
+def test_with_nothing_smaller_left_one_reply_fails_and_the_engine_is_whole_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with closing(open_engine([replace(SMALL, sequences=3)])) as engine:
+        expected = tokens_of(judge_three(engine))
+        with monkeypatch.context() as patch:
+            FailingEvaluation(patch, 2)
+            found = judge_three(engine)
+        failed = [reply for reply in found if isinstance(reply, OutOfMemoryError)]
+        assert [str(error) for error in failed] == ["The engine failed to evaluate a batch. Use --max-pixels 1."]
+        kept = [(mine, theirs) for mine, theirs in zip(tokens_of(found), expected, strict=True) if mine]
+        assert len(kept) == 2
+        assert all(mine == theirs for mine, theirs in kept)
+        assert tokens_of(judge_three(engine)) == expected
 
 
 def test_as_many_sequences_as_memory_allows() -> None:

@@ -37,7 +37,7 @@ from PIL import Image as Picture
 from vrt_lite.backends import open_remote
 from vrt_lite.backends.http import HttpBackend
 from vrt_lite.errors import BackendError, ContextFullError, UsageError
-from vrt_lite.interfaces import Event, Sampling, Waiting, Wrote, ignore
+from vrt_lite.interfaces import Event, Sampling, Stop, Waiting, Wrote, ignore, stops_in_force
 from vrt_lite.judge import Pair, Trial, judge_with
 from vrt_lite.profile import default_profile
 from vrt_lite.protocol.messages import Conversation, Message, Reply, Text
@@ -404,24 +404,17 @@ def test_every_pause_is_shown() -> None:
 PATIENT = {"silence_seconds": 600.0, "total_seconds": 600.0}
 
 
-def ask_until(interrupt: threading.Event, backend: HttpBackend) -> None:
-    """Ask for a reply until the observer raises, which it does after `interrupt`."""
-
-    def watch(event: Event) -> None:
-        if interrupt.is_set():
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        backend.reply(HELLO, NO_FRAMES, sampling=Sampling(64), observe=watch)
+def ask_until(stop: Stop, backend: HttpBackend) -> None:
+    """Ask for a reply until `stop` is set."""
+    with pytest.raises(KeyboardInterrupt), stops_in_force(stop):
+        backend.reply(HELLO, NO_FRAMES, sampling=Sampling(64), observe=ignore)
 
 
 @pytest.mark.parametrize("begins", [False, True], ids=["no answer", "half an answer"])
-def test_an_observer_ends_requests_while_the_server_says_nothing(
-    begins: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_stop_ends_requests_while_the_server_says_nothing(begins: bool, caplog: pytest.LogCaptureFixture) -> None:
     jobs = 16
     asked, left = threading.Barrier(jobs + 1, timeout=20), threading.Barrier(jobs + 1, timeout=20)
-    interrupt = threading.Event()
+    stop = Stop()
 
     def act(request: Any) -> None:
         if begins:
@@ -435,11 +428,11 @@ def test_an_observer_ends_requests_while_the_server_says_nothing(
     with serving(act) as server, opened(server, **PATIENT) as backend, ThreadPoolExecutor(jobs) as pool:
         backend.connect()
         before = threading.active_count()
-        work = [pool.submit(ask_until, interrupt, backend) for _ in range(jobs)]
+        work = [pool.submit(ask_until, stop, backend) for _ in range(jobs)]
         asked.wait()
         # A thread for each caller and for each request of the scripted server: the back end adds none.
         assert threading.active_count() <= before + 2 * jobs
-        interrupt.set()
+        stop.set(KeyboardInterrupt())
         left.wait()
         for future in work:
             future.result(timeout=20)
@@ -450,16 +443,16 @@ def test_an_observer_ends_requests_while_the_server_says_nothing(
 
 def test_an_interrupt_does_not_queue_behind_a_server_that_never_lists_its_models() -> None:
     jobs = 24
-    asked, interrupt = threading.Semaphore(0), threading.Event()
+    asked, stop = threading.Semaphore(0), Stop()
 
     def models(request: Any) -> None:
         asked.release()
         hangs(request)
 
     with serving(models=models) as server, opened(server, **PATIENT) as backend, ThreadPoolExecutor(jobs) as pool:
-        work = [pool.submit(ask_until, interrupt, backend) for _ in range(jobs)]
+        work = [pool.submit(ask_until, stop, backend) for _ in range(jobs)]
         assert asked.acquire(timeout=20)
-        interrupt.set()
+        stop.set(KeyboardInterrupt())
         for future in work:
             future.result(timeout=20)
     assert len(server.keys) < jobs / 2, "most threads stop before it is their turn to ask"

@@ -23,7 +23,7 @@ import vrt_lite
 from vrt_lite.api import Judge
 from vrt_lite.cli import run
 from vrt_lite.errors import BackendError, ModelError, UsageError
-from vrt_lite.interfaces import Event, Wrote
+from vrt_lite.interfaces import Encoding, Event, Stop
 from vrt_lite.models import profile_of
 from vrt_lite.profile import default_profile
 from vrt_lite.runs.judging import Task, judge_all
@@ -129,9 +129,11 @@ def test_one_judge_serves_many_threads(folder: Path) -> None:
 
 
 def test_an_interrupt_leaves_a_silent_server_at_once(folder: Path) -> None:
+    stop = Stop()
+
     def watch(event: Event) -> None:
-        if isinstance(event, Wrote):
-            raise KeyboardInterrupt
+        if isinstance(event, Encoding):
+            threading.Timer(0.2, lambda: stop.set(KeyboardInterrupt())).start()
 
     remote = {"silence_seconds": 600.0, "total_seconds": 600.0}
     with (
@@ -139,7 +141,7 @@ def test_an_interrupt_leaves_a_silent_server_at_once(folder: Path) -> None:
         Judge(backend=small(server.url, **remote)) as judge,
         pytest.raises(KeyboardInterrupt),
     ):
-        judge.compare(folder / "0.mp4", folder / "1.mp4", observe=watch)
+        judge.compare(folder / "0.mp4", folder / "1.mp4", observe=watch, stop=stop)
 
 
 def tasks(folder: Path) -> Iterator[Task]:

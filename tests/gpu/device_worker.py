@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from convert.stage_outputs import StagedBackend
 from vrt_lite.api import Judge
+from vrt_lite.backends.llamacpp import Lane
 from vrt_lite.backends.llamacpp.decoding import Sampler
 from vrt_lite.interfaces import Sampling, ignore
 from vrt_lite.judge import Pair, opening
@@ -57,7 +58,7 @@ class Heard(Sampler):
 class DeviceBackend(StagedBackend):
     """The back end, and the logits of the last reply."""
 
-    def _sampler(self, sampling: Sampling) -> Sampler:
+    def _sampler(self, lane: Lane, sampling: Sampling) -> Sampler:
         self.heard = Heard(self._banned)
         return self.heard
 
@@ -69,7 +70,7 @@ class DeviceBackend(StagedBackend):
         """Open a larger context with the content of this one, as a longer conversation does; both sizes."""
         assert self._context
         before = self._context.size
-        return before, self._open_context(self._lanes[0], before + 1024).context.size
+        return before, self._open_context(self.lanes[0], before + 1024).context.size
 
 
 def judge(model: str, backend: DeviceBackend) -> list[dict[str, Any]]:

@@ -66,7 +66,7 @@ class Opened(LlamaCppBackend):
     """The back end with all of its buffers: a context is opened, and a pair of frames encoded, before any reply."""
 
     def allocate(self, context: int, size: tuple[int, int], *, encode: bool) -> None:
-        self._open_context(self._lanes[0], context)
+        self._open_context(self.lanes[0], context)
         if encode:
             width, height = size
             self._vision.encode("black", [np.zeros((height, width, 3), np.uint8)] * 2)

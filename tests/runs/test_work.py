@@ -25,7 +25,7 @@ from run_worker import PROMPT, ByPixels, pairs, work
 
 from vrt_lite.api import Judge
 from vrt_lite.errors import ModelError, NoVerdictError, VideoError
-from vrt_lite.interfaces import Event, Observe, Wrote, ignore
+from vrt_lite.interfaces import Event, Observe, Stop, Wrote, ignore
 from vrt_lite.judgement import Judgement
 from vrt_lite.runs.judging import Task, judge_all
 from vrt_lite.runs.question import Question
@@ -65,10 +65,15 @@ class Scripted:
     def key_here(self) -> str:
         return "scripted"
 
-    def compare(self, a: Path, b: Path, *, prompt: str, observe: Observe = ignore) -> Judgement:
+    def compare(self, a: Path, b: Path, *, prompt: str, observe: Observe = ignore, stop: Stop) -> Judgement:
         name = f"{a.name} {b.name}"
         self.asked.append(name)
-        return self._says(name, observe) if self._says else judgement([sure()], prompt=prompt)
+
+        def tell(event: Event) -> None:
+            stop.check()
+            observe(event)
+
+        return self._says(name, tell) if self._says else judgement([sure()], prompt=prompt)
 
 
 def told_by(

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
-from threading import Condition
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from vrt_lite.errors import OutOfMemoryError
-from vrt_lite.interfaces import FrameStore, Observe, Sampling
+from vrt_lite.interfaces import FrameStore, Observe, check_stops
+from vrt_lite.judge import Answer, Ask
 from vrt_lite.judgement import EngineUsed, ModelUsed, ServerUsed
-from vrt_lite.protocol.messages import Conversation, Reply
+from vrt_lite.protocol.messages import Reply
+from vrt_lite.scheduler import Seats, Work
 
 if TYPE_CHECKING:
     from vrt_lite.backends.http import HttpBackend
-    from vrt_lite.backends.llamacpp import LlamaCppBackend
+    from vrt_lite.backends.llamacpp import Lane, LlamaCppBackend
     from vrt_lite.embeddings import EmbeddingCache
     from vrt_lite.machine import EngineSettings, Machine, MachineMemory
     from vrt_lite.models import ModelFiles
     from vrt_lite.profile import Profile
     from vrt_lite.settings import Remote
+
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,63 +44,125 @@ def open_backend(
     return LlamaCppBackend(files.text, files.projector, profile=profile, settings=settings, cache=cache)
 
 
-class FallbackBackend(contextlib.ExitStack):
-    """The llama.cpp back end with the first of several settings, and with the next ones if memory cannot be allocated.
+class SharedEngine:
+    """The llama.cpp back end that several trials share, each in a sequence of its own.
 
-    A reply that fails so starts again: each reply gets the whole conversation. `settings` are those in force. A context
-    manager. Raises ModelError; OutOfMemoryError if the last settings fail, too.
+    It is opened with the first of several settings, and with the next ones if memory cannot be allocated: then every
+    trial asks again for the reply that it waits for. `settings` are those in force. To be closed, when nothing uses it.
     """
 
     def __init__(
-        self, files: ModelFiles, *, profile: Profile, choices: Sequence[EngineSettings], cache: EmbeddingCache
+        self,
+        open_with: Callable[[EngineSettings], LlamaCppBackend],
+        choices: Sequence[EngineSettings],
+        *,
+        submit: Callable[[Callable[[], LlamaCppBackend]], Future[LlamaCppBackend]],
+        advice: str,
     ) -> None:
-        super().__init__()
-        self._files = files
-        self._profile = profile
-        self._cache = cache
-        self._choices = list(choices)
-        self._changed = Condition()
-        self._replies = 0
-        self._open()
+        """`submit` runs a function in a thread: loading takes long. `advice` says what takes less than all choices."""
+        self._open_with = open_with
+        self._choices = choices
+        self._chosen = 0
+        self._submit = submit
+        self._advice = advice
+        self._opening: Future[LlamaCppBackend] | None = None
+        self._opened: _Opened | None = None
 
-    def reply(self, conversation: Conversation, frames: FrameStore, *, sampling: Sampling, observe: Observe) -> Reply:
-        """The judge's next turn. As many threads as there are sequences may call it at once."""
-        while True:
-            with self._changed:
-                backend = self._backend
-                self._replies += 1
+    @property
+    def settings(self) -> EngineSettings:
+        """The settings that it runs with."""
+        return self._choices[self._chosen]
+
+    def start(self) -> Future[LlamaCppBackend]:
+        """Start to load the model, unless that was done."""
+        if self._opening is None:
+            self._opening = self._submit(self._load)
+        return self._opening
+
+    def open(self) -> Work[_Opened]:
+        """Wait until the model is loaded. Raises ModelError, OutOfMemoryError; then the next one tries again."""
+        while self._opened is None:
+            opening = self.start()
             try:
-                return backend.reply(conversation, frames, sampling=sampling, observe=observe)
-            except OutOfMemoryError:
-                if not self._choices and backend is self._backend:
-                    raise
-            finally:
-                with self._changed:
-                    self._replies -= 1
-                    self._changed.notify_all()
-            self._replace(backend)
+                backend = yield opening
+            except BaseException:
+                if opening is self._opening and opening.done() and opening.exception():
+                    self._opening = None
+                raise
+            if opening is self._opening and self._opened is None:
+                self._opened = _Opened(backend, Seats(backend.lanes))
+        return self._opened
 
-    def _replace(self, failed: LlamaCppBackend) -> None:
-        """Open the next one, once no reply uses this one any more. One thread does so, if several have failed."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._replies or self._backend is not failed)
-            if self._backend is failed:
-                self._open()
+    def run(self, trial: Callable[[Answer], Work[_Result]], frames: FrameStore) -> Work[_Result]:
+        """Run a trial with the engine's answers, as soon as a sequence is free."""
+        seat: tuple[_Opened, Lane] | None = yield from self._take_seat()
 
-    def _open(self) -> None:
-        """Close the back end, and open one with the first of the remaining settings for which there is memory."""
-        self.close()
+        def answer(ask: Ask, observe: Observe) -> Work[Reply]:
+            nonlocal seat
+            while True:
+                seat = seat or (yield from self._take_seat())
+                opened, lane = seat
+                try:
+                    return (
+                        yield from opened.backend.answer(
+                            lane, ask.conversation, frames, sampling=ask.sampling, observe=observe
+                        )
+                    )
+                except OutOfMemoryError as error:
+                    seat = None
+                    check_stops()  # the error may be what ends this trial
+                    self._replace(opened, error)
+
+        try:
+            return (yield from trial(answer))
+        finally:
+            if seat:
+                opened, lane = seat
+                opened.seats.give_back(lane)
+
+    def close(self) -> None:
+        """Free the model."""
+        opening, self._opening, self._opened = self._opening, None, None
+        if opening and not opening.exception():
+            opening.result().close()
+
+    def _load(self) -> LlamaCppBackend:
+        """Open the back end with the first of the remaining settings for which there is memory."""
         while True:
-            if not self._choices:
-                raise OutOfMemoryError("No settings are left that take less memory.")
-            self.settings = self._choices.pop(0)
             try:
-                opened = open_backend(self._files, profile=self._profile, settings=self.settings, cache=self._cache)
-                self._backend = self.enter_context(opened)
-                return
+                return self._open_with(self.settings)
             except OutOfMemoryError:
-                if not self._choices:
+                if self._chosen + 1 == len(self._choices):
                     raise
+                self._chosen += 1
+
+    def _take_seat(self) -> Work[tuple[_Opened, Lane]]:
+        while True:
+            opened = yield from self.open()
+            if lane := (yield from opened.seats.take()):
+                return opened, lane
+
+    def _replace(self, failed: _Opened, error: OutOfMemoryError) -> None:
+        """Close what has failed, unless another trial did; the next one to use it opens it with the next settings.
+
+        Raises OutOfMemoryError if there are none.
+        """
+        if self._opened is not failed:
+            return
+        self._opening = self._opened = None
+        failed.backend.close()
+        failed.seats.close()
+        if self._chosen + 1 == len(self._choices):
+            raise OutOfMemoryError(f"{error} {self._advice}".strip()) from error
+        self._chosen += 1
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Opened:
+    """The back end, and its sequences for the trials."""
+
+    backend: LlamaCppBackend
+    seats: Seats[Lane]
 
 
 def open_remote(remote: Remote, *, profile: Profile) -> HttpBackend:

@@ -152,7 +152,7 @@ def compare(
     caption = read_prompt(prompt, prompt_file)
     settings = _read_settings(options, backend)
     finish = _sheet_drawer(sheet) if sheet else None
-    from vrt_lite.show import show_verdict, view  # noqa: PLC0415
+    from vrt_lite.show import OrderSorter, show_verdict, view  # noqa: PLC0415
 
     silent = quiet or as_json
     opened = open_judge(model, projector, backend, settings, verbose=verbose > 1, quiet=silent, measures=measures)
@@ -160,7 +160,7 @@ def compare(
         opened as judge,
         view(quiet=silent, verbose=verbose > 0, live=verbose < 2) as shown,
     ):
-        judgement = judge.compare(a, b, prompt=caption, trace=trace, observe=shown.observe, finish=finish)
+        judgement = judge.compare(a, b, prompt=caption, trace=trace, observe=OrderSorter(shown.observe), finish=finish)
     if as_json:
         print_json(judgement.to_json())
     else:

@@ -157,6 +157,15 @@ def _advise(
     return f"A smaller quantisation or model would fit: weights and projector of at most {files}."
 
 
+def advise_smaller(profile: Profile) -> str:
+    """What to try where memory could not be allocated although the plan fits: the next smaller frames."""
+    least = profile.min_pixels
+    for pixels in (side * side * PIXELS_PER_TOKEN for side in _ADVISED_SIDES):
+        if least <= pixels < profile.max_pixels:
+            return f"The same command with --max-pixels {pixels} takes less."
+    return "A smaller quantisation or model takes less."
+
+
 def _list_choices(
     shape: ModelShape,
     profile: Profile,

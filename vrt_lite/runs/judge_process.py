@@ -13,7 +13,7 @@ from vrt_lite.api import Judge
 from vrt_lite.disk import file_sha256
 from vrt_lite.errors import EngineEndedError, ModelError, ShortageError, VrtError
 from vrt_lite.fitting.predicted_time import Prediction
-from vrt_lite.interfaces import Observe, Wrote, ignore
+from vrt_lite.interfaces import Observe, Stop, ignore
 from vrt_lite.judgement import Judgement
 from vrt_lite.models import ModelFiles
 from vrt_lite.settings import Settings
@@ -98,7 +98,7 @@ class JudgeProcess:
         """As `Judge.scope`."""
         return self._here.scope
 
-    def connect(self, observe: Observe) -> None:
+    def connect(self, observe: Observe = ignore, *, stop: Stop | None = None) -> None:
         """Nothing to ask: the judge is on this machine."""
 
     def key(self) -> str:
@@ -111,7 +111,7 @@ class JudgeProcess:
 
     def key_here(self) -> str:
         """As `Judge.key_here`. Raises OutOfMemoryError."""
-        return self._ask(None, ignore)
+        return self._ask(None, ignore, Stop())
 
     def measure(self, clip: Path) -> Mapping[str, float]:
         """As `Judge.measure`."""
@@ -120,18 +120,20 @@ class JudgeProcess:
     def predict(self, clip: Path) -> Prediction | None:
         """As `Judge.predict`; None if the process dies."""
         try:
-            return self._ask(clip, ignore)
+            return self._ask(clip, ignore, Stop())
         except EngineEndedError:
             return None
 
-    def compare(self, a: Path, b: Path, *, prompt: str = "", observe: Observe = ignore) -> Judgement:
-        """Judge two clips made from one prompt. Raises what `Judge.compare` raises.
+    def compare(
+        self, a: Path, b: Path, *, prompt: str = "", observe: Observe = ignore, stop: Stop | None = None
+    ) -> Judgement:
+        """Judge two clips made from one prompt. Raises what `Judge.compare` raises. `stop` ends the process.
 
         EngineEndedError if the process died at this pair, and a new one too; ModelError if it dies at every pair;
         ShortageError if it may have died for lack of memory.
         """
         try:
-            judged = self._try_twice((a, b, prompt), observe)
+            judged = self._try_twice((a, b, prompt), observe, stop or Stop())
         except EngineEndedError as error:
             self._deaths += 1
             if self._deaths < MOST_DEATHS:
@@ -142,18 +144,18 @@ class JudgeProcess:
         self._deaths = 0
         return judged
 
-    def _try_twice(self, question: tuple[Path, Path, str], observe: Observe) -> Judgement:
+    def _try_twice(self, question: tuple[Path, Path, str], observe: Observe, stop: Stop) -> Judgement:
         try:
-            return self._ask(question, observe)
+            return self._ask(question, observe, stop)
         except EngineEndedError:
-            return self._ask(question, observe)
+            return self._ask(question, observe, stop)
 
-    def _ask(self, question: tuple[Path, Path, str] | Path | None, observe: Observe) -> Any:
+    def _ask(self, question: tuple[Path, Path, str] | Path | None, observe: Observe, stop: Stop) -> Any:
         """Return the answer of the process, which is started if there is none; pass its events on."""
         child = self._child or self._start()
         try:
             child.send(question)
-            while not isinstance(said := _next_message(child), _Answer):
+            while not isinstance(said := _next_message(child, stop), _Answer):
                 observe(said)
         except EngineEndedError as error:
             self._end()
@@ -169,7 +171,7 @@ class JudgeProcess:
         """Start the process. A process that does not begin says nothing about a pair: ModelError."""
         child = self._child = ChildProcess(_answer_questions, self._open_judge, prints=self._prints)
         try:
-            while not isinstance(said := _next_message(child), _Answer):
+            while not isinstance(said := _next_message(child, Stop()), _Answer):
                 pass
         except EngineEndedError as error:
             self._end()
@@ -197,9 +199,12 @@ class _Answer:
     value: Any
 
 
-def _next_message(child: ChildProcess) -> Any:
-    """Return what the process sends next; an event without news if it sends nothing for a moment."""
-    return child.receive() if child.has_sent(seconds=_TICK_SECONDS) else Wrote("")
+def _next_message(child: ChildProcess, stop: Stop) -> Any:
+    """Return what the process sends next. Raises the error of `stop` if that is set before."""
+    while not child.has_sent(seconds=_TICK_SECONDS):
+        stop.check()
+    stop.check()
+    return child.receive()
 
 
 def _shortage_behind(error: EngineEndedError) -> ShortageError | None:

@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
-from threading import Event as Flag
 from threading import Lock
 from time import sleep
 from typing import Any, Protocol
 
 from vrt_lite.errors import EngineEndedError, NoVerdictError, StoreError, VideoError
 from vrt_lite.fitting.predicted_time import Prediction
-from vrt_lite.interfaces import Event, Observe, ignore
+from vrt_lite.interfaces import Observe, Stop, ignore
 from vrt_lite.judgement import Judgement
 from vrt_lite.runs.question import Question, Result, failure_of
 from vrt_lite.runs.store import Run, Store
@@ -56,7 +55,7 @@ class PairJudge(Protocol):
         """As `Judge.predict`."""
         ...
 
-    def compare(self, a: Path, b: Path, *, prompt: str, observe: Observe) -> Judgement:
+    def compare(self, a: Path, b: Path, *, prompt: str, observe: Observe, stop: Stop) -> Judgement:
         """As `Judge.compare`."""
         ...
 
@@ -134,7 +133,7 @@ def judge_all(
 class _Workers:
     """The threads that judge; a context manager that ends when the pairs in progress are done.
 
-    An interrupt makes the judge stop at its next event.
+    An interrupt ends what they do.
     """
 
     def __init__(self, run: Run, store: Store, judge: PairJudge, jobs: int, observe: Observe) -> None:
@@ -146,14 +145,14 @@ class _Workers:
         self._pool = ThreadPool(jobs)
         self._in_progress: dict[Future[Result], tuple[Task, Question]] = {}
         self._starting = Lock()
-        self._stop = Flag()
+        self._stop = Stop()
 
     def __enter__(self) -> _Workers:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: object) -> None:
         if isinstance(error, KeyboardInterrupt):
-            self._stop.set()
+            self._stop.set(error)
             # At once: the process may end before its threads do, and the pairs they judge are not to blame for it.
             for _, question in self._in_progress.values():
                 with contextlib.suppress(StoreError):
@@ -162,7 +161,6 @@ class _Workers:
             while self.any_busy:
                 self._take_done()
         finally:
-            self._stop.set()
             self._pool.shutdown()
 
     @property
@@ -208,7 +206,9 @@ class _Workers:
     def _judge_question(self, task: Task, question: Question) -> Result:
         """Judge and keep. A clip that was replaced meanwhile is kept as what it was when it was judged."""
         try:
-            judgement = self._judge.compare(task.first, task.second, prompt=task.prompt, observe=self._pass_on)
+            judgement = self._judge.compare(
+                task.first, task.second, prompt=task.prompt, observe=self._observe, stop=self._stop
+            )
         except (NoVerdictError, VideoError, EngineEndedError) as error:
             if self._is_unchanged(task, question):
                 return self._run.add_failure(question, error)
@@ -224,11 +224,6 @@ class _Workers:
         with contextlib.suppress(VideoError):
             return _question(task, self._store, question.judge) == question
         return False
-
-    def _pass_on(self, event: Event) -> None:
-        if self._stop.is_set():
-            raise KeyboardInterrupt
-        self._observe(event)
 
 
 def _question(task: Task, store: Store, judge_key: str) -> Question:

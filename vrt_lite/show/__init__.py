@@ -16,6 +16,8 @@ from vrt_lite.interfaces import (
     Encoding,
     Event,
     Loading,
+    Observe,
+    OrderEnded,
     Predicted,
     Prefill,
     RoundBegan,
@@ -49,7 +51,16 @@ if TYPE_CHECKING:
 
 LINE_EVERY_SECONDS = 30.0
 """How often plain lines tell the progress of something that takes long."""
-__all__ = ["LINE_EVERY_SECONDS", "PlainView", "list_verdict", "safe", "show_verdict", "verdict_lines", "view"]
+__all__ = [
+    "LINE_EVERY_SECONDS",
+    "OrderSorter",
+    "PlainView",
+    "list_verdict",
+    "safe",
+    "show_verdict",
+    "verdict_lines",
+    "view",
+]
 
 
 def view(
@@ -78,6 +89,31 @@ def show_verdict(judgement: Judgement, *, stream: TextIO | None = None) -> None:
         console_on(to).print(VerdictPanel(judgement))
     else:
         to.writelines(f"{line}\n" for line in verdict_lines(judgement, encoding=to.encoding or "utf-8"))
+
+
+class OrderSorter:
+    """Tells a view of both orders as if the second came after the first; its progress is told at once.
+
+    Both may be judged at once.
+    """
+
+    def __init__(self, show: Observe) -> None:
+        self._show = show
+        self._held: list[Event] | None = []
+
+    def __call__(self, event: Event) -> None:
+        """Tell of an event, now or when the first order has ended."""
+        match event:
+            case OrderEnded(0):
+                held, self._held = self._held, None
+                for each in held or ():
+                    self._show(each)
+            case OrderEnded():
+                pass
+            case RoundBegan(order=1) | RoundEnded(order=1) | Wrote(order=1) if self._held is not None:
+                self._held.append(event)
+            case _:
+                self._show(event)
 
 
 class PlainView:

@@ -12,7 +12,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TextIO, cast
 
-from vrt_lite.interfaces import Encoding, Loading, Predicted, Prefill, RoundBegan, RoundEnded, Waiting, Working, Wrote
+from vrt_lite.interfaces import (
+    Encoding,
+    Loading,
+    OrderEnded,
+    Predicted,
+    Prefill,
+    RoundBegan,
+    RoundEnded,
+    Waiting,
+    Working,
+    Wrote,
+)
 from vrt_lite.protocol.messages import OVERALL, FrameRef
 from vrt_lite.protocol.verdict import VIDEOS, Verdict, describe, headline, prefer
 
@@ -166,7 +177,7 @@ def describe_event(event: Event) -> str:
     match event:
         case Working(what):
             return what
-        case Predicted():
+        case Predicted() | OrderEnded():
             return ""
         case Loading(what):
             return f"loading {what}"

@@ -15,7 +15,7 @@ import msgspec
 from vrt_lite.api import Judge
 from vrt_lite.errors import ModelError
 from vrt_lite.fitting.predicted_time import Prediction
-from vrt_lite.interfaces import Event, Observe
+from vrt_lite.interfaces import Observe, Stop
 from vrt_lite.judgement import Judgement
 from vrt_lite.models import bundled_names
 from vrt_lite.models.library import find_stored
@@ -78,14 +78,9 @@ class JobJudge:
         self._job.check_cancelled()
         return self._judge.measure(clip)
 
-    def compare(self, a: Path, b: Path, *, prompt: str, observe: Observe) -> Judgement:
+    def compare(self, a: Path, b: Path, *, prompt: str, observe: Observe, stop: Stop) -> Judgement:
         """As `Judge.compare`."""
-
-        def watch(event: Event) -> None:
-            self._job.check_cancelled()
-            observe(event)
-
-        return self._judge.compare(a, b, prompt=prompt, observe=watch)
+        return self._judge.compare(a, b, prompt=prompt, observe=observe, stop=Stop(stop, self._job.stop))
 
 
 class JobContext:
@@ -139,7 +134,7 @@ class JobContext:
                 self._line.remove(job)
                 self._changed.notify_all()
         try:
-            judge.connect(lambda _: job.check_cancelled())
+            judge.connect(stop=job.stop)
             with Store(self._store.path) as store:
                 yield JobJudge(judge, job), store
         except MemoryError:

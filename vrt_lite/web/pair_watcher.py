@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vrt_lite.api import open_clips
-from vrt_lite.interfaces import Encoding, Event, Predicted, Prefill, RoundBegan, RoundEnded, Wrote
+from vrt_lite.interfaces import Encoding, Event, OrderEnded, Predicted, Prefill, RoundBegan, RoundEnded, Wrote
 from vrt_lite.pair_frames import Workspace, workspace_of
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import FrameRef
@@ -51,6 +51,8 @@ class PairWatcher:
                 job.add("round", number=number, frames=self._place(frames))
             case RoundEnded(_, number, outcome):
                 job.add("outcome", number=number, outcome=outcome, words=capitalize_first(OUTCOMES[outcome]))
+            case OrderEnded():
+                pass
             case _:
                 job.add("stage", words=capitalize_first(make_visible(describe_event(event))), done=0, total=0)
 

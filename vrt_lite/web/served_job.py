@@ -10,11 +10,11 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from threading import Event as Flag
 from threading import RLock
 from typing import Any, Final, Literal
 
 from vrt_lite.errors import VrtError
+from vrt_lite.interfaces import Stop
 from vrt_lite.web.refusals import describe_error
 
 JobKind = Literal["compare", "rank", "rewards", "pull"]
@@ -60,7 +60,8 @@ class ServedJob:
         self._number = 0
         self._listeners: set[Callable[[], None]] = set()
         self._wanted: JobState | None = None
-        self._stopping = Flag()
+        self.stop = Stop()
+        """Ends what is done for the job at once."""
         self._written, self._told = "", 0.0
         self.set_state("queued")
 
@@ -116,7 +117,7 @@ class ServedJob:
             self.state = state
             if state == "queued":
                 self._wanted = None
-                self._stopping.clear()
+                self.stop = Stop()
             self.add("state", state=state)
 
     def finish(self, result: dict[str, Any]) -> None:
@@ -137,7 +138,7 @@ class ServedJob:
             if self._wanted != "cancelled":
                 self._wanted = state
             if state == "cancelled":
-                self._stopping.set()
+                self.stop.set(StoppedError("cancelled"))
 
     def _tell_text(self) -> None:
         if self._written:
@@ -152,8 +153,7 @@ class ServedJob:
 
     def check_cancelled(self) -> None:
         """Raise StoppedError if the job has to stop at once. It is called at every event."""
-        if self._stopping.is_set():
-            raise StoppedError(self._wanted or "cancelled")
+        self.stop.check()
 
     def check_stopped(self) -> None:
         """Raise StoppedError if the job was asked to stop. It is called between two pairs."""
@@ -165,4 +165,4 @@ class ServedJob:
         with self._lock:
             if self._wanted is None:
                 self._wanted = "paused"
-            self._stopping.set()
+            self.stop.set(StoppedError(self._wanted))

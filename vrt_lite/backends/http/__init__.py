@@ -16,7 +16,7 @@ from vrt_lite.backends.http.service import ServerInfo, Service, find_server
 from vrt_lite.backends.http.sse import StreamedReply
 from vrt_lite.backends.http.video_forms import FORM_NAMES, list_forms, list_warnings
 from vrt_lite.errors import Warned
-from vrt_lite.interfaces import Encoding, FrameStore, Loading, Observe, Sampling, Wrote, ignore
+from vrt_lite.interfaces import Encoding, FrameStore, Loading, Observe, Sampling, check_stops, ignore
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import Conversation, Reply, Usage
 from vrt_lite.settings import FormName, Remote
@@ -86,9 +86,9 @@ class HttpBackend:
         self._service.close()
 
     def connect(self, observe: Observe = ignore) -> ServerInfo:
-        """Ask for the server's kind and model, once; `observe` gets an event while waiting for it."""
+        """Ask for the server's kind and model, once; `observe` is told of waits."""
         while not self._lock.acquire(timeout=0.1):
-            observe(Wrote(""))  # Another thread is asking, and the observer may want to stop.
+            check_stops()  # another thread is asking
         try:
             if self._server is None:
                 self._server = find_server(self._service, observe=observe)

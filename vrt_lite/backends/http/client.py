@@ -22,7 +22,7 @@ import httpx
 from vrt_lite.backends.http.faults import ExchangeError, explain_status
 from vrt_lite.backends.http.sse import StreamedReply
 from vrt_lite.errors import ShortageError
-from vrt_lite.interfaces import Event, Observe, Wrote
+from vrt_lite.interfaces import Event, Observe, Wrote, check_stops
 from vrt_lite.settings import Remote
 
 MOST_BODY_BYTES = 4 * 2**20
@@ -78,8 +78,8 @@ class Client:
         """Get a URL, or post JSON to it. A stream of events is fed to `reply`. Raises ExchangeError.
 
         Returns the body, at most one byte more than MOST_BODY_BYTES, or nothing if it went to `reply`. `until` is a
-        time of time.monotonic. `observe` is called in this thread, several times a second; an exception from it
-        cancels the request.
+        time of time.monotonic. `observe` is called in this thread; an exception from it, or a stop in force that is
+        set, cancels the request.
         """
         events: _Events = queue.SimpleQueue()
         future = asyncio.run_coroutine_threadsafe(self._exchange(url, content, reply, until, events), self._loop)
@@ -89,7 +89,8 @@ class Client:
                 try:
                     event = events.get(timeout=_TICK_SECONDS)
                 except queue.Empty:
-                    event = Wrote("")  # Nothing new was written, but the observer may want to stop.
+                    check_stops()
+                    continue
                 if event is None:
                     return future.result()
                 observe(event)

@@ -22,7 +22,7 @@ from vrt_lite.backends.http.client import MOST_BODY_BYTES, Client
 from vrt_lite.backends.http.faults import ExchangeError, shorten
 from vrt_lite.backends.http.sse import StreamedReply
 from vrt_lite.errors import BackendError, ContextFullError, UsageError
-from vrt_lite.interfaces import Event, Observe, Waiting, Wrote
+from vrt_lite.interfaces import Event, Observe, Waiting, Wrote, check_stops
 from vrt_lite.settings import Remote, ServerKind
 
 KEY_VARIABLES = ("VRT_LITE_API_KEY", "OPENAI_API_KEY")
@@ -109,7 +109,7 @@ class Service:
                 pause = self._plan_pause(error, number, began, until)
                 number += 1
                 observe(Waiting(f"the server at {self.remote.url} ({self._redact(str(error))})", number))
-                _wait(pause, observe)
+                _wait(pause)
             else:
                 self._gone_since = None
                 return result
@@ -203,10 +203,10 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
-def _wait(seconds: float, observe: Observe) -> None:
+def _wait(seconds: float) -> None:
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
-        observe(Wrote(""))
+        check_stops()
         time.sleep(min(left, 0.1))
 
 

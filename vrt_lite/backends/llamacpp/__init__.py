@@ -11,35 +11,27 @@ import codecs
 import contextlib
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vrt_lite.backends.llamacpp.context import Context
-from vrt_lite.backends.llamacpp.decoding import (
-    MOST_GUESSED,
-    Lane,
-    Lanes,
-    PromptLookup,
-    Sampler,
-    StepBatcher,
-    generate_tokens,
-    loops,
-    odds,
-)
+from vrt_lite.backends.llamacpp.decoding import MOST_GUESSED, PromptLookup, Sampler, loops, odds
 from vrt_lite.backends.llamacpp.engine import Model, start_engine
 from vrt_lite.backends.llamacpp.kv_cache import KvCache, PrefixCache, Step, count_tokens, split_runs, take_steps
 from vrt_lite.backends.llamacpp.lower import FrameBlock, Item, lower
 from vrt_lite.backends.llamacpp.vision import Vision, content_key
 from vrt_lite.embeddings import EmbeddingCache
-from vrt_lite.errors import ContextFullError
-from vrt_lite.interfaces import Encoding, Event, FrameStore, Observe, Sampling, Working, Wrote
+from vrt_lite.errors import ContextFullError, OutOfMemoryError
+from vrt_lite.interfaces import Encoding, FrameStore, Observe, Sampling, Working, Wrote
 from vrt_lite.machine import EngineSettings
 from vrt_lite.profile import CELL, CONTEXT_STEP, PIXELS_PER_TOKEN, Profile
 from vrt_lite.protocol.messages import Conversation, FrameRef, Image, Odds, Reply, StopReason, Usage, Video
 from vrt_lite.protocol.tags import FORMAT
+from vrt_lite.scheduler import Batched, InThread, Work, run_alone
 
 NEVER_WRITTEN = (
     "<|im_start|>",
@@ -55,6 +47,22 @@ _LOOP_CHECK_EVERY = 32
 
 Patches = dict[str, tuple[FrameRef, ...]]
 """The frames that each temporal patch shows, by its key."""
+
+
+Rows: TypeAlias = list[NDArray[np.float32]]
+"""Logits (vocabulary,) after each token of a step."""
+
+
+@dataclass(eq=False)
+class Lane:
+    """One sequence of the context, for one reply at a time: the conversation that it holds, and what a reply needs.
+
+    `patches` are those of the last conversation.
+    """
+
+    lookup: PromptLookup
+    cache: KvCache | None = None
+    patches: frozenset[str] = frozenset()
 
 
 class LlamaCppBackend(contextlib.ExitStack):
@@ -76,60 +84,65 @@ class LlamaCppBackend(contextlib.ExitStack):
         settings = settings or EngineSettings()
         start_engine().echo = settings.verbose
         self._profile = profile
-        self._settings = settings
+        self.settings = settings
         with contextlib.ExitStack() as opened:
             self._model = opened.enter_context(Model(text, settings=settings))
             self._vision = opened.enter_context(Vision(projector, self._model, settings=settings, cache=cache))
             self._banned = [self._model.control(name) for name in NEVER_WRITTEN]
             self._digits = [self._model.control(digit) for digit in "012"]
             self.enter_context(opened.pop_all())
-        self.callback(self._close_context)
+        self.callback(self._end)
         self._context: Context | None = None
         self._prefixes = PrefixCache(settings.prefixes)
-        self._lanes = Lanes(Lane(self._new_lookup()) for _ in range(settings.sequences))
-        self._batcher = StepBatcher(self._take_steps)
+        self.lanes = tuple(Lane(self._new_lookup()) for _ in range(settings.sequences))
         self.guesses = MOST_GUESSED
+        self.ended = False
+        """Whether it was closed. Replies that waited meanwhile end with OutOfMemoryError."""
 
     def reset(self) -> None:
         """Forget all that was evaluated and encoded. The next reply computes everything again."""
         self._vision.clear()
         self._prefixes.clear()
-        for lane in self._lanes:
+        for lane in self.lanes:
             lane.lookup = self._new_lookup()
             if lane.cache:
                 lane.cache.truncate(0)
 
     def reply(self, conversation: Conversation, frames: FrameStore, *, sampling: Sampling, observe: Observe) -> Reply:
-        """The judge's next turn. Several threads may call it at once: as many as there are sequences get a reply."""
-        with self._lanes.take(observe) as lane, self._batcher.reply():
-            return self._reply(lane, conversation, frames, sampling, observe)
+        """The judge's next turn, if there is no other at the same time."""
+        return run_alone(self.answer(self.lanes[0], conversation, frames, sampling=sampling, observe=observe))
 
-    def _reply(
-        self, lane: Lane, conversation: Conversation, frames: FrameStore, sampling: Sampling, observe: Observe
-    ) -> Reply:
+    def answer(
+        self, lane: Lane, conversation: Conversation, frames: FrameStore, *, sampling: Sampling, observe: Observe
+    ) -> Work[Reply]:
+        """The judge's next turn, in a lane that no other reply uses. It waits for frames and for the steps of others.
+
+        It waits for nothing while it reads: nobody else may change a cache then.
+        """
         observe(Working("decoding frames"))
-        # One request for all frames lets the store decode both clips at once.
-        frames.pixels([frame for message in conversation for frame in message.frames])
+
+        def decode(_: Observe) -> float:
+            # One request for all frames lets the store decode both clips at once.
+            frames.pixels([frame for message in conversation for frame in message.frames])
+            return time.perf_counter()
+
+        decoded = yield InThread(decode)
+        start = time.perf_counter()
+        self._check_open()
         patches: Patches = {}
         items = lower(conversation, self._model, lambda part: self._block(part, frames, patches))
         lane.patches = frozenset(patches)
-        with self._batcher.alone():
-            if self._model.abort_check:
-                self._model.abort_check.observe = observe
-            start = time.perf_counter()
-            cache = self._cache_for(lane, items, sampling.max_new_tokens)
-            encoded = self._encode(patches, frames, observe)
-            vision_end = time.perf_counter()
-            kept = cache.prefill(items, observe, others=[o.cache for o in self._lanes if o.cache and o is not lane])
-            logits = cache.context.logits()
-            prefill_end, waited = time.perf_counter(), self._batcher.waited_seconds
+        cache = self._cache_for(lane, items, sampling.max_new_tokens)
+        encoded = self._encode(patches, frames, observe)
+        vision_end = time.perf_counter()
+        kept = cache.prefill(items, observe, others=[o.cache for o in self.lanes if o.cache and o is not lane])
+        logits = cache.context.logits()
+        prefill_end = time.perf_counter()
         for run in split_runs(items[kept:]):
             if not isinstance(run, FrameBlock):
                 lane.lookup.learn(run)
-        reply = self._generate(lane, cache, logits, sampling, observe)
-        generate_end, waited_at_end = time.perf_counter(), self._batcher.waited_seconds
-        with self._batcher.alone():
-            self._vision.trim(frozenset[str]().union(*(other.patches for other in self._lanes)))
+        reply = yield from self._write(lane, cache, logits, sampling, observe)
+        self._vision.trim(frozenset[str]().union(*(other.patches for other in self.lanes)))
         usage = Usage(
             tokens_prefilled=count_tokens(items[kept:]),
             tokens_reused=count_tokens(items[:kept]),
@@ -138,22 +151,22 @@ class LlamaCppBackend(contextlib.ExitStack):
             frames_reused=sum(len(shown) for key, shown in patches.items() if key not in encoded),
             vision_seconds=vision_end - start,
             prefill_seconds=prefill_end - vision_end,
-            generate_seconds=generate_end - prefill_end - (waited_at_end - waited),
-            waited_seconds=self._batcher.waited_seconds,
+            generate_seconds=reply.usage.generate_seconds,
+            waited_seconds=reply.usage.waited_seconds + start - decoded,
         )
         return replace(reply, usage=usage)
 
-    def _take_steps(self, steps: Sequence[Step]) -> list[list[NDArray[np.float32]]]:
-        """Evaluate what replies write next. The observer of each may stop it."""
-        observers = [self._lanes[step.cache.sequence].observe for step in steps]
+    def evaluate(self, steps: Sequence[Step]) -> list[tuple[Rows, float]]:
+        """Evaluate what several replies write next, as one batch; for each its logits, and its part of the seconds."""
+        self._check_open()
+        began = time.perf_counter()
+        found = take_steps(steps)
+        share = (time.perf_counter() - began) / len(steps)
+        return [(rows, share) for rows in found]
 
-        def observe(event: Event) -> None:
-            for each in observers:
-                each(event)
-
-        if self._model.abort_check:
-            self._model.abort_check.observe = observe
-        return take_steps(steps)
+    def _check_open(self) -> None:
+        if self.ended:
+            raise OutOfMemoryError("The engine was closed for lack of memory. Lower --ctx, --max-pixels or --jobs.")
 
     def _block(self, part: Video | Image, frames: FrameStore, patches: Patches) -> FrameBlock:
         """A part's block, by content. Adds the frames of each of its patches to `patches`."""
@@ -183,9 +196,9 @@ class LlamaCppBackend(contextlib.ExitStack):
     def _cache_for(self, lane: Lane, items: list[Item], reply_tokens: int) -> KvCache:
         """The lane's cache with room for this conversation and, unless the user set its size, for the longest reply."""
         needed = count_tokens(items) + 2
-        cache = lane.cache or self._open_context(lane, self._settings.context or self._bound(items))
+        cache = lane.cache or self._open_context(lane, self.settings.context or self._bound(items))
         size = min(needed + reply_tokens, self._model.trained_context)
-        if size > cache.context.size and self._settings.context is None:
+        if size > cache.context.size and self.settings.context is None:
             cache = self._open_context(lane, -(-size // CONTEXT_STEP) * CONTEXT_STEP)
         if needed > cache.context.size:
             raise ContextFullError(
@@ -203,15 +216,18 @@ class LlamaCppBackend(contextlib.ExitStack):
         return min(p.context_bound(count_tokens(items), largest), self._model.trained_context)
 
     def _open_context(self, lane: Lane, size: int) -> KvCache:
-        """Open a context of this size, with what the one before held; returns the lane's cache."""
-        held = [(lane.cache, lane.cache.items, lane.cache.state()) for lane in self._lanes if lane.cache]
+        """Open a context of this size, with what the one before held; returns the lane's cache.
+
+        If it cannot be opened, nothing is held any more.
+        """
+        caches = [lane.cache for lane in self.lanes]
+        held = [(cache, cache.items, cache.state()) for cache in caches if cache]
         self._close_context()
-        self._context = context = Context(self._model, size=size, settings=self._settings)
-        for number, each in enumerate(self._lanes):
-            if each.cache:
-                each.cache.move(context)
-            else:
-                each.cache = KvCache(context, self._vision.embeddings, self._prefixes, sequence=number)
+        self._context = context = Context(self._model, size=size, settings=self.settings)
+        for number, (each, cache) in enumerate(zip(self.lanes, caches, strict=True)):
+            if cache:  # a reply in progress goes on with it
+                cache.move(context)
+            each.cache = cache or KvCache(context, self._vision.embeddings, self._prefixes, sequence=number)
         for cache, items, state in held:
             if items:
                 cache.restore(items, state)
@@ -219,9 +235,15 @@ class LlamaCppBackend(contextlib.ExitStack):
         return lane.cache
 
     def _close_context(self) -> None:
+        for lane in self.lanes:
+            lane.cache = None
         if self._context:
             self._context.close()
             self._context = None
+
+    def _end(self) -> None:
+        self.ended = True
+        self._close_context()
 
     def _encode(self, patches: Patches, frames: FrameStore, observe: Observe) -> set[str]:
         """Encode the patches that are not encoded yet; returns their keys."""
@@ -233,20 +255,27 @@ class LlamaCppBackend(contextlib.ExitStack):
             observe(Encoding(len(new), len(new)))
         return set(new)
 
-    def _sampler(self, sampling: Sampling) -> Sampler:
+    def _sampler(self, lane: Lane, sampling: Sampling) -> Sampler:
         return Sampler(temperature=sampling.temperature, seed=sampling.seed, banned=self._banned)
 
-    def _generate(
+    def _write(
         self, lane: Lane, cache: KvCache, logits: NDArray[np.float32], sampling: Sampling, observe: Observe
-    ) -> Reply:
+    ) -> Work[Reply]:
+        """Write until the turn ends; `logits` are for its first token. The reply's usage has seconds alone.
+
+        At its end the cache holds all tokens before the last one.
+        """
+        sampler, lookup = self._sampler(lane, sampling), lane.lookup
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         text, tokens, digit_odds = "", list[int](), dict[int, Odds]()
         most = min(sampling.max_new_tokens, cache.free_tokens)
         stop: StopReason = "limit"
-        sampler = self._sampler(sampling)
-        generated = generate_tokens(cache, logits, sampler, lane.lookup, self._batcher, guesses=self.guesses)
-        with contextlib.closing(generated):
-            for token, picked_from in generated if most > 0 else ():
+        rows, guessed = [logits], list[int]()
+        began, waited = time.perf_counter(), 0.0
+        try:
+            while len(tokens) < most:
+                picked_from = rows.pop(0)
+                token = sampler.pick(picked_from)
                 if self._model.ends(token):
                     stop = "end"
                     break
@@ -264,5 +293,19 @@ class LlamaCppBackend(contextlib.ExitStack):
                     break
                 if len(tokens) == most:
                     break
+                lookup.add(token)
+                if guessed and guessed[0] == token:
+                    guessed.pop(0)
+                    continue
+                wrong = len(guessed)
+                guessed = lookup.guess(min(self.guesses, cache.free_tokens + wrong - 1))
+                asked = time.perf_counter()
+                rows, share = yield Batched(self.evaluate, Step(cache, len(cache.items) - wrong, [token, *guessed]))
+                waited += time.perf_counter() - asked - share
+                del guessed[len(rows) - 1 :]
+        finally:
+            cache.truncate(len(cache.items) - len(guessed))
+        spent = time.perf_counter() - began - waited
         text += decoder.decode(b"", final=True)
-        return Reply(text, tuple(tokens), stop, digit_odds)
+        usage = Usage(generate_seconds=spent, waited_seconds=waited)
+        return Reply(text, tuple(tokens), stop, digit_odds, usage)

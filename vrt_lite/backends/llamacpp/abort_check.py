@@ -1,11 +1,11 @@
-"""Lets an observer stop the engine in the middle of an evaluation, which takes seconds with a large model."""
+"""Lets a stop in force end the engine in the middle of an evaluation, which takes seconds with a large model."""
 
 from __future__ import annotations
 
 import time
 from typing import Any
 
-from vrt_lite.interfaces import Observe, Wrote, ignore
+from vrt_lite.interfaces import check_stops
 
 _EVERY_SECONDS = 0.1
 _EVERY_NODES = 8
@@ -13,7 +13,7 @@ _EVERY_NODES = 8
 
 
 class AbortCheck:
-    """Calls `observe` a few times a second while the engine evaluates. An exception from it ends the evaluation.
+    """Checks the stops in force a few times a second while the engine evaluates. One that was set ends the evaluation.
 
     `on_text_node` and `on_vision_node` are the engine's callbacks; it calls them in the thread that evaluates. They
     must live as long as what uses them. On a GPU they are not called, and an evaluation is short.
@@ -21,7 +21,6 @@ class AbortCheck:
 
     def __init__(self, llama: Any) -> None:
         """Make the callbacks of the types that `llama`, the engine's interface, has for them."""
-        self.observe: Observe = ignore
         self._error: BaseException | None = None
         self._due = 0.0
         self._nodes = 0
@@ -29,7 +28,7 @@ class AbortCheck:
         self.on_vision_node = llama.ggml_backend_sched_eval_callback(self._check_vision)
 
     def raise_error(self) -> None:
-        """Raise what `observe` raised during the last evaluation, if it did: the evaluation was not completed."""
+        """Raise the error of the stop that ended the last evaluation, if one did: it was not completed."""
         error, self._error = self._error, None
         if error is not None:
             raise error
@@ -38,7 +37,7 @@ class AbortCheck:
         """Whether the evaluation must end."""
         if self._error is None and time.monotonic() >= self._due:
             try:
-                self.observe(Wrote(""))  # nothing new was written, but the observer may want to stop
+                check_stops()
             except BaseException as error:  # an exception cannot pass through the engine
                 self._error = error
             self._due = time.monotonic() + _EVERY_SECONDS

@@ -165,7 +165,7 @@ class KvCache:
 
     def append_tokens(self, tokens: list[int]) -> list[NDArray[np.float32]]:
         """Evaluate tokens after the items held; returns the logits after each."""
-        return take_steps([Step(self, 0, tokens)])[0]
+        return take_steps([Step(self, len(self.items), tokens)])[0]
 
     def truncate(self, count: int) -> None:
         """Keep the first `count` items."""
@@ -183,10 +183,13 @@ class KvCache:
 
 
 class Step(NamedTuple):
-    """What a reply evaluates next: the last `dropped` items of its cache are dropped, then the tokens are added."""
+    """What a reply evaluates next: the first `kept` items of its cache are kept, then the tokens are added.
+
+    A step whose evaluation failed can be taken again.
+    """
 
     cache: KvCache
-    dropped: int
+    kept: int
     tokens: Sequence[int]
 
 
@@ -200,8 +203,8 @@ def take_steps(steps: Sequence[Step]) -> list[list[NDArray[np.float32]]]:
     if len(steps) > 1:
         length = min(max(MOST_WRITTEN // len(steps), 1), *(len(step.tokens) for step in steps))
         steps = [step._replace(tokens=step.tokens[:length]) for step in steps]
-    for cache, dropped, _ in steps:
-        cache.truncate(len(cache.items) - dropped)
+    for cache, kept, _ in steps:
+        cache.truncate(kept)
     parts = sorted(
         (Tokens(step.tokens, step.cache.position, step.cache.sequence) for step in steps), key=attrgetter("sequence")
     )
