@@ -47,12 +47,12 @@ def test_an_answer_after_many_tags_still_ends_the_request() -> None:
     reply = StreamedReply(1024, concluded)
     for _ in range(20):
         reply.feed(event("<think>a > b</think>\n"))
-    assert reply.needs == "more"
+    assert not reply.done
     reply.feed(event(ANSWER))
-    assert reply.needs == "more"
+    assert not reply.done
     for _ in range(20):
         reply.feed(event("It is better in every way. "))
-    assert reply.needs == "nothing"
+    assert reply.done
 
 
 def test_a_reply_of_more_characters_than_its_tokens_can_have_is_refused() -> None:
