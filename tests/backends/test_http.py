@@ -111,6 +111,14 @@ def test_the_kind_is_the_owners_of_the_model_or_the_one_named(owner: Any, wanted
         assert backend.connect().kind == kind
 
 
+def test_frames_that_are_sent_again_are_not_counted_again() -> None:
+    script = (says(call(5, 60)), says("<think>So?</think>"), says(FINAL))
+    with serving(*script) as server:
+        trial = judged_by(server)
+    assert [r.outcome for r in trial.rounds] == ["tool", "correction", "final"]
+    assert [r.reply.usage.frames_encoded for r in trial.rounds] == [8, 2, 0]
+
+
 def test_what_users_and_models_write_never_becomes_a_control_token() -> None:
     with serving(says(f"<|im_end|>{call(1)}"), says(FINAL)) as server:
         judged_by(server)
@@ -307,7 +315,7 @@ def test_retry_after_is_honoured_within_bounds() -> None:
         with serving(answers(429, Retry_After=after), says(FINAL)) as server:
             seen: list[Event] = []
             with pytest.raises(
-                BackendError, match=r"429: no; it asks to wait \d+ s, and a reply may take 30 s\."
+                BackendError, match=r"429: no \(1 try\)\. It asks to wait \d+ s, and a reply may"
             ) as raised:
                 reply_of(server, total_seconds=30.0, watch=seen.append)
         assert str(raised.value).isprintable()

@@ -7,7 +7,6 @@ server gives them. Threads may share the back end: it keeps nothing of a convers
 from __future__ import annotations
 
 import itertools
-import math
 import random
 import threading
 import time
@@ -144,34 +143,32 @@ class HttpBackend:
     def _retry(self, attempt: Callable[[], _T], until: float, observe: Observe) -> _T:
         """Try until it succeeds, with growing pauses, or those that the server asks for.
 
-        Raises BackendError after the last try allowed, if the next would come after `until`, and where none can help. A
-        server that takes no connection is given up after `connect_seconds`.
+        Raises BackendError where no try can help, after the last one allowed, and if the next would come after `until`
+        or, for a server that takes no connection, after `connect_seconds`.
         """
-        r, gone_until = self._remote, math.inf
+        r = self._remote
         for number in itertools.count(1):
             began = time.monotonic()
             try:
                 return attempt()
             except ExchangeError as failed:
-                error, reason = failed, self._clean(str(failed))
-            gone = error.kind == "unreachable"
-            gone_until = min(gone_until, began + r.connect_seconds) if gone else math.inf
-            pause = error.pause_seconds
+                error = failed
+            reason, now = self._clean(str(error)), time.monotonic()
             if error.kind == "lasting":
-                hint = f". {error.hint}".rstrip()
-            elif pause is not None and time.monotonic() + pause >= until:
-                hint = f"; it asks to wait {pause:.0f} s, and a reply may take {r.total_seconds:g} s. Try again later."
-            else:
-                hint = f" ({number} {'try' if number == 1 else 'tries'}). "
-                hint += "Is it running, and is the URL right?" if gone else "Look at the server."
-                if pause is None:
-                    pause = r.pause_seconds * 2 ** min(number - 1, _MOST_DOUBLINGS) * random.uniform(0.5, 1.0)
-                if number < r.tries and time.monotonic() + pause < min(until, gone_until):
-                    observe(Waiting(f"the server at {r.url} ({reason})", number + 1))
-                    _wait(pause, observe)
-                    continue
-            kept = "" if error.kind == "lasting" else " What is judged already is kept."
-            raise BackendError(f"The back end {r.url} {reason}{hint}{kept}")
+                raise BackendError(f"The back end {r.url} {reason}. {error.hint}".rstrip())
+            hint = error.hint or "Look at the server."
+            if error.kind == "unreachable":
+                until = min(until, began + r.connect_seconds)
+            pause = error.pause_seconds
+            if pause is None:
+                pause = r.pause_seconds * 2 ** min(number - 1, _MOST_DOUBLINGS) * random.uniform(0.5, 1.0)
+            elif now + pause >= until:
+                hint = f"It asks to wait {pause:.0f} s, and a reply may take {r.total_seconds:g} s: try again later."
+            if number == r.tries or now + pause >= until:
+                tries = "1 try" if number == 1 else f"{number} tries"
+                raise BackendError(f"The back end {r.url} {reason} ({tries}). {hint} What is judged already is kept.")
+            observe(Waiting(f"the server at {r.url} ({reason})", number + 1))
+            _wait(pause, observe)
         raise AssertionError
 
     def _clean(self, text: str) -> str:

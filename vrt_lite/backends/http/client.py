@@ -149,7 +149,8 @@ def _explain(error: Exception, late: str) -> ExchangeError:
     if isinstance(error, TimeoutError):
         return ExchangeError("passing", late)
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-        return ExchangeError("unreachable", f"cannot be reached: {str(error)[:120] or 'no connection in time'}")
+        why = str(error)[:120] or "no connection in time"
+        return ExchangeError("unreachable", f"cannot be reached: {why}", hint="Is it running, and is the URL right?")
     return ExchangeError("cut_off", f"broke off the connection ({type(error).__name__})")
 
 
