@@ -7,7 +7,7 @@ import json
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_judge import PAIR, NoFrames
 
@@ -79,6 +79,7 @@ def first_round(reply: Reply) -> Round:
     return rounds[0]
 
 
+@settings(deadline=None)
 @given(st.lists(PARTS, max_size=12).map("".join), st.data())
 def test_the_pieces_of_a_reply_change_nothing(text: str, data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.sets(st.integers(1, max(len(text) - 1, 1)), max_size=12)))

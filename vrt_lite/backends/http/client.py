@@ -93,11 +93,11 @@ class Client:
         try:
             while not wait([work], timeout=_TICK_SECONDS).done:
                 observe(Wrote(reply.take(self.key) if reply else ""))
+            if reply:
+                observe(Wrote(reply.take(self.key)))
             return work.result()
         finally:
             work.cancel()
-            if reply and (text := reply.take(self.key)):
-                observe(Wrote(text))
 
     async def _exchange(self, request: httpx.Request, reply: StreamedReply | None, until: float) -> bytes:
         silence, now = self._remote.silence_seconds, self._loop.time

@@ -19,10 +19,18 @@ from vrt_lite.backends.http.service import ServerInfo
 from vrt_lite.interfaces import FrameStore, Sampling
 from vrt_lite.profile import Clock, Profile
 from vrt_lite.protocol.messages import Conversation, FrameRef, Generated, Image, Text, Video
+from vrt_lite.settings import ServerKind
 from vrt_lite.video.lossless import write_lossless
 
 LIKELIEST = {"logprobs": True, "top_logprobs": 20}
 """Alternatives requested for each token: the most that vLLM and OpenAI allow. The three digits are among them."""
+# A checkpoint's own defaults (Qwen2.5-VL: a repetition penalty) must not change what it judges.
+_OWN_FIELDS: dict[ServerKind, dict[str, Any]] = {
+    "vllm": {"repetition_penalty": 1.0},
+    "sglang": {"repetition_penalty": 1.0, "separate_reasoning": False},
+    "llama": {"repeat_penalty": 1.0, "reasoning_format": "none"},
+}
+_ALL_TOKENS: dict[ServerKind, int] = {"vllm": -1, "sglang": -1, "llama": 0}
 _MOST_FRAMES_PER_SECOND = 1_000
 _LONG_FRAME_SECONDS = 1000
 
@@ -44,25 +52,18 @@ def build_body(
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    # A checkpoint's own defaults (Qwen2.5-VL: a repetition penalty) must not change what it judges.
-    top_k = 1 if sampling.temperature <= 0 else 0 if server.kind == "llama" else -1
-    match server.kind:
-        case "vllm":
-            body["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
-            body |= {"repetition_penalty": 1.0, "min_p": 0.0, "top_k": top_k}
-            # A range of pixels that holds every frame's, so that none is resized. A file's frames are all kept: the
-            # loader for this model would sample them by a rule of its own.
-            sizes = [profile.min_pixels, profile.max_pixels, *(pixels.shape[0] * pixels.shape[1] for pixels in shown)]
-            body["mm_processor_kwargs"] = {"min_pixels": min(sizes), "max_pixels": max(sizes)}
-            if server.form != "single images":
-                body["mm_processor_kwargs"]["do_sample_frames"] = False
-                body["media_io_kwargs"] = {"video": {"num_frames": -1, "video_backend": "opencv"}}
-        case "sglang":
-            body |= {"repetition_penalty": 1.0, "min_p": 0.0, "top_k": top_k, "separate_reasoning": False}
-        case "llama":
-            body |= {"repeat_penalty": 1.0, "min_p": 0.0, "top_k": top_k, "reasoning_format": "none"}
-        case "openai":
-            pass
+    if server.kind != "openai":
+        top_k = 1 if sampling.temperature <= 0 else _ALL_TOKENS[server.kind]
+        body |= {"min_p": 0.0, "top_k": top_k, **_OWN_FIELDS[server.kind]}
+    if server.kind == "vllm":
+        body["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
+        # A range of pixels that holds every frame's, so that none is resized. A file's frames are all kept: the
+        # loader for this model would sample them by a rule of its own.
+        sizes = [profile.min_pixels, profile.max_pixels, *(pixels.shape[0] * pixels.shape[1] for pixels in shown)]
+        body["mm_processor_kwargs"] = {"min_pixels": min(sizes), "max_pixels": max(sizes)}
+        if server.form != "single images":
+            body["mm_processor_kwargs"]["do_sample_frames"] = False
+            body["media_io_kwargs"] = {"video": {"num_frames": -1, "video_backend": "opencv"}}
     return body
 
 

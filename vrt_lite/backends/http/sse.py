@@ -23,6 +23,7 @@ _DIGITS = ("0", "1", "2")
 # For each token a server sends its text, and up to twenty other tokens with their probabilities.
 _BYTES_PER_TOKEN = 16 * 2**10
 _SPARE_BYTES = 16 * 2**20
+_SPARE_EVENTS = 2_000
 _CHARACTERS_PER_TOKEN = 64
 _SPARE_CHARACTERS = 64 * 2**10
 _STEP = 32
@@ -98,6 +99,7 @@ class StreamedReply:
     """When the first text arrived, on time.monotonic's clock."""
     _thinking: bool = False
     _bytes: int = 0
+    _events: int = 0
     _line: bytes = b""
     _check_at: float = 0.0
 
@@ -122,10 +124,14 @@ class StreamedReply:
         if max(map(len, (*lines, self._line))) > LONGEST_LINE_BYTES:
             raise _nonsense(f"sent a line of more than {LONGEST_LINE_BYTES // 2**20} MiB")
         # Comments keep a connection alive; names of events are of no use here.
-        events = [line.removeprefix(b"data:") for line in lines if line.startswith(b"data:")]
+        data_lines = (line.removeprefix(b"data:").decode(errors="replace") for line in lines if line[:5] == b"data:")
+        events = [event for line in data_lines if (event := line.strip())]
+        self._events += len(events)
+        if self._events > 2 * self.most_tokens + _SPARE_EVENTS:
+            raise _nonsense(f"sent {self._events} events for a reply of at most {self.most_tokens} tokens")
         for event in events:
             if not self.done:
-                self._read_event(event.decode(errors="replace").strip())
+                self._read_event(event)
         if self.text and self.first_text_at is None:
             self.first_text_at = time.monotonic()
         if len(self.text) >= self._check_at:
@@ -138,19 +144,19 @@ class StreamedReply:
     def _read_event(self, payload: str) -> None:
         if payload == "[DONE]":
             self.done = True
-        elif payload:
-            try:
-                event: object = json.loads(payload)
-            except (ValueError, RecursionError):
-                raise _nonsense("sent an event that is not JSON") from None
-            if isinstance(event, dict) and "error" in event:
-                reason = f"failed: {find_message(payload) or 'no reason given'}"
-                raise ExchangeError("passing", reason, words=payload)
-            try:
-                chunk = msgspec.convert(event, _Chunk)
-            except msgspec.ValidationError as error:
-                raise _nonsense(f"sent an event of another form: {error}") from None
-            self._read_chunk(chunk)
+            return
+        try:
+            event: object = json.loads(payload)
+        except (ValueError, RecursionError):
+            raise _nonsense("sent an event that is not JSON") from None
+        if isinstance(event, dict) and "error" in event:
+            reason = f"failed: {find_message(payload) or 'no reason given'}"
+            raise ExchangeError("passing", reason, words=payload)
+        try:
+            chunk = msgspec.convert(event, _Chunk)
+        except msgspec.ValidationError as error:
+            raise _nonsense(f"sent an event of another form: {error}") from None
+        self._read_chunk(chunk)
 
     def _read_chunk(self, chunk: _Chunk) -> None:
         if counts := read_as(chunk.usage, _Counts):
