@@ -20,13 +20,16 @@ from vrt_lite.measures.preference import KEYS, load_heads
 from vrt_lite.measures.trees import softmax
 
 NAMES: Final = tuple(sorted({fault.name for fault in FAULTS.values()}))
-ROUNDS: Final = {"preference": 600, "naming": 60, "strength": 80}
+Size = tuple[int, int, int]
+"""Of a forest: rounds, leaves of a tree, and rows of a leaf at least."""
+LARGE: Final[Size] = (600, 31, 30)
+SMALL: Final[Size] = (400, 16, 40)
+_NAMING: Final[Size] = (60, 10, 40)
+_STRENGTH: Final[Size] = (80, 16, 40)
 _SAME_LOOK: Final = 0.75
 _COMMON: Final[dict[str, Any]] = {
     "learning_rate": 0.05,
-    "num_leaves": 31,
-    "min_data_in_leaf": 20,
-    "feature_fraction": 0.5,
+    "feature_fraction": 0.3,
     "bagging_fraction": 0.7,
     "bagging_freq": 1,
     "lambda_l2": 2.0,
@@ -37,12 +40,12 @@ _COMMON: Final[dict[str, Any]] = {
     "seed": 7,
     "verbosity": -1,
 }
-_COPIES: Final = 2
+_COPIES: Final = 3
 """How often each pair of one scene is learned once more, with another harmless difference and in another light."""
 _PLAIN: Final = 0.6
-_WRONG, _WRONG_PLAIN = (1.0, 0.05), (0.06, 0.03)
+_WRONG, _WRONG_PLAIN = (1.0, 0.045), (0.05, 0.028)
 """Of held-back pairs with a fault, so many may be wrong at most: (different scenes, one scene), all and plain ones."""
-_ALIKE_NAMED: Final = (0.5, 0.1)
+_ALIKE_NAMED: Final = (0.44, 0.07)
 """Of held-back pairs without a fault, so many may have a winner."""
 _NAMED_RIGHT: Final = 0.9
 
@@ -55,19 +58,21 @@ def fit(
     held = [each for each in specimens if each.part == "held"]
     vectors, pairs = Vectors(train, names), draw_pairs(train)
     same = np.array([pair.same_scene for pair in pairs])
-    rows, better = vectors.rows(pairs, same), labels(pairs)
+    rows, better = vectors.rows(pairs), labels(pairs)
     weights = np.array([pair.weight for pair in pairs])
     more, copied = vectors.vary(pairs, _COPIES)
-    all_rows = np.concatenate((rows, more))
-    all_weights = np.repeat(np.concatenate((weights, weights[copied])), 2)
     arrays: dict[str, NDArray[Any]] = {"measures": np.array(names), "names": np.array(NAMES)}
     for number, key in enumerate(KEYS):
-        one = np.concatenate((better[:, number], better[copied, number]))
-        both = np.stack((one, np.where(one == 1, 2, 0)), axis=1).ravel()
-        say(f"{key}: {len(both)} rows")
-        arrays |= _grow(
-            key, all_rows.reshape(-1, rows.shape[2]), both, all_weights, classes=3, rounds=ROUNDS["preference"]
-        )
+        for scene in ("different", "same"):
+            here = same == (scene == "same")
+            extra, numbers = (more, copied) if scene == "same" else (more[:0], copied[:0])
+            one = np.concatenate((better[here, number], better[numbers, number]))
+            both = np.stack((one, np.where(one == 1, 2, 0)), axis=1).ravel()
+            both_weights = np.repeat(np.concatenate((weights[here], weights[numbers])), 2)
+            of_key = np.concatenate((rows[here], extra)).reshape(-1, rows.shape[2])
+            say(f"{key}, {scene}: {len(both)} rows")
+            size = LARGE if key == "OA" and scene == "same" else SMALL
+            arrays |= _grow(f"{key}.{scene}", of_key, both, both_weights, classes=3, size=size)
     arrays |= _fit_names(train, pairs, rows)
     arrays |= {
         "same_look": np.array(_SAME_LOOK),
@@ -90,17 +95,18 @@ def _fit_names(train: Sequence[Specimen], pairs: Sequence[DrawnPair], rows: NDAr
     kinds = np.array([NAMES.index(FAULTS[each.fault].name) for each in worse])
     strengths = np.array([each.strength for each in worse])
     return {
-        **_grow("naming", of_worse, kinds, weights, classes=len(NAMES), rounds=ROUNDS["naming"]),
-        **_grow("strength", of_worse, strengths, weights, classes=1, rounds=ROUNDS["strength"]),
+        **_grow("naming", of_worse, kinds, weights, classes=len(NAMES), size=_NAMING),
+        **_grow("strength", of_worse, strengths, weights, classes=1, size=_STRENGTH),
     }
 
 
 def _grow(
-    name: str, rows: NDArray[np.float32], target: NDArray[Any], weights: NDArray[Any], *, classes: int, rounds: int
+    name: str, rows: NDArray[np.float32], target: NDArray[Any], weights: NDArray[Any], *, classes: int, size: Size
 ) -> dict[str, NDArray[Any]]:
     """Train one forest, and return its arrays."""
     kind = {"objective": "multiclass", "num_class": classes} if classes > 1 else {"objective": "regression"}
-    options = {**_COMMON, **kind, **({"num_leaves": 10} if classes > 3 else {})}
+    rounds, leaves, least = size
+    options = {**_COMMON, **kind, "num_leaves": leaves, "min_data_in_leaf": least}
     model = lightgbm.train(options, lightgbm.Dataset(rows, target, weight=weights), rounds)
     nodes: list[tuple[int, int, float]] = []
     roots: list[int] = []
@@ -142,16 +148,17 @@ def _calibrate(path: Path, held: Sequence[Specimen], names: tuple[str, ...]) -> 
     load_heads.cache_clear()
     heads, vectors, pairs = load_heads(path), Vectors(held, names), draw_pairs(held, 1)
     same = np.array([vectors.likeness(pair) >= heads.same_look for pair in pairs])
-    rows, better = vectors.rows(pairs, same), labels(pairs)
+    rows, better = vectors.rows(pairs), labels(pairs)
     weights = np.array([pair.weight for pair in pairs])
     fault = np.array([0.0 if held[p.one].fault else held[p.two].strength for p in pairs])
     temperatures, bounds = np.ones((len(KEYS), 2)), np.full((len(KEYS), 2), 0.5)
     for number, key in enumerate(KEYS):
-        odds = join_orders(softmax(heads.keys[key].scores(rows.reshape(-1, rows.shape[2]))))
         for scene in (0, 1):
             here = same == bool(scene)
-            temperatures[number, scene] = _fit_temperature(odds[here], better[here, number], weights[here])
-            cooled = _cool(odds[here], temperatures[number, scene])
+            scores = heads.keys[key][scene].scores(rows[here].reshape(-1, rows.shape[2]))
+            odds = join_orders(softmax(scores))
+            temperatures[number, scene] = _fit_temperature(odds, better[here, number], weights[here])
+            cooled = _cool(odds, temperatures[number, scene])
             bounds[number, scene] = _fit_bound(cooled, better[here, number], fault[here], scene)
     chosen = [n for n, p in enumerate(pairs) if p.worse and p.same_scene and not held[p.one].fault]
     shares = softmax(heads.naming.scores(rows[chosen, 1]))

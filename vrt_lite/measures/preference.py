@@ -1,9 +1,9 @@
 """Which of two clips is better by what was measured of them: three heads of boosted trees, learned by train/tiny.
 
 Each head reads the difference and the mean of both clips' measures, in both orders, and the two answers are joined: so
-exchanging the clips exchanges the answer exactly. A temperature makes its probabilities honest on scenes that it did
-not learn from, and below a bound it names no winner. Two versions of one scene and two different scenes have a
-temperature and a bound each.
+exchanging the clips exchanges the answer exactly. Two versions of one scene and two different scenes have heads of
+their own: within a scene small differences tell. A temperature makes the probabilities honest on scenes that the head
+did not learn from, and below a bound it names no winner.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _STRENGTH_BOUNDS: Final = (0.4, 0.68)
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """The learned heads. Temperatures and bounds are (different scenes, one scene) by key, in the order of KEYS."""
+    """The learned heads: (different scenes, one scene) by key, and so are temperatures and bounds, in KEYS' order."""
 
-    keys: Mapping[MeasuredKey, Forest]
+    keys: Mapping[MeasuredKey, tuple[Forest, Forest]]
     naming: Forest
     strength: Forest
     names: tuple[str, ...]
@@ -46,7 +46,7 @@ class Heads:
         """Return the odds of both orders of a pair, (2, features), joined."""
         found: dict[MeasuredKey, Odds] = {}
         for number, key in enumerate(KEYS):
-            here, there = softmax(self.keys[key].scores(rows))
+            here, there = softmax(self.keys[key][int(same_scene)].scores(rows))
             joined = np.array([here[0] + there[0], here[1] + there[2], here[2] + there[1]]) / 2
             cooled = (joined + 1e-6) ** (1 / self.temperatures[number, int(same_scene)])
             # Summed so that exchanging the clips exchanges the odds to the last bit.
@@ -67,7 +67,7 @@ def prefer_by_measures(one: ClipMeasures, two: ClipMeasures, *, heads: Heads | N
     likeness = compare_looks(one.look, two.look)
     same_scene = likeness >= heads.same_look
     one_vector, two_vector = (vector_of(each, heads.measures)[None] for each in (one, two))
-    rows = describe_pairs(one_vector, two_vector, np.array([same_scene]), heads.measures)[0]
+    rows = describe_pairs(one_vector, two_vector, heads.measures)[0]
     odds = heads.odds(rows, same_scene=same_scene)
     winners: dict[MeasuredKey, Choice | None] = {
         key: heads.decide(key, odds[key], same_scene=same_scene) for key in KEYS
@@ -84,15 +84,13 @@ def vector_of(measures: ClipMeasures, names: tuple[str, ...]) -> NDArray[np.floa
     return np.array([comparable(name, measures.values[name]) for name in names], np.float32)
 
 
-def describe_pairs(
-    one: NDArray[np.float32], two: NDArray[np.float32], same_scene: NDArray[np.bool_], names: tuple[str, ...]
-) -> NDArray[np.float32]:
-    """Return the rows that heads read, (pairs, 2 orders, features): differences, means, and whether it is one scene.
+def describe_pairs(one: NDArray[np.float32], two: NDArray[np.float32], names: tuple[str, ...]) -> NDArray[np.float32]:
+    """Return the rows that heads read, (pairs, 2 orders, features): differences and means.
 
     Size, rate and length of a file are no merit: only their means count.
     """
     merits = [number for number, name in enumerate(names) if DEFINITIONS[name].source != "file"]
-    change, common = (one - two)[:, merits], np.column_stack(((one + two) / 2, same_scene.astype(np.float32)))
+    change, common = (one - two)[:, merits], (one + two) / 2
     return np.stack([np.concatenate((sign * change, common), axis=1) for sign in (1, -1)], axis=1).astype(np.float32)
 
 
@@ -116,7 +114,7 @@ def load_heads(path: Path = HEADS_FILE) -> Heads:
     if unknown := sorted(set(measures) - DEFINITIONS.keys()):
         raise ValueError(f"{path.name} needs measures that are unknown: {', '.join(unknown)}")
     return Heads(
-        {key: read_forest(arrays, key) for key in KEYS},
+        {key: (read_forest(arrays, f"{key}.different"), read_forest(arrays, f"{key}.same")) for key in KEYS},
         read_forest(arrays, "naming"),
         read_forest(arrays, "strength"),
         tuple(str(name) for name in arrays["names"]),
