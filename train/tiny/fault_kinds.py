@@ -46,7 +46,7 @@ FAULTS: Final[dict[str, FaultKind]] = {
     "av1": FaultKind("blocks", ("VQ",), codec="av1", hard=True),
     "mpeg2": FaultKind("blocks", ("VQ",), codec="mpeg2"),
     "lost blocks": FaultKind("lost blocks", ("VQ",), spoiled_pictures.lost_blocks),
-    "banding": FaultKind("banding", ("VQ",), spoiled_pictures.banding),
+    "banding": FaultKind("banding", ("VQ",), spoiled_pictures.banding, hard=True),
     "tint": FaultKind("colour", ("VQ",), spoiled_pictures.tint, hard=True),
     "desaturation": FaultKind("colour", ("VQ",), spoiled_pictures.desaturation, colours=True, hard=True),
     "overexposure": FaultKind("exposure", ("VQ",), spoiled_pictures.overexposure),
