@@ -214,6 +214,16 @@ def vanish(pictures: Pictures, radius: float) -> Pictures:
     return [p if t < len(pictures) // 2 else np.where(hidden, 110, p).astype(np.uint8) for t, p in enumerate(pictures)]
 
 
+def bend_a_part(pictures: Pictures, pixels: float) -> Pictures:
+    """Move a part as large as a face to and fro by up to `pixels`."""
+    y, x = np.mgrid[:ROWS, :COLUMNS]
+    mask = np.clip(1.6 - np.hypot((y - 120) / 45, (x - 210) / 45), 0, 1)
+    columns = [
+        np.rint(x + pixels * mask * np.sin(0.35 * t)).clip(0, COLUMNS - 1).astype(int) for t in range(len(pictures))
+    ]
+    return [picture[y, column] for picture, column in zip(pictures, columns, strict=True)]
+
+
 def wobble(pictures: Pictures, pixels: float) -> Pictures:
     """Bend each picture by slow waves that run through it."""
     y, x = np.mgrid[:ROWS, :COLUMNS].astype(float)

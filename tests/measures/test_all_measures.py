@@ -41,6 +41,7 @@ FAULTS: Final[dict[str, tuple[Change, float]]] = {
     "vanishing": (drawn.vanish, 70.0),
     "wobble": (drawn.wobble, 5.0),
     "boiling": (drawn.boil, 12.0),
+    "bending": (drawn.bend_a_part, 14.0),
 }
 MOVES: Final[dict[str, tuple[str, str, str]]] = {
     # measure: fault, scene, + or -
@@ -103,8 +104,8 @@ MOVES: Final[dict[str, tuple[str, str, str]]] = {
     "far_twist": ("wobble", "texture", "+"),
     "far_change": ("boiling", "sky", "+"),
     "wavering": ("wobble", "texture", "+"),
-    "spot_motion": ("wobble", "texture", "+"),
-    "spot_wavering": ("wobble", "texture", "+"),
+    "spot_motion": ("bending", "shapes", "+"),
+    "spot_wavering": ("bending", "shapes", "+"),
     "fixed_edges": ("stamp", "texture", "+"),
     "fixed_corner": ("logo", "texture", "+"),
     "light_strokes": ("stamp", "texture", "+"),
