@@ -73,9 +73,9 @@ FAULTS: Final[dict[str, FaultKind]] = {
     "ghosts": FaultKind("ghosts", ("MQ",), spoiled_motion.ghosts, moves=True, hard=True),
     "trails": FaultKind("ghosts", ("MQ",), spoiled_motion.trails, moves=True),
     "wobble": FaultKind("bending", ("MQ",), spoiled_motion.wobble, hard=True),
-    "local warp": FaultKind("bending", ("MQ",), spoiled_motion.local_warp),
+    "local warp": FaultKind("bending", ("MQ",), spoiled_motion.local_warp, hard=True),
     "melting": FaultKind("bending", ("MQ",), spoiled_motion.melting, hard=True),
-    "morphing": FaultKind("bending", ("MQ",), spoiled_motion.morphing),
+    "morphing": FaultKind("bending", ("MQ",), spoiled_motion.morphing, hard=True),
     "vanishing": FaultKind("objects", ("MQ",), spoiled_motion.vanishing, hard=True),
     "popping": FaultKind("objects", ("MQ",), spoiled_motion.popping),
 }

@@ -131,4 +131,4 @@ def _vary(frames: Frames, version: str, chance: Chance) -> Frames:
 
 def count_scenes(part: Part, scale: float = 1.0) -> int:
     """Return how many scenes are filmed for a part."""
-    return round(scale * {"train": 480, "held": 80, "test": 64}[part])
+    return round(scale * {"train": 400, "held": 64, "test": 56}[part])

@@ -107,6 +107,7 @@ DEFINITIONS: Final[Mapping[str, Definition]] = {
     "far_twist": _log("pixels", "how unevenly that motion stretches the picture", "thumbnails", 0.01),
     "far_change": _log("levels", "difference over 0.3 s that motion does not explain", "thumbnails", 0.1),
     "wavering": _log("% of the side", "change of the motion beside the camera's", "thumbnails", 0.02),
+    "spot_light": _log("log", "change of light in time, of a few cells", "thumbnails", 0.01),
     "spot_motion": _log("% of the side", "motion beside the camera's over 0.3 s, of a few cells", "thumbnails", 0.02),
     "spot_wavering": _log(
         "% of the side", "change of the motion beside the camera's, of a few cells", "thumbnails", 0.02

@@ -166,7 +166,7 @@ def _find_return(distance: Floats, interval: float) -> float:
 def _measure_light(pictures: Floats) -> dict[str, float]:
     """Van Roosmalen, "Restoration of archived film and video", TU Delft 1999: the change against both neighbours."""
     if len(pictures) < 3:
-        return {"flicker": 0.0, "local_flicker": 0.0}
+        return {"flicker": 0.0, "local_flicker": 0.0, "spot_light": 0.0}
     light = average_cells(pictures, _turned(_LIGHTS, pictures)).reshape(len(pictures), -1)
     levels = light[1:-1] - (light[:-2] + light[2:]) / 2
     shades = np.log(np.maximum(light, 0) + 6)  # a damaged picture may be darker than black
@@ -175,6 +175,7 @@ def _measure_light(pictures: Floats) -> dict[str, float]:
     return {
         "flicker": float(np.abs(np.median(levels, axis=1)).mean()),
         "local_flicker": float(np.abs(bends - common).mean()),
+        "spot_light": _find_drift(shades),
     }
 
 
@@ -199,6 +200,12 @@ def _measure_fine(pictures: Floats) -> dict[str, float]:
     if count > 5:
         found["vanishing"] = float(np.quantile(np.abs(cells[4:] - cells[:-4]), 0.9, axis=1).max())
     return found
+
+
+def _find_drift(cells: NDArray[np.floating]) -> float:
+    """Return by how much a few of the cells (frames, cells) change in time, beside what all cells share."""
+    alone = cells - np.median(cells, axis=1, keepdims=True)
+    return float(np.quantile(alone.std(0), _SPOT))
 
 
 def _find_fine(pictures: Floats) -> Floats:
