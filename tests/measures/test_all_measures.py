@@ -104,7 +104,7 @@ MOVES: Final[dict[str, tuple[str, str, str]]] = {
     "far_twist": ("wobble", "texture", "+"),
     "far_change": ("boiling", "sky", "+"),
     "wavering": ("wobble", "texture", "+"),
-    "spot_light": ("bending", "shapes", "+"),
+    "spot_light": ("vanishing", "sky", "+"),
     "spot_motion": ("bending", "shapes", "+"),
     "spot_wavering": ("bending", "shapes", "+"),
     "fixed_edges": ("stamp", "texture", "+"),
