@@ -28,7 +28,7 @@ _LINES: Final = (288, 360, 360, 360, 400, 480, 480, 540, 720, 1080)
 _ASPECTS: Final = (16 / 9, 16 / 9, 16 / 9, 4 / 3, 1.0, 21 / 9)
 _RATES: Final = (8, 12, 16, 16, 24, 24, 25, 30, 30, 50, 60)
 _LEAST_FRAMES, _MOST_FRAMES = 8, 240
-_PIXELS: Final = (3.5e6, 1.5e7)
+_PIXELS: Final = (3e6, 1.4e7)
 """Pixels of all frames of a clip: the time that a clip takes."""
 _SPARE: Final = 1.6
 """A scene can show so many times its frames: faults that skip frames need them."""
