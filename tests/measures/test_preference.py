@@ -60,7 +60,7 @@ def test_trees_are_walked_as_they_are_written() -> None:
     assert forest.scores(rows).tolist() == [[10, 1], [20, 1], [30, 2]]
     rng = np.random.default_rng(0)
     row = rng.normal(0, 1, 2 * len(heads().measures) + 1).astype(np.float32)  # a few more than are read
-    for bundled in (*(forest for pair in heads().keys.values() for forest in pair), heads().naming, heads().strength):
+    for bundled in (*heads().pairs.values(), *heads().faults.values(), heads().naming, heads().strength):
         assert bundled.scores(row[None])[0] == pytest.approx(walk(bundled, row.tolist()), abs=1e-4)
 
 

@@ -146,7 +146,7 @@ def test_pairs_are_labelled_by_dimension() -> None:
 
 
 def test_heads_learn_and_are_the_same_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("LARGE", "SMALL", "_NAMING", "_STRENGTH"):
+    for name in ("_LARGE", "_SMALL", "_FAULTS", "_NAMING", "_STRENGTH"):
         monkeypatch.setattr(heads_module, name, (30, 8, 20))
     made = specimens()
     for name in ("a.npz", "b.npz"):

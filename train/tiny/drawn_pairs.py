@@ -110,26 +110,40 @@ class Vectors:
         return describe_pairs(one, two, self.names)
 
     def vary(self, pairs: Sequence[DrawnPair], copies: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Return rows of more pairs of one scene, and the numbers of the pairs that they vary.
+        """Return rows of more pairs of one scene, (rows, 2, features), and the numbers of the pairs that they vary.
 
         Both clips are moved towards another clean scene, and the second gets a harmless difference as well. In a third
         of them the fault is lighter, in another third both clips have it and it is lighter in the first.
         """
         chance = np.random.default_rng(4)
-        chosen = np.array([n for n, pair in enumerate(pairs) if pair.same_scene for _ in range(copies)], np.int64)
-        alike = [p for p in pairs if p.same_scene and not p.worse]
+        chosen = np.repeat(np.arange(len(pairs)), copies)
         one, two = (self._vectors[[getattr(pairs[n], side) for n in chosen]] for side in ("one", "two"))
-        a, b = (self._vectors[[getattr(p, side) for p in alike]] for side in ("one", "two"))
+        clean = self._vectors[[p.one for p in pairs if not p.worse]]
 
         def draw(low: float, high: float) -> NDArray[np.float64]:
             return chance.uniform(low, high, (len(chosen), 1))
 
         way, share = chance.integers(0, 3, (len(chosen), 1)), draw(0.3, 0.75)
-        moved = draw(0, 0.5) * (a[chance.integers(len(alike), size=len(chosen))] - one)
-        harmless = draw(-1, 1) * (a - b)[chance.integers(len(alike), size=len(chosen))]
+        moved = draw(0, 0.5) * (clean[chance.integers(len(clean), size=len(chosen))] - one)
+        harmless = self._draw_harmless(pairs, len(chosen), chance)
         lighter = one + share * (two - one)
         first, second = np.where(way == 2, lighter, one) + moved, np.where(way == 1, lighter, two) + moved + harmless
         return describe_pairs(first.astype(np.float32), second.astype(np.float32), self.names), chosen
+
+    def vary_alone(self, pairs: Sequence[DrawnPair], copies: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Return each clip's measures, and `copies` of them with a harmless difference; and the clips' numbers."""
+        chosen = np.repeat(np.arange(len(self._vectors)), copies)
+        harmless = self._draw_harmless(pairs, len(chosen), np.random.default_rng(6))
+        rows = np.concatenate((self._vectors, self._vectors[chosen] + harmless)).astype(np.float32)
+        return rows, np.concatenate((np.arange(len(self._vectors)), chosen))
+
+    def _draw_harmless(
+        self, pairs: Sequence[DrawnPair], count: int, chance: np.random.Generator
+    ) -> NDArray[np.float64]:
+        """Return up to the difference of two clean clips of one scene, `count` times."""
+        alike = [p for p in pairs if p.same_scene and not p.worse]
+        one, two = (self._vectors[[getattr(p, side) for p in alike]] for side in ("one", "two"))
+        return chance.uniform(-1, 1, (count, 1)) * (one - two)[chance.integers(len(alike), size=count)]
 
 
 def labels(pairs: Sequence[DrawnPair]) -> NDArray[np.int64]:

@@ -12,7 +12,7 @@ import lightgbm
 import numpy as np
 from numpy.typing import NDArray
 
-from train.tiny.drawn_pairs import DrawnPair, Vectors, draw_pairs, labels
+from train.tiny.drawn_pairs import DrawnPair, Vectors, draw_pairs, keys_of, labels
 from train.tiny.fault_kinds import FAULTS
 from train.tiny.making import Specimen
 from vrt_lite.disk import write_file
@@ -22,8 +22,9 @@ from vrt_lite.measures.trees import softmax
 NAMES: Final = tuple(sorted({fault.name for fault in FAULTS.values()}))
 Size = tuple[int, int, int]
 """Of a forest: rounds, leaves of a tree, and rows of a leaf at least."""
-LARGE: Final[Size] = (600, 31, 30)
-SMALL: Final[Size] = (400, 16, 40)
+_LARGE: Final[Size] = (500, 31, 30)
+_SMALL: Final[Size] = (400, 16, 40)
+_FAULTS: Final[Size] = (800, 16, 30)
 _NAMING: Final[Size] = (60, 10, 40)
 _STRENGTH: Final[Size] = (80, 16, 40)
 _SAME_LOOK: Final = 0.75
@@ -43,9 +44,9 @@ _COMMON: Final[dict[str, Any]] = {
 _COPIES: Final = 3
 """How often each pair of one scene is learned once more, with another harmless difference and in another light."""
 _PLAIN: Final = 0.6
-_WRONG, _WRONG_PLAIN = (1.0, 0.045), (0.05, 0.028)
+_WRONG, _WRONG_PLAIN = (1.0, 0.05), (0.06, 0.03)
 """Of held-back pairs with a fault, so many may be wrong at most: (different scenes, one scene), all and plain ones."""
-_ALIKE_NAMED: Final = (0.44, 0.07)
+_ALIKE_NAMED: Final = (0.48, 0.1)
 """Of held-back pairs without a fault, so many may have a winner."""
 _NAMED_RIGHT: Final = 0.9
 
@@ -57,26 +58,25 @@ def fit(
     train = [each for each in specimens if each.part == "train"]
     held = [each for each in specimens if each.part == "held"]
     vectors, pairs = Vectors(train, names), draw_pairs(train)
-    same = np.array([pair.same_scene for pair in pairs])
-    rows, better = vectors.rows(pairs), labels(pairs)
-    weights = np.array([pair.weight for pair in pairs])
-    more, copied = vectors.vary(pairs, _COPIES)
     arrays: dict[str, NDArray[Any]] = {"measures": np.array(names), "names": np.array(NAMES)}
+    of_scene = [pair for pair in pairs if pair.same_scene]
+    more, copied = vectors.vary(of_scene, _COPIES)
+    rows = np.concatenate((vectors.rows(of_scene), more))
+    numbers = np.concatenate((np.arange(len(of_scene)), copied))
+    better, weights = labels(of_scene)[numbers], np.array([pair.weight for pair in of_scene])[numbers]
+    alone, clips = vectors.vary_alone(pairs, _COPIES)
+    faults = np.array([[each.strength * (key == "OA" or key in keys_of(each)) for key in KEYS] for each in train])
+    say(f"{len(rows)} pairs of one scene, {len(alone)} clips")
     for number, key in enumerate(KEYS):
-        for scene in ("different", "same"):
-            here = same == (scene == "same")
-            extra, numbers = (more, copied) if scene == "same" else (more[:0], copied[:0])
-            one = np.concatenate((better[here, number], better[numbers, number]))
-            both = np.stack((one, np.where(one == 1, 2, 0)), axis=1).ravel()
-            both_weights = np.repeat(np.concatenate((weights[here], weights[numbers])), 2)
-            of_key = np.concatenate((rows[here], extra)).reshape(-1, rows.shape[2])
-            say(f"{key}, {scene}: {len(both)} rows")
-            size = LARGE if key == "OA" and scene == "same" else SMALL
-            arrays |= _grow(f"{key}.{scene}", of_key, both, both_weights, classes=3, size=size)
-    arrays |= _fit_names(train, pairs, rows)
+        both = np.stack((better[:, number], np.where(better[:, number] == 1, 2, 0)), axis=1).ravel()
+        size = _LARGE if key == "OA" else _SMALL
+        arrays |= _grow(f"{key}.pairs", rows.reshape(-1, rows.shape[2]), both, np.repeat(weights, 2), 3, size)
+        arrays |= _grow(f"{key}.faults", alone, faults[clips, number], np.ones(len(alone)), 1, _FAULTS)
+    arrays |= _fit_names(train, pairs, vectors.rows(pairs))
     arrays |= {
         "same_look": np.array(_SAME_LOOK),
-        "temperatures": np.ones((len(KEYS), 2)),
+        "temperatures": np.ones(len(KEYS)),
+        "scales": np.tile((8.0, 2.0), (len(KEYS), 1)),
         "bounds": np.full((len(KEYS), 2), 0.5),
         "sure": np.array(0.6),
     }
@@ -95,13 +95,13 @@ def _fit_names(train: Sequence[Specimen], pairs: Sequence[DrawnPair], rows: NDAr
     kinds = np.array([NAMES.index(FAULTS[each.fault].name) for each in worse])
     strengths = np.array([each.strength for each in worse])
     return {
-        **_grow("naming", of_worse, kinds, weights, classes=len(NAMES), size=_NAMING),
-        **_grow("strength", of_worse, strengths, weights, classes=1, size=_STRENGTH),
+        **_grow("naming", of_worse, kinds, weights, len(NAMES), _NAMING),
+        **_grow("strength", of_worse, strengths, weights, 1, _STRENGTH),
     }
 
 
 def _grow(
-    name: str, rows: NDArray[np.float32], target: NDArray[Any], weights: NDArray[Any], *, classes: int, size: Size
+    name: str, rows: NDArray[np.float32], target: NDArray[Any], weights: NDArray[Any], classes: int, size: Size
 ) -> dict[str, NDArray[Any]]:
     """Train one forest, and return its arrays."""
     kind = {"objective": "multiclass", "num_class": classes} if classes > 1 else {"objective": "regression"}
@@ -149,17 +149,20 @@ def _calibrate(path: Path, held: Sequence[Specimen], names: tuple[str, ...]) -> 
     heads, vectors, pairs = load_heads(path), Vectors(held, names), draw_pairs(held, 1)
     same = np.array([vectors.likeness(pair) >= heads.same_look for pair in pairs])
     rows, better = vectors.rows(pairs), labels(pairs)
+    alone, _ = vectors.vary_alone(pairs, 0)
     weights = np.array([pair.weight for pair in pairs])
     fault = np.array([0.0 if held[p.one].fault else held[p.two].strength for p in pairs])
-    temperatures, bounds = np.ones((len(KEYS), 2)), np.full((len(KEYS), 2), 0.5)
+    temperatures, scales, bounds = np.ones(len(KEYS)), np.ones((len(KEYS), 2)), np.full((len(KEYS), 2), 0.5)
     for number, key in enumerate(KEYS):
-        for scene in (0, 1):
+        right = better[:, number]
+        joined = join_orders(softmax(heads.pairs[key].scores(rows[same].reshape(-1, rows.shape[2]))))
+        temperatures[number] = _fit_temperature(joined, right[same], weights[same])
+        found = heads.faults[key].scores(alone)[:, 0]
+        lead = np.array([found[p.two] - found[p.one] for p in pairs])[~same]
+        scales[number] = _fit_scale(lead, right[~same])
+        for scene, odds in enumerate((_spread(lead, *scales[number]), _cool(joined, temperatures[number]))):
             here = same == bool(scene)
-            scores = heads.keys[key][scene].scores(rows[here].reshape(-1, rows.shape[2]))
-            odds = join_orders(softmax(scores))
-            temperatures[number, scene] = _fit_temperature(odds, better[here, number], weights[here])
-            cooled = _cool(odds, temperatures[number, scene])
-            bounds[number, scene] = _fit_bound(cooled, better[here, number], fault[here], scene)
+            bounds[number, scene] = _fit_bound(odds, right[here], fault[here], scene)
     chosen = [n for n, p in enumerate(pairs) if p.worse and p.same_scene and not held[p.one].fault]
     shares = softmax(heads.naming.scores(rows[chosen, 1]))
     right = np.array(
@@ -167,7 +170,7 @@ def _calibrate(path: Path, held: Sequence[Specimen], names: tuple[str, ...]) -> 
     )
     top = shares.max(1)
     sure = next((s for s in np.arange(0.3, 0.99, 0.02) if right[top >= s].mean() >= _NAMED_RIGHT), 0.95)
-    return {"temperatures": temperatures, "bounds": bounds, "sure": np.array(float(sure))}
+    return {"temperatures": temperatures, "scales": scales, "bounds": bounds, "sure": np.array(float(sure))}
 
 
 def join_orders(shares: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -186,6 +189,19 @@ def _fit_temperature(odds: NDArray[np.float64], better: NDArray[Any], weights: N
     place = np.arange(len(odds))
     losses = {t: -(weights * np.log(_cool(odds, t)[place, better])).sum() for t in np.geomspace(0.5, 3, 60)}
     return float(min(losses, key=lambda t: losses[t]))
+
+
+def _spread(lead: NDArray[np.float64], slope: float, tie: float) -> NDArray[np.float64]:
+    """Return the odds (pairs, 3) of clips of different scenes of which the second is so much more faulty."""
+    odds = np.stack((np.full(len(lead), tie), np.exp(slope * lead / 2), np.exp(-slope * lead / 2)), axis=1)
+    return odds / odds.sum(1, keepdims=True)
+
+
+def _fit_scale(lead: NDArray[np.float64], better: NDArray[Any]) -> tuple[float, float]:
+    """Return the slope and the weight of a tie at which the right answers are likeliest."""
+    place = np.arange(len(lead))
+    tried = [(float(s), float(t)) for s in np.geomspace(2, 30, 28) for t in np.geomspace(0.2, 20, 24)]
+    return max(tried, key=lambda scale: float(np.log(_spread(lead, *scale)[place, better]).sum()))
 
 
 def _fit_bound(odds: NDArray[np.float64], better: NDArray[Any], fault: NDArray[np.float64], scene: int) -> float:

@@ -1,13 +1,14 @@
-"""Which of two clips is better by what was measured of them: three heads of boosted trees, learned by train/tiny.
+"""Which of two clips is better by what was measured of them: by heads of boosted trees, learned by train/tiny.
 
-Each head reads the difference and the mean of both clips' measures, in both orders, and the two answers are joined: so
-exchanging the clips exchanges the answer exactly. Two versions of one scene and two different scenes have heads of
-their own: within a scene small differences tell. A temperature makes the probabilities honest on scenes that the head
-did not learn from, and below a bound it names no winner.
+Two versions of one scene: a head reads the difference and the mean of both clips' measures, in both orders, and the two
+answers are joined. Two different scenes: a head says how faulty each clip is by itself, and the difference tells.
+Either way exchanging the clips exchanges the answer exactly. The probabilities are made honest on scenes that the heads
+did not learn from, and below a bound no winner is named.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -30,28 +31,41 @@ _STRENGTH_BOUNDS: Final = (0.4, 0.68)
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """The learned heads: (different scenes, one scene) by key, and so are temperatures and bounds, in KEYS' order."""
+    """The learned heads.
 
-    keys: Mapping[MeasuredKey, tuple[Forest, Forest]]
+    `pairs` answer about two versions of one scene, and `faults` say how faulty one clip is, by key. In the order of
+    KEYS are `temperatures` of `pairs`, the slope and the weight of a tie that make odds of two clips' `faults`
+    (`scales`), and the bounds (different scenes, one scene).
+    """
+
+    pairs: Mapping[MeasuredKey, Forest]
+    faults: Mapping[MeasuredKey, Forest]
     naming: Forest
     strength: Forest
     names: tuple[str, ...]
     measures: tuple[str, ...]
     same_look: float
     temperatures: NDArray[np.float64]
+    scales: NDArray[np.float64]
     bounds: NDArray[np.float64]
     sure: float
 
-    def odds(self, rows: NDArray[np.float32], *, same_scene: bool) -> dict[MeasuredKey, Odds]:
-        """Return the odds of both orders of a pair, (2, features), joined."""
+    def compare_versions(self, rows: NDArray[np.float32]) -> dict[MeasuredKey, Odds]:
+        """Return the odds of two versions of one scene from both orders' rows, (2, features)."""
         found: dict[MeasuredKey, Odds] = {}
-        for number, key in enumerate(KEYS):
-            here, there = softmax(self.keys[key][int(same_scene)].scores(rows))
+        for key, temperature in zip(KEYS, self.temperatures, strict=True):
+            here, there = softmax(self.pairs[key].scores(rows))
             joined = np.array([here[0] + there[0], here[1] + there[2], here[2] + there[1]]) / 2
-            cooled = (joined + 1e-6) ** (1 / self.temperatures[number, int(same_scene)])
-            # Summed so that exchanging the clips exchanges the odds to the last bit.
-            tie, one, two = (float(share) for share in cooled / (cooled[0] + (cooled[1] + cooled[2])))
-            found[key] = tie, one, two
+            found[key] = _share(*(joined + 1e-6) ** (1 / temperature))
+        return found
+
+    def compare_scenes(self, vectors: NDArray[np.float32]) -> dict[MeasuredKey, Odds]:
+        """Return the odds of two clips of different scenes from their measures, (2, measures)."""
+        found: dict[MeasuredKey, Odds] = {}
+        for key, (slope, tie) in zip(KEYS, self.scales, strict=True):
+            one, two = self.faults[key].scores(vectors)[:, 0]
+            lead = slope * float(two - one)
+            found[key] = _share(tie, math.exp(lead / 2), math.exp(-lead / 2))
         return found
 
     def decide(self, key: MeasuredKey, odds: Odds, *, same_scene: bool) -> Choice | None:
@@ -61,14 +75,20 @@ class Heads:
         return cast("Choice", best) if sure else None
 
 
+def _share(tie: float, one: float, two: float) -> Odds:
+    """Return three weights as odds; exchanging the clips exchanges them to the last bit."""
+    whole = tie + (one + two)
+    return float(tie / whole), float(one / whole), float(two / whole)
+
+
 def prefer_by_measures(one: ClipMeasures, two: ClipMeasures, *, heads: Heads | None = None) -> MeasuredPreference:
     """Compare two measured clips."""
     heads = heads or load_heads()
     likeness = compare_looks(one.look, two.look)
     same_scene = likeness >= heads.same_look
-    one_vector, two_vector = (vector_of(each, heads.measures)[None] for each in (one, two))
-    rows = describe_pairs(one_vector, two_vector, heads.measures)[0]
-    odds = heads.odds(rows, same_scene=same_scene)
+    vectors = np.stack([vector_of(each, heads.measures) for each in (one, two)])
+    rows = describe_pairs(vectors[:1], vectors[1:], heads.measures)[0]
+    odds = heads.compare_versions(rows) if same_scene else heads.compare_scenes(vectors)
     winners: dict[MeasuredKey, Choice | None] = {
         key: heads.decide(key, odds[key], same_scene=same_scene) for key in KEYS
     }
@@ -114,13 +134,15 @@ def load_heads(path: Path = HEADS_FILE) -> Heads:
     if unknown := sorted(set(measures) - DEFINITIONS.keys()):
         raise ValueError(f"{path.name} needs measures that are unknown: {', '.join(unknown)}")
     return Heads(
-        {key: (read_forest(arrays, f"{key}.different"), read_forest(arrays, f"{key}.same")) for key in KEYS},
+        {key: read_forest(arrays, f"{key}.pairs") for key in KEYS},
+        {key: read_forest(arrays, f"{key}.faults") for key in KEYS},
         read_forest(arrays, "naming"),
         read_forest(arrays, "strength"),
         tuple(str(name) for name in arrays["names"]),
         measures,
         float(arrays["same_look"]),
         np.asarray(arrays["temperatures"], np.float64),
+        np.asarray(arrays["scales"], np.float64),
         np.asarray(arrays["bounds"], np.float64),
         float(arrays["sure"]),
     )
