@@ -44,9 +44,9 @@ _COMMON: Final[dict[str, Any]] = {
 _COPIES: Final = 3
 """How often each pair of one scene is learned once more, with another harmless difference and in another light."""
 _PLAIN: Final = 0.6
-_WRONG, _WRONG_PLAIN = (1.0, 0.05), (0.06, 0.03)
+_WRONG, _WRONG_PLAIN = (1.0, 0.05), (0.07, 0.04)
 """Of held-back pairs with a fault, so many may be wrong at most: (different scenes, one scene), all and plain ones."""
-_ALIKE_NAMED: Final = (0.48, 0.1)
+_ALIKE_NAMED: Final = (0.48, 0.14)
 """Of held-back pairs without a fault, so many may have a winner."""
 _NAMED_RIGHT: Final = 0.9
 
@@ -76,7 +76,8 @@ def fit(
     arrays |= {
         "same_look": np.array(_SAME_LOOK),
         "temperatures": np.ones(len(KEYS)),
-        "scales": np.tile((8.0, 2.0), (len(KEYS), 1)),
+        "ties": np.ones(len(KEYS)),
+        "slopes": np.ones((len(KEYS), 2)),
         "bounds": np.full((len(KEYS), 2), 0.5),
         "sure": np.array(0.6),
     }
@@ -150,19 +151,25 @@ def _calibrate(path: Path, held: Sequence[Specimen], names: tuple[str, ...]) -> 
     same = np.array([vectors.likeness(pair) >= heads.same_look for pair in pairs])
     rows, better = vectors.rows(pairs), labels(pairs)
     alone, _ = vectors.vary_alone(pairs, 0)
-    weights = np.array([pair.weight for pair in pairs])
+    hard = np.array([bool(held[p.two].fault) and FAULTS[held[p.two].fault].hard for p in pairs])
+    weights = np.minimum([pair.weight for pair in pairs], 1) * np.where(
+        hard, 0.5, 1.0
+    )  # hard kinds are made twice as often
     fault = np.array([0.0 if held[p.one].fault else held[p.two].strength for p in pairs])
-    temperatures, scales, bounds = np.ones(len(KEYS)), np.ones((len(KEYS), 2)), np.full((len(KEYS), 2), 0.5)
+    fitted = {name: np.ones(len(KEYS)) for name in ("temperatures", "ties")}
+    fitted |= {name: np.ones((len(KEYS), 2)) for name in ("slopes", "bounds")}
     for number, key in enumerate(KEYS):
-        right = better[:, number]
-        joined = join_orders(softmax(heads.pairs[key].scores(rows[same].reshape(-1, rows.shape[2]))))
-        temperatures[number] = _fit_temperature(joined, right[same], weights[same])
         found = heads.faults[key].scores(alone)[:, 0]
-        lead = np.array([found[p.two] - found[p.one] for p in pairs])[~same]
-        scales[number] = _fit_scale(lead, right[~same])
-        for scene, odds in enumerate((_spread(lead, *scales[number]), _cool(joined, temperatures[number]))):
-            here = same == bool(scene)
-            bounds[number, scene] = _fit_bound(odds, right[here], fault[here], scene)
+        lead, right = np.array([found[p.two] - found[p.one] for p in pairs]), better[:, number]
+        joined = join_orders(softmax(heads.pairs[key].scores(rows[same].reshape(-1, rows.shape[2]))))
+        ways = {
+            "ties": (~same, [(float(tie), np.array((tie, 1.0, 1.0))) for tie in np.geomspace(0.2, 20, 24)]),
+            "temperatures": (same, [(float(t), (joined + 1e-6) ** (1 / t)) for t in np.geomspace(0.5, 3, 24)]),
+        }
+        for scene, (name, (here, tried)) in enumerate(ways.items()):
+            value, slope, odds = _fit_odds(tried, lead[here], right[here], weights[here])
+            fitted[name][number], fitted["slopes"][number, scene] = value, slope
+            fitted["bounds"][number, scene] = _fit_bound(odds, right[here], fault[here], weights[here], scene)
     chosen = [n for n, p in enumerate(pairs) if p.worse and p.same_scene and not held[p.one].fault]
     shares = softmax(heads.naming.scores(rows[chosen, 1]))
     right = np.array(
@@ -170,7 +177,7 @@ def _calibrate(path: Path, held: Sequence[Specimen], names: tuple[str, ...]) -> 
     )
     top = shares.max(1)
     sure = next((s for s in np.arange(0.3, 0.99, 0.02) if right[top >= s].mean() >= _NAMED_RIGHT), 0.95)
-    return {"temperatures": temperatures, "scales": scales, "bounds": bounds, "sure": np.array(float(sure))}
+    return {**fitted, "sure": np.array(float(sure))}
 
 
 def join_orders(shares: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -179,32 +186,32 @@ def join_orders(shares: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.stack((here[:, 0] + there[:, 0], here[:, 1] + there[:, 2], here[:, 2] + there[:, 1]), axis=1) / 2
 
 
-def _cool(odds: NDArray[np.float64], temperature: float) -> NDArray[np.float64]:
-    cooled = (odds + 1e-6) ** (1 / temperature)
-    return cooled / cooled.sum(1, keepdims=True)
-
-
-def _fit_temperature(odds: NDArray[np.float64], better: NDArray[Any], weights: NDArray[Any]) -> float:
-    """Return the temperature at which the right answers are likeliest."""
-    place = np.arange(len(odds))
-    losses = {t: -(weights * np.log(_cool(odds, t)[place, better])).sum() for t in np.geomspace(0.5, 3, 60)}
-    return float(min(losses, key=lambda t: losses[t]))
-
-
-def _spread(lead: NDArray[np.float64], slope: float, tie: float) -> NDArray[np.float64]:
-    """Return the odds (pairs, 3) of clips of different scenes of which the second is so much more faulty."""
-    odds = np.stack((np.full(len(lead), tie), np.exp(slope * lead / 2), np.exp(-slope * lead / 2)), axis=1)
-    return odds / odds.sum(1, keepdims=True)
-
-
-def _fit_scale(lead: NDArray[np.float64], better: NDArray[Any]) -> tuple[float, float]:
-    """Return the slope and the weight of a tie at which the right answers are likeliest."""
+def _fit_odds(
+    tried: Sequence[tuple[float, NDArray[np.float64]]],
+    lead: NDArray[np.float64],
+    better: NDArray[Any],
+    weights: NDArray[np.float64],
+) -> tuple[float, float, NDArray[np.float64]]:
+    """Return the value tried, the slope, and their odds (pairs, 3), with which the right answers are likeliest."""
     place = np.arange(len(lead))
-    tried = [(float(s), float(t)) for s in np.geomspace(2, 30, 28) for t in np.geomspace(0.2, 20, 24)]
-    return max(tried, key=lambda scale: float(np.log(_spread(lead, *scale)[place, better]).sum()))
+    best, found = -np.inf, (0.0, 0.0, np.empty((0, 3)))
+    for value, prior in tried:
+        for slope in (0.0, *np.geomspace(0.5, 30, 30)):
+            odds = prior * np.exp(slope / 2 * np.stack((0 * lead, lead, -lead), axis=1))
+            odds /= odds.sum(1, keepdims=True)
+            likelihood = float(weights @ np.log(odds[place, better]))
+            if likelihood > best:
+                best, found = likelihood, (value, float(slope), odds)
+    return found
 
 
-def _fit_bound(odds: NDArray[np.float64], better: NDArray[Any], fault: NDArray[np.float64], scene: int) -> float:
+def _fit_bound(
+    odds: NDArray[np.float64],
+    better: NDArray[Any],
+    fault: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    scene: int,
+) -> float:
     """Return the lowest bound at which few winners are wrong, and few pairs without a fault have one."""
     best, top = odds.argmax(1), odds.max(1)
     unequal, plain, alike = better > 0, (better > 0) & (fault >= _PLAIN), (better == 0) & (fault == 0)
@@ -212,7 +219,7 @@ def _fit_bound(odds: NDArray[np.float64], better: NDArray[Any], fault: NDArray[n
         named = (top >= bound) & (best > 0)
         wrong = named & (best != better)
         limits = ((wrong, unequal, _WRONG), (wrong, plain, _WRONG_PLAIN), (named, alike, _ALIKE_NAMED))
-        if all(what[where].mean() <= most[scene] for what, where, most in limits if where.any()):
+        if all(weights[where] @ what[where] <= most[scene] * weights[where].sum() for what, where, most in limits):
             return float(bound)
     return 0.95
 

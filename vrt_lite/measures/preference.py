@@ -1,9 +1,9 @@
 """Which of two clips is better by what was measured of them: by heads of boosted trees, learned by train/tiny.
 
-Two versions of one scene: a head reads the difference and the mean of both clips' measures, in both orders, and the two
-answers are joined. Two different scenes: a head says how faulty each clip is by itself, and the difference tells.
-Either way exchanging the clips exchanges the answer exactly. The probabilities are made honest on scenes that the heads
-did not learn from, and below a bound no winner is named.
+A head says how faulty each clip is by itself, and the difference tells: of different scenes nothing else does. Of two
+versions of one scene another head reads the difference and the mean of both clips' measures, in both orders, and the
+two answers are joined. Exchanging the clips exchanges the answer exactly. The probabilities are made honest on scenes
+that the heads did not learn from, and below a bound no winner is named.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _STRENGTH_BOUNDS: Final = (0.4, 0.68)
 class Heads:
     """The learned heads.
 
-    `pairs` answer about two versions of one scene, and `faults` say how faulty one clip is, by key. In the order of
-    KEYS are `temperatures` of `pairs`, the slope and the weight of a tie that make odds of two clips' `faults`
-    (`scales`), and the bounds (different scenes, one scene).
+    `faults` say how faulty one clip is, and `pairs` answer about two versions of one scene, by key. In the order of
+    KEYS: `temperatures` of `pairs`; the weight of a tie of different scenes (`ties`); and, as (different scenes, one
+    scene), by how much the odds change with the difference of `faults` (`slopes`), and the `bounds`.
     """
 
     pairs: Mapping[MeasuredKey, Forest]
@@ -46,26 +46,26 @@ class Heads:
     measures: tuple[str, ...]
     same_look: float
     temperatures: NDArray[np.float64]
-    scales: NDArray[np.float64]
+    ties: NDArray[np.float64]
+    slopes: NDArray[np.float64]
     bounds: NDArray[np.float64]
     sure: float
 
-    def compare_versions(self, rows: NDArray[np.float32]) -> dict[MeasuredKey, Odds]:
-        """Return the odds of two versions of one scene from both orders' rows, (2, features)."""
+    def odds(self, vectors: NDArray[np.float32], *, same_scene: bool) -> dict[MeasuredKey, Odds]:
+        """Return the odds of a pair by key from both clips' measures, (2, measures)."""
         found: dict[MeasuredKey, Odds] = {}
-        for key, temperature in zip(KEYS, self.temperatures, strict=True):
-            here, there = softmax(self.pairs[key].scores(rows))
-            joined = np.array([here[0] + there[0], here[1] + there[2], here[2] + there[1]]) / 2
-            found[key] = _share(*(joined + 1e-6) ** (1 / temperature))
-        return found
-
-    def compare_scenes(self, vectors: NDArray[np.float32]) -> dict[MeasuredKey, Odds]:
-        """Return the odds of two clips of different scenes from their measures, (2, measures)."""
-        found: dict[MeasuredKey, Odds] = {}
-        for key, (slope, tie) in zip(KEYS, self.scales, strict=True):
+        rows = describe_pairs(vectors[:1], vectors[1:], self.measures)[0]
+        for number, key in enumerate(KEYS):
             one, two = self.faults[key].scores(vectors)[:, 0]
-            lead = slope * float(two - one)
-            found[key] = _share(tie, math.exp(lead / 2), math.exp(-lead / 2))
+            lead = math.exp(self.slopes[number, int(same_scene)] * float(two - one) / 2)
+            weights = np.array((self.ties[number], 1.0, 1.0))
+            if same_scene:
+                here, there = softmax(self.pairs[key].scores(rows))
+                joined = np.array((here[0] + there[0], here[1] + there[2], here[2] + there[1])) / 2
+                weights = (joined + 1e-6) ** (1 / self.temperatures[number])
+            tie, one, two = (float(weight) for weight in weights * (1.0, lead, 1 / lead))
+            whole = tie + (one + two)  # summed so that exchanging the clips exchanges the odds to the last bit
+            found[key] = tie / whole, one / whole, two / whole
         return found
 
     def decide(self, key: MeasuredKey, odds: Odds, *, same_scene: bool) -> Choice | None:
@@ -75,12 +75,6 @@ class Heads:
         return cast("Choice", best) if sure else None
 
 
-def _share(tie: float, one: float, two: float) -> Odds:
-    """Return three weights as odds; exchanging the clips exchanges them to the last bit."""
-    whole = tie + (one + two)
-    return float(tie / whole), float(one / whole), float(two / whole)
-
-
 def prefer_by_measures(one: ClipMeasures, two: ClipMeasures, *, heads: Heads | None = None) -> MeasuredPreference:
     """Compare two measured clips."""
     heads = heads or load_heads()
@@ -88,7 +82,7 @@ def prefer_by_measures(one: ClipMeasures, two: ClipMeasures, *, heads: Heads | N
     same_scene = likeness >= heads.same_look
     vectors = np.stack([vector_of(each, heads.measures) for each in (one, two)])
     rows = describe_pairs(vectors[:1], vectors[1:], heads.measures)[0]
-    odds = heads.compare_versions(rows) if same_scene else heads.compare_scenes(vectors)
+    odds = heads.odds(vectors, same_scene=same_scene)
     winners: dict[MeasuredKey, Choice | None] = {
         key: heads.decide(key, odds[key], same_scene=same_scene) for key in KEYS
     }
@@ -142,7 +136,8 @@ def load_heads(path: Path = HEADS_FILE) -> Heads:
         measures,
         float(arrays["same_look"]),
         np.asarray(arrays["temperatures"], np.float64),
-        np.asarray(arrays["scales"], np.float64),
+        np.asarray(arrays["ties"], np.float64),
+        np.asarray(arrays["slopes"], np.float64),
         np.asarray(arrays["bounds"], np.float64),
         float(arrays["sure"]),
     )
