@@ -47,7 +47,7 @@ _REPEATING: Final = 0.25
 _PLAIN: Final = 0.6
 _WRONG, _WRONG_PLAIN = (1.0, 0.05), (0.07, 0.04)
 """Of held-back pairs with a fault, so many may be wrong at most: (different scenes, one scene), all and plain ones."""
-_ALIKE_NAMED: Final = (0.42, 0.14)
+_ALIKE_NAMED: Final = (0.36, 0.14)
 """Of held-back pairs without a fault, so many may have a winner."""
 _NAMED_RIGHT: Final = 0.9
 
