@@ -20,7 +20,8 @@ from convert.quantize import UNQUANTIZED
 from vrt_lite.api import Judge
 from vrt_lite.backends.llamacpp import LlamaCppBackend
 from vrt_lite.conversion import text_tensors
-from vrt_lite.conversion.whole_files import FinishedFile, check_space, describe, write_whole_files
+from vrt_lite.conversion.pair_writer import FinishedFile, describe
+from vrt_lite.disk import draft_of
 from vrt_lite.errors import ModelError, NoVerdictError, UsageError, VideoError
 from vrt_lite.machine import EngineSettings
 from vrt_lite.models import ModelFiles, find
@@ -67,8 +68,8 @@ def calibrate(
     _check_out(out)
     files = find_judge_files(source, projector)
     sums = _judge_pairs(files, pairs, progress or CalibrationProgress())
-    with write_whole_files([out]) as (part,):
-        write_matrix(part, sums, datasets)
+    with draft_of(out) as draft:
+        write_matrix(draft, sums, datasets)
     return describe(out)
 
 
@@ -103,7 +104,6 @@ def _check_out(out: Path) -> None:
         raise UsageError(f"{out} cannot be written: there is no folder {out.parent}")
     if out.exists() and not (out.is_file() and _is_matrix(out)):
         raise UsageError(f"{out} is there and is no importance matrix: give another name")
-    check_space(out.parent, 0)
 
 
 def _is_matrix(path: Path) -> bool:

@@ -25,8 +25,7 @@ from hub_server import Hub, serving
 
 from convert.quantize import quantize_pair
 from vrt_lite.cli import run
-from vrt_lite.conversion.convert_folder import convert_folder
-from vrt_lite.conversion.export_pair import export_pair
+from vrt_lite.conversion.convert_folder import convert_folder, export_pair
 from vrt_lite.errors import ModelError
 from vrt_lite.models import library
 from vrt_lite.models.quants import CONTEXT_BYTES

@@ -22,7 +22,7 @@ import bundled_checkpoint
 from bench.random_checkpoint import SHAPES, write_documents
 from bench.random_pair import write_pair
 from vrt_lite.cli import run
-from vrt_lite.conversion.pair_description import describe_pair
+from vrt_lite.conversion.pair_files import describe_pair
 from vrt_lite.fitting.engine_buffers import ModelShape
 from vrt_lite.fitting.memory_estimate import estimate_memory, read_shape, shape_of
 from vrt_lite.fitting.pull_options import QUANTS, list_pull_options

@@ -15,7 +15,7 @@ from split_gguf import split
 from convert.quantize import quantize_pair
 from vrt_lite.api import Judge
 from vrt_lite.cli import run
-from vrt_lite.conversion.export_pair import export_pair
+from vrt_lite.conversion.convert_folder import export_pair
 from vrt_lite.disk import file_sha256
 from vrt_lite.errors import ModelError
 from vrt_lite.fitting.memory_estimate import read_shape

@@ -13,7 +13,7 @@ import pytest
 from gguf_description import describe
 from synthetic_checkpoint import FEED_FORWARD, VISION_FEED_FORWARD, WIDTH, make, write_json, write_safetensors
 
-from vrt_lite.conversion.export_pair import export_pair
+from vrt_lite.conversion.convert_folder import export_pair
 from vrt_lite.errors import ModelError
 from vrt_lite.models import find
 

@@ -75,17 +75,13 @@ class Checkpoint:
     preprocessor: Section
     tensors: Mapping[str, StoredTensor]
 
-    def with_tensors(self, tensors: Mapping[str, StoredTensor]) -> Checkpoint:
-        """Return the same checkpoint with these tensors."""
-        return replace(self, tensors=tensors)
-
 
 def read_checkpoint(folder: Path, *, name: str | None = None) -> Checkpoint:
     """Read everything but the weights; `name` for a folder whose own is none, as in the hub's cache.
 
     Raises ModelError on what is missing, broken or of another kind.
     """
-    return read_documents(folder, name=name).with_tensors(_read_shards(folder))
+    return replace(read_documents(folder, name=name), tensors=_read_shards(folder))
 
 
 def read_documents(folder: Path, *, name: str | None = None) -> Checkpoint:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import stat
 import tomllib
 import uuid
 from collections.abc import Collection
@@ -26,7 +25,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from vrt_lite.disk import home, is_plain_name, write_file
+from vrt_lite.disk import allocated_bytes, home, is_plain_name, write_file
 from vrt_lite.errors import ModelError
 
 MANIFEST_NAME: Final = "manifest.json"
@@ -124,7 +123,7 @@ def find_stored(reference: str) -> StoredModel | None:
 def partial_bytes(name: str) -> int:
     """Bytes on the disk that an unfinished pull of that name has left."""
     # The pull may be at work: os.walk passes over a folder that is gone.
-    return sum(_disk_bytes(Path(at, file)) for at, _, files in os.walk(partial_folder(name)) for file in files)
+    return sum(allocated_bytes(Path(at, file)) for at, _, files in os.walk(partial_folder(name)) for file in files)
 
 
 def partial_names() -> list[str]:
@@ -205,18 +204,6 @@ def remove_folder(folder: Path) -> int:
     for path in _entries(trash):
         _delete(path)
     return size
-
-
-def _disk_bytes(path: Path) -> int:
-    """The bytes that a file takes on the disk, which may be less than its size; 0 for anything else."""
-    try:
-        status = path.lstat()
-    except OSError:
-        return 0
-    if not stat.S_ISREG(status.st_mode):
-        return 0
-    blocks: int | None = getattr(status, "st_blocks", None)  # Windows has none
-    return status.st_size if blocks is None else min(status.st_size, 512 * blocks)
 
 
 def _delete(path: Path) -> None:

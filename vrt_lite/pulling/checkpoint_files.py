@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from vrt_lite.conversion.checkpoint import INDEX, MAX_TEXT_BYTES, ONLY_SHARD, read_json
-from vrt_lite.conversion.pair_description import describe_pair
+from vrt_lite.conversion.pair_files import describe_pair
 from vrt_lite.conversion.type_names import CONVERTER_TYPES, TEXT_TYPES
 from vrt_lite.errors import ModelError
 from vrt_lite.machine import format_bytes

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from vrt_lite.conversion.pair_plan import PairPlan, plan_pair
-from vrt_lite.conversion.pair_writer import PairWriter
+from vrt_lite.conversion.pair_writer import FinishedFile, PairWriter, describe
 from vrt_lite.conversion.type_names import PROJECTOR_TYPES
-from vrt_lite.conversion.whole_files import FinishedFile, describe
 from vrt_lite.disk import write_file
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.machine import SPARE_BYTES, format_bytes
@@ -159,7 +158,7 @@ def _choose_quant(
 
 def _find_finished(plan: PairPlan, folder: Path) -> list[FinishedFile]:
     """Return both files if an earlier pull has finished them: only then have they their names."""
-    paths = [folder / planned.file.path for planned in plan.files]
+    paths = [folder / planned.name for planned in plan.files]
     whole = all(is_whole(path, planned.size, "") for path, planned in zip(paths, plan.files, strict=True))
     return [describe(path) for path in paths] if whole else []
 
@@ -199,7 +198,7 @@ def _convert(
         _check_disk(source, missing, plan, progress)
         held = sum(held_bytes(part_of(checkpoint / shard.name, shard.sha256)) for shard in missing)
         to_fetch = sum(shard.size for shard in missing) - held
-        progress.begin("fetching and converting", to_fetch + plan.weight_bytes - writer.done_bytes)
+        progress.begin("fetching and converting", to_fetch + plan.weight_bytes(writer.missing_shards()))
         with arriving(missing, fetch, progress.advance) as paths:
             for path in paths:
                 writer.write_shard(path, progress.advance)
