@@ -197,7 +197,7 @@ def test_a_full_disk(tmp_path: Path, small_disk: Path) -> None:
         for free in (1 << 20, 1 << 20, 2 << 20):
             other.unlink(missing_ok=True)
             other.write_bytes(bytes(shutil.disk_usage(small_disk).free - free))
-            with pytest.raises(UsageError, match="No space left on device.* run again: it goes on"):
+            with pytest.raises(UsageError, match=r"No space left on device.* run again: it goes on"):
                 for shard in writer.missing_shards():
                     writer.write_shard(tmp_path / "c" / shard)
     other.unlink()

@@ -66,7 +66,9 @@ def write_planned(
         except ModelError:
             writer.discard()
             raise
-        return writer.finish()
+        files = writer.finish()
+        writer.discard()
+        return files
 
 
 class PairWriter:
@@ -136,7 +138,7 @@ class PairWriter:
     def finish(self) -> list[FinishedFile]:
         """Give the files their names, once every shard is converted; returns them and a copied profile.
 
-        Raises ModelError if a shard is missing.
+        Called again, it does the same again, until the journal is discarded. Raises ModelError if a shard is missing.
         """
         if missing := self.missing_shards():
             raise ModelError(f"{len(missing)} shards are not converted yet, first {missing[0]}")
@@ -148,7 +150,6 @@ class PairWriter:
             for part, path in zip(self._parts, self._paths, strict=True):
                 with suppress(FileNotFoundError):  # an earlier run was stopped between two of these
                     part.replace(path)
-            self._journal.unlink()
         return [describe(path) for path in paths]
 
     def discard(self) -> None:

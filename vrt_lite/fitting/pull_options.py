@@ -20,7 +20,7 @@ from vrt_lite.errors import ModelError
 from vrt_lite.fitting.engine_buffers import ModelShape
 from vrt_lite.fitting.memory_estimate import shape_of
 from vrt_lite.machine import format_bytes
-from vrt_lite.models.hub import Listing, fetch, list_repository
+from vrt_lite.models.hub import Listing, download, list_repository
 from vrt_lite.models.library import recipes
 from vrt_lite.models.quants import SHARE_OF_MEMORY, TextFile, best_quant, normalise_quant, quant_of
 from vrt_lite.profile import PROFILE_NAME, Profile, default_profile, load_profile, parse_profile
@@ -205,7 +205,7 @@ def _fetch(listed: Listing, paths: Sequence[str], folder: Path) -> None:
                 f"{listed.repository} lists {file.path} with {format_bytes(file.size)}; at most "
                 f"{format_bytes(_MOST_BYTES)} are read."
             )
-        fetch(listed, file, folder / file.path, advance=lambda _: None)
+        download(listed, file, folder / file.path, sha256=file.sha256, report=lambda _: None, advance=lambda _: None)
 
 
 @contextlib.contextmanager

@@ -228,7 +228,7 @@ class Recipe:
     """A model that is known by name.
 
     `repository` holds its GGUF files ("" for a bundled one). Where nobody publishes them, it holds the checkpoint, of
-    about `checkpoint_size` bytes, which a pull converts. `size` is about the model's bytes, where `files` is empty.
+    about `checkpoint_size` bytes, which a pull converts.
     `config` is what the published config.json says about the model's shape. `quants` are those that are published as
     GGUF, as far as it is known.
     """
@@ -240,17 +240,11 @@ class Recipe:
     repository: str = ""
     revision: str = ""
     quant: str = ""
-    size: int = 0
     checkpoint_size: int = 0
     profile: str = ""
     config: dict[str, Any] = field(default_factory=dict[str, Any])
     quants: tuple[str, ...] = ()
     files: tuple[RecipeFile, ...] = ()
-
-    @property
-    def size_bytes(self) -> int:
-        """About the bytes of the model."""
-        return self.size or sum(file.size for file in self.files)
 
     @property
     def sums(self) -> dict[str, str]:

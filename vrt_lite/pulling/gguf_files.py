@@ -5,8 +5,8 @@ A text model may be split into parts (NAME-00001-of-00003.gguf). All parts are t
 
 from __future__ import annotations
 
+import contextlib
 import os
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,19 +14,19 @@ from pathlib import Path
 from vrt_lite.errors import ModelError
 from vrt_lite.machine import format_bytes
 from vrt_lite.models.gguf import part_names
-from vrt_lite.models.hub import (
-    HubFile,
-    Listing,
-    Progress,
-    check_free_space,
-    download,
-    held_bytes,
-    is_whole,
-    part_of,
-)
-from vrt_lite.models.library import Role, StoredFile, StoredModel, partial_folder
+from vrt_lite.models.hub import HubFile, Listing, Progress, check_free_space, download, is_whole
+from vrt_lite.models.library import Role, StoredFile, StoredModel, keep_only, partial_folder
 from vrt_lite.models.quants import CONTEXT_BYTES, SHARE_OF_MEMORY, TextFile, best_quant, normalise_quant, quant_of
-from vrt_lite.pulling.pull_source import Pulled, PullSource, expected_sha256, is_intact, join_paths
+from vrt_lite.profile import PROFILE_NAME
+from vrt_lite.pulling.pull_source import (
+    Pulled,
+    PullSource,
+    expected_sha256,
+    fetch_small_files,
+    is_intact,
+    join_paths,
+    list_small_files,
+)
 
 _ARCHITECTURES = ("", "qwen2vl")
 _PROJECTORS = ("F16", "BF16", "Q8_0", "F32")
@@ -94,31 +94,31 @@ def _fetch_files(
     if len({file.name for _, file in roles}) < len(roles):
         raise ModelError(f"{listed.repository} gives two of its files one name, {selected.text.name}.")
     files = [StoredFile(file.name, role, file.size, expected_sha256(source, file)) for role, file in roles]
-    held = sum(held_bytes(path) for f in files for path in (folder / f.name, part_of(folder / f.name, f.sha256)))
-    check_free_space(folder, selected.size_bytes - held)
-    progress.begin("fetching", selected.size_bytes - held)
-    for stored, (_, file) in zip(files, roles, strict=True):
+    keep_only(folder, {file.name for file in files})
+    missing = [(f, listed) for f, (_, listed) in zip(files, roles, strict=True) if not _is_there(f, folder, here)]
+    profile = list_small_files(listed, (PROFILE_NAME,))
+    to_fetch = sum(file.size for _, file in missing)
+    check_free_space(folder, to_fetch)
+    progress.begin("fetching", to_fetch)
+    fetch_small_files(listed, profile, folder)
+    for stored, file in missing:
         path = folder / stored.name
-        if is_whole(path, stored.size, stored.sha256) or _copy_stored(here, stored, path):
-            progress.say(f"{stored.name}: here, sha256 checked")
-            continue
-        path.unlink(missing_ok=True)
         repaired = download(listed, file, path, sha256=stored.sha256, report=progress.say, advance=progress.advance)
         progress.say(f"{stored.name}: {format_bytes(stored.size)}, sha256 checked{', repaired' if repaired else ''}")
     return tuple(files)
 
 
-def _copy_stored(here: StoredModel | None, file: StoredFile, to: Path) -> bool:
-    """Take a file from the model that is here if it is right; returns whether it was. A repair then downloads less."""
-    if here is None or not is_whole(here.folder / file.name, file.size, file.sha256):
-        return False
-    to.unlink(missing_ok=True)
-    try:
-        os.link(here.folder / file.name, to)
-    except OSError:
-        shutil.copyfile(here.folder / file.name, to)
-        return is_whole(to, file.size, file.sha256)
-    return True
+def _is_there(file: StoredFile, folder: Path, here: StoredModel | None) -> bool:
+    """Whether a file is whole in the folder, or now linked from the model that is here: a repair downloads less."""
+    path = folder / file.name
+    if is_whole(path, file.size, file.sha256):
+        return True
+    path.unlink(missing_ok=True)
+    if here and is_whole(here.folder / file.name, file.size, file.sha256):
+        with contextlib.suppress(OSError):  # a disk without links
+            os.link(here.folder / file.name, path)
+            return True
+    return False
 
 
 def select_files(listed: Listing, *, quant: str, memory_bytes: int) -> SelectedFiles:
