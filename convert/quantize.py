@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from gguf import LlamaFileType
-
+from convert.source import find_exact
 from vrt_lite.conversion import text_tensors, vision_tensors
 from vrt_lite.conversion.gguf_source import read_source
 from vrt_lite.conversion.gguf_writer import GgufFile
@@ -18,10 +17,9 @@ from vrt_lite.conversion.pair_writer import FinishedFile, write_planned
 from vrt_lite.conversion.projector import quantize_projector
 from vrt_lite.conversion.quantization_types import quantize_file
 from vrt_lite.conversion.type_names import PLAIN_TYPES
-from vrt_lite.errors import ModelError, UsageError
-from vrt_lite.models.gguf import Header, list_ggufs, read_header, whole_name
+from vrt_lite.errors import UsageError
+from vrt_lite.models.gguf import whole_name
 
-UNQUANTIZED = {0: "f32", 1: "f16", 32: "bf16"}  # by general.file_type
 TYPE_IN_NAME = re.compile(r"-(F32|F16|BF16)$", re.IGNORECASE)
 
 
@@ -44,12 +42,12 @@ def quantize_pair(
         raise UsageError("--imatrix is for the text model: give --type")
     files = list[GgufFile]()
     if text_type:
-        text = _find(source, text_tensors.ARCHITECTURE)
+        text = find_exact(source, text_tensors.ARCHITECTURE)
         importance = read_importance(imatrix) if imatrix else None
         file = quantize_file(read_source(text, "f32"), text_type, importance=importance)
         files.append(replace(file, name=_name_for(text, text_type)))
     if projector_type:
-        projector = _find(source, vision_tensors.ARCHITECTURE)
+        projector = find_exact(source, vision_tensors.ARCHITECTURE)
         plain = projector_type in PLAIN_TYPES
         file = read_source(projector, projector_type if plain else "f32")
         file = file if plain else quantize_projector(file, projector_type)
@@ -59,42 +57,6 @@ def quantize_pair(
     origin = repr(sorted((name, state.st_size, state.st_mtime_ns) for name, state in states.items()))
     folder = stored[0].path.parent
     return write_planned(make_plan(files, {name: {} for name in states}, origin=origin), folder, folder, progress)
-
-
-def _find(source: Path, architecture: str) -> Path:
-    """Find the one file of this architecture that is not quantised."""
-    role = "text model" if architecture == text_tensors.ARCHITECTURE else "projector"
-    if source.is_file():
-        paths = [source]
-    elif source.is_dir():
-        is_projector = architecture == vision_tensors.ARCHITECTURE
-        paths = [p for p in list_ggufs(source) if p.name.startswith("mmproj") == is_projector]
-    else:
-        raise ModelError(f"{source} is neither a folder nor a file: give the folder that `export` wrote")
-    headers = {path: read_header(path) for path in paths}
-    headers = {path: header for path, header in headers.items() if header.get("general.architecture") == architecture}
-    whole = [path for path, header in headers.items() if header.get("general.file_type") in UNQUANTIZED]
-    if len(whole) == 1:
-        return whole[0]
-    if whole:
-        raise ModelError(f"{source} holds {', '.join(p.name for p in whole)}: give one of these files, not the folder")
-    if headers:
-        raise ModelError(
-            f"{source} holds the {role} only as {_list(headers)}: a file quantised twice is worse than one quantised"
-            " once; export with --type f16, bf16 or f32 and quantise that"
-        )
-    raise ModelError(f"{source} holds no {role} ({architecture}) as GGUF: make one with `python -m convert export`")
-
-
-def _list(headers: dict[Path, Header]) -> str:
-    return ", ".join(f"{path.name} ({_type_name(header)})" for path, header in headers.items())
-
-
-def _type_name(header: Header) -> str:
-    try:
-        return LlamaFileType(header.get("general.file_type")).name.removeprefix("MOSTLY_")
-    except ValueError:
-        return "of no known type"
 
 
 def _name_for(source: Path, file_type: str) -> str:

@@ -324,7 +324,7 @@ def test_which_files_judge(talker: Path, tmp_path: Path) -> None:
     assert find_judge_files(tmp_path / "tiny-F16.gguf", given).projector == given
     assert find_judge_files(BUNDLED.text.parent, None).text == BUNDLED.text
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ModelError, match="holds no language model"):
+    with pytest.raises(ModelError, match="holds no text model"):
         find_judge_files(tmp_path / "empty", None)
     with pytest.raises(ModelError, match="does not exist"):
         find_judge_files(tmp_path / "absent.gguf", None)

@@ -121,11 +121,11 @@ CASES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "missing shard": (lambda f: (f / SHARD).unlink(), f"{SHARD} is missing"),
     "missing shard, no index": (
         lambda f: [(f / n).unlink() for n in (SHARD, "model.safetensors.index.json")],
-        "tensors are missing",
+        r"model\.safetensors is missing",
     ),
     "no shards": (lambda f: [p.unlink() for p in f.glob("model*")], r"model\.safetensors is missing"),
     "shard elsewhere": (edit_json("model.safetensors.index.json", redirect), "same folder"),
-    "index of another": (put("model.safetensors.index.json", "weight_map", "x", value=SHARD), "not in both"),
+    "index of another": (put("model.safetensors.index.json", "weight_map", "x", value=SHARD), "none that config.json describes"),
     "truncated shard": (cut(-1), "describes"),
     "longer shard": (lambda f: (f / SHARD).write_bytes((f / SHARD).read_bytes() + b"0"), "describes"),
     "empty shard": (cut(0), "header claims"),

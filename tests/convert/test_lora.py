@@ -169,7 +169,7 @@ def test_a_stored_output_that_a_tied_model_does_not_use(tmp_path: Path) -> None:
     export_pair(tmp_path / "c", tmp_path / "untied", adapter=folder)
     values = json.loads((tmp_path / "c" / "config.json").read_text("utf-8"))
     write_json(tmp_path / "c" / "config.json", values | {"tie_word_embeddings": True})
-    with pytest.raises(ModelError, match=r"adapts lm_head\.weight, which this checkpoint does not use"):
+    with pytest.raises(ModelError, match=r"adapts lm_head\.weight, which the checkpoint does not have"):
         export_pair(tmp_path / "c", tmp_path / "out", adapter=folder)
 
 

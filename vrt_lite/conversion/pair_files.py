@@ -81,7 +81,8 @@ def describe_pair(
     """
     whole = Section("config.json", config)
     check_model_type(whole)
-    vision, stored = vision_tensors.config(whole), expected_tensors(whole)
+    vision = vision_tensors.config(whole)
+    stored = {name: StoredTensor(Path(), "", shape, 0) for name, shape in expected_shapes(whole).items()}
     towers = {name: tensor for name, tensor in stored.items() if name.startswith(vision_tensors.PREFIX)}
     text = _text(whole, {n: t for n, t in stored.items() if n not in towers}, _plain(text_type), ())
     if text_type not in PLAIN_TYPES:
@@ -98,11 +99,11 @@ def describe_pair(
     return _header(text, vocabulary), _header(projector, {})
 
 
-def expected_tensors(whole: Section) -> dict[str, StoredTensor]:
-    """Return every tensor that this config.json describes, by its published name, as if it were stored in F32."""
+def expected_shapes(whole: Section) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every tensor that this config.json describes, by its published name."""
     text = text_tensors.placements(text_tensors.config(whole), tied=text_tensors.is_tied(whole))
     vision = vision_tensors.placements(vision_tensors.config(whole))
-    return {place.source: StoredTensor(Path("config.json"), "", place.shape, 0) for place in (*text, *vision)}
+    return {place.source: place.shape for place in (*text, *vision)}
 
 
 def _plain(kind: str) -> str:

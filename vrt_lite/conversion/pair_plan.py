@@ -13,10 +13,10 @@ from pathlib import Path
 from gguf import GGUF_DEFAULT_ALIGNMENT
 
 from vrt_lite.conversion import lora
-from vrt_lite.conversion.checkpoint import has_all_shards, planned_shards, read_checkpoint, read_documents
+from vrt_lite.conversion.checkpoint import read_checkpoint
 from vrt_lite.conversion.gguf_writer import GgufFile, Target, header_bytes
 from vrt_lite.conversion.importance_matrix import read_importance
-from vrt_lite.conversion.pair_files import expected_tensors, projector_file, text_file
+from vrt_lite.conversion.pair_files import expected_shapes, projector_file, text_file
 from vrt_lite.conversion.shards import StoredTensor, canonical, read_shard
 from vrt_lite.conversion.type_names import CONVERTER_TYPES, PROJECTOR_TYPES, TEXT_TYPES
 from vrt_lite.disk import file_sha256
@@ -65,8 +65,8 @@ class PairPlan:
         if shard.name not in self.shards:
             raise ModelError(f"{shard} is none of the shards that are needed: {', '.join(self.shards)}")
         made = [[(at, t) for at, t in file.tensors if t.stored.path.name == shard.name] for file in self.files]
-        if all(t.stored.path == shard and t.stored.dtype for tensors in made for _, t in tensors):
-            return made
+        if all(t.stored.dtype for tensors in made for _, t in tensors):
+            return made  # a GGUF, whose table is read
         found = self._read_table(shard)
         return [[(at, replace(t, stored=t.stored.moved_to(found[t.source]))) for at, t in tensors] for tensors in made]
 
@@ -100,7 +100,7 @@ def plan_pair(
 ) -> PairPlan:
     """Plan the pair that llama.cpp's converter and quantiser make of a checkpoint folder.
 
-    The shards need not be there; if they are, their tables are checked. `text_type` is one of TEXT_TYPES or
+    The shards need not be there. `text_type` is one of TEXT_TYPES or
     CONVERTER_TYPES. `name` is that of both files, `folder_name` is used in place of the folder's own. `authorship` sets
     fields of gguf.Metadata, and wins over the model card. `adapter` is a PEFT folder to merge; its name becomes part of
     the pair's. With `exported` q8_0 is that of the converter. `origin` tells apart checkpoints that differ in their
@@ -110,11 +110,7 @@ def plan_pair(
     if text_type not in (*TEXT_TYPES, *CONVERTER_TYPES) or projector_type not in ("f32", *PROJECTOR_TYPES):
         raise UsageError(f"types are {text_type!r} and {projector_type!r}, needs to be of {', '.join(TEXT_TYPES)}")
     folder = folder.resolve()
-    if has_all_shards(folder):
-        checkpoint = read_checkpoint(folder, name=folder_name)
-    else:
-        checkpoint = read_documents(folder, name=folder_name)
-        checkpoint = replace(checkpoint, tensors=planned_shards(folder, expected_tensors(checkpoint.config)))
+    checkpoint = read_checkpoint(folder, expected_shapes, name=folder_name)
     stem = name or checkpoint.name
     if adapter:
         checkpoint = lora.adapt(checkpoint, adapter)
@@ -130,7 +126,6 @@ def plan_pair(
         replace(text, name=f"{stem}-{text_type.upper()}.gguf"),
         replace(projector, name=f"mmproj-{stem}-{projector_type.upper()}.gguf"),
     )
-    lora.check_used(checkpoint, {target.source for file in files for target in file.targets})
     shards: dict[str, dict[str, tuple[int, ...]]] = {}
     for stored_name, stored in checkpoint.tensors.items():
         shards.setdefault(stored.path.name, {})[stored_name] = stored.shape

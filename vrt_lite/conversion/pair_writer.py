@@ -51,6 +51,7 @@ def write_planned(
     for shard in plan.shards:
         if not (source / shard).is_file():
             raise ModelError(f"{source / shard} is missing: download the shard, or the whole checkpoint folder")
+        plan.tensors_from(source / shard)  # raises for a damaged table before anything is written
     with PairWriter(plan, out) as writer:
         missing, total = writer.missing_shards(), plan.weight_bytes(plan.shards)
         done = total - plan.weight_bytes(missing)
@@ -66,9 +67,7 @@ def write_planned(
         except ModelError:
             writer.discard()
             raise
-        files = writer.finish()
-        writer.discard()
-        return files
+        return writer.finish()
 
 
 class PairWriter:
@@ -135,10 +134,10 @@ class PairWriter:
                 journal.flush()
                 os.fsync(journal.fileno())
 
-    def finish(self) -> list[FinishedFile]:
+    def finish(self, *, keep_journal: bool = False) -> list[FinishedFile]:
         """Give the files their names, once every shard is converted; returns them and a copied profile.
 
-        Called again, it does the same again, until the journal is discarded. Raises ModelError if a shard is missing.
+        With the journal kept, another writer of this plan finds all done. Raises ModelError if a shard is missing.
         """
         if missing := self.missing_shards():
             raise ModelError(f"{len(missing)} shards are not converted yet, first {missing[0]}")
@@ -150,6 +149,8 @@ class PairWriter:
             for part, path in zip(self._parts, self._paths, strict=True):
                 with suppress(FileNotFoundError):  # an earlier run was stopped between two of these
                     part.replace(path)
+            if not keep_journal:
+                self._journal.unlink()
         return [describe(path) for path in paths]
 
     def discard(self) -> None:

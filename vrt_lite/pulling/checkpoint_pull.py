@@ -178,7 +178,7 @@ def _convert(
                 writer.write_shard(path, progress.advance)
                 path.unlink()
                 progress.say(f"{path.name}: sha256 checked, converted, deleted")
-        return writer.finish()
+        return writer.finish(keep_journal=True)
 
 
 def _check_disk(source: PullSource, missing: list[HubFile], plan: PairPlan, progress: Progress) -> None:
