@@ -125,7 +125,10 @@ CASES: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "no shards": (lambda f: [p.unlink() for p in f.glob("model*")], r"model\.safetensors is missing"),
     "shard elsewhere": (edit_json("model.safetensors.index.json", redirect), "same folder"),
-    "index of another": (put("model.safetensors.index.json", "weight_map", "x", value=SHARD), "none that config.json describes"),
+    "index of another": (
+        put("model.safetensors.index.json", "weight_map", "x", value=SHARD),
+        "none that config.json describes",
+    ),
     "truncated shard": (cut(-1), "describes"),
     "longer shard": (lambda f: (f / SHARD).write_bytes((f / SHARD).read_bytes() + b"0"), "describes"),
     "empty shard": (cut(0), "header claims"),

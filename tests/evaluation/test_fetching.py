@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 import os
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from evaluation import make_sets
 from hub_server import Hub, serving
+from huggingface_hub import hf_hub_download
 
 from vrt_lite.cli import run
 from vrt_lite.errors import ModelError, UsageError
@@ -81,6 +83,10 @@ def test_a_set_is_fetched_unpacked_and_not_fetched_again(videogen: Hub) -> None:
     assert len(videogen.ranges) == asked
 
 
+@pytest.mark.skipif(
+    "tqdm_class" not in inspect.signature(hf_hub_download).parameters,
+    reason="the client goes on in one call from its release 1 on",
+)
 def test_a_cut_connection_is_resumed(videogen: Hub) -> None:
     messages, chosen = lines()
     videogen.cuts["videos.zip"] = [4 * 2**20]

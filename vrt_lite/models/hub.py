@@ -201,6 +201,8 @@ class _Bar:
 def _arriving(beside: Path) -> Generator[Path]:
     """Yield an empty folder, which is deleted in the end. What a killed process left in it goes first."""
     folder = beside / _ARRIVING
+    if folder.is_symlink():
+        folder.unlink()
     shutil.rmtree(folder, ignore_errors=True)
     try:
         yield folder

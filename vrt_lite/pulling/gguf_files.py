@@ -134,10 +134,7 @@ def select_files(listed: Listing, *, quant: str, memory_bytes: int) -> SelectedF
             "Pull a repository that holds both."
         )
     projector = min(projectors, key=lambda file: (_projector_rank(file), file.size))
-    if quant:
-        text = _text_of_quant(listed.repository, texts, normalise_quant(quant))
-    else:
-        text = _best_text(listed.repository, texts, memory_bytes - projector.size)
+    text = _choose_text(listed.repository, texts, normalise_quant(quant), memory_bytes - projector.size)
     return SelectedFiles(text, projector, quant_of(text[0].name))
 
 
@@ -146,40 +143,33 @@ def _projector_rank(file: HubFile) -> int:
     return _PROJECTORS.index(quant) if quant in _PROJECTORS else len(_PROJECTORS)
 
 
-def _whole_texts(texts: Sequence[HubFile]) -> list[tuple[HubFile, ...]]:
-    """Return the text models of which every part is listed, each as its parts in order."""
-    by_path = {file.path: file for file in texts}
-    groups = sorted({part_names(path) for path in by_path})
-    return [tuple(by_path[part] for part in group) for group in groups if by_path.keys() >= set(group)]
-
-
-def _text_of_quant(repository: str, texts: Sequence[HubFile], quant: str) -> tuple[HubFile, ...]:
-    matching = [file for file in texts if quant_of(file.name) == quant]
-    if not matching:
+def _choose_text(repository: str, texts: Sequence[HubFile], quant: str, memory_bytes: int) -> tuple[HubFile, ...]:
+    """Return the parts of the text model of this quant, in order, or of the best that fits. ModelError without one."""
+    named = [file for file in texts if quant in ("", quant_of(file.name))]
+    if not named:
         quants = sorted({quant_of(file.name) or file.name for file in texts})
         raise ModelError(f"{repository} has no quant {quant!r}; it has {', '.join(quants)}.")
-    whole = _whole_texts(matching)
-    # A file that is not split is preferred to the same quant in parts.
-    best = [text for text in whole if len(text) == 1] or whole
-    if len(best) == 1:
-        return best[0]
+    by_path = {file.path: file for file in named}
+    parts = [names for names in sorted({part_names(path) for path in by_path}) if by_path.keys() >= set(names)]
+    whole = [tuple(by_path[name] for name in names) for names in parts]
     if not whole:
         raise ModelError(
-            f"{repository} lists only some parts of {quant} ({join_paths(matching)}). Choose another quant."
+            f"{repository} lists only some parts of {quant or 'its text models'} ({join_paths(named)}). "
+            "Choose another quant, or another repository."
         )
-    names = join_paths(text[0] for text in best)
-    raise ModelError(
-        f"{repository} has {len(best)} files of quant {quant} ({names}). Download one and use --model FILE."
-    )
-
-
-def _best_text(repository: str, texts: Sequence[HubFile], memory_bytes: int) -> tuple[HubFile, ...]:
-    whole = {TextFile(text[0].path, quant_of(text[0].name), _size(text)): text for text in _whole_texts(texts)}
-    if not whole:
-        raise ModelError(f"{repository} lists only some parts of its text models ({join_paths(texts)}).")
-    if best := best_quant(whole, memory_bytes):
-        return whole[best]
-    raise does_not_fit(repository, min(whole, key=lambda file: file.size), memory_bytes)
+    if not quant:
+        models = {TextFile(text[0].path, quant_of(text[0].name), _size(text)): text for text in whole}
+        if best := best_quant(models, memory_bytes):
+            return models[best]
+        raise does_not_fit(repository, min(models, key=lambda file: file.size), memory_bytes)
+    # A file that is not split is preferred to the same quant in parts.
+    best_whole = [text for text in whole if len(text) == 1] or whole
+    if len(best_whole) > 1:
+        names = join_paths(text[0] for text in best_whole)
+        raise ModelError(
+            f"{repository} has {len(best_whole)} files of quant {quant} ({names}). Download one and use --model FILE."
+        )
+    return best_whole[0]
 
 
 def does_not_fit(repository: str, least: TextFile, memory_bytes: int) -> ModelError:
