@@ -30,7 +30,7 @@ _CACHE_STATUS = "Exit status: 0 done, 2 usage, 4 the folder cannot be changed, 1
 )
 @click.option("-q", "--quiet", is_flag=True, help="Only errors.")
 def pull(model: str, *, projector_type: str | None, quiet: bool) -> None:
-    """Fetch a model from the Hugging Face hub, checked.
+    """Fetch a model from the Hugging Face hub; every file is checked.
 
     \b
     vrt-lite pull vr-thinker-7b
