@@ -103,7 +103,7 @@ def train_all(
 
 def _export(recipe: TrainingRecipe, run: Path) -> None:
     """Export the last stage's model as a GGUF pair. The folder appears only when it is complete."""
-    from vrt_lite.conversion.export_pair import export_pair  # noqa: PLC0415  only where a model is written
+    from vrt_lite.conversion.convert_folder import export_pair  # noqa: PLC0415  only where a model is written
 
     part = run / f"{PAIR}.part"
     export_pair(model_of(run, STAGES[-1]), part, name=recipe.name, authorship={"license": "MIT"})

@@ -261,7 +261,7 @@ def test_llama_cpp_reads_the_exported_model_as_training_does(
 ) -> None:
     pytest.importorskip("gguf")
     pytest.importorskip("llama_cpp")
-    from vrt_lite.conversion.export_pair import export_pair
+    from vrt_lite.conversion.convert_folder import export_pair
     from vrt_lite.machine import EngineSettings
 
     profile = replace(PROFILE, clock=Clock("exact", 2.0))
@@ -289,7 +289,7 @@ def test_a_checkpoint_comes_back_from_its_pair(checkpoint: Path, tmp_path: Path)
     """The values that a pair stores, and so the same pair again."""
     pytest.importorskip("gguf")
     from train.policy.restoring import restore
-    from vrt_lite.conversion.export_pair import export_pair
+    from vrt_lite.conversion.convert_folder import export_pair
 
     written = export_pair(checkpoint, tmp_path / "pair", text_type="q8_0", projector_type="f16", name="small")
     back = restore(RECIPE, str(tmp_path / "pair"), tmp_path / "back")
