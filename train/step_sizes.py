@@ -46,11 +46,8 @@ def describe_step(recipe: TrainingRecipe, stage: str, processes: int) -> tuple[s
             f"grpo: a step learns from {how.queries} queries x {how.group} samples = {how.queries * how.group}, for "
             f"{how.steps_per_generation} steps from one policy, shared by {count} ({_PAPER_GRPO})",
         )
-    own = {"pretrain": recipe.pretrain, "cold-start": recipe.cold_start, "refine": recipe.refine}[stage]
-    if not own.samples:
-        return ()
+    own = {"cold-start": recipe.cold_start, "refine": recipe.refine}[stage]
     batch, accumulation = split_step(own, processes)
     shares = f"{batch} x {accumulation} accumulated x {count} = {batch * accumulation * processes}"
-    paper = "" if stage == "pretrain" else f" ({_PAPER})"
     orders = ", each pair in both orders" if stage == "cold-start" and own.orders > 1 else ""
-    return (f"{stage}: a step learns from {shares}{orders}{paper}",)
+    return (f"{stage}: a step learns from {shares}{orders} ({_PAPER})",)

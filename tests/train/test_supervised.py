@@ -17,9 +17,9 @@ from coloured import RECIPE, SUPERVISED, cases  # noqa: E402
 from processes import torchrun  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
-from train.lesson_rows import render  # noqa: E402
 from train.policy.model import load  # noqa: E402
 from train.policy.rendering import Collator, Renderer  # noqa: E402
+from train.reply_rows import render  # noqa: E402
 from train.supervised import order_cases, supervise  # noqa: E402
 from train.traces import Trace  # noqa: E402
 from vrt_lite.errors import UsageError  # noqa: E402

@@ -15,10 +15,10 @@ pytest.importorskip("torch")
 pytest.importorskip("trl")
 
 from train.assessment.outcomes import read_outcomes
-from train.lesson_rows import render
 from train.policy.policy_tokenizer import PolicyTokenizer
 from train.policy.rendering import Renderer
 from train.recipe import load_recipe
+from train.reply_rows import render
 from train.stages import cases_for
 from train.train_all import LEG_OVER, find_launcher
 from vrt_lite.errors import UsageError

@@ -8,24 +8,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from train.footage.packages import Split
     from train.training_cases import Cases
-    from train.world.values import Lesson
 
 
-def footage_cases(
-    folder: str, split: Split = "train", *, first: int, count: int, lesson: Lesson = "mixed"
-) -> Cases | None:
+def footage_cases(folder: str, split: Split = "train", *, first: int, count: int) -> Cases | None:
     """Return the cases of a recipe's `data.footage`; None if it is empty. Raises UsageError without clips."""
     if not folder:
         return None
     from train.footage.footage_pairs import FootagePairs  # noqa: PLC0415  the decoder
 
-    return FootagePairs(Path(folder), split, first=first, count=count, lesson=lesson)
-
-
-def drill_cases(folder: str, *, first: int, count: int) -> Cases | None:
-    """Return `count` drills of a recipe's `data.footage`; None if it is empty. Raises UsageError without clips."""
-    if not folder:
-        return None
-    from train.footage.footage_drills import FootageDrills  # noqa: PLC0415  the decoder
-
-    return FootageDrills(Path(folder), first=first, count=count)
+    return FootagePairs(Path(folder), split, first=first, count=count)

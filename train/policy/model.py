@@ -195,11 +195,11 @@ def _write_new(recipe: TrainingRecipe, folder: Path, cases: Cases) -> None:
     write_documents(folder, recipe.profile)
     torch.manual_seed(recipe.model.seed)
     model = new_model(recipe.model.shape, tokenizer)
-    initialise(model, recipe.model.shape)
+    _initialise(model, recipe.model.shape)
     save(model, folder, folder)
 
 
-def initialise(model: Any, shape: NewModelShape) -> None:
+def _initialise(model: Any, shape: NewModelShape) -> None:
     """Draw weights that keep the size of activations: normal, with deviation 1 / sqrt(inputs).
 
     transformers' 0.02 suits a width of some thousands; in a small tower the activations of a picture would vanish. The
