@@ -51,8 +51,7 @@ def stage_command(name: str) -> Callable[[Callable[..., bool]], click.Command]:
             check_recipe(loaded, run, name)
             if is_first_process():
                 (run / name / LEG_OVER).unlink(missing_ok=True)
-                for line in describe_step(loaded, name, count_processes()):
-                    print_status(line)
+                print_status(describe_step(loaded, name, count_processes()))
             if not work(loaded, run, minutes):
                 _end_leg(run / name)
             if is_first_process():

@@ -17,7 +17,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from train.footage.footage_cases import footage_cases
 from train.pair_tables import Part, check_tables
 from train.recipe import TableKey, TrainingRecipe
 from train.step_sizes import is_first_process
@@ -190,7 +189,11 @@ def cases_for(recipe: TrainingRecipe, stage: str, count: int | None = None, *, d
     }
     first, size = own[stage]
     data = recipe.data
-    footage = None if stage == "test" else footage_cases(data.footage, first=first, count=_FOOTAGE_CASES)
+    footage = None
+    if data.footage and stage != "test":
+        from train.footage.footage_pairs import FootagePairs  # noqa: PLC0415  the decoder
+
+        footage = FootagePairs(Path(data.footage), "train", first=first, count=_FOOTAGE_CASES)
     return World(
         first, count or size, hidden=data.hidden, device=device, footage=footage, footage_every=data.footage_every
     )

@@ -18,6 +18,8 @@ from train.footage import photographs
 from train.footage.footage_frames import FootageOpener, Variation
 from train.footage.footage_pairs import FootagePairs, draw
 from train.footage.survey import SURVEY, load_survey, survey
+from train.recipe import Data, TrainingRecipe
+from train.stages import cases_for
 from train.traces import replay
 from train.training_cases import TrainingCase
 from train.world.defects import MOTION, STRENGTH, VISUAL
@@ -94,6 +96,14 @@ def test_training_and_test_footage_are_apart(folder: Path) -> None:
         for split in ("train", "test")
     }
     assert drawn == {"train": {"train/play/2.mp4", "train/toy/1.mp4"}, "test": {"test/other/3.mp4"}}
+
+
+def test_a_recipe_with_footage_learns_some_pairs_of_it(folder: Path, profile: Profile) -> None:
+    recipe = TrainingRecipe("filmed", profile, data=Data(footage=str(folder), footage_every=3))
+    keys = [case.key for case in cases_for(recipe, "cold-start", 7)]
+    assert [key for key in keys if key.startswith("footage")] == ["footage:train:0", "footage:train:1"]
+    assert keys.index("footage:train:0") == 2
+    assert all(case.key.startswith("world") for case in cases_for(recipe, "test", 4))
 
 
 def test_the_same_seed_gives_the_same_case(folder: Path, profile: Profile) -> None:

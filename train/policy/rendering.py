@@ -93,7 +93,7 @@ class Renderer:
     def _rendered(
         self, conversation: Conversation, frames: FrameStore, learned: frozenset[int], *, opened: bool
     ) -> Rendered:
-        pixels = pixels_of(conversation, frames)
+        pixels = _pixels_of(conversation, frames)
         so_far = _RenderedSoFar(self._image, self._video)
         for index, message in enumerate(conversation):
             items = self._items(message, pixels, so_far)
@@ -107,7 +107,7 @@ class Renderer:
         """Convert one message to tokens and frames, as inference does. No token spans two messages."""
 
         def block(part: Video | Image) -> FrameBlock:
-            flat, grid = patches_of(part, pixels)
+            flat, grid = _patches_of(part, pixels)
             seconds = part.seconds_per_patch if isinstance(part, Video) else 0.0
             steps = self._profile.clock.steps(grid[0], seconds) if isinstance(part, Video) else (0,)
             so_far.pictures.append((IMAGE_KIND if isinstance(part, Image) else VIDEO_KIND, flat, grid))
@@ -171,13 +171,13 @@ class _RenderedSoFar:
         )
 
 
-def pixels_of(messages: Sequence[Message], frames: FrameStore) -> Pixels:
+def _pixels_of(messages: Sequence[Message], frames: FrameStore) -> Pixels:
     """Read all frames of messages, in one request, so that a store can decode both clips at once."""
     shown = list(dict.fromkeys(frame for message in messages for frame in message.frames))
     return dict(zip(shown, frames.pixels(shown), strict=True)) if shown else {}
 
 
-def patches_of(part: Video | Image, pixels: Pixels) -> tuple[NDArray[np.uint8], tuple[int, int, int]]:
+def _patches_of(part: Video | Image, pixels: Pixels) -> tuple[NDArray[np.uint8], tuple[int, int, int]]:
     """Return flat patches (count, 1176) of a part, and its grid. An odd last frame, or an image, is used twice."""
     shown = part.frames if isinstance(part, Video) else (part.frame,)
     shown = (*shown, shown[-1]) if len(shown) % 2 else shown
