@@ -25,7 +25,7 @@ from vrt_lite.judge import Trial, judge
 from vrt_lite.judgement import Judgement
 from vrt_lite.models import ModelFiles
 from vrt_lite.modes import LocalMode, Mode, choose_mode
-from vrt_lite.pair_frames import PairFrames, workspace_of
+from vrt_lite.pair_frames import PairFrames, sample_pair
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import LONGEST_PROMPT
 from vrt_lite.recording import ShownPair, add_warning, make_judgement
@@ -35,6 +35,7 @@ from vrt_lite.shortage import ThreadPool, check_memory
 if TYPE_CHECKING:
     from vrt_lite.fitting.predicted_time import Prediction
     from vrt_lite.measures.kept import KeptMeasures
+    from vrt_lite.measures.measuring import Measuring
     from vrt_lite.trace_file import TraceFile
     from vrt_lite.video import Clip
 
@@ -65,10 +66,13 @@ class Judge:
 
         With `measures` the clips are measured too, beside the judge. For a `Remote` no file is needed: `model` names
         only its profile, VR-Thinker's if left out. `digest` gives a file's sha256, and is called once for each file.
-        It may remember digests, as `Store.digest` does. Raises ShortageError if memory is too short for threads.
+        It may remember digests, as `Store.digest` does. Raises ShortageError if memory is too short for threads, and
+        UsageError for settings that exclude each other.
         """
         check_memory()
         settings = settings or Settings()
+        if settings.evidence and not measures:
+            raise UsageError("Evidence is what is measured: it cannot be given to a judge without measuring.")
         given: dict[str, Source] = {"model": "option"} if model is not None else {}
         self.settings = replace(settings, sources={**given, **settings.sources})
         self._measures = measures
@@ -194,7 +198,7 @@ class Judge:
     def _key(self, profile: Profile) -> str:
         # Without measures, or with others, a judge that gives way to them may give another verdict.
         measures: dict[str, str] = {}
-        if profile.decides or profile.trusts_measures:
+        if profile.decides or profile.trusts_measures or profile.reports:
             from vrt_lite.measures.measured_preference import HEADS_FILE  # noqa: PLC0415 - most judges do without
 
             measures["measures"] = file_sha256(HEADS_FILE) if self._measures else "none"
@@ -217,7 +221,7 @@ class Judge:
             if not same:
                 with stopwatch.measure("wait"):
                     mode.plan()
-            spaces = (workspace_of(clips[0], mode.profile), workspace_of(clips[1], mode.profile))
+            profile, spaces = sample_pair(clips, mode.profile)
             frames = PairFrames(clips, spaces)
             pair = ShownPair(prompt, (clips[0].info, clips[1].info), spaces)
             trials: dict[int, Trial] = {}
@@ -233,9 +237,11 @@ class Judge:
                     announce(mode, clips[0].info, observe, both_orders=self.settings.both_orders)
                 with mode.turn(2 if self.settings.both_orders is True else 1, observe) as replies:
                     with stopwatch.measure("wait"):
-                        backend = mode.open(frames, observe, stopwatch)
-                    trials = self._judge_orders(pair, frames, backend, lines, observe, at_once=replies > 1)
-            if measuring:
+                        backend = mode.open(frames, profile, observe, stopwatch)
+                    if profile.reports and measuring:
+                        pair = self._with_evidence(pair, measuring, observe)
+                    trials = self._judge_orders(pair, profile, frames, backend, lines, observe, at_once=replies > 1)
+            if measuring and not profile.reports:
                 observe(Working("measuring the clips"))
             measures, measured = measuring.compare() if measuring else (None, None)
             judgement = make_judgement(
@@ -258,9 +264,17 @@ class Judge:
                 finish(judgement, frames)
             return judgement
 
+    def _with_evidence(self, pair: ShownPair, measuring: Measuring, observe: Observe) -> ShownPair:
+        observe(Working("measuring the clips"))
+        measured = measuring.report()
+        if self.settings.evidence and not measured:
+            raise UsageError("A clip could not be measured, so there is no evidence: leave --evidence out.")
+        return replace(pair, measured=measured)
+
     def _judge_orders(
         self,
         pair: ShownPair,
+        profile: Profile,
         frames: PairFrames,
         backend: Backend,
         lines: TraceFile | None,
@@ -269,7 +283,7 @@ class Judge:
         at_once: bool,
     ) -> dict[int, Trial]:
         """A trial for each order, keyed by the clip (0 or 1) shown as video 1. NoVerdictError if no order gives one."""
-        profile, settings = self.mode.profile, self.settings
+        settings = self.settings
 
         def judge_order(first: int, observe: Observe) -> Trial:
             return judge(

@@ -30,6 +30,7 @@ from vrt_lite.protocol.messages import (
     render_user,
     shown_first,
 )
+from vrt_lite.protocol.report import Measured, write_report
 from vrt_lite.protocol.verdict import Verdict, from_marks, without_alignment
 
 Outcome = Literal["final", "tool", "correction"]
@@ -43,16 +44,20 @@ class Pair:
     """What the judge needs to know of two clips: one caption, and each clip's duration in seconds.
 
     `sizes` are each clip's (width, height) in pixels: a profile's `tool_text` may name the size of what is shown.
+    What was `measured` is reported to a judge whose profile says so.
     """
 
     caption: str
     durations: tuple[float, float]
     sizes: tuple[tuple[int, int], tuple[int, int]] | None = None
+    measured: Measured | None = None
 
     def swapped(self) -> Pair:
         """The same pair with the clips exchanged."""
         (a, b), sizes = self.durations, self.sizes
-        return Pair(self.caption, (b, a), sizes and (sizes[1], sizes[0]))
+        return Pair(
+            self.caption, (b, a), sizes and (sizes[1], sizes[0]), self.measured.mirrored() if self.measured else None
+        )
 
     def seconds_per_patch(self, clip: int, frames: tuple[FrameRef, ...], workspace: int) -> float:
         """Seconds between temporal patches of two frames each: 2 / sample_fps, the reference's clock.
@@ -71,7 +76,8 @@ class Pair:
 class Round:
     """One round: the frames newly shown, the reply, what was read from it, and the correction if it was bad.
 
-    What it chose in the dimensions that are `not_judged` means nothing.
+    What it chose in the dimensions that are `not_judged` means nothing. `report` is what was measured, as the judge
+    read it with these frames.
     """
 
     number: int
@@ -80,6 +86,7 @@ class Round:
     parsed: tags.Parsed
     correction: str = ""
     not_judged: tuple[Key, ...] = ()
+    report: str = ""
 
     @property
     def outcome(self) -> Outcome:
@@ -139,7 +146,9 @@ def judge(
             break
         parsed = tags.parse(reply.text)
         following, correction = respond(parsed, pair, profile, before=transcript, last=number == profile.rounds - 1)
-        rounds.append(Round(number, shown, reply, parsed, correction, () if understood else ("TA",)))
+        unread: tuple[Key, ...] = () if understood else ("TA",)
+        report = "" if rounds else report_of(pair, profile)
+        rounds.append(Round(number, shown, reply, parsed, correction, unread, report))
         on_round(rounds[-1])
         observe(RoundEnded(order, number, rounds[-1].outcome))
         if isinstance(parsed, tags.Answer):
@@ -164,7 +173,7 @@ def _cut(reply: Reply) -> Reply:
 
 
 def opening(pair: Pair, profile: Profile) -> Conversation:
-    """The first two turns: the system prompt; both videos and the task."""
+    """The first two turns: the system prompt; both videos, the task, and what was measured."""
     first = (shown_first(profile.workspace, profile.first_frames, clip) for clip in (0, 1))
     videos = (_video(frames, pair, profile) for frames in first)
     task = render_user(
@@ -173,7 +182,18 @@ def opening(pair: Pair, profile: Profile) -> Conversation:
         dimensions=profile.dimensions,
         workspace=profile.workspace,
     )
-    return (Message("system", (Text(profile.system_prompt),)), Message("user", (*videos, *task)))
+    # Last, so that all before it is the same with another report. Plain text, as a caption is.
+    report = report_of(pair, profile)
+    measured = (Text(report, trusted=False),) if report else ()
+    return (Message("system", (Text(profile.system_prompt),)), Message("user", (*videos, *task, *measured)))
+
+
+def report_of(pair: Pair, profile: Profile) -> str:
+    """The report of what was measured of a pair; "" for a judge that reads none, or if nothing was measured."""
+    if not (profile.evidence and profile.reports and pair.measured):
+        return ""
+    frames = profile.frames_per_call
+    return write_report(pair.measured, profile.evidence, workspace=profile.workspace, most_frames=frames)
 
 
 def respond(

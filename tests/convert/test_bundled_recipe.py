@@ -43,7 +43,8 @@ def test_every_bundled_gguf_has_a_recipe_and_the_default_judge_is_small() -> Non
 def test_the_default_judge_talks_as_it_was_trained() -> None:
     """What it is fit for is known only after its training."""
     trained = load_profile(ROOT / "train" / "configs" / "tiny.profile.toml")
-    assert replace(find().profile, temperatures={}, scope="", captions={}, trusts_measures=False, decides=()) == trained
+    unknown = {"temperatures": {}, "scope": "", "captions": {}, "trusts_measures": False, "decides": ()}
+    assert replace(find().profile, **unknown, evidence=None) == trained
 
 
 def test_every_recipe_has_its_row_and_its_checksums() -> None:

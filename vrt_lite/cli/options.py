@@ -104,6 +104,9 @@ _JUDGING = (
         "--temperature", metavar="T", type=click.FloatRange(0, 10), default=0.0, help="0 is greedy. [default: 0]"
     ),
     click.option("--seed", metavar="N", type=click.IntRange(0, 2**32 - 1), default=0, help="[default: 0]"),
+    click.option(
+        "--evidence", is_flag=True, help="Experimental: tell any judge in its prompt what was measured. [default: off]"
+    ),
     _kept_option(
         "--cache/--no-cache", default=True, help="Keep encoded frames on disk for later runs. [default: cache]"
     ),
