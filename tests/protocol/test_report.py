@@ -11,7 +11,15 @@ from vrt_lite.errors import ModelError
 from vrt_lite.judge import Pair, opening
 from vrt_lite.profile import Profile, default_profile, parse_profile
 from vrt_lite.protocol.messages import Odds, Text
-from vrt_lite.protocol.report import DEGREES_FROM, Measured, MeasuredFault, ReportWords, choose_places, write_report
+from vrt_lite.protocol.report import (
+    DEGREES_FROM,
+    Measured,
+    MeasuredFault,
+    ReportWords,
+    choose_places,
+    find_part,
+    write_report,
+)
 
 SHORT = ReportWords(
     text="VQ {vq}, MQ {mq}, OA {oa}.{faults}{frames}",
@@ -94,6 +102,14 @@ def test_without_moments_the_places_are_spread() -> None:
     assert choose_places((), 4, 4) == (1, 2)
 
 
+def test_a_judge_that_cannot_copy_numbers_is_told_a_part() -> None:
+    words = replace(SHORT, frames=" look {one}, {two}", parts=("early", "middle", "late", "throughout"))
+    assert write(SOME, words).endswith(" look middle, early")
+    assert write(SOME.mirrored(), words).endswith(" look early, middle")
+    for moments, part in (((), 3), ((0.0,), 0), ((0.32, 0.9), 0), ((0.34,), 1), ((0.67, 0.0), 2), ((1.0,), 2)):
+        assert find_part(moments) == part
+
+
 def words_of(profile: Profile, pair: Pair) -> list[str]:
     return [part.text for part in opening(pair, profile)[1].parts if isinstance(part, Text)]
 
@@ -122,10 +138,12 @@ def test_a_report_in_a_caption_is_a_caption() -> None:
 
 
 def test_a_profile_has_its_own_words_and_a_short_clips_workspace() -> None:
-    profile = parse_profile('distinct_frames = true\n[evidence]\nalike = "same"\n', "here")
+    profile = parse_profile('small_workspaces = [4, 8, 24]\n[evidence]\nalike = "same"\n', "here")
     assert profile.evidence == ReportWords(alike="same")
     assert profile.reports
-    assert [profile.workspace_for(frames) for frames in (1, 4, 8, 47, 48, 500)] == [4, 4, 8, 47, 48, 48]
+    assert [profile.workspace_for(frames) for frames in (1, 4, 8, 23, 47, 48, 500)] == [4, 4, 8, 8, 24, 48, 48]
+    assert [replace(profile, workspace=20).workspace_for(frames) for frames in (8, 19, 20)] == [8, 8, 20]
+    assert replace(profile, first_frames=30).workspace_for(8) == 48
     assert [default_profile().workspace_for(frames) for frames in (1, 8, 500)] == [48, 48, 48]
     assert not parse_profile("[evidence]\nallowed = false\n", "here").reports
 
@@ -140,6 +158,10 @@ def test_a_profile_has_its_own_words_and_a_short_clips_workspace() -> None:
         ("evidence = { degrees = ['a', 'b'] }", "are not 5 texts"),
         ("evidence = { degrees = [1, 2, 3, 4, 5] }", "are not 5 texts"),
         ("evidence = { degrees = 3 }", "not iterable"),
+        ("evidence = { parts = ['a', 'b', 'c'] }", "are not 4 texts"),
+        ("small_workspaces = [1]", "small_workspaces has 1; allowed are 2 to 10000"),
+        ("small_workspaces = ['8']", "small_workspaces has '8'"),
+        ("small_workspaces = 8", "small_workspaces = 8 is not a tuple"),
         ("evidence = { text = 'VQ {vq}, MQ {mq}' }", "evidence.text has no {oa}"),
     ],
 )

@@ -48,7 +48,11 @@ def test_a_reply_repeats_the_report_and_calls_for_its_frames() -> None:
             assert trial.verdict.preferences[key].winner == likeliest(case.pair.measured.odds[key])
         call = trial.rounds[0].parsed
         assert isinstance(call, tags.FrameCall)
-        assert call.payload.partition("[")[2].partition("]")[0] in trial.rounds[0].report
+        granted = tags.read_call(call.payload, workspace=workspace, limit=PROFILE.frames_per_call)
+        assert isinstance(granted, tags.Granted)
+        for clip, moments in enumerate(case.pair.measured.moments):
+            shares = [frame.index / (workspace - 1) for frame in granted.frames if frame.clip == clip]
+            assert all(abs(share - moments[0]) < 0.5 for share in shares) if moments else len(shares) >= 2
     assert 48 in workspaces
     assert min(workspaces) < 24
     assert unmeasured

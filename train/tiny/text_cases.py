@@ -28,19 +28,22 @@ from train.world.draw import RATES
 from train.world.drawn_frames import SceneOpener
 from train.world.labels import count_mismatches, points_of
 from train.world.script import STUFF, describe_caption, describe_looks, list_mismatches
-from train.world.values import TICKS, ClipSpec, Scene
+from train.world.values import ClipSpec, Scene
 from vrt_lite.interfaces import FrameStore
 from vrt_lite.judge import Pair
 from vrt_lite.measures.preference import STRENGTHS
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import KEYS, Choice, Odds
-from vrt_lite.protocol.report import DEGREES_FROM, MEASURED_KEYS, Measured, MeasuredFault, choose_places
+from vrt_lite.protocol.report import DEGREES_FROM, MEASURED_KEYS, Measured, MeasuredFault, choose_places, find_part
 from vrt_lite.protocol.verdict import join_with_alignment, likeliest, prefer
 
 FOOTAGE_EVERY: Final = 4
 _FIRST: Final[dict[Split, int]] = {"train": TRAIN + 60_000_000, "test": TEST + 800_000_000}
 _SHORT, _UNMEASURED, _RIGHT, _AGREES = 0.4, 0.03, 0.75, 0.85
 _NAMED: Final = (0.7, 0.15)
+_MOMENTS = 0.75
+PARTS: Final = (*(((part + 1 / 4) / 3, (part + 3 / 4) / 3) for part in range(3)), ())
+"""The moments for which a judge asks by what it is told: two in a third of the clip, or some spread over it."""
 _NAMES: Final = tuple(sorted({kind.name for kind in FAULTS.values()}))
 Draw = np.random.Generator
 
@@ -96,7 +99,7 @@ class TextCases:
             opener = SceneOpener(drawn)
         profile, measured = self.profile, _draw_measured(chance, drawn)
         if chance.random() < _SHORT:
-            short = int(chance.integers(4, TICKS))
+            short = int(chance.choice(profile.small_workspaces))
             profile = replace(profile, workspace=short)
             seconds[int(chance.integers(2))] = short / float(chance.choice(RATES))
         a, b = drawn.clips
@@ -126,8 +129,8 @@ def _draw_measured(chance: Draw, drawn: Scene) -> Measured | None:
             if chance.random() < share:
                 faulty = 2 if (better == 1) == (chance.random() < 0.9) else 1
                 faults.append(MeasuredFault(faulty, str(chance.choice(_NAMES)), str(chance.choice(STRENGTHS))))
-    moments = tuple(tuple(float(share) for share in chance.random(int(chance.integers(4)))) for _ in range(2))
-    return Measured(odds, tuple(faults), (moments[0], moments[1]))
+    one, two = (tuple(float(share) for share in chance.random(int(chance.random() < _MOMENTS))) for _ in range(2))
+    return Measured(odds, tuple(faults), (one, two))
 
 
 def _fewer(a: int, b: int) -> int:
@@ -183,13 +186,8 @@ def _write_replies(
     first = f"<snapshot>\n{_join(lines)}\n</snapshot>\n<think>\n{_join([*thought, total])}\n</think>\n"
     if measured is None:
         return (f"{first}<final answer>{answer}</final answer>",)
-    numbers = [
-        [
-            clip * profile.workspace + place + 1
-            for place in choose_places(moments, profile.workspace, profile.frames_per_call // 2)
-        ]
-        for clip, moments in enumerate(measured.moments)
-    ]
+    places = (choose_places(PARTS[find_part(each)], profile.workspace, 4) for each in measured.moments)
+    numbers = [[clip * profile.workspace + place + 1 for place in own] for clip, own in enumerate(places)]
     payload = {"name": "select_frames", "arguments": {"target_frames": [n for each in numbers for n in each]}}
     call = f"<tool_call>\n{json.dumps(payload)}\n</tool_call>"
     recommended = f"<recommend answer>{answer}, CF={_confidence(read['OA'])}</recommend answer>"

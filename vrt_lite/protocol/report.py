@@ -55,8 +55,9 @@ class ReportWords:
     """The words of a report: plain English, unless a profile has its own.
 
     `text` has {vq}, {mq} and {oa}, each of which is `better` with one of five `degrees`, or `alike`; {faults}, each of
-    which is a `fault`; and {frames}, which is `frames` with their {numbers}. A judge that is not `allowed` a report is
-    never shown one.
+    which is a `fault`; and {frames}, which is `frames` with the {numbers} of those at the worst moments. A judge that
+    cannot copy numbers is told instead in which of four `parts` the worst moment of {one} and of {two} lies. A judge
+    that is not `allowed` a report is never shown one.
     """
 
     allowed: bool = True
@@ -69,20 +70,24 @@ class ReportWords:
     alike: str = "both are alike"
     fault: str = "\nVideo {video} has a fault: {name}, {strength}."
     frames: str = "\nFrames worth a look: {numbers}."
+    parts: tuple[str, ...] = ("early", "in the middle", "late", "throughout")
 
     def check(self) -> ReportWords:
         """Return the words, if a file's can be used; ValueError, naming the value, if not."""
         for name, value in cast("dict[str, object]", asdict(self)).items():
-            if name not in ("allowed", "degrees") and not isinstance(value, str):
+            default = getattr(_ENGLISH, name)
+            if isinstance(default, str) and not isinstance(value, str):
                 raise ValueError(f"evidence.{name} = {value!r} is not a text")
-        degrees = cast("tuple[object, ...]", self.degrees)
-        if len(degrees) != len(DEGREES_FROM) + 1 or not all(isinstance(word, str) for word in degrees):
-            raise ValueError(f"evidence.degrees = {degrees!r} are not {len(DEGREES_FROM) + 1} texts")
+            if isinstance(default, tuple):
+                count, texts = len(cast("tuple[str, ...]", default)), cast("tuple[object, ...]", value)
+                if len(texts) != count or not all(isinstance(text, str) for text in texts):
+                    raise ValueError(f"evidence.{name} = {texts!r} are not {count} texts")
         if missing := [key for key in MEASURED_KEYS if f"{{{key.lower()}}}" not in self.text]:
             raise ValueError(f"evidence.text has no {{{missing[0].lower()}}}")
         return self
 
 
+_ENGLISH: Final = ReportWords()
 EXAMPLE: Final = Measured(
     dict.fromkeys(MEASURED_KEYS, (0.0, 1.0, 0.0)), (MeasuredFault(2, "oversharpening", "strong"),)
 )
@@ -98,7 +103,8 @@ def write_report(measured: Measured, words: ReportWords, *, workspace: int, most
         for clip, moments in enumerate(measured.moments)
         for place in choose_places(moments, workspace, most_frames // 2)
     ]
-    frames = fill(words.frames, numbers=", ".join(numbers)) if numbers else ""
+    one, two = (words.parts[find_part(moments)] for moments in measured.moments)
+    frames = fill(words.frames, numbers=", ".join(numbers), one=one, two=two) if numbers else ""
     return fill(words.text, **steps, faults=faults, frames=frames)
 
 
@@ -106,6 +112,11 @@ def _write_step(odds: Odds, words: ReportWords) -> str:
     better = likeliest(odds)
     degree = words.degrees[bisect_right(DEGREES_FROM, odds[better])]
     return fill(words.better, video=better, degree=degree) if better else words.alike
+
+
+def find_part(moments: Sequence[float]) -> int:
+    """Find the third of a clip in which its worst moment lies, 0 to 2; 3 if it has none."""
+    return min(int(3 * moments[0]), 2) if moments else 3
 
 
 def choose_places(moments: Sequence[float], workspace: int, most: int) -> tuple[int, ...]:
