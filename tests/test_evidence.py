@@ -7,16 +7,15 @@ import shutil
 from pathlib import Path
 
 import pytest
-from clips import read_index, write_clip
+from clips import write_clip
 
 from vrt_lite.api import Judge
 from vrt_lite.backends.scripted import ScriptedBackend
 from vrt_lite.cli import run
 from vrt_lite.errors import UsageError
-from vrt_lite.interfaces import FrameStore
 from vrt_lite.judgement import Judgement
 from vrt_lite.models import find
-from vrt_lite.protocol.messages import FrameRef, Text
+from vrt_lite.protocol.messages import Text
 from vrt_lite.settings import Settings
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -104,34 +103,18 @@ def test_who_cannot_have_evidence_is_refused_in_a_line(
         assert "\n" not in error
 
 
-class SeeingBackend(ScriptedBackend):
-    """Replays a script, and reads the numbers in the frames that it may ask for."""
-
-    def __init__(self, workspace: int) -> None:
-        super().__init__([FINAL])
-        self._workspace = workspace
-        self.seen: list[list[int]] = []
-
-    def reply(self, conversation, frames: FrameStore, **given):  # type: ignore[no-untyped-def]
-        for clip in (0, 1):
-            refs = [FrameRef(clip, index) for index in range(self._workspace)]
-            self.seen.append([read_index(picture) for picture in frames.pixels(refs)])
-        return super().reply(conversation, frames, **given)
-
-
 @pytest.mark.parametrize("frames", [8, 25, 47, 48])
-def test_a_workspace_is_never_longer_than_the_clip(judge_folder: Path, tmp_path: Path, frames: int) -> None:
-    """No frame comes twice, where the profile has smaller workspaces: repeated frames look like stutter."""
+def test_a_call_shows_no_frame_of_a_short_clip_twice(judge_folder: Path, tmp_path: Path, frames: int) -> None:
+    """A workspace of 48 places repeats frames of a shorter clip, which look like stutter."""
     folder = Path(shutil.copytree(judge_folder, tmp_path / "judge"))
-    short, long = (write_clip(tmp_path / f"{count}.mp4", frames=count) for count in (frames, 60))
-    small = max(count for count in (4, 8, 24, 40, 48) if count <= frames)
-    for profile, expected in (("", 48), ("small_workspaces = [4, 8, 24, 40]\n", small)):
+    clips = (write_clip(tmp_path / "short.mp4", frames=frames), write_clip(tmp_path / "long.mp4", frames=60))
+    for profile, distinct in (("", False), ("distinct_frames = true\n", True)):
         (folder / "profile.toml").write_text(f'name = "short"\n{profile}', encoding="utf-8")
-        backend = SeeingBackend(expected)
-        with Judge(folder, backend=backend, measures=False) as judge:
-            judgement = judge.compare(short, long)
-        assert judgement.settings.workspace == expected
-        text = "".join(part.text for part in backend.conversations[0][1].parts if isinstance(part, Text))
-        assert str(2 * expected) in text
-        distinct = [len(set(seen)) for seen in backend.seen]
-        assert distinct == [min(frames, expected), expected]
+        for a, b, first in ((*clips, 20), (clips[1], clips[0], 68)):
+            call = json.dumps({"name": "select_frames", "arguments": {"target_frames": list(range(first, first + 8))}})
+            replies = [f"<tool_call>{call}</tool_call>", FINAL]
+            with Judge(folder, backend=ScriptedBackend(replies), measures=False) as judge:
+                shown = judge.compare(a, b).orders[0].rounds[1].frames
+            sources = [frame.source_frame for frame in shown]
+            assert len(sources) == (len(set(sources)) if distinct else 8)
+            assert (frames >= 48) == (len(set(sources)) == 8)

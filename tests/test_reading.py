@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from clips import write_clip
 
-from vrt_lite.api import open_clips
+from vrt_lite.api import Judge, open_clips
 from vrt_lite.backends.llamacpp import LlamaCppBackend
 from vrt_lite.judge import Pair, Trial, judge
 from vrt_lite.models import find
-from vrt_lite.pair_frames import PairFrames, sample_pair
+from vrt_lite.pair_frames import PairFrames, workspace_of
 from vrt_lite.protocol.messages import Odds
 from vrt_lite.protocol.report import Measured, MeasuredFault
 from vrt_lite.protocol.verdict import MIRROR, likeliest
@@ -39,9 +39,9 @@ def read(
     backend: LlamaCppBackend, measured: Measured, clips: tuple[str, str] = ("star.mp4", "circle.mp4"), prompt: str = ""
 ) -> Trial:
     with open_clips(*(EXAMPLES / name for name in clips)) as opened:
-        profile, spaces = sample_pair(opened, FILES.profile)
+        frames = PairFrames(opened, (workspace_of(opened[0], FILES.profile), workspace_of(opened[1], FILES.profile)))
         a, b = (clip.info.duration_seconds for clip in opened)
-        return judge(Pair(prompt, (a, b), measured=measured), profile, backend, PairFrames(opened, spaces))
+        return judge(Pair(prompt, (a, b), measured=measured), FILES.profile, backend, frames)
 
 
 @pytest.mark.parametrize("measured", REPORTS)
@@ -74,21 +74,24 @@ def test_its_probabilities_follow_the_report(backend: LlamaCppBackend) -> None:
     assert shares[-1] - shares[0] > 0.6
 
 
-def test_it_asks_for_the_frames_of_the_report(backend: LlamaCppBackend) -> None:
-    for measured in REPORTS:
-        trial = read(backend, measured)
-        numbers = {frame.number(FILES.profile.workspace) for frame in trial.rounds[1].shown}
-        assert ", ".join(map(str, sorted(numbers))) in trial.rounds[0].report
+def test_it_asks_for_frames_where_the_report_says(backend: LlamaCppBackend) -> None:
+    workspace, asked = FILES.profile.workspace, set[tuple[int, ...]]()
+    for share in (0.1, 0.5, 0.9):
+        trial = read(backend, replace(REPORTS[0], moments=((share,), ())))
+        first, second = (
+            [frame.index / (workspace - 1) for frame in trial.rounds[1].shown if frame.clip == clip] for clip in (0, 1)
+        )
+        assert all(abs(place - share) < 0.3 for place in first)
+        assert max(second) - min(second) > 0.4
+        asked.add(tuple(frame.index for frame in trial.rounds[1].shown))
+    assert len(asked) == 3
 
 
 @pytest.mark.parametrize("frames", [8, 25, 47])
-def test_a_short_clip_is_judged_from_its_own_frames(backend: LlamaCppBackend, tmp_path: Path, frames: int) -> None:
+def test_a_short_clip_is_judged_from_distinct_frames(tmp_path: Path, frames: int) -> None:
     paths = [write_clip(tmp_path / f"{number}.mp4", frames=frames, gop=6 * number) for number in (1, 2)]
-    with open_clips(paths[0], paths[1]) as opened:
-        profile, spaces = sample_pair(opened, FILES.profile)
-        assert profile.workspace == frames
-        assert all(len(set(space.source)) == frames for space in spaces)
-        pair = Pair("", (frames / 16, frames / 16), measured=replace(REPORTS[0], moments=((), (0.5,))))
-        trial = judge(pair, profile, backend, PairFrames(opened, spaces))
-    assert [r.outcome for r in trial.rounds] == ["tool", "final"]
-    assert trial.verdict.preferences["VQ"].winner == 1
+    with Judge() as judge:
+        rounds = judge.compare(paths[0], paths[1]).orders[0].rounds
+    assert [r.outcome for r in rounds] == ["tool", "final"]
+    for r in rounds:
+        assert len({(frame.video, frame.source_frame) for frame in r.frames}) == len(r.frames)

@@ -25,7 +25,7 @@ from vrt_lite.judge import Trial, judge
 from vrt_lite.judgement import Judgement
 from vrt_lite.models import ModelFiles
 from vrt_lite.modes import LocalMode, Mode, choose_mode
-from vrt_lite.pair_frames import PairFrames, sample_pair
+from vrt_lite.pair_frames import PairFrames, workspace_of
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import LONGEST_PROMPT
 from vrt_lite.recording import ShownPair, add_warning, make_judgement
@@ -221,7 +221,7 @@ class Judge:
             if not same:
                 with stopwatch.measure("wait"):
                     mode.plan()
-            profile, spaces = sample_pair(clips, mode.profile)
+            spaces = (workspace_of(clips[0], mode.profile), workspace_of(clips[1], mode.profile))
             frames = PairFrames(clips, spaces)
             pair = ShownPair(prompt, (clips[0].info, clips[1].info), spaces)
             trials: dict[int, Trial] = {}
@@ -237,11 +237,11 @@ class Judge:
                     announce(mode, clips[0].info, observe, both_orders=self.settings.both_orders)
                 with mode.turn(2 if self.settings.both_orders is True else 1, observe) as replies:
                     with stopwatch.measure("wait"):
-                        backend = mode.open(frames, profile, observe, stopwatch)
-                    if profile.reports and measuring:
+                        backend = mode.open(frames, observe, stopwatch)
+                    if mode.profile.reports and measuring:
                         pair = self._with_evidence(pair, measuring, observe)
-                    trials = self._judge_orders(pair, profile, frames, backend, lines, observe, at_once=replies > 1)
-            if measuring and not profile.reports:
+                    trials = self._judge_orders(pair, frames, backend, lines, observe, at_once=replies > 1)
+            if measuring and not mode.profile.reports:
                 observe(Working("measuring the clips"))
             measures, measured = measuring.compare() if measuring else (None, None)
             judgement = make_judgement(
@@ -274,7 +274,6 @@ class Judge:
     def _judge_orders(
         self,
         pair: ShownPair,
-        profile: Profile,
         frames: PairFrames,
         backend: Backend,
         lines: TraceFile | None,
@@ -283,7 +282,7 @@ class Judge:
         at_once: bool,
     ) -> dict[int, Trial]:
         """A trial for each order, keyed by the clip (0 or 1) shown as video 1. NoVerdictError if no order gives one."""
-        settings = self.settings
+        profile, settings = self.mode.profile, self.settings
 
         def judge_order(first: int, observe: Observe) -> Trial:
             return judge(

@@ -44,20 +44,35 @@ class Pair:
     """What the judge needs to know of two clips: one caption, and each clip's duration in seconds.
 
     `sizes` are each clip's (width, height) in pixels: a profile's `tool_text` may name the size of what is shown.
-    What was `measured` is reported to a judge whose profile says so.
+    What was `measured` is reported to a judge whose profile says so. `sources` has the frame of the clip at each place
+    of its workspace.
     """
 
     caption: str
     durations: tuple[float, float]
     sizes: tuple[tuple[int, int], tuple[int, int]] | None = None
     measured: Measured | None = None
+    sources: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
     def swapped(self) -> Pair:
         """The same pair with the clips exchanged."""
-        (a, b), sizes = self.durations, self.sizes
+        (a, b), sizes, sources = self.durations, self.sizes, self.sources
         return Pair(
-            self.caption, (b, a), sizes and (sizes[1], sizes[0]), self.measured.mirrored() if self.measured else None
+            self.caption,
+            (b, a),
+            sizes and (sizes[1], sizes[0]),
+            self.measured and self.measured.mirrored(),
+            sources and (sources[1], sources[0]),
         )
+
+    def drop_repeated(self, frames: tuple[FrameRef, ...]) -> tuple[FrameRef, ...]:
+        """The frames without those that show a frame of the clip again: a short clip's workspace repeats some."""
+        if not self.sources:
+            return frames
+        first: dict[tuple[int, int], FrameRef] = {}
+        for frame in frames:
+            first.setdefault((frame.clip, self.sources[frame.clip][frame.index]), frame)
+        return tuple(first.values())
 
     def seconds_per_patch(self, clip: int, frames: tuple[FrameRef, ...], workspace: int) -> float:
         """Seconds between temporal patches of two frames each: 2 / sample_fps, the reference's clock.
@@ -233,7 +248,9 @@ def _tool_message(
     frames: tuple[FrameRef, ...], pair: Pair, profile: Profile, *, before: Conversation, ending: tuple[Text, ...]
 ) -> Message:
     """The message with the frames of a call, in the profile's form and wording."""
-    called = tuple(replace(frame, called=True) for frame in frames)
+    called = tuple(
+        replace(frame, called=True) for frame in (pair.drop_repeated(frames) if profile.distinct_frames else frames)
+    )
     shown: tuple[Part, ...] = tuple(Image(frame) for frame in called)
     if profile.tool_form == "video":
         clips = [tuple(frame for frame in called if frame.clip == clip) for clip in (0, 1)]

@@ -48,8 +48,8 @@ class Mode(Protocol):
         """The profile that fits the machine; it may show smaller frames. Raises OutOfMemoryError."""
         ...
 
-    def open(self, frames: FrameStore, profile: Profile, observe: Observe, watch: Stopwatch) -> Backend:
-        """The back end, opened once. `profile` is that of the pair whose frames are judged first."""
+    def open(self, frames: FrameStore, observe: Observe, watch: Stopwatch) -> Backend:
+        """The back end, opened once."""
         ...
 
     def turn(self, most: int, observe: Observe) -> AbstractContextManager[int]:
@@ -152,7 +152,7 @@ class GivenMode(_FileMode):
         """The profile as it is: the caller has chosen how the back end runs."""
         return self.profile
 
-    def open(self, frames: FrameStore, profile: Profile, observe: Observe, watch: Stopwatch) -> Backend:
+    def open(self, frames: FrameStore, observe: Observe, watch: Stopwatch) -> Backend:
         """The back end that was given."""
         return self._backend
 
@@ -200,14 +200,14 @@ class LocalMode(_FileMode):
         self.profile = self.start_planning().result().profile
         return self.profile
 
-    def open(self, frames: FrameStore, profile: Profile, observe: Observe, watch: Stopwatch) -> Backend:
+    def open(self, frames: FrameStore, observe: Observe, watch: Stopwatch) -> Backend:
         """The engine, which loads while the first frames are decoded."""
         if self._backend is None:
             with self._lock:
                 if self._loading is None:
                     self._loading = self._pool.submit(self._load, watch)
             observe(Working("decoding frames"))
-            first = (shown_first(profile.workspace, profile.first_frames, clip) for clip in (0, 1))
+            first = (shown_first(self.profile.workspace, self.profile.first_frames, clip) for clip in (0, 1))
             frames.pixels([frame for shown in first for frame in shown])
             observe(Loading(self._files.name))
             self._backend = wait_until_done(self._loading, observe)

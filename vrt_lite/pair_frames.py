@@ -6,7 +6,7 @@ Joins protocol and video: this is the frame store of a pair.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -33,12 +33,6 @@ class Workspace:
     seconds: tuple[float, ...]
     size: tuple[int, int]
     tool_size: tuple[int, int]
-
-
-def sample_pair(clips: tuple[Clip, Clip], profile: Profile) -> tuple[Profile, tuple[Workspace, Workspace]]:
-    """Sample two open clips; also returns the profile for this pair: its workspace may be that of a short clip."""
-    fitting = replace(profile, workspace=profile.workspace_for(min(clip.info.frames for clip in clips)))
-    return fitting, (workspace_of(clips[0], fitting), workspace_of(clips[1], fitting))
 
 
 def workspace_of(clip: Clip, profile: Profile) -> Workspace:

@@ -37,7 +37,7 @@ DECIDABLE = ("VQ", "MQ", "OA")
 """The keys in which measuring can decide."""
 _UNSTATED = (
     *("temperatures", "scope", "captions", "refusals", "trusts_measures", "decides"),
-    *("small_workspaces", "evidence"),
+    *("distinct_frames", "evidence"),
 )
 _HERE = Path(__file__).parent
 _REFUSALS: Mapping[str, str] = {
@@ -57,9 +57,9 @@ class Profile:
     user_prompt: str = ""
     no_caption: str = "(none)"
     workspace: int = 48
-    # Smaller workspaces, for clips that have fewer frames: the largest is taken that repeats none. VR-Thinker's always
-    # have N/2 frames, as the card's prompt says; what was done with shorter clips is not published.
-    small_workspaces: tuple[int, ...] = ()
+    # Whether a call shows no frame twice. A workspace repeats frames of a shorter clip, and these look like stutter.
+    # In the reference it has always N/2 frames, and a frame that is named twice is shown twice.
+    distinct_frames: bool = False
     first_frames: int = 4
     frames_per_call: int = 8
     # Published: the card's script leaves qwen-vl-utils' range for the frames of a video, 128 to 768 visual tokens each.
@@ -115,13 +115,6 @@ class Profile:
     def understands(self, caption: str) -> bool:
         """Whether alignment with a caption can be judged: always, unless the profile limits the captions."""
         return understands(caption, self.captions)
-
-    def workspace_for(self, frames: int) -> int:
-        """The frames of each workspace of a pair whose shorter clip has so many."""
-        if frames >= self.workspace or not self.small_workspaces:
-            return self.workspace
-        small = [count for count in self.small_workspaces if self.first_frames <= count < self.workspace]
-        return max((count for count in small if count <= frames), default=min(small, default=self.workspace))
 
     def frame_size(self, width: int, height: int, *, called: bool) -> tuple[int, int]:
         """The (width, height) that a clip's frame is shown at, `called` by the tool or shown first; ValueError."""
@@ -225,9 +218,8 @@ def _from_table(table: dict[str, Any], folder: Path) -> Profile:
     for bound in ("min_pixels", "max_pixels"):
         if bound in values:  # one range for all frames, unless a tool's frames have their own
             values.setdefault(f"tool_{bound}", values[bound])
-    for listed in ("decides", "small_workspaces"):
-        if isinstance(entries := values.get(listed), list):
-            values[listed] = tuple(cast("list[object]", entries))
+    if isinstance(keys := values.get("decides"), list):
+        values["decides"] = tuple(cast("list[object]", keys))
     if "evidence" in values:
         profile = replace(profile, evidence=_read_words(values.pop("evidence")))
     if "clock" in values:
@@ -316,9 +308,6 @@ def _check_fitted(profile: Profile) -> None:
     for key in profile.decides:
         if key not in DECIDABLE:
             raise ValueError(f"decides names {key!r}; allowed are {', '.join(DECIDABLE)}.")
-    for count in cast("tuple[object, ...]", profile.small_workspaces):
-        if type(count) is not int or not 2 <= count <= 10_000:
-            raise ValueError(f"small_workspaces has {count!r}; allowed are 2 to 10000.")
     if "\n" in profile.scope:
         raise ValueError("scope is not one line.")
     if unknown := profile.refusals.keys() - _REFUSALS.keys():

@@ -70,6 +70,7 @@ class ShownPair:
             (a.duration_seconds, b.duration_seconds),
             ((a.width, a.height), (b.width, b.height)),
             self.measured,
+            (self.workspaces[0].source, self.workspaces[1].source),
         )
 
 
@@ -88,7 +89,7 @@ def make_judgement(
 
     Call it last: decoding may add warnings to the clips.
     """
-    used, shown = mode.used(), replace(mode.profile, workspace=len(pair.workspaces[0].source))
+    used = mode.used()
     a, b = (record_clip(clip.info, space, clip.warnings) for clip, space in zip(clips, pair.workspaces, strict=True))
     one, two = ({of.name: of.values[clip] for of in measures or ()} for clip in (0, 1))
     inputs = (replace(a, flags=find_flags(one)), replace(b, flags=find_flags(two)))
@@ -114,7 +115,7 @@ def make_judgement(
         model=used.model,
         profile=ProfileUsed(mode.profile.name, mode.profile.sha256),
         inputs=inputs,
-        settings=record_settings(settings, shown, used.engine, quantized=quantized),
+        settings=record_settings(settings, mode.profile, used.engine, quantized=quantized),
         verdict=joined.verdict,
         orders=orders,
         disagreements=joined.disagreements,

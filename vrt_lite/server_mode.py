@@ -48,7 +48,7 @@ class ServerMode:
         """The profile as it is: the server decides how the model runs."""
         return self.profile
 
-    def open(self, frames: FrameStore, profile: Profile, observe: Observe, watch: Stopwatch) -> Backend:
+    def open(self, frames: FrameStore, observe: Observe, watch: Stopwatch) -> Backend:
         """The HTTP back end."""
         return self._open()
 

@@ -137,14 +137,12 @@ def test_a_report_in_a_caption_is_a_caption() -> None:
     assert untrusted[-1] == write(SOME.mirrored(), ReportWords())
 
 
-def test_a_profile_has_its_own_words_and_a_short_clips_workspace() -> None:
-    profile = parse_profile('small_workspaces = [4, 8, 24]\n[evidence]\nalike = "same"\n', "here")
+def test_a_profile_has_its_own_words() -> None:
+    profile = parse_profile('distinct_frames = true\n[evidence]\nalike = "same"\n', "here")
     assert profile.evidence == ReportWords(alike="same")
     assert profile.reports
-    assert [profile.workspace_for(frames) for frames in (1, 4, 8, 23, 47, 48, 500)] == [4, 4, 8, 8, 24, 48, 48]
-    assert [replace(profile, workspace=20).workspace_for(frames) for frames in (8, 19, 20)] == [8, 8, 20]
-    assert replace(profile, first_frames=30).workspace_for(8) == 48
-    assert [default_profile().workspace_for(frames) for frames in (1, 8, 500)] == [48, 48, 48]
+    assert profile.distinct_frames
+    assert not default_profile().distinct_frames
     assert not parse_profile("[evidence]\nallowed = false\n", "here").reports
 
 
@@ -159,9 +157,6 @@ def test_a_profile_has_its_own_words_and_a_short_clips_workspace() -> None:
         ("evidence = { degrees = [1, 2, 3, 4, 5] }", "are not 5 texts"),
         ("evidence = { degrees = 3 }", "not iterable"),
         ("evidence = { parts = ['a', 'b', 'c'] }", "are not 4 texts"),
-        ("small_workspaces = [1]", "small_workspaces has 1; allowed are 2 to 10000"),
-        ("small_workspaces = ['8']", "small_workspaces has '8'"),
-        ("small_workspaces = 8", "small_workspaces = 8 is not a tuple"),
         ("evidence = { text = 'VQ {vq}, MQ {mq}' }", "evidence.text has no {oa}"),
     ],
 )

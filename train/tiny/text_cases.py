@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -24,7 +24,6 @@ from train.footage.survey import SurveyedClip
 from train.tiny.fault_kinds import FAULTS
 from train.training_cases import Exchanged
 from train.world import TEST, TRAIN, exchanged, scene
-from train.world.draw import RATES
 from train.world.drawn_frames import SceneOpener
 from train.world.labels import count_mismatches, points_of
 from train.world.script import STUFF, describe_caption, describe_looks, list_mismatches
@@ -39,7 +38,7 @@ from vrt_lite.protocol.verdict import join_with_alignment, likeliest, prefer
 
 FOOTAGE_EVERY: Final = 4
 _FIRST: Final[dict[Split, int]] = {"train": TRAIN + 60_000_000, "test": TEST + 800_000_000}
-_SHORT, _UNMEASURED, _RIGHT, _AGREES = 0.4, 0.03, 0.75, 0.85
+_UNMEASURED, _RIGHT, _AGREES = 0.03, 0.75, 0.85
 _NAMED: Final = (0.7, 0.15)
 _MOMENTS = 0.75
 PARTS: Final = (*(((part + 1 / 4) / 3, (part + 3 / 4) / 3) for part in range(3)), ())
@@ -97,15 +96,11 @@ class TextCases:
             drawn = scene(seed)
             seconds = [clip.seconds for clip in drawn.clips]
             opener = SceneOpener(drawn)
-        profile, measured = self.profile, _draw_measured(chance, drawn)
-        if chance.random() < _SHORT:
-            short = int(chance.choice(profile.small_workspaces))
-            profile = replace(profile, workspace=short)
-            seconds[int(chance.integers(2))] = short / float(chance.choice(RATES))
         a, b = drawn.clips
-        pair = Pair(drawn.caption, (seconds[0], seconds[1]), ((a.width, a.height), (b.width, b.height)), measured)
-        orders = _write_case(pair, profile, drawn), _write_case(pair.swapped(), profile, exchanged(drawn))
-        return TextPair(profile, opener, orders)
+        sizes = (a.width, a.height), (b.width, b.height)
+        pair = Pair(drawn.caption, (seconds[0], seconds[1]), sizes, _draw_measured(chance, drawn))
+        orders = _write_case(pair, self.profile, drawn), _write_case(pair.swapped(), self.profile, exchanged(drawn))
+        return TextPair(self.profile, opener, orders)
 
 
 @cache

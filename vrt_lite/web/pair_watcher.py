@@ -8,7 +8,7 @@ from typing import Any
 
 from vrt_lite.api import open_clips
 from vrt_lite.interfaces import Encoding, Event, Predicted, Prefill, RoundBegan, RoundEnded, Wrote
-from vrt_lite.pair_frames import Workspace, sample_pair
+from vrt_lite.pair_frames import Workspace, workspace_of
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import FrameRef
 from vrt_lite.show.pages.render_templates import make_visible
@@ -29,7 +29,7 @@ class PairWatcher:
         """Tell that a pair begins. VideoError if a clip cannot be used."""
         self._exchanged = exchanged
         with open_clips(*clips) as opened:
-            _, self._spaces = sample_pair(opened, profile)
+            self._spaces = tuple(workspace_of(clip, profile) for clip in opened)
             about = [
                 {"name": make_visible(name_clip(path)), "seconds": clip.info.duration_seconds}
                 for path, clip in zip(clips, opened, strict=True)
