@@ -96,9 +96,9 @@ def test_held_back_clips_are_written_once_and_judged_in_both_orders(tmp_path: Pa
     assert len(written) == 1 + len(FAULTS)
     assert list(write_pairs(tmp_path / "footage", known, out)) == pairs
     assert {path: path.stat().st_mtime_ns for path in out.iterdir()} == written
-    judged = list(judge_pairs(pairs[:2], "vrt-tiny-1"))
+    judged = list(judge_pairs(pairs[:2], "vrt-tiny-2"))
     side = {0: 0, 1: 1, 2: -1}
-    with Judge("vrt-tiny-1", measures=False) as judge:
+    with Judge("vrt-tiny-2", measures=False) as judge:
         for one in judged:
             assert one.orders[0] == side[judge.compare(one.pair.clean, one.pair.faulty).winner]
             assert one.orders[1] == -side[judge.compare(one.pair.faulty, one.pair.clean).winner]

@@ -56,8 +56,9 @@ def _judge_case(case: TextCase, profile: Profile, backend: LlamaCppBackend, fram
     trial = _judge(case, profile, backend, frames)
     if not trial:
         return JudgedReport(case, False, {}, {}, called=False, turned=False)
+    marks = trial.rounds[-1].marks
+    written = {key: choice for key, choice in (marks.choices if marks else {}).items() if key != "TA" or _reads(trial)}
     preferences = trial.verdict.preferences
-    written = {key: preference.winner for key, preference in preferences.items()}
     calls = [line for line in case.replies[0].splitlines() if "target_frames" in line]
     called = calls == [r.parsed.payload.strip() for r in trial.rounds if isinstance(r.parsed, tags.FrameCall)]
     turned = False
@@ -76,6 +77,10 @@ def _judge(case: TextCase, profile: Profile, backend: LlamaCppBackend, frames: F
         return judge(case.pair, profile, backend, frames)
     except NoVerdictError:
         return None
+
+
+def _reads(trial: Trial) -> bool:
+    return "TA" in trial.verdict.preferences
 
 
 def describe(found: Sequence[JudgedReport]) -> list[str]:

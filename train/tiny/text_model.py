@@ -38,9 +38,10 @@ from vrt_lite.protocol import tags
 from vrt_lite.protocol.messages import Generated, Odds
 
 HERE: Final = Path(__file__).parent
+_PROFILE: Final = HERE.parents[1] / "vrt_lite" / "bundled" / "vrt-tiny-2" / "profile.toml"
 RECIPE: Final = TrainingRecipe(
     "vrt-tiny-2",
-    load_profile(HERE / "text.profile.toml"),
+    load_profile(_PROFILE),
     ModelRecipe(
         shape=NewModelShape(
             layers=4,

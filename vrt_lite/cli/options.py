@@ -85,7 +85,7 @@ _JUDGING = (
         "--model",
         metavar="MODEL",
         shell_complete=complete_models,
-        help="A bundled or pulled name, a folder, or a text GGUF. [default: vrt-tiny-1]",
+        help="A bundled or pulled name, a folder, or a text GGUF. [default: vrt-tiny-2]",
     ),
     click.option("--projector", metavar="FILE", type=click.Path(path_type=Path), help="The projector (mmproj) GGUF."),
     click.option("--preset", metavar="NAME", help=f"Dimension wordings: {PRESETS}."),
