@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,13 +22,11 @@ from numpy.typing import NDArray
 from bench.random_checkpoint import CheckpointShape, tensors, write_documents
 from vrt_lite.conversion.checkpoint import Checkpoint, read_json
 from vrt_lite.conversion.engine_rows import quantize_rows
-from vrt_lite.conversion.gguf_writer import FILE_TYPES, Target, write_gguf
-from vrt_lite.conversion.pair_files import text_file, vision_file
-from vrt_lite.conversion.projector import quantize_projector
-from vrt_lite.conversion.quantization_types import quantize_file
+from vrt_lite.conversion.gguf_writer import FILE_TYPES, Target
+from vrt_lite.conversion.pair_files import projector_file, text_file
+from vrt_lite.conversion.pair_plan import make_plan
 from vrt_lite.conversion.shards import StoredTensor, canonical
-from vrt_lite.conversion.type_names import QUANTIZED_PROJECTOR_TYPES
-from vrt_lite.conversion.whole_files import check_space, write_whole_files
+from vrt_lite.disk import draft_of
 
 TEXT_TYPES = ("q4_k_m", *FILE_TYPES)
 # A prime number of blocks, so that no tensor's rows repeat as the noise does.
@@ -46,24 +45,28 @@ def write_pair(
 ) -> list[Path]:
     """Write `folder`/NAME-TYPE.gguf and `folder`/mmproj-NAME-TYPE.gguf. `advance` is called with bytes."""
     folder.mkdir(parents=True, exist_ok=True)
-    mixed = text_type == "q4_k_m"
     with tempfile.TemporaryDirectory() as temporary:
         checkpoint = _described(Path(temporary), name, shape)
-        plain = "f16" if mixed else text_type
-        text_path = folder / f"{name}-{text_type.upper()}.gguf"
-        text = text_file(checkpoint, text_path, plain, {})
-        projector_path = folder / f"mmproj-{name}-{projector_type.upper()}.gguf"
-        quantized = projector_type in QUANTIZED_PROJECTOR_TYPES
-        projector = vision_file(checkpoint, projector_path, "f32" if quantized else projector_type, {})
-    if quantized:
-        projector = quantize_projector(projector, projector_type)
-    files = [quantize_file(text, text_path, text_type) if mixed else text, projector]
-    check_space(folder, sum(target.size for file in files for target in file.targets))
+        text = text_file(checkpoint, text_type, {}, importance=None, exported=True)
+        projector = projector_file(checkpoint, projector_type, {}, exported=False)
+    plan = make_plan(
+        (
+            replace(text, name=f"{name}-{text_type.upper()}.gguf"),
+            replace(projector, name=f"mmproj-{name}-{projector_type.upper()}.gguf"),
+        ),
+        {},
+        origin="",
+    )
     noise = Noise()
-    with write_whole_files([file.path for file in files]) as parts:
-        for file, part in zip(files, parts, strict=True):
-            write_gguf(part, file, advance, encoded=noise.tensor)
-    return [file.path for file in files]
+    for file in plan.files:
+        with draft_of(folder / file.name) as draft, draft.open("wb") as out:
+            out.write(file.header)
+            for offset, target in file.tensors:
+                out.seek(offset)
+                out.write(noise.tensor(target).data)
+                advance(target.size)
+            out.truncate(file.size)
+    return [folder / file.name for file in plan.files]
 
 
 def _described(folder: Path, name: str, shape: CheckpointShape) -> Checkpoint:

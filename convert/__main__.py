@@ -12,9 +12,9 @@ import click
 from convert.clip_pairs import collect_pairs
 from convert.quantize import quantize_pair
 from convert.source import locate
-from vrt_lite.conversion.export_pair import export_pair
+from vrt_lite.conversion.convert_folder import export_pair
+from vrt_lite.conversion.pair_writer import FinishedFile
 from vrt_lite.conversion.type_names import CONVERTER_TYPES, PROJECTOR_TYPES, TEXT_TYPES
-from vrt_lite.conversion.whole_files import FinishedFile
 from vrt_lite.errors import VrtError
 
 FOLDER = click.Path(path_type=Path)
@@ -38,8 +38,8 @@ def convert() -> None:
       5    the machine's memory is too small
       1    any other failure
 
-    A file gets its name only when it is complete and on disk. A killed run leaves at most
-    *.vrt-part files, which the next run in that folder removes.
+    A file gets its name only when it is complete and on disk. A run that was stopped leaves files
+    that end in .vrt-unfinished and .vrt-journal: the same command goes on with them.
     """  # noqa: D301 - click's mark for "do not wrap" is the control character itself
 
 
@@ -59,8 +59,8 @@ def export(source: str, revision: str | None, licence: str | None, source_url: s
     Writes DIR/NAME-TYPE.gguf (the language model) and DIR/mmproj-NAME-TYPE.gguf (the vision tower),
     and prints sha256, bytes and path of each. The tensors are byte for byte those of llama.cpp's own
     converter, and of its quantiser for the smaller types. The files are the same on every run. Files
-    of these names are replaced, at the very end and only if all went well; a failed run leaves no
-    file behind.
+    of these names are replaced, at the very end and only if all went well. A run that was stopped
+    goes on when the same command is given again.
 
     SRC is a folder with config.json, tokenizer.json, preprocessor_config.json and safetensors shards
     in F32, F16 or BF16, as a model hub delivers them; or, where there is no such folder, OWNER/NAME
@@ -81,7 +81,7 @@ def export(source: str, revision: str | None, licence: str | None, source_url: s
 
     Both files can have each type of `quantize` as well: q6_k, q5_k_m, q4_k_m and so on, with the bytes
     that an export in the checkpoint's type and `quantize` after it would give. With an importance
-    matrix: `vrt-lite convert`, which also goes on after a stop.
+    matrix: `vrt-lite convert`.
 
     \b
     Examples:
@@ -108,9 +108,9 @@ def export(source: str, revision: str | None, licence: str | None, source_url: s
 def quantize(source: Path, **options: Any) -> None:
     """Write smaller files beside a pair that is not quantised yet.
 
-    From the one F16, BF16 or F32 language model in DIR makes DIR/NAME-TYPE.gguf with llama.cpp's own
-    quantiser, and from the one such projector, if --projector-type is given, DIR/mmproj-NAME-TYPE.gguf
-    with the writer of `export`. Prints sha256, bytes and path of each. The sources stay as they are;
+    From the one F16, BF16 or F32 language model in DIR makes DIR/NAME-TYPE.gguf with the bytes of
+    llama.cpp's own quantiser, and from the one such projector, if --projector-type is given,
+    DIR/mmproj-NAME-TYPE.gguf. Prints sha256, bytes and path of each. The sources stay as they are;
     `vrt-lite compare --model DIR` takes the largest type from q4_k_m to q8_0 that fits this machine.
     Where DIR holds several files to start from, give the file itself.
 
@@ -139,10 +139,10 @@ def quantize(source: Path, **options: Any) -> None:
       python -m convert quantize ~/gguf --type q5_k_m --projector-type q8_0
       python -m convert quantize ~/gguf/VR-Thinker-BF16.gguf --type iq4_xs --imatrix ~/vr-thinker.imatrix.gguf
 
-    Exit status: 0 done, 2 a wrong argument or too little disk, 4 a file that cannot be used, 5 too
-    little memory, 1 any other failure.
+    Exit status: 0 done, 2 a wrong argument or too little disk, 4 a file that cannot be used, 1 any
+    other failure.
     """  # noqa: D301 - as above
-    _print(quantize_pair(source, progress=_progress("quantising", "steps", 1), **options))
+    _print(quantize_pair(source, progress=_progress("writing", "MB", 10**6), **options))
 
 
 @convert.command()

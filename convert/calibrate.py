@@ -16,15 +16,16 @@ from gguf import GGUFWriter
 
 from convert.activations import Inputs, Watch
 from convert.clip_pairs import ClipPair
-from convert.quantize import UNQUANTIZED
+from convert.source import find_exact, projector_beside
 from vrt_lite.api import Judge
 from vrt_lite.backends.llamacpp import LlamaCppBackend
 from vrt_lite.conversion import text_tensors
-from vrt_lite.conversion.whole_files import FinishedFile, check_space, describe, write_whole_files
+from vrt_lite.conversion.pair_writer import FinishedFile, describe
+from vrt_lite.disk import draft_of
 from vrt_lite.errors import ModelError, NoVerdictError, UsageError, VideoError
 from vrt_lite.machine import EngineSettings
 from vrt_lite.models import ModelFiles, find
-from vrt_lite.models.gguf import list_ggufs, read_gguf, read_header
+from vrt_lite.models.gguf import read_gguf, read_header
 from vrt_lite.protocol.messages import LONGEST_PROMPT
 
 CHUNK_TOKENS = 512
@@ -67,8 +68,8 @@ def calibrate(
     _check_out(out)
     files = find_judge_files(source, projector)
     sums = _judge_pairs(files, pairs, progress or CalibrationProgress())
-    with write_whole_files([out]) as (part,):
-        write_matrix(part, sums, datasets)
+    with draft_of(out) as draft:
+        write_matrix(draft, sums, datasets)
     return describe(out)
 
 
@@ -77,24 +78,8 @@ def find_judge_files(source: Path, projector: Path | None) -> ModelFiles:
 
     Its projector is the one with the same name, or else the largest one beside it, which is the most exact.
     """
-    path = _text_in(source) if source.is_dir() else source
-    if projector is None:
-        beside = sorted(path.parent.glob("*mmproj*.gguf"), key=lambda file: file.stat().st_size)
-        own = path.with_name(f"mmproj-{path.name}")
-        projector = own if own in beside else beside[-1] if beside else None
-    return find(path, projector=projector)
-
-
-def _text_in(folder: Path) -> Path:
-    headers = {path: read_header(path) for path in list_ggufs(folder) if "mmproj" not in path.name}
-    texts = {path: h for path, h in headers.items() if h.get("general.architecture") == text_tensors.ARCHITECTURE}
-    if not texts:
-        raise ModelError(f"{folder} holds no language model ({text_tensors.ARCHITECTURE}) as GGUF: `export` makes one")
-    whole = [path for path, header in texts.items() if header.get("general.file_type") in UNQUANTIZED]
-    found = whole or list(texts)
-    if len(found) != 1:
-        raise ModelError(f"{folder} holds {', '.join(path.name for path in found)}: give one of these files")
-    return found[0]
+    path = find_exact(source, text_tensors.ARCHITECTURE, or_only=True) if source.is_dir() else source
+    return find(path, projector=projector or projector_beside(path))
 
 
 def _check_out(out: Path) -> None:
@@ -103,7 +88,6 @@ def _check_out(out: Path) -> None:
         raise UsageError(f"{out} cannot be written: there is no folder {out.parent}")
     if out.exists() and not (out.is_file() and _is_matrix(out)):
         raise UsageError(f"{out} is there and is no importance matrix: give another name")
-    check_space(out.parent, 0)
 
 
 def _is_matrix(path: Path) -> bool:

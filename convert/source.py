@@ -1,4 +1,4 @@
-"""Finds a checkpoint: a folder here, or a repository on the hub, which is downloaded first."""
+"""Finds what a verb works on: a checkpoint, here or on the hub, or the GGUF files of a folder."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from gguf import LlamaFileType
+
+from vrt_lite.conversion.text_tensors import ARCHITECTURE as TEXT
 from vrt_lite.errors import ModelError, UsageError
+from vrt_lite.models.gguf import Header, list_pair, read_header
 from vrt_lite.pulling.checkpoint_files import SMALL_FILES
 from vrt_lite.pulling.pull_source import SHARDS
 
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 PATTERNS = (*SMALL_FILES, SHARDS)
+UNQUANTIZED = (0, 1, 32)  # F32, F16, BF16, by general.file_type
 
 
 @dataclass(frozen=True)
@@ -60,3 +65,44 @@ def _reason(error: Exception, revision: str | None) -> str:
         case errors.OfflineModeIsEnabled() | errors.LocalEntryNotFoundError():
             return "the hub cannot be reached and its cache does not hold it: go online, or give a folder"
     return f"it cannot be had from the hub: {error}"
+
+
+def find_exact(source: Path, architecture: str, *, or_only: bool = False) -> Path:
+    """Find the one GGUF of this architecture that is not quantised, in a folder, or the file itself.
+
+    With `or_only` the only one may be quantised. Raises ModelError.
+    """
+    role = "text model" if architecture == TEXT else "projector"
+    if not source.exists():
+        raise ModelError(f"{source} is neither a folder nor a file: give the folder that `export` wrote")
+    paths = list_pair(source)[architecture != TEXT] if source.is_dir() else [source]
+    headers = {
+        path: header for path in paths if (header := read_header(path)).get("general.architecture") == architecture
+    }
+    whole = [path for path, header in headers.items() if header.get("general.file_type") in UNQUANTIZED]
+    found = whole or (list(headers) if or_only else [])
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ModelError(f"{source} holds {', '.join(p.name for p in found)}: give one of these files, not the folder")
+    if headers:
+        types = ", ".join(f"{path.name} ({_type_name(header)})" for path, header in headers.items())
+        raise ModelError(
+            f"{source} holds the {role} only as {types}: a file quantised twice is worse than one quantised"
+            " once; export with --type f16, bf16 or f32 and quantise that"
+        )
+    raise ModelError(f"{source} holds no {role} ({architecture}) as GGUF: make one with `python -m convert export`")
+
+
+def _type_name(header: Header) -> str:
+    try:
+        return LlamaFileType(header.get("general.file_type")).name.removeprefix("MOSTLY_")
+    except ValueError:
+        return "of no known type"
+
+
+def projector_beside(text: Path) -> Path | None:
+    """Return the projector with the name of a text GGUF, or else the largest in its folder, which is the most exact."""
+    projectors = list_pair(text.parent)[1]
+    own = text.with_name(f"mmproj-{text.name}")
+    return own if own in projectors else max(projectors, key=lambda path: path.stat().st_size, default=None)

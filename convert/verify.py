@@ -7,7 +7,6 @@ alone, the engine runs without its own rounding to F16 (`EngineSettings.exact`).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from convert.clip_pairs import EXAMPLE, ClipPair
 from convert.reference import GreedyTurn, Reference
+from convert.source import projector_beside
 from convert.stage_outputs import FRAME, StagedBackend, StageOutputs
 from convert.verdicts import agreement, judge_pairs, open_pair
 from vrt_lite.disk import write_file
@@ -27,6 +27,7 @@ from vrt_lite.interfaces import FrameStore, Sampling, ignore
 from vrt_lite.judge import Pair, opening, respond
 from vrt_lite.machine import EngineSettings
 from vrt_lite.models import find
+from vrt_lite.models.gguf import list_pair
 from vrt_lite.profile import Profile
 from vrt_lite.protocol import tags
 from vrt_lite.protocol.messages import Conversation, FrameRef, Generated, Message
@@ -188,11 +189,10 @@ def _log_probabilities(logits: NDArray[np.float32]) -> NDArray[np.float64]:
 
 def _files(folder: Path) -> list[tuple[Path, Path]]:
     """Find every text GGUF with the projector of its type, or else the largest one, which is the most exact."""
-    projectors = sorted(folder.glob("mmproj*.gguf"), key=lambda path: path.stat().st_size)
-    texts = sorted(path for path in folder.glob("*.gguf") if not re.search("mmproj|imatrix", path.name))
+    texts, projectors = list_pair(folder)
     if not texts or not projectors:
         raise ModelError(f"{folder} holds {len(texts)} text GGUF and {len(projectors)} mmproj*.gguf; needs both.")
-    return [(text, next((p for p in projectors if p.name == f"mmproj-{text.name}"), projectors[-1])) for text in texts]
+    return [(text, projector_beside(text) or projectors[0]) for text in texts]
 
 
 def _frames_to_show(stack: ExitStack, profile: Profile, clips: Sequence[ClipPair]) -> tuple[FrameStore, Pair]:

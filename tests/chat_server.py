@@ -201,11 +201,12 @@ def sends(*pieces: bytes, kind: str = "text/event-stream") -> Act:
     return act
 
 
-def endlessly(piece: bytes, *, pause_seconds: float = 0.0) -> Act:
-    """The same piece until the other side leaves."""
+def endlessly(piece: bytes, *, pause_seconds: float = 0.0, first: bytes = b"\n") -> Act:
+    """Something, and then the same piece until the other side leaves."""
 
     def act(request: ChatRequest) -> None:
         request.begin()
+        request.send(first)
         try:
             while not request.chat_server.over.wait(pause_seconds):
                 request.send(piece)

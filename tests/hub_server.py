@@ -6,7 +6,6 @@ GET, which redirects to /cdn/… as the hub does; Range. Everything is in memory
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 import re
@@ -48,8 +47,6 @@ class Hub:
     """The repository of the model that this one was made from, which the same server has."""
     failing: dict[str, int] = field(default_factory=dict)
     """By file: the status that is answered in its place; 403 says that the repository is gated."""
-    padding: int = 0
-    """So many blanks follow the description of the repository, which is then compressed."""
     small: set[str] = field(default_factory=set)
     """Files that are listed without a digest, as the hub does with small ones."""
     status: int = 200
@@ -121,11 +118,7 @@ class _Handler(BaseHTTPRequestHandler):
         if hub.status != 200:
             self._answer(hub.status, b"{}")
         elif path in (f"/api/{hub.kind}s/{hub.repository}", *(f"{_api(hub)}/{rev}" for rev in ("main", hub.commit))):
-            info = json.dumps(hub.info()).encode()
-            if hub.padding:
-                self._answer(200, gzip.compress(info + b" " * hub.padding), {"Content-Encoding": "gzip"})
-            else:
-                self._answer(200, info)
+            self._answer(200, json.dumps(hub.info()).encode())
         elif path.startswith(_api(hub)):
             self._answer(404, b"{}", {"X-Error-Code": "RevisionNotFound"})
         elif path.startswith(begin := f"{_page(hub)}/resolve/{hub.commit}/"):
@@ -141,7 +134,8 @@ class _Handler(BaseHTTPRequestHandler):
         data = self.state.files[name]
         digest = hashlib.sha256(data).hexdigest()
         headers = {
-            "Location": f"{self.state.url}/cdn/{name}",
+            # As with the hub, another host: of the first one's answers the client takes the digest.
+            "Location": f"{self.state.url.replace('127.0.0.1', 'localhost')}/cdn/{name}",
             "X-Repo-Commit": self.state.commit,
             "X-Linked-Size": str(len(data)),
             "X-Linked-ETag": f'"{digest}"',

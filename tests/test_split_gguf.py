@@ -15,14 +15,14 @@ from split_gguf import split
 from convert.quantize import quantize_pair
 from vrt_lite.api import Judge
 from vrt_lite.cli import run
-from vrt_lite.conversion.export_pair import export_pair
+from vrt_lite.conversion.convert_folder import export_pair
 from vrt_lite.disk import file_sha256
 from vrt_lite.errors import ModelError
 from vrt_lite.fitting.memory_estimate import read_shape
 from vrt_lite.judgement import Judgement
 from vrt_lite.machine import Machine
 from vrt_lite.models import find
-from vrt_lite.models.gguf import list_ggufs, read_gguf
+from vrt_lite.models.gguf import list_pair, read_gguf
 from vrt_lite.models.quants import quant_of
 from vrt_lite.tuning import tuning_path
 
@@ -60,7 +60,7 @@ def told(judgement: Judgement) -> object:
 
 def test_a_split_model_is_found_by_its_folder_and_by_each_part(made: Path) -> None:
     first, *_ = parts(made)
-    assert list_ggufs(made) == [made / JUDGE.projector.name, first]
+    assert list_pair(made) == ([first], [made / JUDGE.projector.name])
     for given in (made, *parts(made)):
         files = find(given)
         assert (files.text, files.projector.name, files.choice) == (first, JUDGE.projector.name, "")

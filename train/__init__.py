@@ -1,4 +1,4 @@
-"""Trains a judge: pretraining, cold start, rejection sampling, GRPO, and an evaluation of each stage.
+"""Trains a judge: cold start, rejection sampling, GRPO, and an evaluation of each stage.
 
 It runs from a checkout, with the extra [train]. Training uses the same code as inference for what a model reads and
 writes: `vrt_lite.protocol`, the judge's loop, and the conversion of a conversation to tokens. The training of a 7B

@@ -8,14 +8,14 @@ from pathlib import Path
 import click
 
 from train.command_options import FOLDER, print_progress, print_status
-from train.evaluation_commands import agree, calibrate, evaluate, figures, strong
-from train.stage_commands import all_stages, cold_start, grpo, pretrain, refine, sample
+from train.evaluation_commands import agree, calibrate, evaluate, figures
+from train.stage_commands import all_stages, cold_start, grpo, refine, sample
 from vrt_lite.errors import UsageError, VrtError
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 def train() -> None:
-    """Train a judge that writes VR-Thinker's protocol: pretraining, cold start, rejection sampling, GRPO.
+    """Train a judge that writes VR-Thinker's protocol: cold start, rejection sampling, GRPO.
 
     RECIPE is a TOML file (train/configs). RUN is a folder for all results. On several GPUs start a stage with
     torchrun --nproc_per_node N -m train STAGE RECIPE RUN.
@@ -72,46 +72,7 @@ def restore(recipe: Path, gguf: str, out: Path) -> None:
     click.echo(restore_pair(load_recipe(recipe), gguf, out))
 
 
-@train.command()
-@click.argument("recipe", type=FOLDER)
-@click.argument("out", type=FOLDER)
-@click.argument("shares", nargs=-1, required=True, metavar="CHECKPOINT=SHARE...")
-def average(recipe: Path, out: Path, shares: tuple[str, ...]) -> None:
-    """Write the checkpoint OUT: the weighted mean of the weights of checkpoints of one shape.
-
-    For example: average RECIPE mean run/cold-start/model=0.6 start=0.4
-    """
-    from train.policy.averaging import average as average_weights  # noqa: PLC0415  torch
-    from train.recipe import load_recipe  # noqa: PLC0415
-
-    click.echo(average_weights(load_recipe(recipe), dict(map(_parse_share, shares)), out))
-
-
-@train.command()
-@click.argument("recipe", type=FOLDER)
-@click.argument("checkpoint", type=FOLDER)
-@click.argument("out", type=FOLDER)
-def grow(recipe: Path, checkpoint: Path, out: Path) -> None:
-    """Write the checkpoint OUT: CHECKPOINT with more layers or heads of keys and values, in the shape of RECIPE.
-
-    It answers as before. A recipe goes on from OUT if it is its model.source.
-    """
-    from train.policy.growing import grow as grow_checkpoint  # noqa: PLC0415  torch
-    from train.recipe import load_recipe  # noqa: PLC0415
-
-    click.echo(grow_checkpoint(load_recipe(recipe), checkpoint, out))
-
-
-def _parse_share(text: str) -> tuple[Path, float]:
-    """Split CHECKPOINT=SHARE. Raises UsageError."""
-    checkpoint, _, share = text.rpartition("=")
-    try:
-        return Path(checkpoint), float(share)
-    except ValueError:
-        raise UsageError(f"{text!r} is not CHECKPOINT=SHARE, for example start=0.4.") from None
-
-
-for _command in (pretrain, cold_start, sample, refine, grpo, all_stages, calibrate, evaluate, agree, strong, figures):
+for _command in (cold_start, sample, refine, grpo, all_stages, calibrate, evaluate, agree, figures):
     train.add_command(_command)
 
 

@@ -26,7 +26,7 @@ from vrt_lite.protocol.messages import KEYS, Odds
 from vrt_lite.protocol.verdict import TIE_SUFFIX, UNREAD_SUFFIX, choose_temperature, soften
 
 FIRST_SEED: Final = 700_000_000
-"""The first seed of a test range that is for calibration: evaluations and examinations have others."""
+"""The first seed of a test range that is for calibration: evaluations have others."""
 _LEAST, _MOST = 0.05, 100.0
 _SMALLEST: Final = 1e-9
 _STEPS: Final = 60

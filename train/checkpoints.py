@@ -1,29 +1,26 @@
 """Makes a training resumable: checkpoints that are complete or absent, in legs of some minutes.
 
-    RUN/checkpoint-N/    everything after N steps: a model that can be used, optimizer, schedule, random numbers
+    RUN/checkpoint-N/    everything after N steps: model, optimizer, schedule, random numbers
     RUN/unfinished/      what a killed process was writing; it is never read
     RUN/model/           the finished stage's model
     RUN/log.jsonl        one line for each logged step
 
-A small model's files are under 16 MB each.
+Each checkpoint is a model that can be loaded and exported.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
-import sys
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
 from transformers import PreTrainedTokenizerFast, PrinterCallback, TrainingArguments
 
-from train.policy.model import SHARD_BYTES, is_small, save
+from train.policy.model import save
 from train.policy.policy_tokenizer import END, PAD, TOKENIZER_FILE
 from train.recipe import TrainingRecipe
 from train.step_sizes import count_processes
@@ -31,7 +28,6 @@ from train.trainer_callbacks import Leg
 
 MODEL = "model"
 _PREFIX, _UNFINISHED = "checkpoint-", "unfinished"
-_GROUPS, _SCHEDULE = "groups.json", "scheduler.json"
 
 
 def find_latest(run: Path) -> Path | None:
@@ -125,21 +121,6 @@ class Resumable:
         saved = type(self.model).from_pretrained(resume_from_checkpoint, dtype="auto", local_files_only=True)
         self.model.load_state_dict(saved.state_dict())
 
-    def _save_optimizer_and_scheduler(self: Any, output_dir: str) -> None:
-        if self.is_deepspeed_enabled or self.is_fsdp_enabled:
-            super()._save_optimizer_and_scheduler(output_dir)  # type: ignore[misc]
-        elif self.args.should_save:
-            limit = SHARD_BYTES if is_small(self.model) else sys.maxsize
-            write_optimizer(self.optimizer.state_dict(), Path(output_dir) / "optimizer", limit=limit)
-            _write_json(Path(output_dir) / _SCHEDULE, self.lr_scheduler.state_dict())
-
-    def _load_optimizer_and_scheduler(self: Any, checkpoint: str | None) -> None:
-        if checkpoint is None or self.is_deepspeed_enabled or self.is_fsdp_enabled:
-            super()._load_optimizer_and_scheduler(checkpoint)  # type: ignore[misc]
-            return
-        self.optimizer.load_state_dict(read_optimizer(Path(checkpoint) / "optimizer"))
-        self.lr_scheduler.load_state_dict(json.loads((Path(checkpoint) / _SCHEDULE).read_text("utf-8")))
-
 
 def documents_of(start: Path | str, model: Any) -> Path:
     """Return the folder of a loaded model's tokenizer, profile and so on."""
@@ -186,40 +167,6 @@ def fast_bfloat16() -> bool:
     """Whether this CPU has instructions for bfloat16 matrices, which are several times as fast as float32."""
     able = torch.cpu.get_capabilities()
     return bool(able.get("amx_bf16", False) or able.get("avx512_bf16", False))
-
-
-def write_optimizer(state: dict[str, Any], folder: Path, *, limit: int) -> None:
-    """Write an optimizer's state_dict as safetensors files of at most `limit` bytes (or one tensor), and its groups."""
-    folder.mkdir()
-    shards: list[dict[str, torch.Tensor]] = [{}]
-    held = 0
-    for index, values in state["state"].items():
-        for name, value in values.items():
-            tensor = torch.as_tensor(value).detach().cpu().contiguous()
-            if held and held + tensor.nbytes > limit:
-                shards.append({})
-                held = 0
-            shards[-1][f"{index}.{name}"] = tensor
-            held += tensor.nbytes
-    for number, shard in enumerate(shards):
-        save_file(shard, folder / f"{number:05}.safetensors")
-    _write_json(folder / _GROUPS, state["param_groups"])
-
-
-def read_optimizer(folder: Path) -> dict[str, Any]:
-    """Read what `write_optimizer` wrote, for load_state_dict."""
-    groups = json.loads((folder / _GROUPS).read_text("utf-8"))
-    state: dict[int, dict[str, torch.Tensor]] = {}
-    for path in sorted(folder.glob("*.safetensors")):
-        for key, tensor in load_file(path).items():
-            index, _, name = key.partition(".")
-            state.setdefault(int(index), {})[name] = tensor
-    plain = [{k: tuple(v) if k == "betas" else v for k, v in group.items()} for group in groups]
-    return {"state": state, "param_groups": plain}
-
-
-def _write_json(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value), encoding="utf-8")
 
 
 def _flush(folder: Path) -> None:

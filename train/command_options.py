@@ -12,12 +12,10 @@ import click
 from train.stages import cases_for
 from train.step_sizes import is_first_process
 from train.train_all import UNFINISHED
-from vrt_lite.errors import UsageError
 
 if TYPE_CHECKING:
     from train.recipe import Precision, TrainingRecipe
     from train.training_cases import Cases
-    from train.world import Lesson
 
 FOLDER = click.Path(path_type=Path)
 minutes_option = click.option(
@@ -55,20 +53,13 @@ def load_cases(recipe: TrainingRecipe, stage: str, count: int | None = None, *, 
     return cases
 
 
-def load_test_cases(
-    recipe: TrainingRecipe, pairs: int, footage: Path | None, device: str, lesson: Lesson = "mixed"
-) -> Cases:
-    """Return at most `pairs` test cases of the recipe's source or, in a lesson, of a folder of footage.
-
-    Raises UsageError for a lesson without footage.
-    """
+def load_test_cases(recipe: TrainingRecipe, pairs: int, footage: Path | None, device: str) -> Cases:
+    """Return at most `pairs` test cases of the recipe's source, or of a folder of footage."""
     if footage is None:
-        if lesson != "mixed":
-            raise UsageError(f"--lesson {lesson} is for real footage: give its folder with --footage FOLDER.")
         return load_cases(recipe, "test", pairs, device=device)
     from train.footage.footage_pairs import FootagePairs  # noqa: PLC0415
 
-    return FootagePairs(footage, "test", count=pairs, lesson=lesson)
+    return FootagePairs(footage, "test", count=pairs)
 
 
 def print_progress(what: str, done: int, total: int) -> None:

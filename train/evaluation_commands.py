@@ -29,16 +29,13 @@ from train.recipe import TrainingRecipe, load_recipe
 from train.stages import STAGES, TRAINED, check_unseen, learnt_from_tables, model_of, record_tables
 from train.train_all import CALIBRATED, CALIBRATION
 from train.views import VIEWS, View
-from train.world import LESSONS
 from vrt_lite.disk import write_file
 from vrt_lite.errors import UsageError
 from vrt_lite.profile import PROFILE_NAME
 
 if TYPE_CHECKING:
     from train.assessment.outcomes import Judged
-    from train.assessment.strong_faults import JudgedPair
     from train.training_cases import Cases, TrainingCase
-    from train.world import Lesson
 
 
 @click.command()
@@ -51,13 +48,6 @@ if TYPE_CHECKING:
     "--view", "views", type=click.Choice(VIEWS), multiple=True, help="Frames that a call shows. [default: all]"
 )
 @click.option("--batch", type=click.IntRange(min=1), default=16, show_default=True, help="Cases judged at a time.")
-@click.option(
-    "--lesson",
-    type=click.Choice(LESSONS),
-    default="mixed",
-    show_default=True,
-    help="With --footage: pairs of this lesson. Strong: one of two equal clips has one strong fault.",
-)
 @pairs_option
 @footage_option
 @minutes_option
@@ -72,11 +62,11 @@ def evaluate(recipe: Path, run: Path, stages: tuple[str, ...], views: tuple[View
 
     loaded, device = load_recipe(recipe), choose_device()
     check_unseen(loaded, run)
-    cases = load_test_cases(loaded, options["pairs"], options["footage"], device, options["lesson"])
+    cases = load_test_cases(loaded, options["pairs"], options["footage"], device)
     ends = math.inf if options["minutes"] is None else time.monotonic() + 60 * options["minutes"]
     reports: dict[str, Any] = {}
     for name in stages or [stage for stage in STAGES if (run / stage / "model").is_dir()]:
-        folder = run / "evaluate" / _folder_name(name, footage=options["footage"] is not None, lesson=options["lesson"])
+        folder = run / "evaluate" / _folder_name(name, footage=options["footage"] is not None)
         model = model_of(run, name) if name in STAGES else name
         by_view = _judge_by_view(
             loaded, model, cases, views or VIEWS, name=name, folder=folder, batch=options["batch"], ends=ends
@@ -224,26 +214,6 @@ def _calibration_cases(
 
 
 @click.command()
-@click.argument("gguf")
-@click.argument("footage", type=FOLDER)
-@click.option("--out", type=FOLDER, help="Folder for the clips. [default: FOOTAGE/strong]")
-def strong(gguf: str, footage: Path, out: Path | None) -> None:
-    """Judge the held-back clips of FOOTAGE beside copies with a strong fault, as mp4 files, in both orders.
-
-    GGUF is the folder of a pair or a model's name. Prints each pair, and what both orders say together.
-    """
-    from train.assessment.strong_faults import describe_results, judge_pairs, write_pairs  # noqa: PLC0415
-    from train.footage.survey import load_survey  # noqa: PLC0415
-
-    pairs = list(write_pairs(footage, load_survey(footage, "test"), out or footage / "strong"))
-    judged: list[JudgedPair] = []
-    for one in judge_pairs(pairs, gguf):
-        click.echo(f"{one.pair.clip}, {one.pair.fault}: {one.result}")
-        judged.append(one)
-    click.echo(describe_results(judged))
-
-
-@click.command()
 @click.argument("run", type=FOLDER)
 def figures(run: Path) -> None:
     """Draw the curves and the evaluations of RUN again, and print the tables."""
@@ -253,14 +223,14 @@ def figures(run: Path) -> None:
     _print_reports({name: reports[name] for name in sorted(reports, key=lambda n: (n not in STAGES, n))}, run)
 
 
-def _folder_name(name: str, *, footage: bool, lesson: Lesson) -> str:
+def _folder_name(name: str, *, footage: bool) -> str:
     """Return a folder's name for a stage, a path or a model, and its test pairs."""
     if name in STAGES:
         short: str = name
     else:
         path = Path(name)
         short = f"{path.parent.parent.name}-{path.parent.name}" if path.name == "model" else path.stem or "bundled"
-    return short + ("-footage" if footage else "") + ("" if lesson == "mixed" else f"-{lesson}")
+    return short + ("-footage" if footage else "")
 
 
 def _print_reports(reports: dict[str, Any], run: Path) -> None:

@@ -60,8 +60,7 @@ class Data:
     `cold_start`, and refinement learns what was sampled from `sample`.
 
     `hidden` is the share of pairs whose evidence the first frames do not show. `footage` is a folder of clips, and
-    every `footage_every`th pair of the world comes from there instead. `first` is the number of the first training
-    pair: a recipe that continues with a trained model starts after the pairs that the model has learnt.
+    every `footage_every`th pair of the world comes from there instead.
     """
 
     source: Source = "world"
@@ -72,27 +71,15 @@ class Data:
     test: str = ""
     footage: str = ""
     footage_every: int = 5
-    first: int = 0
     hidden: float = 0.35
     workers: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Supervised:
-    """Pretraining, cold start and refinement. `samples` are pairs; the tower learns at `tower_share` of the rate.
+    """Cold start and refinement. `samples` are pairs; the tower learns at `tower_share` of the rate, with 0 not at all.
 
-    `muon` is the rate of Muon for the layers' matrices; with 0, AdamW trains them like all other weights. With
-    `asked` the world is learnt lesson by lesson (`train.curriculum`): `asked` is the number of pairs between two
-    examinations, and `patience` the most pairs of a lesson, except the last; `mastered` lessons are only repeated.
-    With `orders` 2 the cold start learns each pair in both orders in the same step, and with `drills` so many
-    drills for each pair (`train.drills`). `words` is the weight in the cold start of a pair's loss of words
-    (`train.line_words`), and `snapshots` is the number of snapshot drills for each pair (`train.snapshot_drills`).
-    `shift` is the most by which the scores of faults in a row of footage are shifted (`train.token_shifts`).
-    Pretraining has so many labelled `patches` for each pair (`train.world.labelled_patches`), the cold start so many
-    rows of them (`train.patch_drills`). Every second one of pretraining's shows footage, if there is any, together with
-    up to so many `copies` with faults (`train.footage.labelled_footage`), and `keep` is the weight of what changes in
-    the source's tokens without naming a fault. Pretraining makes the part of tokens that names words `gain` times
-    larger and divides scores by `gain`; in the source's tokens it is `source_gain` times larger already.
+    With `orders` 2 the cold start learns each pair in both orders in the same step.
     """
 
     samples: int = 1_200
@@ -103,21 +90,8 @@ class Supervised:
     betas: tuple[float, ...] = (0.9, 0.999)
     weight_decay: float = 0.0
     tower_share: float = 1.0
-    muon: float = 0.0
     epochs: int = 1
-    asked: int = 0
-    patience: int = 10_000
-    mastered: int = 0
     orders: int = 1
-    drills: int = 0
-    words: float = 0.0
-    snapshots: int = 0
-    shift: float = 0.0
-    patches: int = 0
-    copies: int = 1
-    keep: float = 0.0
-    gain: float = 1.0
-    source_gain: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +138,6 @@ class Launchers:
     For example `["accelerate", "launch", "--config_file", "train/configs/fsdp.yaml"]`. Without any, Python starts it.
     """
 
-    pretrain: tuple[str, ...] = ()
     cold_start: tuple[str, ...] = ()
     sample: tuple[str, ...] = ()
     refine: tuple[str, ...] = ()
@@ -173,13 +146,12 @@ class Launchers:
 
 @dataclass(frozen=True, slots=True)
 class TrainingRecipe:
-    """A whole training. `profile` sets the model's protocol. `pretrain` without samples means no such stage."""
+    """A whole training. `profile` sets the model's protocol."""
 
     name: str
     profile: Profile
     model: ModelRecipe = ModelRecipe()
     data: Data = Data()
-    pretrain: Supervised = Supervised(samples=0)
     cold_start: Supervised = Supervised()
     rejection: Rejection = Rejection()
     refine: Supervised = field(default_factory=lambda: Supervised(samples=20_000))
@@ -214,24 +186,15 @@ def load_recipe(path: Path) -> TrainingRecipe:
 
 
 def _check_consistency(recipe: TrainingRecipe) -> None:
-    """Raise ValueError for settings that exclude each other.
-
-    A stage cannot need more than the stage before it makes, and drills come from the world.
-    """
+    """Raise ValueError for settings that exclude each other: a stage cannot need more than the one before it makes."""
     if not recipe.data.footage_every:
         raise ValueError("data.footage_every = 0 is not at least 1; leave data.footage out to learn without footage")
-    if recipe.cold_start.drills and recipe.data.source != "world":
-        raise ValueError(
-            f"cold_start.drills = {recipe.cold_start.drills}, but data.source = {recipe.data.source!r}: drills need "
-            "the world; set drills to 0"
-        )
     if recipe.cold_start.orders not in (1, 2):
         raise ValueError(f"cold_start.orders = {recipe.cold_start.orders} is not 1 or 2")
-    for name, stage in (("pretrain", recipe.pretrain), ("refine", recipe.refine)):
-        if stage.orders != 1:
-            raise ValueError(
-                f"{name}.orders = {stage.orders}, but only the cold start learns both orders: leave it out"
-            )
+    if recipe.refine.orders != 1:
+        raise ValueError(
+            f"refine.orders = {recipe.refine.orders}, but only the cold start learns both orders: leave it out"
+        )
     how, needed = recipe.rejection, recipe.refine.samples
     most = how.queries * min(how.samples, how.kept_a_query)
     if needed > most:

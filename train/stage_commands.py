@@ -26,7 +26,6 @@ from train.stages import (
     TRAINED,
     check_recipe,
     check_unseen,
-    curriculum_for,
     start_of,
     starting_model,
     traces_of,
@@ -52,8 +51,7 @@ def stage_command(name: str) -> Callable[[Callable[..., bool]], click.Command]:
             check_recipe(loaded, run, name)
             if is_first_process():
                 (run / name / LEG_OVER).unlink(missing_ok=True)
-                for line in describe_step(loaded, name, count_processes()):
-                    print_status(line)
+                print_status(describe_step(loaded, name, count_processes()))
             if not work(loaded, run, minutes):
                 _end_leg(run / name)
             if is_first_process():
@@ -77,24 +75,6 @@ def _end_leg(folder: Path) -> NoReturn:
     end_unfinished(folder.name)
 
 
-@stage_command("pretrain")
-def pretrain(recipe: TrainingRecipe, run: Path, minutes: float | None) -> bool:
-    """Train a new model's vision tower before its text, for a recipe with a table [pretrain]."""
-    from train import pretrain as stage  # noqa: PLC0415  torch, only where it is needed
-
-    if not recipe.pretrain.samples:
-        raise UsageError(f"Recipe {recipe.name} has no [pretrain]: begin with python -m train cold-start.")
-    device = choose_drawing_device(recipe)
-    return stage.pretrain(
-        recipe,
-        load_cases(recipe, "pretrain", device=device),
-        start=starting_model(recipe, run, "pretrain"),
-        run=run / "pretrain",
-        curriculum=curriculum_for(recipe, "pretrain", device=device),
-        minutes=minutes,
-    )
-
-
 @stage_command("cold-start")
 def cold_start(recipe: TrainingRecipe, run: Path, minutes: float | None) -> bool:
     """Learn from written traces; only the judge's replies have a loss."""
@@ -107,10 +87,9 @@ def cold_start(recipe: TrainingRecipe, run: Path, minutes: float | None) -> bool
     return supervise(
         recipe.cold_start,
         cases,
-        start=starting_model(recipe, run, "cold-start"),
+        start=starting_model(recipe, run),
         run=run / "cold-start",
         recipe_all=recipe,
-        curriculum=curriculum_for(recipe, "cold-start", device=device),
         minutes=minutes,
     )
 

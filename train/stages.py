@@ -1,7 +1,6 @@
 """The stages of a run, their folders, and the cases that each learns from.
 
 RUN/new/                    the new model, if the recipe has no source
-RUN/pretrain/model/         the new model with a trained tower, if the recipe has pretraining
 RUN/cold-start/model/       the model after the written traces
 RUN/sample/traces.jsonl     right traces of that model
 RUN/refine/model/           the model after those traces
@@ -16,27 +15,21 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
-from train.footage.footage_cases import footage_cases
 from train.pair_tables import Part, check_tables
 from train.recipe import TableKey, TrainingRecipe
 from train.step_sizes import is_first_process
 from train.traces import ledger, read_rows
-from train.training_cases import Cases, TrainingCase
+from train.training_cases import Cases
 from vrt_lite.disk import file_sha256, write_file
 from vrt_lite.errors import UsageError
 from vrt_lite.evaluation.sets import locate_set
-
-if TYPE_CHECKING:
-    from train.curriculum import Curriculum
-    from train.world import Lesson
 
 Stage = Literal["cold-start", "refine", "grpo"]
 STAGES: Final[tuple[Stage, ...]] = ("cold-start", "refine", "grpo")
 _BEFORE: Final[dict[str, str]] = {"sample": "cold-start", "refine": "cold-start", "grpo": "refine"}
 _OWN: Final[dict[str, str]] = {
-    "pretrain": "pretrain",
     "cold-start": "cold_start",
     "sample": "rejection",
     "refine": "refine",
@@ -45,7 +38,6 @@ _OWN: Final[dict[str, str]] = {
 _FREE: Final = frozenset(("data.workers", "data.test", "model.gradient_checkpointing", "rejection.queries"))
 """Settings that may change between two legs, because they change no result, or only the number of results."""
 _TABLES: Final[dict[str, TableKey]] = {
-    "pretrain": "cold_start",
     "cold-start": "cold_start",
     "sample": "sample",
     "refine": "sample",
@@ -54,14 +46,12 @@ _TABLES: Final[dict[str, TableKey]] = {
     "calibrate": "test",
 }
 """The table of a recipe's `data` from which a stage has its pairs."""
-TRAINED: Final = ("pretrain", "cold-start", "sample", "refine", "grpo")
+TRAINED: Final = ("cold-start", "sample", "refine", "grpo")
 _PARTS: Final[dict[str, Part]] = {"test": "report", "calibrate": "fit"}
 _SETTINGS_FILE: Final = "recipe.json"
 _VOCABULARY_CASES: Final = 2_000
 _FOOTAGE_CASES: Final = 1_000_000
 """More than a stage draws, so that no pair of footage comes twice."""
-_EXAMINATION_SEEDS: Final = 500_000_000
-"""The first seed of a test range that is for examinations."""
 
 
 def model_of(run: Path, stage: str) -> Path:
@@ -158,13 +148,8 @@ def traces_of(recipe: TrainingRecipe, run: Path) -> Path:
     return path
 
 
-def starting_model(recipe: TrainingRecipe, run: Path, stage: Literal["pretrain", "cold-start"]) -> Path | str:
-    """Return the model of a run's first stages: the recipe's source, or a new model, created here if it is missing.
-
-    If a recipe has pretraining, its cold start starts with the pretrained model.
-    """
-    if stage == "cold-start" and recipe.pretrain.samples:
-        return model_of(run, "pretrain")
+def starting_model(recipe: TrainingRecipe, run: Path) -> Path | str:
+    """Return the model of a run's first stage: the recipe's source, or a new model, created here if it is missing."""
     if recipe.model.source:
         return recipe.model.source
     folder = run / "new"
@@ -174,41 +159,6 @@ def starting_model(recipe: TrainingRecipe, run: Path, stage: Literal["pretrain",
 
         create_checkpoint(recipe, folder, World(TRAIN, _VOCABULARY_CASES, hidden=recipe.data.hidden))
     return folder
-
-
-def curriculum_for(
-    recipe: TrainingRecipe, stage: Literal["pretrain", "cold-start"], *, device: str = "cpu"
-) -> Curriculum | None:
-    """Create the curriculum of a stage; None if the recipe has no examinations for it. Only the world has lessons."""
-    own = recipe.pretrain if stage == "pretrain" else recipe.cold_start
-    if not own.asked:
-        return None
-    if recipe.data.source != "world":
-        raise UsageError(f"Recipe {recipe.name} needs lessons, which {recipe.data.source} does not have.")
-    from train.curriculum import ON_FOOTAGE, QUESTIONS, Curriculum  # noqa: PLC0415  torch
-    from train.world import LESSONS, TEST, TRAIN, World  # noqa: PLC0415  NumPy
-
-    folder = recipe.data.footage
-
-    def drawn(lesson: Lesson) -> World:
-        first = TRAIN + recipe.data.first
-        footage = footage_cases(folder, first=first, count=_FOOTAGE_CASES, lesson=lesson)
-        return World(
-            first,
-            own.samples,
-            hidden=recipe.data.hidden,
-            device=device,
-            footage=footage,
-            footage_every=recipe.data.footage_every,
-            lesson=lesson,
-        )
-
-    def questions(lesson: Lesson) -> list[TrainingCase]:
-        plain = "strong" if lesson == "mixed" else lesson
-        real = footage_cases(folder, "test", first=_EXAMINATION_SEEDS, count=ON_FOOTAGE, lesson=plain) or ()
-        return [*World(TEST + _EXAMINATION_SEEDS, QUESTIONS, device=device, lesson=plain), *real]
-
-    return Curriculum(tuple(map(drawn, LESSONS)), questions)
 
 
 def cases_for(recipe: TrainingRecipe, stage: str, count: int | None = None, *, device: str = "cpu") -> Cases:
@@ -230,10 +180,8 @@ def cases_for(recipe: TrainingRecipe, stage: str, count: int | None = None, *, d
         )
     from train.world import GRPO, SAMPLE, TEST, TRAIN, World  # noqa: PLC0415  NumPy
 
-    training = TRAIN + recipe.data.first
     own = {
-        "pretrain": (training, recipe.pretrain.samples),
-        "cold-start": (training, recipe.cold_start.samples),
+        "cold-start": (TRAIN, recipe.cold_start.samples),
         "sample": (SAMPLE, recipe.rejection.queries),
         "refine": (SAMPLE, recipe.rejection.queries),
         "grpo": (GRPO, recipe.grpo.steps * recipe.grpo.queries * (1 + recipe.grpo.resamples)),
@@ -241,7 +189,11 @@ def cases_for(recipe: TrainingRecipe, stage: str, count: int | None = None, *, d
     }
     first, size = own[stage]
     data = recipe.data
-    footage = None if stage == "test" else footage_cases(data.footage, first=first, count=_FOOTAGE_CASES)
+    footage = None
+    if data.footage and stage != "test":
+        from train.footage.footage_pairs import FootagePairs  # noqa: PLC0415  the decoder
+
+        footage = FootagePairs(Path(data.footage), "train", first=first, count=_FOOTAGE_CASES)
     return World(
         first, count or size, hidden=data.hidden, device=device, footage=footage, footage_every=data.footage_every
     )

@@ -34,23 +34,20 @@ def split_step(recipe: Supervised, processes: int) -> tuple[int, int]:
     )
 
 
-def describe_step(recipe: TrainingRecipe, stage: str, processes: int) -> tuple[str, ...]:
-    """Return a line about the samples of a stage's step, and how the processes share them; none for no such stage."""
+def describe_step(recipe: TrainingRecipe, stage: str, processes: int) -> str:
+    """Return a line about the samples of a stage's step, and how the processes share them."""
     count = f"{processes} process{'es' if processes > 1 else ''}"
     if stage == "sample":
         how = recipe.rejection
-        return (f"sample: {how.queries} queries x {how.samples} samples, {how.batch} at a time in each of {count}",)
+        return f"sample: {how.queries} queries x {how.samples} samples, {how.batch} at a time in each of {count}"
     if stage == "grpo":
         how = recipe.grpo
         return (
             f"grpo: a step learns from {how.queries} queries x {how.group} samples = {how.queries * how.group}, for "
-            f"{how.steps_per_generation} steps from one policy, shared by {count} ({_PAPER_GRPO})",
+            f"{how.steps_per_generation} steps from one policy, shared by {count} ({_PAPER_GRPO})"
         )
-    own = {"pretrain": recipe.pretrain, "cold-start": recipe.cold_start, "refine": recipe.refine}[stage]
-    if not own.samples:
-        return ()
+    own = {"cold-start": recipe.cold_start, "refine": recipe.refine}[stage]
     batch, accumulation = split_step(own, processes)
     shares = f"{batch} x {accumulation} accumulated x {count} = {batch * accumulation * processes}"
-    paper = "" if stage == "pretrain" else f" ({_PAPER})"
-    orders = ", each pair in both orders" if stage == "cold-start" and own.orders > 1 else ""
-    return (f"{stage}: a step learns from {shares}{orders}{paper}",)
+    orders = ", each pair in both orders" if own.orders > 1 else ""
+    return f"{stage}: a step learns from {shares}{orders} ({_PAPER})"

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from train.recipe import TrainingRecipe
-from train.stages import STAGES, model_of
+from train.stages import STAGES, TRAINED, model_of
 from vrt_lite.errors import UsageError
 
 PAIR = "pair"
@@ -29,13 +29,6 @@ UNFINISHED = 3
 """Exit status of a leg whose minutes ended first: the same command continues."""
 LEG_OVER = "leg-over"
 """The file in a stage's folder that says so, too: a launcher passes on no exit status but success and failure."""
-_TRACES = "sample"
-
-
-def verbs(recipe: TrainingRecipe) -> tuple[str, ...]:
-    """Return the stages of a recipe, in order."""
-    first = ("pretrain",) if recipe.pretrain.samples else ()
-    return (*first, "cold-start", _TRACES, "refine", "grpo")
 
 
 def find_launcher(recipe: TrainingRecipe, verb: str) -> tuple[str, ...]:
@@ -73,7 +66,7 @@ def train_all(
     Returns the exit status: 0 when all is done, 3 if the minutes ended first, or the status of the failed verb.
     """
     ends = math.inf if minutes is None else time.monotonic() + 60 * minutes
-    starts = {verb: find_launcher(recipe, verb) for verb in verbs(recipe)}
+    starts = {verb: find_launcher(recipe, verb) for verb in TRAINED}
 
     def call(*arguments: str, start: Sequence[str] = (sys.executable,)) -> int:
         left = [] if minutes is None else ["--minutes", f"{max(ends - time.monotonic(), 0) / 60:.3f}"]
@@ -103,7 +96,7 @@ def train_all(
 
 def _export(recipe: TrainingRecipe, run: Path) -> None:
     """Export the last stage's model as a GGUF pair. The folder appears only when it is complete."""
-    from vrt_lite.conversion.export_pair import export_pair  # noqa: PLC0415  only where a model is written
+    from vrt_lite.conversion.convert_folder import export_pair  # noqa: PLC0415  only where a model is written
 
     part = run / f"{PAIR}.part"
     export_pair(model_of(run, STAGES[-1]), part, name=recipe.name, authorship={"license": "MIT"})

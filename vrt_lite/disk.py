@@ -8,6 +8,7 @@ import hashlib
 import os
 import re
 import secrets
+import stat
 import sys
 from collections.abc import Generator
 from pathlib import Path
@@ -57,6 +58,18 @@ def file_sha256(path: Path) -> str:
     """Digest of a file's bytes, in hexadecimal. Raises OSError."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def allocated_bytes(path: Path) -> int:
+    """The bytes that a file takes on the disk, which may be less than its size; 0 for anything else."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return 0
+    if not stat.S_ISREG(status.st_mode):
+        return 0
+    blocks: int | None = getattr(status, "st_blocks", None)  # Windows has none
+    return status.st_size if blocks is None else min(status.st_size, 512 * blocks)
 
 
 def open_to_read(path: Path) -> BinaryIO:

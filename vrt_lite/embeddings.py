@@ -1,12 +1,12 @@
 """Keeps vision embeddings by name, in memory and on disk. They are read back bit for bit.
 
-    FOLDER/<digest>.embedding   one array: header (magic, version, shape, checksum), then its bytes
-    FOLDER/new/                 the same while it is written
+    FOLDER/<digest>.embedding   one array: a checksum of its name, shape and bytes, then these
+    FOLDER/.<random>.embedding  the same while it is written
 
-There is no lock, and nothing is flushed. A file is written in new/ and renamed, and its checksum covers its name, shape
-and bytes: what a dead process or a power loss leaves fails the check and counts as absent. Two processes that write one
-name write the same bytes. If the disk cannot be written, the cache is in memory alone. Links and files with other names
-are not touched. The name of an embedding must contain everything that its value depends on.
+There is no lock, and nothing is flushed. A file is renamed when it is written: what a dead process or a power loss
+leaves fails the check and counts as absent, and goes as the oldest. Two processes that write one name write the same
+bytes. If the disk cannot be written, the cache is in memory alone. Files with other names are not touched. The name of
+an embedding must contain everything that its value depends on.
 """
 
 from __future__ import annotations
@@ -17,11 +17,9 @@ import hashlib
 import os
 import re
 import shutil
-import stat
 import struct
-import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -38,11 +36,9 @@ DISK_BYTES: Final = 2_000_000_000
 LEAST_FREE_BYTES: Final = 64 * 2**20
 """The cache leaves these to the store of runs and to other programs."""
 
-_HEADER = struct.Struct("<7sBII16s")
-_MAGIC, _VERSION = b"vrt-emb", 1
-_ENTRY = re.compile(r"[0-9a-f]{40}\.embedding")
-_UNFINISHED = re.compile(r"[0-9a-f]{40}\.[0-9a-f]{16}")
-_LEFT_BEHIND_SECONDS = 600
+_SHAPE = struct.Struct("<II")
+_CHECKSUM_BYTES = 16
+_OURS = re.compile(r"([0-9a-f]{40}|\.[0-9a-f]{16})\.embedding")
 _MOST_DIGITS = 12
 """Of the megabytes of SIZE_VARIABLE: a number of any length has no size in bytes."""
 
@@ -140,7 +136,7 @@ class EmbeddingCache:
         first file, and then each time a 32nd part of the limit is written. At least three such parts stay free for
         what other processes write meanwhile.
         """
-        data = _encode(name, array)
+        data = _pack(name, array)
         if len(data) > disk.most_bytes // 2:
             return
         if len(data) > self._before_sweep:
@@ -149,11 +145,12 @@ class EmbeddingCache:
         self._before_sweep -= len(data)
         if shutil.disk_usage(disk.folder).free - len(data) < LEAST_FREE_BYTES:
             return
-        draft = disk.folder / "new" / f"{name}.{os.urandom(8).hex()}"
+        draft = disk.folder / f".{os.urandom(8).hex()}.embedding"
         try:
-            with draft.open("xb") as file:
-                file.write(data)
-            _move(draft, _place(disk, name))
+            draft.write_bytes(data)
+            # On Windows a file that is being read is not replaced. It has the same name, and so the same bytes.
+            with contextlib.suppress(OSError):
+                draft.replace(_place(disk, name))
         finally:
             with contextlib.suppress(OSError):
                 draft.unlink(missing_ok=True)
@@ -161,110 +158,71 @@ class EmbeddingCache:
 
 def usage(folder: Path) -> tuple[int, int]:
     """How many embeddings are in a folder, and the bytes that the cache takes there."""
-    entries, unfinished = list(_files(folder, _ENTRY)), list(_files(folder / "new", _UNFINISHED))
-    return len(entries), sum(file.bytes for file in entries + unfinished)
+    files = _list(folder)
+    return sum(not path.name.startswith(".") for _, _, path in files), sum(size for _, size, _ in files)
 
 
 def clear(folder: Path) -> None:
     """Delete what the cache has written, and nothing else. Safe while others use it. Raises OSError."""
-    for file in [*_files(folder, _ENTRY), *_files(folder / "new", _UNFINISHED)]:
-        file.path.unlink(missing_ok=True)
+    for _, _, path in _list(folder):
+        path.unlink(missing_ok=True)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class _File:
-    used_nanoseconds: int
-    bytes: int
-    path: Path
-
-
-def _files(folder: Path, pattern: re.Pattern[str]) -> Iterator[_File]:
-    """Regular files with such names; none if the folder does not exist. Files that vanish meanwhile are left out."""
-    with contextlib.suppress(OSError), os.scandir(folder) as found:
-        for entry in found:
-            if pattern.fullmatch(entry.name):
-                with contextlib.suppress(OSError):
+def _list(folder: Path) -> list[tuple[int, int, Path]]:
+    """Last use, bytes and path of each file of the cache, the oldest first; none if the folder does not exist."""
+    found: list[tuple[int, int, Path]] = []
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):  # it has vanished
+                if _OURS.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
                     status = entry.stat(follow_symlinks=False)
-                    if stat.S_ISREG(status.st_mode):
-                        yield _File(status.st_mtime_ns, status.st_size, Path(entry.path))
+                    found.append((status.st_mtime_ns, status.st_size, Path(entry.path)))
+    return sorted(found)
 
 
 def _place(disk: Disk, name: str) -> Path:
     return disk.folder / f"{name}.embedding"
 
 
-def _checksum(name: str, rows: int, columns: int, payload: bytes | memoryview) -> bytes:
-    digest = hashlib.blake2b(f"{name} {rows} {columns} ".encode(), digest_size=16)
-    digest.update(payload)
-    return digest.digest()
+def _checksum(name: str, body: bytes) -> bytes:
+    return hashlib.blake2b(body, digest_size=_CHECKSUM_BYTES, key=name.encode()).digest()
+
+
+def _pack(name: str, array: NDArray[np.float32]) -> bytes:
+    body = _SHAPE.pack(*array.shape) + array.astype("<f4", copy=False).tobytes()
+    return _checksum(name, body) + body
 
 
 def _read(disk: Disk, name: str) -> NDArray[np.float32] | None:
     """Read an array from the disk and mark its file as used. A file that fails its check is deleted."""
-    path, array = _place(disk, name), None
+    path = _place(disk, name)
     with contextlib.suppress(OSError):  # it vanished, or cannot be read, touched or deleted
-        status = path.lstat()
-        if stat.S_ISREG(status.st_mode):
-            # A file larger than the limit for all is not ours, and might not fit into memory.
-            array = _decode(path.read_bytes(), name) if status.st_size <= disk.most_bytes else None
-            if array is None:
-                path.unlink()
-            else:
-                os.utime(path)
-    return array
-
-
-def _encode(name: str, array: NDArray[np.float32]) -> bytes:
-    payload = array.astype("<f4", copy=False).tobytes()
-    rows, columns = array.shape
-    return _HEADER.pack(_MAGIC, _VERSION, rows, columns, _checksum(name, rows, columns, payload)) + payload
-
-
-def _decode(data: bytes, name: str) -> NDArray[np.float32] | None:
-    """The array in a file's bytes; None if they are not a whole file of that name."""
-    if len(data) < _HEADER.size:
-        return None
-    magic, version, rows, columns, checksum = _HEADER.unpack_from(data)
-    payload = memoryview(data)[_HEADER.size :]
-    if (magic, version) != (_MAGIC, _VERSION) or len(payload) != 4 * rows * columns:
-        return None
-    if _checksum(name, rows, columns, payload) != checksum:
-        return None
-    return np.frombuffer(payload, "<f4").astype(np.float32, copy=False).reshape(rows, columns)
-
-
-def _move(draft: Path, place: Path) -> None:
-    """Rename a whole file to its place, unless something there is not a regular file."""
-    # On Windows a file that is being read is not replaced. It has the same name, and so the same bytes.
-    with contextlib.suppress(OSError):
-        if not os.path.lexists(place) or stat.S_ISREG(place.lstat().st_mode):
-            draft.replace(place)
+        data = path.read_bytes()
+        body = data[_CHECKSUM_BYTES:]
+        if data[:_CHECKSUM_BYTES] != _checksum(name, body):
+            path.unlink()
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return (
+            np.frombuffer(body, "<f4", offset=_SHAPE.size)
+            .astype(np.float32, copy=False)
+            .reshape(_SHAPE.unpack_from(body))
+        )
+    return None
 
 
 def _sweep(disk: Disk, size: int) -> None:
-    """Make room for `size` bytes: delete what dead processes left, and the least recently used files.
+    """Make room for `size` bytes: the least recently used files go, until an eighth of the limit is free.
 
-    An eighth of the limit stays free. Raises OSError if the folder cannot be made.
+    Raises OSError if the folder cannot be made.
     """
     disk.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (disk.folder / "new").mkdir(mode=0o700, exist_ok=True)
-    used = size
-    for file in _files(disk.folder / "new", _UNFINISHED):
-        if time.time_ns() - file.used_nanoseconds > _LEFT_BEHIND_SECONDS * 10**9:
-            _delete(file)
-        else:
-            used += file.bytes
-    entries = sorted(_files(disk.folder, _ENTRY))
-    used += sum(file.bytes for file in entries)
-    for file in entries:
+    files = _list(disk.folder)
+    used = size + sum(size for _, size, _ in files)
+    for _, freed, path in files:
         if used <= disk.most_bytes - disk.most_bytes // 8:
             return
-        used -= file.bytes if _delete(file) else 0
-
-
-def _delete(file: _File) -> bool:
-    """Delete a file; False if it is being read, on Windows."""
-    with contextlib.suppress(OSError):
-        file.path.unlink(missing_ok=True)
-        return True
-    return False
+        with contextlib.suppress(OSError):  # on Windows: it is being read
+            path.unlink(missing_ok=True)
+            used -= freed

@@ -35,6 +35,7 @@ there, while each takes a thread, a connection and two open clips here."""
 ServerKind = Literal["vllm", "sglang", "llama", "openai"]
 """vLLM; SGLang; llama.cpp's own server or llama-cpp-python's; any other."""
 FormName = Literal["lossless video file", "frames of a video", "single images"]
+"""How a server got a video. "frames of a video" is in older records alone."""
 RemoteKind = Literal["auto", "vllm", "sglang", "llama"]
 EffortName = Literal["quick", "balanced", "full"]
 BothOrders = bool | Literal["auto"]

@@ -16,6 +16,7 @@ from vrt_lite.interfaces import Sampling, ignore
 from vrt_lite.judge import Pair, opening
 from vrt_lite.machine import EngineSettings
 from vrt_lite.models import find
+from vrt_lite.profile import Clock
 from vrt_lite.protocol.messages import (
     Conversation,
     FrameRef,
@@ -75,7 +76,7 @@ class Listened(LlamaCppBackend):
 
 
 def opened(**settings: int) -> Listened:
-    profile = replace(FILES.profile, max_new_tokens=64)
+    profile = replace(FILES.profile, max_new_tokens=64, clock=Clock("truncate"))
     engine = EngineSettings(gpu_layers=0, threads=1, **settings)
     return Listened(FILES.text, FILES.projector, profile=profile, settings=engine)
 
@@ -93,9 +94,9 @@ def forgetting() -> Iterator[Listened]:
 
 
 def begin(draw: random.Random) -> Conversation:
-    """A short opening of two videos, in either order; sometimes with an odd number of frames."""
+    """A short opening of two videos, in either order; sometimes with an odd number of frames, or at one position."""
     videos: list[Part] = [
-        Video(tuple(FrameRef(clip, i) for i in range(draw.choice((2, 3, 4)))), draw.choice((1.5, 4.0)))
+        Video(tuple(FrameRef(clip, i) for i in range(draw.choice((2, 3, 4)))), draw.choice((0.4, 1.5, 4.0)))
         for clip in (0, 1)
     ]
     if draw.random() < 0.3:
@@ -180,7 +181,7 @@ def context_size(backend: LlamaCppBackend) -> int:
 
 def test_a_context_grows_with_what_it_holds(forgetting: Listened) -> None:
     """Replies beyond the usual length: the larger context takes over, and nothing is read twice."""
-    profile = replace(FILES.profile, max_new_tokens=64, rounds=2)
+    profile = replace(FILES.profile, max_new_tokens=64, rounds=2, clock=Clock("truncate"))
     engine = EngineSettings(gpu_layers=0, threads=1)
     store = Noise((1, 2))
     conversation = opening(Pair("A red circle moving down.", (3.0, 4.0)), profile)

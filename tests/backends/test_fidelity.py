@@ -53,7 +53,7 @@ class Fitted:
 
 @pytest.fixture(scope="module")
 def backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StagedBackend]:
-    from vrt_lite.conversion.export_pair import export_pair
+    from vrt_lite.conversion.convert_folder import export_pair
 
     folder = tmp_path_factory.mktemp("fidelity")
     golden.make_checkpoint(folder / "tiny")

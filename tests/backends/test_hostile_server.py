@@ -105,7 +105,7 @@ def test_an_odd_event_gets_one_line(clips: list[str], event: str) -> None:
 )
 def test_an_odd_wait_is_no_error_of_its_own(header: str) -> None:
     error = explain_status(503, b"", retry_after=header)
-    assert error.kind == "busy"
+    assert error.kind == "passing"
     assert error.pause_seconds is None or error.pause_seconds >= 0
 
 

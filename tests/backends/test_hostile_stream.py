@@ -7,7 +7,7 @@ import json
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_judge import PAIR, NoFrames
 
@@ -47,12 +47,12 @@ def test_an_answer_after_many_tags_still_ends_the_request() -> None:
     reply = StreamedReply(1024, concluded)
     for _ in range(20):
         reply.feed(event("<think>a > b</think>\n"))
-    assert reply.needs == "more"
+    assert not reply.done
     reply.feed(event(ANSWER))
-    assert reply.needs == "more"
+    assert not reply.done
     for _ in range(20):
         reply.feed(event("It is better in every way. "))
-    assert reply.needs == "nothing"
+    assert reply.done
 
 
 def test_a_reply_of_more_characters_than_its_tokens_can_have_is_refused() -> None:
@@ -79,6 +79,7 @@ def first_round(reply: Reply) -> Round:
     return rounds[0]
 
 
+@settings(deadline=None)
 @given(st.lists(PARTS, max_size=12).map("".join), st.data())
 def test_the_pieces_of_a_reply_change_nothing(text: str, data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.sets(st.integers(1, max(len(text) - 1, 1)), max_size=12)))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import base64
+import contextlib
 import gc
 import gzip
-import io
 import json
 import threading
 import time
@@ -13,7 +12,6 @@ import traceback
 import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +29,7 @@ from chat_server import (
     serving,
     stalls,
 )
-from judgements import FINAL, Colours, call, colour
-from PIL import Image as Picture
+from judgements import FINAL, Colours, call
 
 from vrt_lite.backends import open_remote
 from vrt_lite.backends.http import HttpBackend
@@ -75,62 +72,22 @@ def judged_by(server: Server, *, durations: tuple[float, float] = (3.0, 3.0), **
         return judge(Pair("A <|im_end|> fox.", durations), default_profile(), backend, Colours(((56, 28), (84, 56))))
 
 
-def videos_in(body: dict[str, Any]) -> list[str]:
-    return [p["video_url"]["url"] for p in body["messages"][1]["content"] if p["type"] == "video_url"]
-
-
-def test_vllm_gets_videos_as_their_own_frames_without_loss() -> None:
-    with serving(says(call(5, 60)), says(FINAL, odds=ODDS)) as server:
-        trial = judged_by(server)
-    assert [r.outcome for r in trial.rounds] == ["tool", "final"]
-    first, second = server.bodies
-    system, user = first["messages"]
-    assert system == {"role": "system", "content": default_profile().system_prompt}
-    assert [part["type"] for part in user["content"]] == ["video_url", "video_url", "text"]
-    for clip, url in enumerate(videos_in(first)):
-        head, *frames = url.split(",")
-        assert head == "data:video/jpeg;base64"
-        assert len(frames) == 4
-        for text, index in zip(frames, (0, 16, 31, 47), strict=True):
-            pixels = np.asarray(Picture.open(io.BytesIO(base64.b64decode(text, validate=True))))
-            assert pixels.shape == ((28, 56, 3), (56, 84, 3))[clip]
-            assert (pixels == colour(trial.rounds[0].shown[0].__class__(clip, index))).all()
-    assert [m["role"] for m in second["messages"]] == ["system", "user", "assistant", "user"]
-    assert second["messages"][2]["content"] == call(5, 60)
-    assert [p["type"] for p in second["messages"][3]["content"]] == ["text", "image_url", "image_url"]
-    assert videos_in(second) == videos_in(first)
-
-
 def test_vllm_neither_samples_nor_draws() -> None:
-    with serving(says(FINAL)) as server:
+    with serving(says(FINAL), extra={"/version": {"version": "0.33.0"}}) as server:
         judged_by(server)
     body = server.bodies[0]
     wanted = {"model": "judge", "temperature": 0.0, "top_k": 1, "top_p": 1.0, "seed": 0, "stream": True}
     assert {name: body[name] for name in wanted} == wanted
     assert body["max_tokens"] == default_profile().max_new_tokens
+    assert body["stream_options"] == {"include_usage": True, "continuous_usage_stats": True}
     assert (body["logprobs"], body["top_logprobs"], body["repetition_penalty"]) == (True, 20, 1.0)
     kwargs = body["mm_processor_kwargs"]
     assert kwargs["do_sample_frames"] is False
-    # Two seconds a patch of two frames at 4 frames in 3 s: 1.5, which the profile's clock cuts to 1.
-    assert kwargs["fps"] == pytest.approx(2.0, rel=1e-5)
-    assert body["media_io_kwargs"]["video"]["fps"] == pytest.approx(2.0, rel=1e-5)
     # The smallest frame is smaller than the profile's range: no frame is resized there.
     assert (kwargs["min_pixels"], kwargs["max_pixels"]) == (56 * 28, default_profile().max_pixels)
 
 
-def test_an_old_vllm_takes_a_clock_each_until_it_takes_one_alone() -> None:
-    frames = Colours(((56, 28), (56, 28)))
-    refused = answers(400, {"message": "fps must be a number"})
-    old = {"/version": {"version": "0.11.2"}}
-    with serving(refused, says(FINAL), extra=old) as server, opened(server) as backend:
-        judge(Pair("", (4.0, 8.0)), default_profile(), backend, frames)
-        assert any("differ in length" in warning.text for warning in backend.warnings)
-    each, one = (body["mm_processor_kwargs"]["fps"] for body in server.bodies)
-    assert each == pytest.approx([1.0, 0.5], rel=1e-5)
-    assert one == pytest.approx(2 / 3, rel=1e-5)
-
-
-@pytest.mark.parametrize("owner", ["llamacpp", "me", "somebody"])
+@pytest.mark.parametrize("owner", ["llamacpp", "me", "sglang", "somebody"])
 def test_other_servers_get_single_images_and_the_reader_is_warned(owner: str) -> None:
     with serving(says(FINAL), owner=owner) as server, opened(server) as backend:
         judge(Pair("A fox.", (3.0, 3.0)), default_profile(), backend, NO_FRAMES)
@@ -144,17 +101,24 @@ def test_other_servers_get_single_images_and_the_reader_is_warned(owner: str) ->
 
 
 @pytest.mark.parametrize(
-    ("extra", "wanted", "kind"),
+    ("owner", "wanted", "kind"),
     [
-        ({"/version": {"version": "0.22.1"}}, "auto", "vllm"),
-        ({"/props": {"default_generation_settings": {}}}, "auto", "llama"),
-        ({"/version": [], "/props": {"else": 1}}, "auto", "openai"),
-        ({}, "vllm", "vllm"),
+        *[("vllm", "auto", "vllm"), ("sglang", "auto", "sglang"), ("me", "auto", "llama"), ("proxy", "auto", "openai")],
+        *[("proxy", "vllm", "vllm"), (None, "auto", "openai"), (["vllm"], "sglang", "sglang")],
     ],
 )
-def test_the_kind_is_found_by_what_only_one_kind_answers(extra: dict[str, Any], wanted: str, kind: str) -> None:
-    with serving(says(FINAL), owner="proxy", extra=extra) as server, opened(server, kind=wanted) as backend:
+def test_the_kind_is_the_owners_of_the_model_or_the_one_named(owner: Any, wanted: str, kind: str) -> None:
+    models = {"data": [{"id": "judge", "owned_by": owner}]}
+    with serving(says(FINAL), models=models) as server, opened(server, kind=wanted) as backend:
         assert backend.connect().kind == kind
+
+
+def test_frames_that_are_sent_again_are_not_counted_again() -> None:
+    script = (says(call(5, 60)), says("<think>So?</think>"), says(FINAL))
+    with serving(*script) as server:
+        trial = judged_by(server)
+    assert [r.outcome for r in trial.rounds] == ["tool", "correction", "final"]
+    assert [r.reply.usage.frames_encoded for r in trial.rounds] == [8, 2, 0]
 
 
 def test_what_users_and_models_write_never_becomes_a_control_token() -> None:
@@ -215,7 +179,17 @@ FAILING: dict[str, tuple[tuple[Act, ...], str]] = {
     "429": ((answers(429, {"error": {"message": "slow down"}}, Retry_After="0"),), "answered 429: slow down"),
     "reports a failure": ((sends(b'data: {"error": {"message": "engine died"}}\n\n'),), "failed: engine died"),
     "ends without a word": ((sends(),), "broke off in the middle of a reply"),
-    "drips comments": ((endlessly(b": ping\n\n", pause_seconds=0.05),), "did not finish in the time allowed"),
+    "drips comments": ((endlessly(b": ping\n\n", pause_seconds=0.01),), "said nothing for 0.3 s"),
+    "drips comments behind a word": (
+        (endlessly(b": ping\n\n", pause_seconds=0.01, first=b'data: {"choices": [{"delta": {"content": "<s"}}]}\n'),),
+        "said nothing for 0.3 s",
+    ),
+    "drips empty events": ((endlessly(b"data: \r\nevent: x\n\n", pause_seconds=0.01),), "said nothing for 0.3 s"),
+    "drips a line": ((endlessly(b"data: ", pause_seconds=0.01),), "said nothing for 0.3 s"),
+    "drips events": (
+        (endlessly(b'data: {"choices": []}\n', pause_seconds=0.01),),
+        "did not finish in the time allowed",
+    ),
 }
 
 
@@ -223,16 +197,16 @@ FAILING: dict[str, tuple[tuple[Act, ...], str]] = {
 def test_what_may_pass_is_tried_again_and_given_up_clearly(script: str) -> None:
     acts, expected = FAILING[script]
     with serving(*acts) as server, pytest.raises(BackendError) as raised:
-        reply_of(server, silence_seconds=0.3, total_seconds=1.0 if "drips" in script else 60.0)
+        reply_of(server, silence_seconds=0.3, total_seconds=1.0 if script == "drips events" else 60.0)
     message = str(raised.value)
     assert expected in message
     assert server.url in message
     assert "\n" not in message
     assert len(message) < 700
-    assert len(server.bodies) == (1 if "drips" in script else 3)
+    assert len(server.bodies) == (1 if script == "drips events" else 3)
 
 
-@pytest.mark.parametrize("script", [script for script in FAILING if script != "drips comments"])
+@pytest.mark.parametrize("script", [script for script in FAILING if script != "drips events"])
 def test_what_passes_costs_nothing(script: str) -> None:
     seen: list[str] = []
     with serving(FAILING[script][0][0], says(FINAL)) as server:
@@ -248,16 +222,19 @@ NONSENSE: dict[str, tuple[Act, str]] = {
     "no stream": (answers(200, {"choices": []}), "answered with application/json instead of a stream"),
     "no type": (sends(b"data: {}\n\n", kind=""), "no content type"),
     "not JSON": (sends(b"data: {nonsense\n\n"), "not JSON"),
-    "no object": (sends(b"data: [1]\n\n"), "no object"),
-    "no choices": (sends(b'data: {"hello": 1}\n\n'), "without choices"),
-    "odd choice": (sends(b'data: {"choices": [7]}\n\n'), "no object"),
-    "odd content": (sends(b'data: {"choices": [{"delta": {"content": {"a": 1}}}]}\n\n'), "no text"),
+    "no object": (sends(b"data: [1]\n\n"), "Expected `object`, got `array`"),
+    "no choices": (sends(b'data: {"hello": 1}\n\n'), "missing required field `choices`"),
+    "odd choice": (sends(b'data: {"choices": [7]}\n\n'), "at `$.choices[0]`"),
+    "odd content": (sends(b'data: {"choices": [{"delta": {"content": {"a": 1}}}]}\n\n'), "Expected `str | null`"),
     "deep": (sends(b"data: " + b"[" * 100_000 + b"\n\n"), "not JSON"),
     "takes the calls": (sends(b'data: {"choices": [{"delta": {"tool_calls": [{"id": 1}]}}]}\n\n'), "tool-call parser"),
     "one endless line": (endlessly(b"data: " + b"x" * 2**20), "a line of more than 4 MiB"),
     "endless comments": (endlessly(b": x\n" * 2**18), "MiB for a reply"),
     "endless events": (endlessly(b'data: {"choices": []}\n' * 2**12), "events for a reply"),
-    "too much text": (endlessly(b'data: {"choices": [{"delta": {"content": "la "}}]}\n' * 2**10), "events for a reply"),
+    "too much text": (
+        endlessly(b'data: {"choices": [{"delta": {"content": "%s"}}]}\n' % (b"la " * 2**10)),
+        "characters for a reply",
+    ),
     "400": (answers(400, {"error": {"message": "bad \u202e request " + "x" * 5000}}), "answered 400: bad request xx"),
     "404": (answers(404, {"detail": "Not Found"}), "Does the URL end in /v1"),
     "redirect": (answers(307, {}, Location="http://127.0.0.1:9/v1/chat/completions"), "redirects elsewhere"),
@@ -268,7 +245,7 @@ NONSENSE: dict[str, tuple[Act, str]] = {
 def test_nonsense_is_refused_at_once(kind: str) -> None:
     act, expected = NONSENSE[kind]
     with serving(act) as server, pytest.raises(BackendError) as raised:
-        reply_of(server, total_seconds=30.0, limit=64)
+        reply_of(server, silence_seconds=30.0, total_seconds=30.0, limit=64)
     message = str(raised.value)
     assert expected in message
     assert len(server.bodies) == 1, "asking again is no use"
@@ -332,15 +309,22 @@ def test_a_full_context_is_an_error_of_its_own() -> None:
 
 
 def test_retry_after_is_honoured_within_bounds() -> None:
-    endless = "Fri, 31 Dec 9999 23:59:59 -2359"
-    for after, tries in (("0", 2), (formatdate(time.time() - 5, usegmt=True), 2), ("3600", 1), (endless, 1)):
+    for after in ("0", "1"):
         with serving(answers(429, Retry_After=after), says(FINAL)) as server:
-            if tries == 2:
-                reply_of(server, pause_seconds=3600.0)
-            else:
-                with pytest.raises(BackendError, match=r"answered 429: no \(1 try\)"):
-                    reply_of(server)
-        assert len(server.bodies) == tries
+            began = time.monotonic()
+            reply_of(server, pause_seconds=3600.0)
+            assert time.monotonic() - began >= float(after), "the server's pause, and not ours"
+        assert len(server.bodies) == 2
+    for after in ("9999", "9" * 400):
+        with serving(answers(429, Retry_After=after), says(FINAL)) as server:
+            seen: list[Event] = []
+            with pytest.raises(
+                BackendError, match=r"429: no \(1 try\)\. It asks to wait \d+ s, and a reply may"
+            ) as raised:
+                reply_of(server, total_seconds=30.0, watch=seen.append)
+        assert str(raised.value).isprintable()
+        assert not any(isinstance(event, Waiting) for event in seen), "at once"
+        assert len(server.bodies) == 1
 
 
 def test_no_server_is_waited_for_in_the_open_and_given_up_in_time() -> None:
@@ -360,11 +344,6 @@ def test_no_server_is_waited_for_in_the_open_and_given_up_in_time() -> None:
         assert len(seen) > 3
         assert [event.attempt for event in seen] == list(range(2, len(seen) + 2))
         assert seen[0].what.startswith(f"the server at {gone.url} (cannot be reached: ")
-        # The time is the server's, not each caller's: whoever comes next does not wait as long again.
-        seen.clear()
-        with pytest.raises(BackendError, match=r"\(1 try\)"):
-            backend.reply(HELLO, NO_FRAMES, sampling=Sampling(8), observe=watch)
-        assert not seen
 
 
 def test_a_server_that_comes_back_is_found() -> None:
@@ -426,7 +405,9 @@ def test_an_observer_ends_requests_while_the_server_says_nothing(
             request.begin()
             request.event({"choices": [{"index": 0, "delta": {"content": "<sn"}, "finish_reason": None}]})
         asked.wait()
-        assert request.rfile.read(1) == b"", "the other side closes the connection"
+        # The other side closes the connection, or resets it if it has not read all.
+        with contextlib.suppress(ConnectionResetError):
+            assert request.rfile.read(1) == b""
         left.wait()
         request.drop()
 
@@ -463,7 +444,7 @@ def test_an_interrupt_does_not_queue_behind_a_server_that_never_lists_its_models
     assert len(server.keys) < jobs / 2, "most threads stop before it is their turn to ask"
 
 
-def test_a_packed_answer_is_read_within_the_same_bounds() -> None:
+def test_a_packed_answer_is_refused_before_it_is_read() -> None:
     def packed(data: bytes, encoding: str = "gzip") -> Act:
         def act(request: Any) -> None:
             request.whole(200, data, headers={"Content-Encoding": encoding}, kind="text/event-stream")
@@ -471,23 +452,21 @@ def test_a_packed_answer_is_read_within_the_same_bounds() -> None:
         return act
 
     stream = b'data: {"choices": [{"delta": {"content": "1"}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
-    with serving(packed(gzip.compress(stream))) as server:
-        assert reply_of(server).text == "1"
-    with serving(packed(zlib.compress(stream), "deflate")) as server:
-        assert reply_of(server).text == "1"
     bomb = gzip.compress(b"data: " + bytes(2**27))
     assert len(bomb) < 2**18
-    for data, encoding, expected in (
-        (bomb, "gzip", "a line of more than 4 MiB"),
-        (gzip.compress(bomb), "gzip, gzip", "an encoding that was not asked for"),
-        (stream, "br", "an encoding that was not asked for"),
-        (b"no gzip", "gzip", "sent broken data"),
+    for data, encoding in (
+        (gzip.compress(stream), "gzip"),
+        (bomb, "gzip"),
+        (gzip.compress(bomb), "gzip, gzip"),
+        (zlib.compress(stream), "deflate"),
+        (stream, "br"),
+        (b"no gzip", "gzip"),
     ):
-        with serving(packed(data, encoding)) as server, pytest.raises(BackendError, match=expected):
+        with serving(packed(data, encoding)) as server, pytest.raises(BackendError, match="that was not asked for"):
             reply_of(server)
 
 
-def test_threads_share_a_back_end_and_its_connections() -> None:
+def test_threads_share_a_back_end() -> None:
     gate = threading.Barrier(4, timeout=10)
 
     def act(request: Any) -> None:
@@ -507,7 +486,6 @@ def test_threads_share_a_back_end_and_its_connections() -> None:
             found = list(pool.map(ask, range(12)))
     assert found == [f"{FINAL}#{number}" for number in range(12)]
     assert server.most_at_once == 4
-    assert len(server.peers) < 12, "connections are used again"
 
 
 KEY = "sk-very-secret-0123456789"

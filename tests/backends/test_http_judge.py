@@ -57,10 +57,11 @@ def small(url: str, **settings: Any) -> Remote:
 
 
 def test_the_judgement_follows_the_schema_and_says_who_judged(folder: Path) -> None:
-    with serving(says(call(1, 96)), says(FINAL)) as server, Judge(backend=small(server.url)) as judge:
+    script, new = (says(call(1, 96)), says(FINAL)), {"/version": {"version": "0.33.0"}}
+    with serving(*script, extra=new) as server, Judge(backend=small(server.url)) as judge:
         data = judge.compare(folder / "0.mp4", folder / "1.mp4", prompt="A fox.").to_json()
     jsonschema.validate(data, SCHEMA)
-    assert data["backend"] == {"url": server.url, "model": "judge", "kind": "vllm", "form": "frames of a video"}
+    assert data["backend"] == {"url": server.url, "model": "judge", "kind": "vllm", "form": "lossless video file"}
     assert data["model"] == {"name": "judge", "text": None, "projector": None}
     assert data["profile"]["name"] == default_profile().name
     assert data["settings"]["engine"] is None

@@ -1,4 +1,4 @@
-"""How a server gets a video: the form is found, kept, and keeps each clip's pixels and clock."""
+"""How a server gets a video: as a file that keeps each clip's pixels and clock, or as images and with a warning."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-from chat_server import Act, Server, answers, says, sends, serving
+from chat_server import Server, answers, says, serving
 from judgements import FINAL, Colours, call, colour
 
 from vrt_lite.backends import open_remote
 from vrt_lite.backends.http import HttpBackend
-from vrt_lite.backends.http.faults import read_fault, shorten
-from vrt_lite.backends.http.request import frame_seconds, patch_seconds
+from vrt_lite.backends.http.faults import explain_status, find_message, shorten
+from vrt_lite.backends.http.request import frame_seconds
 from vrt_lite.errors import BackendError
 from vrt_lite.judge import Pair, judge
 from vrt_lite.profile import Clock, Profile, default_profile
@@ -30,7 +30,7 @@ from vrt_lite.video.lossless import write_lossless
 REAL_400 = (Path(__file__).parent.parent / "golden" / "vllm-0.33-list-of-fps-400.json").read_bytes()
 SHOWN_FIRST = (0, 16, 31, 47)
 LENGTHS = (4.0, 9.0)
-NEW, OLD = {"/version": {"version": "0.33.0"}}, {"/version": {"version": "0.11.2"}}
+NEW = {"/version": {"version": "0.33.0"}}
 
 
 @pytest.fixture(autouse=True)
@@ -48,24 +48,6 @@ def judged(backend: HttpBackend, lengths: tuple[float, float] = LENGTHS, *, firs
     frames = Colours(((56, 28), (84, 56)))
     profile = Profile(first_frames=first_frames)
     assert judge(Pair("A fox.", lengths), profile, backend, frames).verdict.overall.winner == 2
-
-
-def form_of(body: dict[str, Any]) -> str:
-    """The form of a request, by its fields alone."""
-    kinds = {p["type"] for m in body["messages"] if isinstance(m["content"], list) for p in m["content"]}
-    if "video_url" not in kinds:
-        return "images"
-    rate = body.get("mm_processor_kwargs", {}).get("fps")
-    return "file" if rate is None else "list" if isinstance(rate, list) else "one"
-
-
-def takes(form: str, *, refusal: Act) -> Act:
-    """A server that refuses every form but one."""
-
-    def act(request: Any) -> None:
-        (says(FINAL) if form_of(request.body) == form else refusal)(request)
-
-    return act
 
 
 def decoded(url: str) -> tuple[Fraction, list[Any]]:
@@ -91,7 +73,6 @@ def test_a_new_vllm_gets_each_clip_as_a_file_on_its_own_clock_without_loss() -> 
         for pixels, index in zip(frames, SHOWN_FIRST, strict=True):
             assert pixels.shape == ((28, 56, 3), (56, 84, 3))[clip]
             assert (pixels == colour(FrameRef(clip, index))).all()
-    assert first["media_io_kwargs"] == {"video": {"num_frames": -1}}
     assert "fps" not in first["mm_processor_kwargs"]
     assert first["mm_processor_kwargs"]["do_sample_frames"] is False
     assert second["messages"][:2] == first["messages"][:2], "the server finds it in its cache"
@@ -104,83 +85,14 @@ def test_a_new_vllm_keeps_every_frame_of_a_file(count: int) -> None:
     with serving(says(FINAL), extra=NEW) as server, opened(server) as backend:
         judged(backend, first_frames=count)
     fields = server.bodies[0]["media_io_kwargs"]["video"]
-    assert fields == {"num_frames": -1} | ({} if count in (2, 4) else {"video_backend": "opencv"})
-
-
-REFUSALS: dict[str, Act] = {
-    "vLLM's own words": answers(400, REAL_400),
-    "other words": answers(400, {"error": {"message": "no", "type": "BadRequestError", "param": None, "code": 400}}),
-    "no words": answers(422, b""),
-    "in the stream": sends(b'data: {"error": {"message": "no", "type": "BadRequestError", "code": 400}}\n\n'),
-    "a crash": answers(500, {"error": {"message": "Internal Server Error", "code": 500}}),
-}
-
-
-@pytest.mark.parametrize("refusal", REFUSALS)
-@pytest.mark.parametrize("taken", ["file", "list", "one"])
-@pytest.mark.parametrize("extra", [NEW, {}, {"/version": {"version": "0.1.dev5+g12ab"}}], ids=["new", "none", "dev"])
-def test_whatever_a_refusal_says_the_form_that_is_taken_is_found_and_kept(
-    extra: dict[str, Any], taken: str, refusal: str
-) -> None:
-    act = takes(taken, refusal=REFUSALS[refusal])
-    with serving(act, extra=extra) as server, opened(server, tries=5) as backend:
-        judged(backend)
-        before = len(server.bodies)
-        judged(backend)
-        assert [form_of(body) for body in server.bodies[before:]] == [taken], "remembered"
-        assert any("differ in length" in note.text for note in backend.warnings) == (taken == "one")
-
-
-@pytest.mark.parametrize("version", ["0.33.0", "0.11.2", None])
-def test_the_real_answer_once_costs_no_verdict(version: str | None) -> None:
-    extra = {"/version": {"version": version}} if version else {}
-    with serving(answers(400, REAL_400), says(FINAL), extra=extra) as server, opened(server) as backend:
-        judged(backend)
-    assert len(server.bodies) == 2
-
-
-def test_an_old_vllm_is_never_sent_a_file() -> None:
-    """It would give it a wrong clock without a word."""
-    act = takes("one", refusal=answers(400, REAL_400))
-    with serving(act, extra=OLD) as server, opened(server) as backend:
-        judged(backend)
-    assert [form_of(body) for body in server.bodies] == ["list", "one"]
-
-
-def test_versions_that_read_no_clock_are_warned_about() -> None:
-    for version, warned in (("0.11.2", False), ("0.24.0", True), ("0.30.0", True), ("0.31.0", False)):
-        with serving(says(FINAL), extra={"/version": {"version": version}}) as server, opened(server) as backend:
-            judged(backend)
-            assert any("reads no clock" in note.text for note in backend.warnings) == warned
-
-
-def test_a_list_that_was_not_needed_is_not_taken_for_granted() -> None:
-    with serving(takes("file", refusal=answers(400, REAL_400))) as server, opened(server) as backend:
-        server.script = [says(FINAL), takes("file", refusal=answers(400, REAL_400))]
-        judged(backend, (4.0, 4.0))
-        judged(backend)
-    assert [form_of(body) for body in server.bodies] == ["one", "list", "file"]
-
-
-def test_a_refusal_of_every_form_is_shown_in_a_line_without_pixels() -> None:
-    with serving(answers(400, REAL_400), extra=NEW) as server, opened(server) as backend:
-        with pytest.raises(BackendError) as raised:
-            judged(backend)
-        assert [form_of(body) for body in server.bodies] == ["file", "list", "one"]
-    message = str(raised.value)
-    assert "Failed to apply Qwen2_5_VLProcessor" in message
-    assert "'fps': [0.9999989997680181, 0.39999959990720724]" in message, "the reason stands at the end"
-    assert "[205," not in message
-    assert "125, 229" not in message
-    assert len(message) < 500
+    assert fields == {"num_frames": -1, "video_backend": "opencv"}
 
 
 def test_the_cut_that_hid_the_reason_hides_none() -> None:
-    fault = read_fault(400, REAL_400)
-    assert (fault.status, fault.codes, fault.refuses) == (400, {"BadRequestError", "400"}, True)
-    assert len(fault.message) > 9_000
-    assert "fps" not in fault.message[:300]
-    assert "array([…" not in shorten(fault.message)
+    message = find_message(REAL_400.decode())
+    assert len(message) > 9_000
+    assert "fps" not in message[:300]
+    assert "array([…" not in shorten(message)
     assert shorten("short: [1, 2, 3]") == "short: [1, 2, 3]"
     assert shorten("a" * 5_000) == f"{'a' * 140} … {'a' * 200}"
 
@@ -201,29 +113,57 @@ def test_a_refusal_is_known_by_its_fields_and_by_its_whole_message(
     error: dict[str, Any], full: bool, odds: bool
 ) -> None:
     for answer in ({"error": error}, {"object": "error", **error}, {"detail": {"error": error}}):
-        fault = read_fault(400, json.dumps(answer).encode())
-        assert (fault.context_full, fault.without_odds) == (full, odds)
+        found = explain_status(400, json.dumps(answer).encode(), retry_after="")
+        assert (found.context_full, found.without_odds) == (full, odds)
+        assert found.kind == "lasting"
 
 
-def test_sglang_gets_files_and_what_it_loses_is_warned_about() -> None:
-    for about in ({"owner": "sglang"}, {"owner": "proxy", "extra": {"/model_info": {"is_generation": True}}}):
-        with serving(says(FINAL), **about) as server, opened(server) as backend:
+@pytest.mark.parametrize(
+    ("about", "said"),
+    [
+        ({"extra": {"/version": {"version": "0.11.2"}}}, "this vLLM is 0.11, and reads no video's clock"),
+        ({"extra": {"/version": {"version": "0.30.0"}}}, "update it to 0.31 or newer"),
+        ({"extra": {"/version": {"version": "0.1.dev5+g12ab"}}}, "this vLLM calls itself '0.1.dev5+g12ab'"),
+        ({"extra": {"/version": {"version": "\x1b[31m" * 99}}}, "this vLLM does not tell its version"),
+        ({"extra": {"/version": {"version": 31}}}, "this vLLM does not tell its version"),
+        ({"extra": {"/version": [31]}}, "this vLLM does not tell its version"),
+        ({}, "this vLLM does not tell its version"),
+        ({"owner": "sglang"}, "only vLLM 0.31 and newer read a video's clock"),
+        ({"owner": "a proxy"}, "--backend-kind vllm"),
+    ],
+)
+def test_every_other_server_gets_single_images_and_is_told_what_it_lacks(about: dict[str, Any], said: str) -> None:
+    with serving(says(FINAL), **about) as server, opened(server) as backend:
+        judged(backend)
+        assert backend.form == "single images"
+        (warning,) = backend.warnings
+    assert warning.kind == "single_images"
+    assert said in warning.text
+    assert warning.text.isprintable()
+    assert len(warning.text) < 300
+    for body in server.bodies:
+        assert {p["type"] for p in body["messages"][1]["content"]} == {"image_url"}
+        assert "media_io_kwargs" not in body
+
+
+@pytest.mark.parametrize("version", ["0.31.0", "0.31", "0.33.1.dev12+gabc", "1.0.0", "0.31.2rc1"])
+def test_a_version_from_31_on_is_new_enough(version: str) -> None:
+    with serving(says(FINAL), extra={"/version": {"version": version}}) as server, opened(server) as backend:
+        judged(backend)
+        assert (backend.form, backend.warnings) == ("lossless video file", ())
+
+
+def test_a_refusal_is_shown_in_a_line_without_pixels() -> None:
+    with serving(answers(400, REAL_400), extra=NEW) as server, opened(server) as backend:
+        with pytest.raises(BackendError) as raised:
             judged(backend)
-            assert backend.connect().kind == "sglang"
-            warnings = " ".join(warning.text for warning in backend.warnings)
-        assert form_of(server.bodies[0]) == "file"
-        assert "mm_processor_kwargs" not in server.bodies[0]
-        assert "no clock" in warnings
-        assert "resizes" in warnings
-        assert "drops" not in warnings
-    with serving(says(FINAL), owner="sglang") as server, opened(server) as backend:
-        judged(backend, (2.0, 9.0), first_frames=6)
-        assert any("drops" in note.text for note in backend.warnings), "six frames in 2 s"
-    with serving(takes("images", refusal=answers(400)), owner="sglang") as server, opened(server) as backend:
-        judged(backend)
-        judged(backend)
-        assert any("single images" in note.text for note in backend.warnings)
-    assert [form_of(body) for body in server.bodies] == ["file", "images", "images"]
+        assert len(server.bodies) == 1
+    message = str(raised.value)
+    assert "Failed to apply Qwen2_5_VLProcessor" in message
+    assert "'fps': [0.9999989997680181, 0.39999959990720724]" in message, "the reason stands at the end"
+    assert "[205," not in message
+    assert "125, 229" not in message
+    assert len(message) < 500
 
 
 @pytest.mark.parametrize("size", [(28, 28), (588, 336), (28, 140), (364, 28)])
@@ -247,10 +187,9 @@ def test_a_server_makes_the_profiles_steps_of_a_rate(seconds: float, rule: Any) 
     wanted = clock.steps(12, seconds)
     length = frame_seconds(clock, seconds)
     assert length.numerator < 2**31
-    for step in (2 / float(1 / length), 2 / (2 / patch_seconds(clock, seconds))):
-        for precision in (np.float32, np.float64):
-            each = float(precision(step)) * clock.tokens_per_second
-            assert tuple(int(patch * each) for patch in range(12)) == wanted
+    for precision in (np.float32, np.float64):
+        each = float(precision(2 / float(1 / length))) * clock.tokens_per_second
+        assert tuple(int(patch * each) for patch in range(12)) == wanted
 
 
 def test_common_rates_are_exact() -> None:

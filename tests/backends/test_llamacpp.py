@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from vrt_lite.backends.llamacpp import EngineSettings, LlamaCppBackend
 from vrt_lite.backends.llamacpp.decoding import Sampler, loops, odds
-from vrt_lite.errors import ContextFullError
+from vrt_lite.errors import ContextFullError, ModelError
 from vrt_lite.interfaces import Encoding, Event, Prefill, Sampling, Working, Wrote, ignore
 from vrt_lite.judge import Pair, opening
 from vrt_lite.models import find
@@ -254,3 +254,21 @@ def test_threads_that_start_the_engine_at_once_share_one_log() -> None:
     """The engine would go on calling a second log after it is collected, and the process would crash."""
     done = subprocess.run([sys.executable, "-c", THREADS_START], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["1", "1"]
+
+
+def test_each_back_end_decides_for_itself_whether_the_engine_is_heard(capsys: pytest.CaptureFixture[str]) -> None:
+    def heard() -> bool:
+        return "load" in capsys.readouterr().err
+
+    with open_backend(verbose=True):
+        assert heard()
+        with open_backend():
+            assert heard(), "the first one still is"
+        with pytest.raises(ModelError):
+            LlamaCppBackend(
+                FILES.projector, FILES.projector, profile=FILES.profile, settings=EngineSettings(verbose=True)
+            )
+        capsys.readouterr()
+    capsys.readouterr()
+    with open_backend():
+        assert not heard()

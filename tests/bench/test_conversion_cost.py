@@ -32,17 +32,18 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[hub.List
         yield hub.list_repository("bench/model")
 
 
-def test_the_hub_lists_a_folder_and_sends_the_rest_of_a_file(served: hub.Listing, tmp_path: Path) -> None:
+def test_the_hub_lists_a_folder_and_sends_a_file(served: hub.Listing, tmp_path: Path) -> None:
     content = (tmp_path / "served" / "model.safetensors").read_bytes()
     assert served.revision == REVISION
     assert [(file.path, file.size, file.sha256) for file in served.files] == [
         ("config.json", 2, ""),
         ("model.safetensors", SIZE, hashlib.sha256(content).hexdigest()),
     ]
-    part = tmp_path / "part"
-    part.write_bytes(content[: SIZE // 3])
-    hub.fetch(served, served.files[1], part)
-    assert part.read_bytes() == content
+    counted: list[int] = []
+    to, sha256 = tmp_path / "arrived", served.files[1].sha256
+    assert not hub.download(served, served.files[1], to, sha256=sha256, report=print, advance=counted.append)
+    assert to.read_bytes() == content
+    assert sum(counted) == SIZE
 
 
 def test_a_pull_has_the_bytes_of_the_two_steps(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from bench.scenes import Scenes
 from bench.side import frame_size, profile_for
 from convert.quantize import quantize_pair
 from convert.stage_outputs import StagedBackend
-from vrt_lite.conversion.export_pair import export_pair
+from vrt_lite.conversion.convert_folder import export_pair
 from vrt_lite.conversion.gguf_writer import Target
 from vrt_lite.judge import Pair, opening
 from vrt_lite.machine import EngineSettings

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import llama_cpp.llama_cpp as engine
+from engine_quantizer import logging_to
 from gguf import GGMLQuantizationType, GGUFValueType, GGUFWriter, LlamaFileType
 from numpy import dtype, uint8
 
-from convert.quantizer_process import logging_to
 from vrt_lite.models.gguf import Gguf
 
 STEP = re.compile(r"\[ *\d+/ *\d+\] (\S+) .* type = *(\w+), size = .*?(?:\((\w+)\))?$")

@@ -27,7 +27,7 @@ from convert.quantize import quantize_pair  # noqa: E402
 from convert.stage_outputs import FRAME, StagedBackend, StageOutputs  # noqa: E402
 from convert.verify import FittedFrames, divergence  # noqa: E402
 from vrt_lite.api import Judge  # noqa: E402
-from vrt_lite.conversion.export_pair import export_pair  # noqa: E402
+from vrt_lite.conversion.convert_folder import export_pair  # noqa: E402
 from vrt_lite.conversion.importance_matrix import read_importance  # noqa: E402
 from vrt_lite.errors import ModelError, UsageError  # noqa: E402
 from vrt_lite.interfaces import FrameStore  # noqa: E402
@@ -324,7 +324,7 @@ def test_which_files_judge(talker: Path, tmp_path: Path) -> None:
     assert find_judge_files(tmp_path / "tiny-F16.gguf", given).projector == given
     assert find_judge_files(BUNDLED.text.parent, None).text == BUNDLED.text
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ModelError, match="holds no language model"):
+    with pytest.raises(ModelError, match="holds no text model"):
         find_judge_files(tmp_path / "empty", None)
     with pytest.raises(ModelError, match="does not exist"):
         find_judge_files(tmp_path / "absent.gguf", None)

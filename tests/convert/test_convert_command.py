@@ -15,7 +15,7 @@ from test_quantize import write_imatrix
 
 from convert.quantize import quantize_pair
 from vrt_lite.cli import run
-from vrt_lite.conversion.export_pair import export_pair
+from vrt_lite.conversion.convert_folder import export_pair
 from vrt_lite.conversion.type_names import TEXT_TYPES
 from vrt_lite.models import find
 

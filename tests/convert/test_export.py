@@ -15,7 +15,7 @@ import pytest
 from gguf_description import FOLDER, TYPES, VARIANTS, describe
 from synthetic_checkpoint import FIRST_ADDED, ROWS, WIDTH, make, write_json
 
-from vrt_lite.conversion.export_pair import export_pair
+from vrt_lite.conversion.convert_folder import export_pair
 from vrt_lite.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]

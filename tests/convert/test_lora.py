@@ -13,7 +13,7 @@ import pytest
 from gguf_description import describe
 from synthetic_checkpoint import FEED_FORWARD, VISION_FEED_FORWARD, WIDTH, make, write_json, write_safetensors
 
-from vrt_lite.conversion.export_pair import export_pair
+from vrt_lite.conversion.convert_folder import export_pair
 from vrt_lite.errors import ModelError
 from vrt_lite.models import find
 
@@ -169,7 +169,7 @@ def test_a_stored_output_that_a_tied_model_does_not_use(tmp_path: Path) -> None:
     export_pair(tmp_path / "c", tmp_path / "untied", adapter=folder)
     values = json.loads((tmp_path / "c" / "config.json").read_text("utf-8"))
     write_json(tmp_path / "c" / "config.json", values | {"tie_word_embeddings": True})
-    with pytest.raises(ModelError, match=r"adapts lm_head\.weight, which this checkpoint does not use"):
+    with pytest.raises(ModelError, match=r"adapts lm_head\.weight, which the checkpoint does not have"):
         export_pair(tmp_path / "c", tmp_path / "out", adapter=folder)
 
 

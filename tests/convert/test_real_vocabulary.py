@@ -19,7 +19,7 @@ import script_texts
 import synthetic_checkpoint
 
 from vrt_lite.backends.llamacpp.engine import Model
-from vrt_lite.conversion.export_pair import export_pair
+from vrt_lite.conversion.convert_folder import export_pair
 from vrt_lite.machine import EngineSettings
 
 VOCABULARY = os.environ.get("VRT_LITE_VOCABULARY", "")

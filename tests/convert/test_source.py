@@ -18,7 +18,7 @@ import pytest
 from synthetic_checkpoint import make
 
 from convert.source import Source, locate
-from vrt_lite.conversion.export_pair import export_pair
+from vrt_lite.conversion.convert_folder import export_pair
 from vrt_lite.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,13 +16,12 @@ from synthetic_checkpoint import TextShape, make
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "parity"))
 
 import bundled_checkpoint
+from engine_quantizer import quantize
 from gguf_description import describe
 
 from convert.quantize import quantize_pair
-from convert.quantizer_process import quantize
-from vrt_lite.conversion.convert_folder import convert_folder
-from vrt_lite.conversion.export_pair import export_pair
-from vrt_lite.conversion.pair_description import describe_pair
+from vrt_lite.conversion.convert_folder import convert_folder, export_pair
+from vrt_lite.conversion.pair_files import describe_pair
 from vrt_lite.conversion.type_names import TEXT_TYPES
 from vrt_lite.errors import ModelError
 from vrt_lite.models import find
@@ -79,7 +78,11 @@ def test_the_text_model(tmp_path: Path, exported: Path, kind: str, with_matrix: 
     matrix = exported / "matrix.gguf" if with_matrix else None
     options = {"text_type": kind, "projector_type": "bf16", "imatrix": matrix}
     text, projector = convert_folder(exported / "c", tmp_path, **options)
-    assert text.path.read_bytes() == quantize_by_engine(exported / "out/c-BF16.gguf", kind, matrix)
+    by_engine = quantize_by_engine(exported / "out/c-BF16.gguf", kind, matrix)
+    assert text.path.read_bytes() == by_engine
+    (later,) = quantize_pair(exported / "out/c-BF16.gguf", text_type=kind, imatrix=matrix)
+    assert later.path.read_bytes() == by_engine
+    later.path.unlink()
     assert projector.path.read_bytes() == (exported / "out/mmproj-c-BF16.gguf").read_bytes()
     if kind == "q4_k_m" and not with_matrix:
         same, _ = export_pair(exported / "c", tmp_path / "export", text_type=kind)
@@ -145,7 +148,10 @@ def test_any_shape(
     two, _ = export_pair(folder / "c", folder / "two", text_type=plain, projector_type=plain)
     matrix = write_matrix(folder / "matrix.gguf", two.path) if with_matrix else None
     text, _ = convert_folder(folder / "c", folder / "one", text_type=kind, projector_type=plain, imatrix=matrix)
-    assert text.path.read_bytes() == quantize_by_engine(two.path, kind, matrix)
+    by_engine = quantize_by_engine(two.path, kind, matrix)
+    assert text.path.read_bytes() == by_engine
+    (later,) = quantize_pair(two.path, text_type=kind, imatrix=matrix)
+    assert later.path.read_bytes() == by_engine
 
 
 def test_weights_that_no_type_can_hold(tmp_path: Path) -> None:

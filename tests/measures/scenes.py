@@ -78,6 +78,11 @@ def encode_low(pictures: Pictures, crf: float) -> Pictures:
     return _through_codec(pictures, {"crf": str(crf), "preset": "veryfast", "x264-params": "no-deblock=1"})
 
 
+def encode_well(pictures: Pictures, crf: float = 14) -> Pictures:
+    """Encode as H.264 as most files are, and decode."""
+    return _through_codec(pictures, {"crf": str(crf), "preset": "veryfast"})
+
+
 def posterise(pictures: Pictures, step: float) -> Pictures:
     """Round each level to a multiple of `step`."""
     return [_levels(np.round(p / step) * step) for p in pictures]
@@ -212,6 +217,16 @@ def vanish(pictures: Pictures, radius: float) -> Pictures:
     y, x = np.mgrid[:ROWS, :COLUMNS]
     hidden = (y - 120) ** 2 + (x - 200) ** 2 < radius**2
     return [p if t < len(pictures) // 2 else np.where(hidden, 110, p).astype(np.uint8) for t, p in enumerate(pictures)]
+
+
+def bend_a_part(pictures: Pictures, pixels: float) -> Pictures:
+    """Move a part as large as a face to and fro by up to `pixels`."""
+    y, x = np.mgrid[:ROWS, :COLUMNS]
+    mask = np.clip(1.6 - np.hypot((y - 120) / 45, (x - 210) / 45), 0, 1)
+    columns = [
+        np.rint(x + pixels * mask * np.sin(0.35 * t)).clip(0, COLUMNS - 1).astype(int) for t in range(len(pictures))
+    ]
+    return [picture[y, column] for picture, column in zip(pictures, columns, strict=True)]
 
 
 def wobble(pictures: Pictures, pixels: float) -> Pictures:

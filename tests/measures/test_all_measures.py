@@ -41,6 +41,7 @@ FAULTS: Final[dict[str, tuple[Change, float]]] = {
     "vanishing": (drawn.vanish, 70.0),
     "wobble": (drawn.wobble, 5.0),
     "boiling": (drawn.boil, 12.0),
+    "bending": (drawn.bend_a_part, 14.0),
 }
 MOVES: Final[dict[str, tuple[str, str, str]]] = {
     # measure: fault, scene, + or -
@@ -51,6 +52,8 @@ MOVES: Final[dict[str, tuple[str, str, str]]] = {
     "gradient_3": ("blur", "sky", "+"),
     "gradient_4": ("blur", "shapes", "+"),
     "detail": ("blur", "texture", "-"),
+    "texture": ("blur", "texture", "-"),
+    "evenness": ("bands", "texture", "-"),
     "detail_slope": ("sharpening", "texture", "+"),
     "edges": ("sharpening", "shapes", "+"),
     "seams": ("sharpening", "shapes", "+"),
@@ -101,6 +104,9 @@ MOVES: Final[dict[str, tuple[str, str, str]]] = {
     "far_twist": ("wobble", "texture", "+"),
     "far_change": ("boiling", "sky", "+"),
     "wavering": ("wobble", "texture", "+"),
+    "spot_light": ("vanishing", "sky", "+"),
+    "spot_motion": ("bending", "shapes", "+"),
+    "spot_wavering": ("bending", "shapes", "+"),
     "fixed_edges": ("stamp", "texture", "+"),
     "fixed_corner": ("logo", "texture", "+"),
     "light_strokes": ("stamp", "texture", "+"),

@@ -277,7 +277,6 @@ def test_a_judge_is_pulled_with_progress_stopped_and_used(
         page.get_by_role("button", name="Stop").click()
         page.get_by_text("Cancelled", exact=True).wait_for()
         sent = sum(hub.sent.values())
-        assert sent < sum(map(len, files.values()))
         page.locator("[data-pull=vr-thinker-7b]").click()
         page.locator("tr", has_text="vr-thinker-7b").get_by_text("here", exact=True).wait_for(timeout=60_000)
         assert sum(hub.sent.values()) < sent + sum(map(len, files.values())), "what had arrived was kept"

@@ -29,7 +29,7 @@ import make_reference_gguf  # noqa: E402
 
 from convert.clip_pairs import EXAMPLE  # noqa: E402
 from convert.reference import Reference  # noqa: E402
-from vrt_lite.conversion.export_pair import export_pair  # noqa: E402
+from vrt_lite.conversion.convert_folder import export_pair  # noqa: E402
 from vrt_lite.errors import UsageError  # noqa: E402
 from vrt_lite.interfaces import Sampling, ignore  # noqa: E402
 from vrt_lite.models import find  # noqa: E402

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +52,6 @@ SUPERVISED = Supervised(samples=8, learning_rate=1e-2, warmup=0.25, batch=2, acc
 RECIPE = TrainingRecipe(
     "coloured", PROFILE, ModelRecipe(shape=SHAPE, precision="float32"), Data(source="none"), cold_start=SUPERVISED
 )
-PRETRAINED = replace(RECIPE, pretrain=replace(SUPERVISED, learning_rate=2e-3))
 
 
 @dataclass(frozen=True)

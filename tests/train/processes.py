@@ -2,7 +2,6 @@
 
 processes.py sample CHECKPOINT OUT        rejection sampling by the taught judge
 processes.py step CHECKPOINT OUT          two steps of GRPO by it; the second's gradients, not clipped, go to OUT
-processes.py pretrain CHECKPOINT OUT      two steps of pretraining on coloured cases
 """
 
 from __future__ import annotations
@@ -45,16 +44,6 @@ def sample(checkpoint: Path, out: Path) -> None:
     assert rejected(RECIPE, checkpoint, [case(seed) for seed in range(6)], out)
 
 
-def pretrain(checkpoint: Path, out: Path) -> None:
-    import torch
-    from coloured import PRETRAINED, cases
-
-    from train.pretrain import pretrain as taught
-
-    torch.set_num_threads(1)
-    assert taught(PRETRAINED, cases(8), start=checkpoint, run=out)
-
-
 def run_step(checkpoint: Path, out: Path) -> None:
     from safetensors.torch import save_file
     from taught_judge import RECIPE, case
@@ -79,5 +68,5 @@ def run_step(checkpoint: Path, out: Path) -> None:
 if __name__ == "__main__":
     from train.__main__ import leave_group
 
-    {"sample": sample, "step": run_step, "pretrain": pretrain}[sys.argv[1]](Path(sys.argv[2]), Path(sys.argv[3]))
+    {"sample": sample, "step": run_step}[sys.argv[1]](Path(sys.argv[2]), Path(sys.argv[3]))
     leave_group()

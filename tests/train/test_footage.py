@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,27 +14,23 @@ from PIL import Image
 
 pytest.importorskip("torch")
 
-from train.command_options import load_test_cases
 from train.footage import photographs
-from train.footage.footage_drills import FootageDrills
 from train.footage.footage_frames import FootageOpener, Variation
 from train.footage.footage_pairs import FootagePairs, draw
-from train.footage.labelled_footage import LabelledFootage
 from train.footage.survey import SURVEY, load_survey, survey
-from train.recipe import load_recipe
+from train.recipe import Data, TrainingRecipe
+from train.stages import cases_for
 from train.traces import replay
 from train.training_cases import TrainingCase
 from train.world.defects import MOTION, STRENGTH, VISUAL
-from train.world.labelled_patches import MARKS, NOTHING, UNKNOWN
 from train.world.labels import labels_of
-from train.world.values import TICKS, Defect, Lesson
+from train.world.values import TICKS, Defect
 from vrt_lite.errors import UsageError
-from vrt_lite.profile import CELL, Profile, default_profile
+from vrt_lite.profile import Profile, default_profile
 from vrt_lite.protocol.messages import FrameRef, shown_first
 
 pytestmark = pytest.mark.filterwarnings("default")
 
-ROOT = Path(__file__).resolve().parents[2]
 FIRST = [frame for clip in (0, 1) for frame in shown_first(48, 4, clip)]
 
 
@@ -101,6 +96,14 @@ def test_training_and_test_footage_are_apart(folder: Path) -> None:
         for split in ("train", "test")
     }
     assert drawn == {"train": {"train/play/2.mp4", "train/toy/1.mp4"}, "test": {"test/other/3.mp4"}}
+
+
+def test_a_recipe_with_footage_learns_some_pairs_of_it(folder: Path, profile: Profile) -> None:
+    recipe = TrainingRecipe("filmed", profile, data=Data(footage=str(folder), footage_every=3))
+    keys = [case.key for case in cases_for(recipe, "cold-start", 7)]
+    assert [key for key in keys if key.startswith("footage")] == ["footage:train:0", "footage:train:1"]
+    assert keys.index("footage:train:0") == 2
+    assert all(case.key.startswith("world") for case in cases_for(recipe, "test", 4))
 
 
 def test_the_same_seed_gives_the_same_case(folder: Path, profile: Profile) -> None:
@@ -210,25 +213,19 @@ def test_a_clip_is_decoded_once_for_a_size(folder: Path, profile: Profile, monke
     assert all(np.array_equal(a, b) for a, b in zip(before, shown(case, profile, FIRST), strict=True))
 
 
-def test_a_lesson_of_footage_is_a_clip_beside_itself_with_one_fault(folder: Path) -> None:
-    clips = load_survey(folder, "train")
-    for seed in range(40):
-        drawn, (a, b) = draw(clips, seed, lesson="strong")
-        assert (a.clip, a.start, a.spec.frames) == (b.clip, b.start, b.spec.frames)
-        assert [d.level for own in (a, b) for d in own.spec.defects] == [3]
-        assert drawn.caption_looks is None
-
-
 @pytest.mark.parametrize("kind", ["jitter", "warping", "ghosting", "freeze", "reversal"])
 def test_faults_of_motion_are_put_into_footage(folder: Path, profile: Profile, kind: str) -> None:
     clips = load_survey(folder, "train")
     middle = [FrameRef(n, i) for n in (0, 1) for i in range(22, 26)]
     found = 0
-    for seed in range(240):
-        _, (a, b) = draw(clips, seed, lesson="strong", varied=True)
-        if a.start != b.start or [d.kind for own in (a, b) for d in own.spec.defects] != [kind]:
+    for seed in range(400):
+        _, (a, b) = draw(clips, seed, varied=True)
+        if a.start != b.start or [(d.kind, d.level) for own in (a, b) for d in own.spec.defects] not in (
+            [(kind, 2)],
+            [(kind, 3)],
+        ):
             continue
-        case = FootagePairs(folder, "train", first=seed, count=1, lesson="strong")[0]
+        case = FootagePairs(folder, "train", first=seed, count=1)[0]
         pictures = np.stack(shown(case, profile, middle)).astype(int)
         there = [d.at(i) for own in (a, b) for d in own.spec.defects for i in range(22, 26)]
         differs = [int(np.abs(x - y).max()) > 0 for x, y in zip(pictures[:4], pictures[4:], strict=True)]
@@ -278,19 +275,14 @@ def test_training_footage_is_varied_and_test_footage_is_not(folder: Path, profil
         assert all(picture.shape[0] % 28 == picture.shape[1] % 28 == 0 for picture in shown(pair, profile, FIRST))
 
 
-@pytest.mark.parametrize("lesson", ["strong", "weak", "mixed"])
-def test_a_difference_in_training_is_not_always_a_fault(folder: Path, lesson: Lesson) -> None:
+def test_a_difference_in_training_is_not_always_a_fault(folder: Path) -> None:
     clips = load_survey(folder, "train")
     found = set()
     for seed in range(120):
-        drawn, (a, b) = draw(clips, seed, lesson=lesson, varied=True)
+        drawn, (a, b) = draw(clips, seed, varied=True)
         other_cut = (a.start, a.spec.frames) != (b.start, b.spec.frames)
         found.add((other_cut, any(labels_of(drawn).values())))
-        if other_cut and lesson != "mixed":
-            [fault] = (*a.spec.defects, *b.spec.defects)
-            assert fault.level > 1, "a slight fault is visible beside the same frames only"
-    assert {(True, True), (False, True)} <= found
-    assert ((True, False) in found) == (lesson == "mixed")
+    assert {(True, True), (False, True), (True, False)} <= found
 
 
 def test_a_variation_shows_the_same_clip_otherwise(folder: Path, profile: Profile) -> None:
@@ -323,39 +315,6 @@ def test_a_variation_shows_the_same_clip_otherwise(folder: Path, profile: Profil
     assert abs(soft.mean() - plain.mean()) < 1
 
 
-def test_test_cases_of_footage_can_be_those_of_a_lesson(folder: Path) -> None:
-    recipe = load_recipe(ROOT / "train" / "configs" / "tiny.toml")
-    strong = load_test_cases(recipe, 20, folder, "cpu", "strong")
-    assert all(len(case.defects) == 1 and case.labels["OA"] for case in strong)
-    assert [case.key for case in strong] == [case.key for case in load_test_cases(recipe, 20, folder, "cpu")]
-    with pytest.raises(UsageError, match="--lesson strong is for real footage"):
-        load_test_cases(recipe, 20, None, "cpu", "strong")
-
-
-def test_drills_have_faults_in_most_clips_and_say_which(folder: Path, profile: Profile) -> None:
-    drills = FootageDrills(folder, first=5, count=80)
-    assert len(drills) == 80
-    assert drills[3].script == FootageDrills(folder, first=8, count=1)[0].script
-    assert [case.key for case in drills if "drill" not in case.key] == [
-        case.key for case in list(FootagePairs(folder, "train", first=5, count=80))[::2]
-    ]
-    own = [case for case in drills if "drill" in case.key]
-    kinds = Counter(kind for case in own for kind in case.defects)
-    assert len(own) < kinds.total() < 4 * len(own)
-    assert {"h264", "h265", "banding", "noise", "warping", "ghosting", "stutter"} <= kinds.keys()
-    assert "reversal" not in kinds
-    assert kinds["h264"] > kinds["blur"]
-    with drills[3].open(profile) as frames:
-        a, b = frames.pixels([FrameRef(clip, 0) for clip in (0, 1)])
-    assert a.shape == b.shape
-    later = [case for case in own if len(case.script) > 1]
-    assert len(later) > 20
-    assert any("bend, bend, bend" in case.script[-1] for case in later)
-    exchanged = drills[3].exchanged
-    assert exchanged
-    assert exchanged().labels["MQ"] == (0, 2, 1)[drills[3].labels["MQ"]]
-
-
 def detail(picture: NDArray[np.int16]) -> float:
     return float(np.abs(np.diff(picture, axis=1)).mean())
 
@@ -368,40 +327,3 @@ def test_a_held_picture_of_a_grainy_clip_stays_the_same(folder: Path, profile: P
     with FootageOpener(folder, (span, span))(profile) as store:
         a, b = store.pixels([FrameRef(0, 0), FrameRef(0, 20)])
     assert np.array_equal(a, b)
-
-
-def test_labelled_patches_of_footage_have_the_marks_of_their_faults(folder: Path, profile: Profile) -> None:
-    labelled = LabelledFootage(folder, profile, copies=3)
-    by_seed = [labelled.draw(seed) for seed in range(60)]
-    again = labelled.draw(7)
-    np.testing.assert_array_equal(again[-1].pictures[1], by_seed[7][-1].pictures[1])
-    assert {len(own) for own in by_seed} >= {4, 6, 8}
-    drawn = [patch for own in by_seed for patch in own]
-    held = {word for patch in drawn for word, mark in zip(MARKS, patch.marks[0], strict=True) if mark == 1}
-    assert held >= {"blur", "noise", "coding", "ghosts", "still", "double"}
-    for patch in drawn:
-        height, width = patch.pictures[0].shape[:2]
-        assert patch.marks.shape == (height * width // CELL**2, len(MARKS))
-        assert (patch.marks == patch.marks[0]).all() and (patch.looks == NOTHING).all()
-        marks = dict(zip(MARKS, patch.marks[0].tolist(), strict=True))
-        # Neighbouring frames show steps; two of the first frames show a flicker.
-        assert (marks["flash"] == UNKNOWN) != (marks["flicker"] == UNKNOWN) or marks["flicker"] == UNKNOWN
-        same = (patch.pictures[0] == patch.pictures[1]).all()
-        noisy = marks["noise"] == 1 or marks["coding"] == 1
-        if not noisy:
-            assert same == (marks["still"] == 1) or marks["still"] == UNKNOWN
-
-
-def test_copies_of_a_labelled_patch_differ_in_their_faults_alone(folder: Path, profile: Profile) -> None:
-    for seed in range(20):
-        own = LabelledFootage(folder, profile, copies=3).draw(seed)
-        assert [patch.clean for patch in own[:2]] == [0, 0]
-        for number, patch in enumerate(own):
-            clean = own[number + patch.clean]
-            assert clean.clean == 0 and number + patch.clean == number % 2
-            assert not (clean.marks == 1).any()
-            faulty = {word for word, mark in zip(MARKS, patch.marks[0], strict=True) if mark == 1}
-            changed = (patch.pictures[0] != clean.pictures[0]).any() or (patch.pictures[1] != clean.pictures[1]).any()
-            assert changed or not faulty
-            if not changed:
-                np.testing.assert_array_equal(patch.pictures, clean.pictures)

@@ -15,7 +15,7 @@ from taught_judge import PROFILE, case
 from train.assessment.assess import OUTCOMES, agree, evaluate, judge_one, open_checkpoint, open_gguf, open_judge
 from train.assessment.outcomes import read_outcomes
 from train.policy.rollout import open_policy
-from vrt_lite.conversion.export_pair import export_pair
+from vrt_lite.conversion.convert_folder import export_pair
 from vrt_lite.errors import ModelError, UsageError
 
 pytestmark = pytest.mark.filterwarnings("default")

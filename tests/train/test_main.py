@@ -25,12 +25,6 @@ precision = "float32"
 shape = { layers = 2, width = 64, heads = 2, kv_heads = 1, feed_forward = 96, rope_section = [4, 6, 6], \
 tower_depth = 2, tower_width = 64, tower_heads = 2, tower_feed_forward = 96, tower_full = [1] }
 
-[pretrain]
-samples = 8
-learning_rate = 1e-3
-batch = 4
-accumulation = 1
-
 [cold_start]
 samples = 8
 learning_rate = 1e-3
@@ -90,11 +84,6 @@ def test_every_stage_after_the_other(recipe: Path) -> None:
     early = train("refine", recipe, run)
     assert early.returncode == 2
     assert "python -m train cold-start" in early.stderr
-    early = train("cold-start", recipe, run)
-    assert early.returncode == 2
-    assert "python -m train pretrain" in early.stderr
-    seen = train("pretrain", recipe, run)
-    assert seen.returncode == 0, seen.stderr[-2000:]
 
     legs = 0
     while (done := train("cold-start", recipe, run, "--minutes", "0")).returncode == 3:
@@ -137,8 +126,8 @@ def test_every_stage_after_the_other(recipe: Path) -> None:
     assert train("figures", run).returncode == 0
 
     assert train("all", recipe, recipe.parent / "fresh", "--minutes", "0").returncode == 3
-    assert (recipe.parent / "fresh" / "pretrain").is_dir()
-    assert not (recipe.parent / "fresh" / "cold-start").exists()
+    assert (recipe.parent / "fresh" / "cold-start").is_dir()
+    assert not (recipe.parent / "fresh" / "sample").exists()
     done = train("all", recipe, run, "--pairs", "2")
     assert done.returncode == 0, done.stderr[-2000:]
     fitted = json.loads((run / "calibrate/temperatures.json").read_text("utf-8"))
@@ -151,12 +140,6 @@ def test_every_stage_after_the_other(recipe: Path) -> None:
     assert json.loads((run / "evaluate/cold-start/figures.json").read_text("utf-8"))["views"]["none"]["pairs"]
 
 
-def test_a_lesson_without_footage_is_refused(recipe: Path) -> None:
-    refused = train("evaluate", recipe, recipe.parent / "run", "--lesson", "strong")
-    assert refused.returncode == 2
-    assert "--lesson strong is for real footage: give its folder with --footage FOLDER." in refused.stderr
-
-
 def _write_scripts(run: Path, rows: list[dict[str, object]]) -> None:
     """Traces as a good model would have left them: this one has learnt nothing in two steps."""
     from train.world import SAMPLE, World
@@ -164,13 +147,6 @@ def _write_scripts(run: Path, rows: list[dict[str, object]]) -> None:
     scripts = {case.key: case.script for case in World(SAMPLE, len(rows))}
     lines = [json.dumps({"key": row["key"], "replies": scripts[str(row["key"])]}) for row in rows]
     (run / "sample/traces.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def test_a_recipe_without_pretraining_says_where_to_begin(tmp_path: Path) -> None:
-    (tmp_path / "plain.toml").write_text("", encoding="utf-8")
-    done = train("pretrain", tmp_path / "plain.toml", tmp_path / "run")
-    assert done.returncode == 2
-    assert done.stderr == "error: Recipe plain has no [pretrain]: begin with python -m train cold-start.\n"
 
 
 def test_a_recipe_that_cannot_be_used_is_one_line(recipe: Path, tmp_path: Path) -> None:

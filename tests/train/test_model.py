@@ -16,11 +16,10 @@ transformers = pytest.importorskip("transformers")
 from coloured import PROFILE, RECIPE, SIZES, Frames, case, cases  # noqa: E402
 
 from convert.stage_outputs import FRAME, StagedBackend  # noqa: E402
-from train.lesson_rows import render  # noqa: E402
 from train.policy.model import create_checkpoint, load, profile_text, save  # noqa: E402
 from train.policy.policy_tokenizer import PolicyTokenizer  # noqa: E402
 from train.policy.rendering import Collator, Rendered, Renderer  # noqa: E402
-from train.recipe import TrainingRecipe  # noqa: E402
+from train.reply_rows import render  # noqa: E402
 from vrt_lite.errors import ModelError, UsageError  # noqa: E402
 from vrt_lite.profile import Clock, default_profile, load_profile  # noqa: E402
 from vrt_lite.protocol.messages import (  # noqa: E402
@@ -261,7 +260,7 @@ def test_llama_cpp_reads_the_exported_model_as_training_does(
 ) -> None:
     pytest.importorskip("gguf")
     pytest.importorskip("llama_cpp")
-    from vrt_lite.conversion.export_pair import export_pair
+    from vrt_lite.conversion.convert_folder import export_pair
     from vrt_lite.machine import EngineSettings
 
     profile = replace(PROFILE, clock=Clock("exact", 2.0))
@@ -289,7 +288,7 @@ def test_a_checkpoint_comes_back_from_its_pair(checkpoint: Path, tmp_path: Path)
     """The values that a pair stores, and so the same pair again."""
     pytest.importorskip("gguf")
     from train.policy.restoring import restore
-    from vrt_lite.conversion.export_pair import export_pair
+    from vrt_lite.conversion.convert_folder import export_pair
 
     written = export_pair(checkpoint, tmp_path / "pair", text_type="q8_0", projector_type="f16", name="small")
     back = restore(RECIPE, str(tmp_path / "pair"), tmp_path / "back")
@@ -308,58 +307,3 @@ def test_a_checkpoint_comes_back_from_its_pair(checkpoint: Path, tmp_path: Path)
     assert not (tmp_path / "wider").exists()
     with pytest.raises(UsageError, match="not empty"):
         restore(RECIPE, str(tmp_path / "pair"), back)
-
-
-def test_checkpoints_have_a_mean(checkpoint: Path, tmp_path: Path) -> None:
-    from train.policy.averaging import average
-
-    model, _ = load(RECIPE, checkpoint, trainable=False)
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(1)
-    save(model, checkpoint, tmp_path / "other")
-    mean, _ = load(RECIPE, average(RECIPE, {checkpoint: 3, tmp_path / "other": 1}, tmp_path / "mean"), trainable=False)
-    weights = mean.state_dict()
-    for name, value in model.state_dict().items():
-        torch.testing.assert_close(weights[name], value - 0.75, atol=1e-6, rtol=1e-5)
-    with pytest.raises(UsageError, match=r"above 0"):
-        average(RECIPE, {checkpoint: 0.0}, tmp_path / "none")
-    with pytest.raises(UsageError, match="not empty"):
-        average(RECIPE, {checkpoint: 1.0}, tmp_path / "mean")
-    wider = replace(RECIPE, model=replace(RECIPE.model, shape=replace(RECIPE.model.shape, feed_forward=128)))
-    create_checkpoint(wider, tmp_path / "wider", cases(4))
-    for broken in ("wider", "nowhere"):
-        with pytest.raises(ModelError, match=broken):
-            average(RECIPE, {checkpoint: 1.0, tmp_path / broken: 1.0}, tmp_path / f"with-{broken}")
-        assert not (tmp_path / f"with-{broken}").exists()
-
-
-def test_a_grown_model_answers_as_before(checkpoint: Path, tmp_path: Path) -> None:
-    """More layers and more heads of keys and values change no logit, and all of their weights can learn."""
-    from train.policy.growing import grow
-
-    def shaped(**changes: int) -> TrainingRecipe:
-        return replace(RECIPE, model=replace(RECIPE.model, shape=replace(RECIPE.model.shape, **changes)))
-
-    shape = RECIPE.model.shape
-    larger = shaped(layers=shape.layers + 2, kv_heads=shape.heads)
-    assert shape.heads > shape.kv_heads
-    model, tokenizer = load(RECIPE, checkpoint, trainable=False)
-    grown, _ = load(larger, grow(larger, checkpoint, tmp_path / "grown"), trainable=True)
-    text = grown.config.text_config
-    assert (text.num_hidden_layers, text.num_key_value_heads) == (shape.layers + 2, shape.heads)
-    batch = Collator(0)(_rows(tokenizer, range(2)))
-    torch.testing.assert_close(_logits(grown, batch), _logits(model, batch), atol=1e-5, rtol=1e-5)
-    with torch.no_grad():
-        for layer in grown.model.language_model.layers:
-            layer.self_attn.o_proj.weight.add_(0.01)
-            layer.mlp.down_proj.weight.add_(0.01)
-    grown(**batch).loss.backward()
-    for name, weight in grown.named_parameters():
-        assert float(weight.grad.abs().max()) > 0, name
-    for changes in ({"layers": shape.layers - 1}, {"kv_heads": 0}, {"feed_forward": 2 * shape.feed_forward}):
-        with pytest.raises(ModelError, match="can"):
-            grow(shaped(**changes), checkpoint, tmp_path / "broken")
-        assert not (tmp_path / "broken").exists()
-    with pytest.raises(UsageError, match="not empty"):
-        grow(larger, checkpoint, tmp_path / "grown")

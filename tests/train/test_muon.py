@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("trl")
-
-from coloured import RECIPE, SUPERVISED, cases  # noqa: E402
-from safetensors.torch import load_file  # noqa: E402
 
 from train.muon import Muon, orthogonal  # noqa: E402
-from train.policy.model import create_checkpoint, load  # noqa: E402
-from train.supervised import OrderedTrainer, _kind, supervise  # noqa: E402
-from vrt_lite.errors import UsageError  # noqa: E402
-
-pytestmark = pytest.mark.filterwarnings("default")
 
 
 def _weights() -> tuple[Any, Any]:
@@ -79,34 +67,3 @@ def test_its_state_goes_on_where_it_was() -> None:
     second.load_state_dict(first.state_dict())
     _taught(second, halves, steps=range(2, 4))
     assert all(torch.equal(a, b) for a, b in zip(whole, halves, strict=True))
-
-
-def test_a_resumed_stage_is_the_unbroken_one_and_not_adamws(tmp_path: Path) -> None:
-    start = create_checkpoint(RECIPE, tmp_path / "start", cases(4))
-    recipe, how = replace(SUPERVISED, muon=3e-3, tower_share=0.5), {"start": start, "recipe_all": RECIPE}
-    assert supervise(recipe, cases(8), run=tmp_path / "whole", **how)
-    assert not supervise(recipe, cases(8), run=tmp_path / "legs", minutes=0, **how)
-    assert supervise(recipe, cases(8), run=tmp_path / "legs", **how)
-    assert supervise(replace(recipe, muon=0.0), cases(8), run=tmp_path / "adamw", **how)
-    whole, legs, adamw = (
-        load_file(tmp_path / run / "model" / "model.safetensors") for run in ("whole", "legs", "adamw")
-    )
-    assert all(torch.equal(whole[name], legs[name]) for name in whole)
-    assert not any(torch.equal(whole[n], adamw[n]) for n in whole if n.endswith("_proj.weight"))
-
-
-def test_the_layers_matrices_are_muons(tmp_path: Path) -> None:
-    model, _ = load(RECIPE, create_checkpoint(RECIPE, tmp_path / "start", cases(4)), trainable=True)
-    kinds = {name: _kind(name, weight) for name, weight in model.named_parameters()}
-    assert {name.split(".")[-2] for name, (_, matrix) in kinds.items() if not matrix} >= {"embed_tokens", "norm"}
-    assert all(matrix for name, (_, matrix) in kinds.items() if name.endswith("_proj.weight"))
-    assert all(tower == ("visual" in name) for name, (tower, _) in kinds.items())
-
-
-@pytest.mark.parametrize("sharded", ["is_fsdp_enabled", "is_deepspeed_enabled"])
-def test_sharded_matrices_are_refused(sharded: str) -> None:
-    trainer: Any = SimpleNamespace(optimizer=None, recipe=replace(SUPERVISED, muon=1e-3))
-    trainer.is_fsdp_enabled = trainer.is_deepspeed_enabled = False
-    setattr(trainer, sharded, True)
-    with pytest.raises(UsageError, match="remove it"):
-        OrderedTrainer.create_optimizer(trainer)

@@ -16,12 +16,13 @@ import pytest
 from convert.__main__ import convert
 from train.__main__ import train
 from train.recipe import TrainingRecipe
+from train.tiny.__main__ import tiny
 from vrt_lite.cli import cli
 from vrt_lite.profile import Profile
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "train" / "README.md").read_text("utf-8")
-PROGRAMS: Mapping[str, click.Group] = {"train": train, "convert": convert, "vrt-lite": cli}
+PROGRAMS: Mapping[str, click.Group] = {"train": train, "train.tiny": tiny, "convert": convert, "vrt-lite": cli}
 TABLES = {
     name: kind for name, kind in get_type_hints(TrainingRecipe).items() if is_dataclass(kind) and kind is not Profile
 }
@@ -52,9 +53,9 @@ def test_what_is_named_is_there() -> None:
         "RUN/STAGE/nothing.jsonl",
         "unheard",
         "--hours 9",
-        "python -m train warm-start train/configs/tiny.toml run",
+        "python -m train warm-start train/configs/tiny-cpu.toml run",
         "python -m train grpo train/configs/huge.toml run",
-        "python -m train evaluate train/configs/tiny.toml run --hours 9",
+        "python -m train evaluate train/configs/tiny-cpu.toml run --hours 9",
         "torchrun --nproc_per_node N -m train.grpo STAGE RECIPE RUN",
         "vrt-lite judge FOLDER",
         'pip install -e ".[training]"',

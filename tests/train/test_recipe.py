@@ -68,9 +68,9 @@ def test_a_whole_number_may_stand_for_a_fraction(tmp_path: Path) -> None:
         ("a = = b", "is not valid TOML"),
         ("[cold_start]\norders = 3", "cold_start.orders = 3 is not 1 or 2"),
         ("[refine]\norders = 2", "refine.orders = 2, but only the cold start learns both orders"),
+        ("[pretrain]\nsamples = 2", "pretrain is unknown; known are cold_start, "),
         ('[data]\nsource = "pairs.csv"', "data.source = 'pairs.csv' is not one of world, tables"),
         ('[data]\ntest = "t.csv"', 'data.test is named, but data.source is "world": add source = "tables" to [data]'),
-        (f"{TABLED}[cold_start]\ndrills = 2", "cold_start.drills = 2, but data.source = 'tables'"),
         (
             TABLED.replace("test", "#"),
             'data.source is "tables", but data.test is missing: name a table of pairs for each',
@@ -79,7 +79,7 @@ def test_a_whole_number_may_stand_for_a_fraction(tmp_path: Path) -> None:
         ('[data]\nsource = "tables"', "data.cold_start, data.sample, data.grpo, data.test, data.traces are missing"),
         ("[launchers]\ngrpo = 3", "launchers.grpo = 3 is not a list of words"),
         ("[launchers]\ngrpo = [3]", "launchers.grpo = [3] is not a list of words"),
-        ('[launchers]\ntest = ["torchrun"]', "launchers.test is unknown; known are cold_start, grpo, pretrain"),
+        ('[launchers]\ntest = ["torchrun"]', "launchers.test is unknown; known are cold_start, grpo, refine, sample"),
         (
             "[rejection]\nqueries = 10\nsamples = 2\nkept_a_query = 3\n[refine]\nsamples = 21",
             "refine.samples = 21 is more than the 20 traces that sampling can keep: rejection.queries = 10, times 2,",

@@ -20,10 +20,10 @@ import fidelity_cases  # noqa: E402
 from coloured import PROFILE, SIZES, Frames, case, cases  # noqa: E402
 
 from convert.reference import Reference  # noqa: E402
-from train.lesson_rows import render  # noqa: E402
 from train.policy.model import corpus  # noqa: E402
 from train.policy.policy_tokenizer import PolicyTokenizer, learn  # noqa: E402
 from train.policy.rendering import Collator, Rendered, Renderer, patches, segments  # noqa: E402
+from train.reply_rows import render  # noqa: E402
 from train.traces import replay  # noqa: E402
 from vrt_lite.backends.llamacpp.lower import FrameBlock  # noqa: E402
 from vrt_lite.profile import Clock  # noqa: E402
@@ -163,7 +163,7 @@ def test_a_batch_is_padded_on_the_right(tokenizer: PolicyTokenizer) -> None:
     renderer = Renderer(tokenizer, PROFILE)
     rows = [row for number in (0, 1) for row in render(case(number), case(number).script, renderer, PROFILE)]
     pad = tokenizer.id("<|endoftext|>")
-    batch = Collator(pad)([rows[0], {"rendered": rows[1:]}])
+    batch = Collator(pad)(rows)
     lengths = [len(row.ids) for row in rows]
     assert batch["input_ids"].shape == (3, max(lengths))
     assert batch["position_ids"].shape == (3, 3, max(lengths))

@@ -17,11 +17,13 @@ from coloured import RECIPE, SUPERVISED, cases  # noqa: E402
 from processes import torchrun  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
-from train.lesson_rows import render  # noqa: E402
-from train.policy.model import load  # noqa: E402
+from train.policy.model import corpus, load  # noqa: E402
+from train.policy.policy_tokenizer import learn  # noqa: E402
 from train.policy.rendering import Collator, Renderer  # noqa: E402
+from train.reply_rows import render  # noqa: E402
 from train.supervised import order_cases, supervise  # noqa: E402
 from train.traces import Trace  # noqa: E402
+from train.world import World  # noqa: E402
 from vrt_lite.errors import UsageError  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")
@@ -144,6 +146,32 @@ def test_the_tower_learns_at_a_rate_of_its_own(start: Path, tmp_path: Path) -> N
     moved = [sum(float((after[name] - before[name]).abs().sum()) for name in tower) for after in (plain, tenth)]
     assert 0.05 < moved[1] / moved[0] < 0.2
     assert _log(tmp_path / "0.1")[0]["lr"] == _log(tmp_path / "plain")[0]["lr"]
+
+
+def test_a_resumed_run_keeps_the_rates_apart(start: Path, tmp_path: Path) -> None:
+    recipe, how = replace(SUPERVISED, tower_share=0.5), {"start": start, "recipe_all": RECIPE}
+    assert supervise(recipe, cases(8), run=tmp_path / "whole", **how)
+    assert not supervise(recipe, cases(8), run=tmp_path / "legs", minutes=0, **how)
+    assert supervise(recipe, cases(8), run=tmp_path / "legs", **how)
+    whole, legs = (load_file(tmp_path / run / "model" / "model.safetensors") for run in ("whole", "legs"))
+    assert all(torch.equal(whole[name], legs[name]) for name in whole)
+
+
+def test_a_drawn_pair_is_learnt_in_both_orders(tmp_path: Path) -> None:
+    profile, world = replace(RECIPE.profile, workspace=48, first_frames=4), World(0, 2)
+    renderer = Renderer(learn(corpus(profile, world), tmp_path / "tokenizer.json", rows=600), profile)
+    for one in world:
+        assert one.exchanged
+        other = one.exchanged()
+        assert dict(other.labels) == {key: (0, 2, 1)[choice] for key, choice in one.labels.items()}
+        assert other.pair.durations == one.pair.durations[::-1]
+        drawn = render(one, one.script, renderer, profile, orders=2)
+        apart = render(one, one.script, renderer, profile) + render(other, other.script, renderer, profile)
+        assert len(drawn) == len(apart)
+        for row, same in zip(drawn, apart, strict=True):
+            assert np.array_equal(row.ids, same.ids)
+            assert np.array_equal(row.video_patches, same.video_patches)
+            assert np.array_equal(row.image_patches, same.image_patches)
 
 
 def test_the_order_is_whole_steps_of_shuffled_epochs() -> None:

@@ -15,10 +15,11 @@ pytest.importorskip("torch")
 pytest.importorskip("trl")
 
 from train.assessment.outcomes import read_outcomes
-from train.lesson_rows import render
-from train.policy.policy_tokenizer import PolicyTokenizer
+from train.policy.model import corpus
+from train.policy.policy_tokenizer import learn
 from train.policy.rendering import Renderer
 from train.recipe import load_recipe
+from train.reply_rows import render
 from train.stages import cases_for
 from train.train_all import LEG_OVER, find_launcher
 from vrt_lite.errors import UsageError
@@ -175,12 +176,12 @@ def test_all_stages_on_tables_by_launchers(folder: Path) -> None:
     _write_table(folder, "grpo", ["grpo 0", "grpo 1"])
 
 
-def test_published_pairs_are_learnt_in_both_orders(folder: Path) -> None:
+def test_published_pairs_are_learnt_in_both_orders(folder: Path, tmp_path: Path) -> None:
     """The rows of both orders, and the frames of each in its own order."""
     recipe = load_recipe(folder / "smallest.toml")
-    tokenizer = PolicyTokenizer(folder / "run" / "new" / "tokenizer.json")
-    renderer = Renderer(tokenizer, recipe.profile)
-    case = cases_for(recipe, "cold-start")[0]
+    pairs = cases_for(recipe, "cold-start")
+    renderer = Renderer(learn(corpus(recipe.profile, pairs), tmp_path / "tokenizer.json", rows=600), recipe.profile)
+    case = pairs[0]
     assert case.exchanged
     other = case.exchanged()
     assert "OA=2" in other.script[-1] and '"target_frames": [2, 50]' in other.script[0]

@@ -139,14 +139,15 @@ def test_pairs_are_labelled_by_dimension() -> None:
         assert label.tolist() == ([0, 0, 0] if not two.fault else [1, 0, 1])
         assert (one.seed == two.seed) == pair.same_scene
         assert one.strength <= two.strength
-    rows = Vectors(made, tuple(DEFINITIONS)).rows(pairs, np.array([pair.same_scene for pair in pairs]))
+    rows = Vectors(made, tuple(DEFINITIONS)).rows(pairs)
     merits = sum(each.source != "file" for each in DEFINITIONS.values())
     assert np.array_equal(rows[:, 0, :merits], -rows[:, 1, :merits])
     assert np.array_equal(rows[:, 0, merits:], rows[:, 1, merits:])
 
 
 def test_heads_learn_and_are_the_same_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heads_module, "ROUNDS", {"preference": 40, "naming": 4, "strength": 10})
+    for name in ("_LARGE", "_SMALL", "_FAULTS", "_NAMING", "_STRENGTH"):
+        monkeypatch.setattr(heads_module, name, (30, 8, 20))
     made = specimens()
     for name in ("a.npz", "b.npz"):
         fit(made, tuple(DEFINITIONS), tmp_path / name, say=lambda line: None)

@@ -167,7 +167,7 @@ def draw(reports: Mapping[str, Mapping[str, Any]], folder: Path, *, run: Path | 
 
 def _stage(log: Path) -> tuple[int, str]:
     """Return a sort key: first the stages in order, then all other names."""
-    name, order = log.parent.name, ("pretrain", *STAGES)
+    name, order = log.parent.name, STAGES
     return (order.index(name) if name in order else len(order), name)
 
 

@@ -20,37 +20,26 @@ from train.footage.survey import SurveyedClip, load_survey
 from train.training_cases import LazyCases, TrainingCase
 from train.world import captions, case_of, draw_faults, exchanged
 from train.world.defects import MOTION, VISUAL
-from train.world.draw_faults import draw_single_fault
 from train.world.labels import labels, labels_of, labels_of_first_frames, points
-from train.world.lessons import TWINS
-from train.world.values import TICKS, Defect, Lesson, Scene
+from train.world.values import TICKS, Defect, Scene
 
 TIES = 0.12
 """Share of the pairs that are two cuts of one clip without a fault."""
 _TRAINING_TIES = 0.25
 """TIES in training: two cuts have differences that are no faults, and a judge takes them for faults otherwise."""
+_TWINS = 0.65
+"""Share of the faulty pairs in training that show the same frames. The others teach to look at each clip alone."""
 
 
 class FootagePairs(LazyCases):
     """`count` cases from seed `first` on, from the clips of a split, fetched and surveyed in `folder`.
 
     The same seed gives the same case as long as the clips are the same. `hidden` is the share of pairs with a visual
-    fault that the first frames do not show; they never show most motion faults. In a `lesson`, every pair is a clip and
-    the same clip with one fault. Raises UsageError without clips.
+    fault that the first frames do not show; they never show most motion faults. Raises UsageError without clips.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        split: Split,
-        *,
-        first: int = 0,
-        count: int = 100,
-        hidden: float = 0.35,
-        lesson: Lesson = "mixed",
-    ) -> None:
+    def __init__(self, folder: Path, split: Split, *, first: int = 0, count: int = 100, hidden: float = 0.35) -> None:
         self._folder, self._split, self._hidden = folder, split, hidden
-        self._lesson: Lesson = lesson
         self._seeds = range(first, first + count)
         self.clips = tuple(clip for clip in load_survey(folder, split) if clip.frames >= TICKS)
 
@@ -60,11 +49,11 @@ class FootagePairs(LazyCases):
     def make(self, place: int) -> TrainingCase:
         """Build the case of a seed."""
         seed = self._seeds[place]
-        drawn, spans = draw(self.clips, seed, hidden=self._hidden, lesson=self._lesson, varied=self._split == "train")
-        return case_of_spans(self._folder, f"footage:{self._split}:{seed}", drawn, spans)
+        drawn, spans = draw(self.clips, seed, hidden=self._hidden, varied=self._split == "train")
+        return _case_of_spans(self._folder, f"footage:{self._split}:{seed}", drawn, spans)
 
 
-def case_of_spans(folder: Path, key: str, drawn: Scene, spans: tuple[Span, Span]) -> TrainingCase:
+def _case_of_spans(folder: Path, key: str, drawn: Scene, spans: tuple[Span, Span]) -> TrainingCase:
     """Build the case of a scene whose clips are these spans."""
     a, b = (span.spec.frames / span.clip.fps for span in spans)
     case = case_of(drawn)
@@ -73,22 +62,17 @@ def case_of_spans(folder: Path, key: str, drawn: Scene, spans: tuple[Span, Span]
         key=key,
         pair=replace(case.pair, durations=(a, b)),
         open=FootageOpener(folder, spans),
-        exchanged=partial(case_of_spans, folder, key, exchanged(drawn), (spans[1], spans[0])),
+        exchanged=partial(_case_of_spans, folder, key, exchanged(drawn), (spans[1], spans[0])),
     )
 
 
 def draw(
-    clips: Sequence[SurveyedClip],
-    seed: int,
-    *,
-    hidden: float = 0.35,
-    lesson: Lesson = "mixed",
-    varied: bool = False,
+    clips: Sequence[SurveyedClip], seed: int, *, hidden: float = 0.35, varied: bool = False
 ) -> tuple[Scene, tuple[Span, Span]]:
     """Draw the pair of a seed. Its pictures cannot decide its caption.
 
     If `varied`, the clips are shown in a variation, some pairs continue with another clip after a cut, more pairs have
-    no fault, and only a share TWINS of the others show the same frames; the rest are two cuts of one clip.
+    no fault, and only a share _TWINS of the others show the same frames; the rest are two cuts of one clip.
 
     All random numbers are NumPy's.
     """
@@ -97,10 +81,8 @@ def draw(
     if varied:
         span = join_some(np.random.default_rng((seed, 12)), span, clips)
     kind, ties = rng.random(), _TRAINING_TIES if varied else TIES
-    twins = not varied or bool(rng.random() < TWINS)
-    if lesson != "mixed":
-        spans = _draw_lesson(rng, span, lesson, twins=twins)
-    elif kind < ties:
+    twins = not varied or bool(rng.random() < _TWINS)
+    if kind < ties:
         spans = (span, cut_differently(rng, span))
     else:
         share = (kind - ties) / (1 - ties)
@@ -111,17 +93,6 @@ def draw(
         variation = draw_variation(np.random.default_rng((seed, 9)), spans[0])
         spans = (replace(spans[0], variation=variation), replace(spans[1], variation=variation))
     return replace(scene, hidden=labels_of_first_frames(scene) != labels_of(scene)), spans
-
-
-def _draw_lesson(rng: np.random.Generator, span: Span, lesson: Lesson, *, twins: bool) -> tuple[Span, Span]:
-    """Return the span with one fault and, without one, the span or (without `twins`) another cut of its clip."""
-    while True:
-        a, b = draw_single_fault(rng, span.spec, lesson, twins=twins)
-        if all(shows_when_called(span, defect) for defect in (*a, *b)):
-            break
-    other = span if twins else cut_differently(rng, span)
-    first, second = (span, other) if a else (other, span)
-    return _with_defects(first, a), _with_defects(second, b)
 
 
 def _draw_faulty_spans(

@@ -60,12 +60,6 @@ def draw_span(rng: np.random.Generator, clips: Sequence[SurveyedClip]) -> Span:
     return _remove_cuts(span)
 
 
-def draw_varied_span(rng: np.random.Generator, clips: Sequence[SurveyedClip]) -> Span:
-    """Draw a span as `draw_span` does, in a variation."""
-    span = draw_span(rng, clips)
-    return replace(span, variation=draw_variation(rng, span))
-
-
 def join_some(rng: np.random.Generator, span: Span, clips: Sequence[SurveyedClip]) -> Span:
     """Join a share JOINED of the spans that have no cut with another clip of the same shape, which follows a cut.
 

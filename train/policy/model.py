@@ -29,7 +29,6 @@ from vrt_lite.profile import PROFILE_NAME, Profile
 from vrt_lite.protocol.messages import Text
 from vrt_lite.protocol.tags import FORMAT
 
-SHARD_BYTES = 15_000_000
 CORPUS_CASES = 3_000
 _MEAN, _STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 _DOCUMENTS = (
@@ -112,12 +111,11 @@ def save(
 ) -> None:
     """Write a checkpoint. The tokenizer and the other documents are copied from the folder `documents`.
 
-    So is the profile, unless one is given. A small model's weights are in shards under 16 MB if its largest tensor
-    allows it. `weights` replace the model's own weights where these are spread over processes.
+    So is the profile, unless one is given. `weights` replace the model's own weights where these are spread over
+    processes.
     """
     out.mkdir(parents=True, exist_ok=True)
-    limit = {"max_shard_size": SHARD_BYTES} if is_small(model) else {}
-    model.save_pretrained(out, state_dict=weights, **limit)
+    model.save_pretrained(out, state_dict=weights)
     for name in _DOCUMENTS:
         if (documents / name).is_file() and documents != out:
             shutil.copyfile(documents / name, out / name)
@@ -198,11 +196,11 @@ def _write_new(recipe: TrainingRecipe, folder: Path, cases: Cases) -> None:
     write_documents(folder, recipe.profile)
     torch.manual_seed(recipe.model.seed)
     model = new_model(recipe.model.shape, tokenizer)
-    initialise(model, recipe.model.shape)
+    _initialise(model, recipe.model.shape)
     save(model, folder, folder)
 
 
-def initialise(model: Any, shape: NewModelShape) -> None:
+def _initialise(model: Any, shape: NewModelShape) -> None:
     """Draw weights that keep the size of activations: normal, with deviation 1 / sqrt(inputs).
 
     transformers' 0.02 suits a width of some thousands; in a small tower the activations of a picture would vanish. The

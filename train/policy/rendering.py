@@ -7,8 +7,8 @@ by its largest extent). Pictures are bytes in transformers' flat layout, see
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -55,11 +55,6 @@ class Rendered:
     video_patches: NDArray[np.uint8]
     video_grids: NDArray[np.int64]
 
-    def until(self, end: int) -> Rendered:
-        """Return the first `end` tokens. All pictures must be among them."""
-        ids, learned, kinds = self.ids[:end], self.learned[:end], self.kinds[:end]
-        return replace(self, ids=ids, learned=learned, positions=self.positions[:, :end], kinds=kinds)
-
 
 def segments(visible: Sequence[Conversation], replies: Sequence[Generated]) -> list[Segment]:
     """Cut a trajectory into segments, so that every reply is in the conversation in which it was written.
@@ -98,7 +93,7 @@ class Renderer:
     def _rendered(
         self, conversation: Conversation, frames: FrameStore, learned: frozenset[int], *, opened: bool
     ) -> Rendered:
-        pixels = pixels_of(conversation, frames)
+        pixels = _pixels_of(conversation, frames)
         so_far = _RenderedSoFar(self._image, self._video)
         for index, message in enumerate(conversation):
             items = self._items(message, pixels, so_far)
@@ -112,7 +107,7 @@ class Renderer:
         """Convert one message to tokens and frames, as inference does. No token spans two messages."""
 
         def block(part: Video | Image) -> FrameBlock:
-            flat, grid = patches_of(part, pixels)
+            flat, grid = _patches_of(part, pixels)
             seconds = part.seconds_per_patch if isinstance(part, Video) else 0.0
             steps = self._profile.clock.steps(grid[0], seconds) if isinstance(part, Video) else (0,)
             so_far.pictures.append((IMAGE_KIND if isinstance(part, Image) else VIDEO_KIND, flat, grid))
@@ -176,13 +171,13 @@ class _RenderedSoFar:
         )
 
 
-def pixels_of(messages: Sequence[Message], frames: FrameStore) -> Pixels:
+def _pixels_of(messages: Sequence[Message], frames: FrameStore) -> Pixels:
     """Read all frames of messages, in one request, so that a store can decode both clips at once."""
     shown = list(dict.fromkeys(frame for message in messages for frame in message.frames))
     return dict(zip(shown, frames.pixels(shown), strict=True)) if shown else {}
 
 
-def patches_of(part: Video | Image, pixels: Pixels) -> tuple[NDArray[np.uint8], tuple[int, int, int]]:
+def _patches_of(part: Video | Image, pixels: Pixels) -> tuple[NDArray[np.uint8], tuple[int, int, int]]:
     """Return flat patches (count, 1176) of a part, and its grid. An odd last frame, or an image, is used twice."""
     shown = part.frames if isinstance(part, Video) else (part.frame,)
     shown = (*shown, shown[-1]) if len(shown) % 2 else shown
@@ -210,36 +205,23 @@ class Collator:
     def __init__(self, pad_id: int) -> None:
         self._pad = pad_id
 
-    def __call__(self, rows: Sequence[Rendered | Mapping[str, object]]) -> dict[str, torch.Tensor]:
-        """Return a batch of (rows, longest); positions are (3, rows, longest).
-
-        A row may be a mapping, with one rendered conversation or several under "rendered".
-        """
-        conversations = list(_flat(rows))
-        shape = (len(conversations), max(len(row.ids) for row in conversations))
+    def __call__(self, rows: Sequence[Rendered]) -> dict[str, torch.Tensor]:
+        """Return a batch of (rows, longest); positions are (3, rows, longest)."""
+        shape = (len(rows), max(len(row.ids) for row in rows))
         ids, labels = np.full(shape, self._pad, np.int64), np.full(shape, IGNORED, np.int64)
         mask, kinds = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         positions = np.zeros((3, *shape), np.int64)
-        for i, row in enumerate(conversations):
+        for i, row in enumerate(rows):
             n = len(row.ids)
             ids[i, :n], mask[i, :n], kinds[i, :n] = row.ids, 1, row.kinds
             labels[i, :n] = np.where(row.learned, row.ids, IGNORED)
             positions[:, i, :n] = row.positions
         batch = {"input_ids": ids, "attention_mask": mask, "labels": labels, "position_ids": positions}
         batch |= {"mm_token_type_ids": kinds}
-        if any(len(row.image_grids) for row in conversations):
-            batch["pixel_values"] = np.concatenate([row.image_patches for row in conversations])
-            batch["image_grid_thw"] = np.concatenate([row.image_grids for row in conversations])
-        if any(len(row.video_grids) for row in conversations):
-            batch["pixel_values_videos"] = np.concatenate([row.video_patches for row in conversations])
-            batch["video_grid_thw"] = np.concatenate([row.video_grids for row in conversations])
+        if any(len(row.image_grids) for row in rows):
+            batch["pixel_values"] = np.concatenate([row.image_patches for row in rows])
+            batch["image_grid_thw"] = np.concatenate([row.image_grids for row in rows])
+        if any(len(row.video_grids) for row in rows):
+            batch["pixel_values_videos"] = np.concatenate([row.video_patches for row in rows])
+            batch["video_grid_thw"] = np.concatenate([row.video_grids for row in rows])
         return {name: torch.from_numpy(values) for name, values in batch.items()}
-
-
-def _flat(rows: Sequence[Rendered | Mapping[str, object]]) -> Iterator[Rendered]:
-    for row in rows:
-        held = row["rendered"] if isinstance(row, Mapping) else row
-        if isinstance(held, Rendered):
-            yield held
-        else:
-            yield from held  # type: ignore[misc]

@@ -11,7 +11,7 @@ import torch
 from train.recipe import TrainingRecipe
 
 SMALL: Final = 100_000_000
-"""The most parameters of a small model. Its tower is batched, and its files are under 16 MB."""
+"""The most parameters of a small model, whose tower is batched."""
 
 
 def choose_weight_type(

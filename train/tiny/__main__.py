@@ -67,7 +67,7 @@ def evaluate(run: Path, heads: Path | None) -> None:
 def text(run: Path, footage: Path | None, minutes: float | None) -> None:
     """Train the text model to read what was measured: RUN/text/pair. Exit status 3: the minutes are over."""
     from train.tiny.text_model import RECIPE, train  # noqa: PLC0415  torch
-    from vrt_lite.conversion.export_pair import export_pair  # noqa: PLC0415
+    from vrt_lite.conversion.convert_folder import export_pair  # noqa: PLC0415
 
     if not train(run, _fetch(run, footage), minutes=minutes, say=click.echo):
         sys.exit(3)

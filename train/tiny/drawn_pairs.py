@@ -17,9 +17,9 @@ from vrt_lite.measures.preference import KEYS, describe_pairs, vector_of
 
 _REFERENCES = 3
 """Clean clips of the same scene that each faulty clip is compared with: encoded as often, another, a harmless one."""
-_STRANGERS = 3
+_STRANGERS = 6
 """Clips of other scenes that each clip is compared with."""
-_BOTH_FAULTY, _STRANGER_WEIGHT, _STEP_WEIGHT, _ALIKE_WEIGHT = 0.1, 0.4, 0.5, 2.5
+_BOTH_FAULTY, _STEP_WEIGHT, _ALIKE_WEIGHT = 0.05, 0.5, 2.5
 _LEAST_STEP = 0.12
 
 
@@ -89,7 +89,7 @@ def _draw_strangers(specimens: Sequence[Specimen], chance: np.random.Generator) 
         others = [n for n in chance.choice(clean, 2 * _STRANGERS) if specimens[n].scene != specimen.scene]
         for other in others[:_STRANGERS]:
             worse = int(bool(specimen.fault))
-            yield DrawnPair(int(other), number, worse, keys_of(specimen), _STRANGER_WEIGHT, False)
+            yield DrawnPair(int(other), number, worse, keys_of(specimen), 1.0, False)
 
 
 class Vectors:
@@ -104,31 +104,46 @@ class Vectors:
         """Return how alike the two clips look."""
         return compare_looks(self._specimens[pair.one].measures.look, self._specimens[pair.two].measures.look)
 
-    def rows(self, pairs: Sequence[DrawnPair], same: NDArray[np.bool_]) -> NDArray[np.float32]:
+    def rows(self, pairs: Sequence[DrawnPair]) -> NDArray[np.float32]:
         """Return both orders of each pair, (pairs, 2, features)."""
         one, two = (self._vectors[[getattr(p, side) for p in pairs]] for side in ("one", "two"))
-        return describe_pairs(one, two, same, self.names)
+        return describe_pairs(one, two, self.names)
 
     def vary(self, pairs: Sequence[DrawnPair], copies: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Return rows of more pairs of one scene, and the numbers of the pairs that they vary.
+        """Return rows of more pairs of one scene, (rows, 2, features), and the numbers of the pairs that they vary.
 
-        The faulty clip of each gets a harmless difference as well, and both are moved towards another clean scene.
+        Both clips are moved towards another clean scene, and the second gets a harmless difference as well. In a third
+        of them the fault is lighter, in another third both clips have it and it is lighter in the first.
         """
         chance = np.random.default_rng(4)
-        chosen = np.array([n for n, pair in enumerate(pairs) if pair.same_scene for _ in range(copies)])
-        alike = [p for p in pairs if p.same_scene and not p.worse]
+        chosen = np.repeat(np.arange(len(pairs)), copies)
         one, two = (self._vectors[[getattr(pairs[n], side) for n in chosen]] for side in ("one", "two"))
-        a, b = (self._vectors[[getattr(p, side) for p in alike]] for side in ("one", "two"))
-        drawn, sizes = chance.integers(len(alike), size=len(chosen)), chance.uniform(-1, 1, (len(chosen), 1))
-        moved = chance.uniform(0, 0.5, (len(chosen), 1)) * (a[chance.integers(len(alike), size=len(chosen))] - one)
-        harmless = sizes * (a - b)[drawn]
-        rows = describe_pairs(
-            (one + moved).astype(np.float32),
-            (two + moved + harmless).astype(np.float32),
-            np.ones(len(chosen), np.bool_),
-            self.names,
-        )
-        return rows, chosen
+        clean = self._vectors[[p.one for p in pairs if not p.worse]]
+
+        def draw(low: float, high: float) -> NDArray[np.float64]:
+            return chance.uniform(low, high, (len(chosen), 1))
+
+        way, share = chance.integers(0, 3, (len(chosen), 1)), draw(0.3, 0.75)
+        moved = draw(0, 0.5) * (clean[chance.integers(len(clean), size=len(chosen))] - one)
+        harmless = self._draw_harmless(pairs, len(chosen), chance)
+        lighter = one + share * (two - one)
+        first, second = np.where(way == 2, lighter, one) + moved, np.where(way == 1, lighter, two) + moved + harmless
+        return describe_pairs(first.astype(np.float32), second.astype(np.float32), self.names), chosen
+
+    def vary_alone(self, pairs: Sequence[DrawnPair], copies: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Return each clip's measures, and `copies` of them with a harmless difference; and the clips' numbers."""
+        chosen = np.repeat(np.arange(len(self._vectors)), copies)
+        harmless = self._draw_harmless(pairs, len(chosen), np.random.default_rng(6))
+        rows = np.concatenate((self._vectors, self._vectors[chosen] + harmless)).astype(np.float32)
+        return rows, np.concatenate((np.arange(len(self._vectors)), chosen))
+
+    def _draw_harmless(
+        self, pairs: Sequence[DrawnPair], count: int, chance: np.random.Generator
+    ) -> NDArray[np.float64]:
+        """Return up to the difference of two clean clips of one scene, `count` times."""
+        alike = [p for p in pairs if p.same_scene and not p.worse]
+        one, two = (self._vectors[[getattr(p, side) for p in alike]] for side in ("one", "two"))
+        return chance.uniform(-1, 1, (count, 1)) * (one - two)[chance.integers(len(alike), size=count)]
 
 
 def labels(pairs: Sequence[DrawnPair]) -> NDArray[np.int64]:

@@ -28,7 +28,7 @@ _LINES: Final = (288, 360, 360, 360, 400, 480, 480, 540, 720, 1080)
 _ASPECTS: Final = (16 / 9, 16 / 9, 16 / 9, 4 / 3, 1.0, 21 / 9)
 _RATES: Final = (8, 12, 16, 16, 24, 24, 25, 30, 30, 50, 60)
 _LEAST_FRAMES, _MOST_FRAMES = 8, 240
-_PIXELS: Final = (2.5e6, 1.3e7)
+_PIXELS: Final = (3e6, 1.4e7)
 """Pixels of all frames of a clip: the time that a clip takes."""
 _SPARE: Final = 1.6
 """A scene can show so many times its frames: faults that skip frames need them."""
@@ -93,7 +93,7 @@ def draw_spec(seed: int, part: Part, footage: Path) -> Spec:
     lines, aspect = int(chance.choice(_LINES)), float(chance.choice(_ASPECTS))
     if kind == "footage" and source:
         lines, aspect = min(lines, round(min(source.width, source.height) * 1.15)), source.width / source.height
-    if chance.random() < 0.15:
+    if chance.random() < 0.2:
         aspect = min(aspect, 1 / aspect)
     width, height = (2 * max(round(lines * part / 2), 32) for part in (max(aspect, 1.0), max(1 / aspect, 1.0)))
     fps = float(chance.choice(_RATES)) if kind != "footage" or source is None else source.fps
@@ -111,8 +111,8 @@ def draw_spec(seed: int, part: Part, footage: Path) -> Spec:
         (width, height),
         fps,
         frames,
-        grey=bool(looks[0] < 0.08),
-        dark=float(chance.uniform(1.5, 2.6)) if looks[1] < 0.1 else 1.0,
+        grey=bool(looks[0] < 0.1),
+        dark=float(chance.uniform(1.5, 2.6)) if looks[1] < 0.16 else 1.0,
         noise=float(chance.uniform(0.7, 3.5)) if looks[2] < 0.3 else 0.0,
         hold=int(chance.integers(2, 4)) if looks[3] < 0.14 and fps >= 24 else 1,
     )

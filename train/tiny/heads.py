@@ -12,7 +12,7 @@ import lightgbm
 import numpy as np
 from numpy.typing import NDArray
 
-from train.tiny.drawn_pairs import DrawnPair, Vectors, draw_pairs, labels
+from train.tiny.drawn_pairs import DrawnPair, Vectors, draw_pairs, keys_of, labels
 from train.tiny.fault_kinds import FAULTS
 from train.tiny.making import Specimen
 from vrt_lite.disk import write_file
@@ -20,13 +20,17 @@ from vrt_lite.measures.preference import KEYS, load_heads
 from vrt_lite.measures.trees import softmax
 
 NAMES: Final = tuple(sorted({fault.name for fault in FAULTS.values()}))
-ROUNDS: Final = {"preference": 600, "naming": 60, "strength": 80}
+Size = tuple[int, int, int]
+"""Of a forest: rounds, leaves of a tree, and rows of a leaf at least."""
+_LARGE: Final[Size] = (500, 31, 30)
+_SMALL: Final[Size] = (400, 16, 40)
+_FAULTS: Final[Size] = (800, 16, 30)
+_NAMING: Final[Size] = (60, 10, 40)
+_STRENGTH: Final[Size] = (80, 16, 40)
 _SAME_LOOK: Final = 0.75
 _COMMON: Final[dict[str, Any]] = {
     "learning_rate": 0.05,
-    "num_leaves": 31,
-    "min_data_in_leaf": 20,
-    "feature_fraction": 0.5,
+    "feature_fraction": 0.3,
     "bagging_fraction": 0.7,
     "bagging_freq": 1,
     "lambda_l2": 2.0,
@@ -37,12 +41,13 @@ _COMMON: Final[dict[str, Any]] = {
     "seed": 7,
     "verbosity": -1,
 }
-_COPIES: Final = 2
+_COPIES: Final = 3
 """How often each pair of one scene is learned once more, with another harmless difference and in another light."""
+_REPEATING: Final = 0.25
 _PLAIN: Final = 0.6
-_WRONG, _WRONG_PLAIN = (1.0, 0.05), (0.06, 0.03)
+_WRONG, _WRONG_PLAIN = (1.0, 0.05), (0.07, 0.04)
 """Of held-back pairs with a fault, so many may be wrong at most: (different scenes, one scene), all and plain ones."""
-_ALIKE_NAMED: Final = (0.5, 0.1)
+_ALIKE_NAMED: Final = (0.36, 0.14)
 """Of held-back pairs without a fault, so many may have a winner."""
 _NAMED_RIGHT: Final = 0.9
 
@@ -54,24 +59,28 @@ def fit(
     train = [each for each in specimens if each.part == "train"]
     held = [each for each in specimens if each.part == "held"]
     vectors, pairs = Vectors(train, names), draw_pairs(train)
-    same = np.array([pair.same_scene for pair in pairs])
-    rows, better = vectors.rows(pairs, same), labels(pairs)
-    weights = np.array([pair.weight for pair in pairs])
-    more, copied = vectors.vary(pairs, _COPIES)
-    all_rows = np.concatenate((rows, more))
-    all_weights = np.repeat(np.concatenate((weights, weights[copied])), 2)
     arrays: dict[str, NDArray[Any]] = {"measures": np.array(names), "names": np.array(NAMES)}
+    of_scene = [pair for pair in pairs if pair.same_scene]
+    more, copied = vectors.vary(of_scene, _COPIES)
+    rows = np.concatenate((vectors.rows(of_scene), more))
+    numbers = np.concatenate((np.arange(len(of_scene)), copied))
+    better, weights = labels(of_scene)[numbers], np.array([pair.weight for pair in of_scene])[numbers]
+    alone, clips = vectors.vary_alone(pairs, _COPIES)
+    faults = np.array([[each.strength * (key == "OA" or key in keys_of(each)) for key in KEYS] for each in train])
+    # Frames that repeat by nature look like a stutter, which is what people see in most clips that repeat.
+    sure = np.array([_REPEATING if not each.fault and "repeats" in each.group else 1.0 for each in train])
+    say(f"{len(rows)} pairs of one scene, {len(alone)} clips")
     for number, key in enumerate(KEYS):
-        one = np.concatenate((better[:, number], better[copied, number]))
-        both = np.stack((one, np.where(one == 1, 2, 0)), axis=1).ravel()
-        say(f"{key}: {len(both)} rows")
-        arrays |= _grow(
-            key, all_rows.reshape(-1, rows.shape[2]), both, all_weights, classes=3, rounds=ROUNDS["preference"]
-        )
-    arrays |= _fit_names(train, pairs, rows)
+        both = np.stack((better[:, number], np.where(better[:, number] == 1, 2, 0)), axis=1).ravel()
+        size = _LARGE if key == "OA" else _SMALL
+        arrays |= _grow(f"{key}.pairs", rows.reshape(-1, rows.shape[2]), both, np.repeat(weights, 2), 3, size)
+        arrays |= _grow(f"{key}.faults", alone, faults[clips, number], sure[clips], 1, _FAULTS)
+    arrays |= _fit_names(train, pairs, vectors.rows(pairs))
     arrays |= {
         "same_look": np.array(_SAME_LOOK),
-        "temperatures": np.ones((len(KEYS), 2)),
+        "temperatures": np.ones(len(KEYS)),
+        "ties": np.ones(len(KEYS)),
+        "slopes": np.ones((len(KEYS), 2)),
         "bounds": np.full((len(KEYS), 2), 0.5),
         "sure": np.array(0.6),
     }
@@ -90,17 +99,18 @@ def _fit_names(train: Sequence[Specimen], pairs: Sequence[DrawnPair], rows: NDAr
     kinds = np.array([NAMES.index(FAULTS[each.fault].name) for each in worse])
     strengths = np.array([each.strength for each in worse])
     return {
-        **_grow("naming", of_worse, kinds, weights, classes=len(NAMES), rounds=ROUNDS["naming"]),
-        **_grow("strength", of_worse, strengths, weights, classes=1, rounds=ROUNDS["strength"]),
+        **_grow("naming", of_worse, kinds, weights, len(NAMES), _NAMING),
+        **_grow("strength", of_worse, strengths, weights, 1, _STRENGTH),
     }
 
 
 def _grow(
-    name: str, rows: NDArray[np.float32], target: NDArray[Any], weights: NDArray[Any], *, classes: int, rounds: int
+    name: str, rows: NDArray[np.float32], target: NDArray[Any], weights: NDArray[Any], classes: int, size: Size
 ) -> dict[str, NDArray[Any]]:
     """Train one forest, and return its arrays."""
     kind = {"objective": "multiclass", "num_class": classes} if classes > 1 else {"objective": "regression"}
-    options = {**_COMMON, **kind, **({"num_leaves": 10} if classes > 3 else {})}
+    rounds, leaves, least = size
+    options = {**_COMMON, **kind, "num_leaves": leaves, "min_data_in_leaf": least}
     model = lightgbm.train(options, lightgbm.Dataset(rows, target, weight=weights), rounds)
     nodes: list[tuple[int, int, float]] = []
     roots: list[int] = []
@@ -142,17 +152,27 @@ def _calibrate(path: Path, held: Sequence[Specimen], names: tuple[str, ...]) -> 
     load_heads.cache_clear()
     heads, vectors, pairs = load_heads(path), Vectors(held, names), draw_pairs(held, 1)
     same = np.array([vectors.likeness(pair) >= heads.same_look for pair in pairs])
-    rows, better = vectors.rows(pairs, same), labels(pairs)
-    weights = np.array([pair.weight for pair in pairs])
+    rows, better = vectors.rows(pairs), labels(pairs)
+    alone, _ = vectors.vary_alone(pairs, 0)
+    hard = np.array([bool(held[p.two].fault) and FAULTS[held[p.two].fault].hard for p in pairs])
+    weights = np.minimum([pair.weight for pair in pairs], 1) * np.where(
+        hard, 0.5, 1.0
+    )  # hard kinds are made twice as often
     fault = np.array([0.0 if held[p.one].fault else held[p.two].strength for p in pairs])
-    temperatures, bounds = np.ones((len(KEYS), 2)), np.full((len(KEYS), 2), 0.5)
+    fitted = {name: np.ones(len(KEYS)) for name in ("temperatures", "ties")}
+    fitted |= {name: np.ones((len(KEYS), 2)) for name in ("slopes", "bounds")}
     for number, key in enumerate(KEYS):
-        odds = join_orders(softmax(heads.keys[key].scores(rows.reshape(-1, rows.shape[2]))))
-        for scene in (0, 1):
-            here = same == bool(scene)
-            temperatures[number, scene] = _fit_temperature(odds[here], better[here, number], weights[here])
-            cooled = _cool(odds[here], temperatures[number, scene])
-            bounds[number, scene] = _fit_bound(cooled, better[here, number], fault[here], scene)
+        found = heads.faults[key].scores(alone)[:, 0]
+        lead, right = np.array([found[p.two] - found[p.one] for p in pairs]), better[:, number]
+        joined = join_orders(softmax(heads.pairs[key].scores(rows[same].reshape(-1, rows.shape[2]))))
+        ways = {
+            "ties": (~same, [(float(tie), np.array((tie, 1.0, 1.0))) for tie in np.geomspace(0.2, 20, 24)]),
+            "temperatures": (same, [(float(t), (joined + 1e-6) ** (1 / t)) for t in np.geomspace(0.5, 3, 24)]),
+        }
+        for scene, (name, (here, tried)) in enumerate(ways.items()):
+            value, slope, odds = _fit_odds(tried, lead[here], right[here], weights[here])
+            fitted[name][number], fitted["slopes"][number, scene] = value, slope
+            fitted["bounds"][number, scene] = _fit_bound(odds, right[here], fault[here], weights[here], scene)
     chosen = [n for n, p in enumerate(pairs) if p.worse and p.same_scene and not held[p.one].fault]
     shares = softmax(heads.naming.scores(rows[chosen, 1]))
     right = np.array(
@@ -160,7 +180,7 @@ def _calibrate(path: Path, held: Sequence[Specimen], names: tuple[str, ...]) -> 
     )
     top = shares.max(1)
     sure = next((s for s in np.arange(0.3, 0.99, 0.02) if right[top >= s].mean() >= _NAMED_RIGHT), 0.95)
-    return {"temperatures": temperatures, "bounds": bounds, "sure": np.array(float(sure))}
+    return {**fitted, "sure": np.array(float(sure))}
 
 
 def join_orders(shares: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -169,19 +189,32 @@ def join_orders(shares: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.stack((here[:, 0] + there[:, 0], here[:, 1] + there[:, 2], here[:, 2] + there[:, 1]), axis=1) / 2
 
 
-def _cool(odds: NDArray[np.float64], temperature: float) -> NDArray[np.float64]:
-    cooled = (odds + 1e-6) ** (1 / temperature)
-    return cooled / cooled.sum(1, keepdims=True)
+def _fit_odds(
+    tried: Sequence[tuple[float, NDArray[np.float64]]],
+    lead: NDArray[np.float64],
+    better: NDArray[Any],
+    weights: NDArray[np.float64],
+) -> tuple[float, float, NDArray[np.float64]]:
+    """Return the value tried, the slope, and their odds (pairs, 3), with which the right answers are likeliest."""
+    place = np.arange(len(lead))
+    best, found = -np.inf, (0.0, 0.0, np.empty((0, 3)))
+    for value, prior in tried:
+        for slope in (0.0, *np.geomspace(0.5, 30, 30)):
+            odds = prior * np.exp(slope / 2 * np.stack((0 * lead, lead, -lead), axis=1))
+            odds /= odds.sum(1, keepdims=True)
+            likelihood = float(weights @ np.log(odds[place, better]))
+            if likelihood > best:
+                best, found = likelihood, (value, float(slope), odds)
+    return found
 
 
-def _fit_temperature(odds: NDArray[np.float64], better: NDArray[Any], weights: NDArray[Any]) -> float:
-    """Return the temperature at which the right answers are likeliest."""
-    place = np.arange(len(odds))
-    losses = {t: -(weights * np.log(_cool(odds, t)[place, better])).sum() for t in np.geomspace(0.5, 3, 60)}
-    return float(min(losses, key=lambda t: losses[t]))
-
-
-def _fit_bound(odds: NDArray[np.float64], better: NDArray[Any], fault: NDArray[np.float64], scene: int) -> float:
+def _fit_bound(
+    odds: NDArray[np.float64],
+    better: NDArray[Any],
+    fault: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    scene: int,
+) -> float:
     """Return the lowest bound at which few winners are wrong, and few pairs without a fault have one."""
     best, top = odds.argmax(1), odds.max(1)
     unequal, plain, alike = better > 0, (better > 0) & (fault >= _PLAIN), (better == 0) & (fault == 0)
@@ -189,7 +222,7 @@ def _fit_bound(odds: NDArray[np.float64], better: NDArray[Any], fault: NDArray[n
         named = (top >= bound) & (best > 0)
         wrong = named & (best != better)
         limits = ((wrong, unequal, _WRONG), (wrong, plain, _WRONG_PLAIN), (named, alike, _ALIKE_NAMED))
-        if all(what[where].mean() <= most[scene] for what, where, most in limits if where.any()):
+        if all(weights[where] @ what[where] <= most[scene] * weights[where].sum() for what, where, most in limits):
             return float(bound)
     return 0.95
 

@@ -72,9 +72,17 @@ _GRID = (15, 25)
 
 
 def boiling(frames: Frames, strength: float, chance: Chance) -> Frames:
-    """Every part of the texture shifts by itself in every frame."""
+    """Every part of the texture shifts by itself in every frame, or changes its light."""
     size = unit_of(frames) * between(0.35, 3.5, strength)
+    if chance.random() < 0.3:
+        return [to_levels(f * (1 + _blotches(f, between(0.02, 0.2, strength), chance))) for f in frames]
     return [_bend(f, *chance.normal(0, size, (2, 22, 38))) for f in frames]
+
+
+def _blotches(frame: NDArray[np.uint8], size: float, chance: Chance) -> NDArray[np.float32]:
+    """Return a soft random field with this deviation, (height, width, 1)."""
+    small = Image.fromarray(chance.normal(0, size, (24, 40)).astype(np.float32))
+    return np.asarray(small.resize(frame.shape[1::-1], Image.Resampling.BICUBIC))[..., None]
 
 
 def wobble(frames: Frames, strength: float, chance: Chance) -> Frames:
@@ -190,12 +198,15 @@ def pulses(frames: Frames, strength: float, chance: Chance) -> Frames:
 
 
 def cuts(frames: Frames, strength: float, chance: Chance) -> Frames:
-    """The picture jumps to another side of the scene for a while, once or more."""
-    out = list(frames)
+    """The picture jumps for a while, once or more: to another side of the scene, or nearer."""
+    out, nearer = list(frames), chance.random() < 0.4
+    height, width = frames[0].shape[:2]
+    box = (0.2 * width, 0.15 * height, 0.75 * width, 0.7 * height)
     for _ in range(1 + round(2 * strength)):
         begin = int(chance.integers(1, max(len(frames) - 2, 2)))
         for t in range(begin, min(begin + max(2, round(len(frames) * (0.1 + 0.3 * strength))), len(frames))):
-            out[t] = np.ascontiguousarray(frames[t][:, ::-1][:, :, ::1])
+            near = Image.fromarray(frames[t]).resize((width, height), Image.Resampling.BICUBIC, box)
+            out[t] = np.asarray(near) if nearer else np.ascontiguousarray(frames[t][:, ::-1])
     return out
 
 

@@ -80,9 +80,13 @@ def _noisy(frames: Frames, field: NDArray[np.float32], chance: Chance, *, dark: 
 
 
 def noise(frames: Frames, strength: float, chance: Chance) -> Frames:
-    """Add normal noise, other in each frame."""
+    """Add noise, other in each frame: normal, or single pixels of black and white."""
     height, width = frames[0].shape[:2]
     channels = 3 if chance.random() < 0.5 else 1
+    if chance.random() < 0.15:
+        struck = chance.random((height + 61, width + 83, 1), np.float32) / np.float32(between(0.002, 0.12, strength))
+        field = np.where(struck < 1, np.where(struck < 0.5, np.float32(-255), np.float32(255)), np.float32(0))
+        return _noisy(frames, field, chance)
     field = chance.standard_normal((height + 61, width + 83, channels), np.float32) * np.float32(
         between(2, 34, strength)
     )
@@ -139,16 +143,27 @@ def lost_blocks(frames: Frames, strength: float, chance: Chance) -> Frames:
 
 
 def banding(frames: Frames, strength: float, chance: Chance) -> Frames:
-    """Round the levels to few."""
-    step = between(3, 30, strength)
-    return through_table(frames, np.round(np.arange(256) / step) * step)
+    """Round the levels to few: of each colour, or of the light alone."""
+    step, light_alone = between(3, 30, strength), chance.random() < 0.4
+    levels = np.round(np.arange(256) / step) * step
+    if not light_alone:
+        return through_table(frames, levels)
+    return [_through_light(frame, to_levels(levels)) for frame in frames]
+
+
+def _through_light(frame: NDArray[np.uint8], codes: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    parts = np.asarray(Image.fromarray(frame).convert("YCbCr")).copy()
+    parts[..., 0] = codes[parts[..., 0]]
+    return np.asarray(Image.fromarray(parts, "YCbCr").convert("RGB"))
 
 
 def tint(frames: Frames, strength: float, chance: Chance) -> Frames:
-    """Colour the light."""
+    """Colour the light, or everything by the same amount."""
     angle, size = chance.uniform(0, math.tau), between(0.05, 0.5, strength)
-    gains = 1 + size * np.cos(angle + np.array([0, math.tau / 3, 2 * math.tau / 3]))
-    return through_table(frames, np.arange(256)[:, None] * gains)
+    shares = size * np.cos(angle + np.array([0, math.tau / 3, 2 * math.tau / 3]))
+    if chance.random() < 0.3:
+        return through_table(frames, np.arange(256)[:, None] + 110 * shares)
+    return through_table(frames, np.arange(256)[:, None] * (1 + shares))
 
 
 def desaturation(frames: Frames, strength: float, chance: Chance) -> Frames:
@@ -159,12 +174,18 @@ def desaturation(frames: Frames, strength: float, chance: Chance) -> Frames:
 
 def overexposure(frames: Frames, strength: float, chance: Chance) -> Frames:
     """Brighten until the light parts are lost."""
-    return through_table(frames, np.arange(256) * between(1.15, 3, strength) + 12 * strength)
+    gain = between(1.15, 3, strength)
+    if chance.random() < 0.35:
+        return through_table(frames, 255 * (np.arange(256) / 255) ** (1 / gain) * (1 + 0.25 * strength))
+    return through_table(frames, np.arange(256) * gain + 12 * strength)
 
 
 def underexposure(frames: Frames, strength: float, chance: Chance) -> Frames:
     """Darken until the dark parts are lost."""
-    return through_table(frames, 255 * (np.arange(256) / 255) ** (1 + 0.8 * strength) * between(0.92, 0.3, strength))
+    weak, strong = between(1, 0.7, strength), between(0.92, 0.3, strength)
+    ways = ((1.0, strong), (1 + 0.8 * strength, strong), (1.2 + 1.4 * strength, weak))
+    power, gain = ways[int(chance.integers(len(ways)))]
+    return through_table(frames, 255 * (np.arange(256) / 255) ** power * gain)
 
 
 def haze(frames: Frames, strength: float, chance: Chance) -> Frames:
@@ -214,9 +235,12 @@ def watermark(frames: Frames, strength: float, chance: Chance) -> Frames:
     layer, light = Image.new("RGBA", (width, height)), int(chance.choice([0, 255, 255]))
     pen, size = ImageDraw.Draw(layer), round(height * chance.uniform(0.06, 0.14))
     text = "".join(chance.choice(list("abcdefghiklmnoprstu@. "), 12))
-    for y in range(0, height, round(size * chance.uniform(1.8, 4))):
-        for x in range(-int(chance.integers(0, width // 3)), width, max(size * 7, 1)):
-            pen.text((x, y), text, fill=(light, light, light, 255), font_size=size)
+    alone = chance.random() < 0.25
+    for y in [height // 2 - size] if alone else range(0, height, round(size * chance.uniform(1.8, 4))):
+        for x in [0] if alone else range(-int(chance.integers(0, width // 3)), width, max(size * 7, 1)):
+            pen.text((x, y), text, fill=(light, light, light, 255), font_size=2 * size if alone else size)
+    if chance.random() < 0.4:
+        layer = layer.rotate(chance.uniform(-45, 45), Image.Resampling.BILINEAR)
     return _overlay(frames, layer, 0.1 + 0.6 * strength)
 
 

@@ -1,9 +1,9 @@
 """The world: labelled pairs of synthetic clips. A coloured shape over a natural background, with known faults.
 
-    values -> draw, draw_faults, captions -> lessons   what a pair is; NumPy only
-    labels, script                                     the right labels, and what a perfect judge writes; pure
-    grounds, effects, coding, render, drawn_frames     its pictures; torch
-    write_set                                          pairs as mp4 files
+    values -> draw, draw_faults, captions            what a pair is; NumPy only
+    labels, script                                   the right labels, and what a perfect judge writes; pure
+    grounds, effects, coding, render, drawn_frames   its pictures; torch
+    write_set                                        pairs as mp4 files
 
 A scene depends only on its seed and on the share of hidden pairs. Every scene is different, and two ranges of seeds
 never share a clip. Test seeds also have their own textures and photographs.
@@ -15,17 +15,16 @@ from dataclasses import replace
 from functools import partial
 
 from train.training_cases import Cases, LazyCases, TrainingCase
-from train.world.draw import RANGE, TEST_RANGE
+from train.world.draw import RANGE, TEST_RANGE, scene
 from train.world.drawn_frames import SceneOpener
 from train.world.labels import labels_of
-from train.world.lessons import LESSONS, scene
 from train.world.script import frames_to_call
 from train.world.script import script as written
-from train.world.values import Lesson, Scene
+from train.world.values import Scene
 from vrt_lite.errors import UsageError
 from vrt_lite.judge import Pair
 
-__all__ = ["GRPO", "LESSONS", "SAMPLE", "TEST", "TRAIN", "Lesson", "Scene", "World", "case_of", "scene"]
+__all__ = ["GRPO", "SAMPLE", "TEST", "TRAIN", "Scene", "World", "case_of", "exchanged", "scene"]
 
 TRAIN, SAMPLE, GRPO, TEST = 0, RANGE, 2 * RANGE, TEST_RANGE * RANGE
 """The first seeds of ranges that share no pair."""
@@ -47,14 +46,12 @@ class World(LazyCases):
         device: str = "cpu",
         footage: Cases | None = None,
         footage_every: int = 5,
-        lesson: Lesson = "mixed",
     ) -> None:
         if first < 0 or count < 0 or (count and first // RANGE != (first + count - 1) // RANGE):
             raise UsageError(f"Seeds {first} to {first + count - 1} leave their range: each holds {RANGE} seeds.")
         self._seeds = range(first, first + count)
         self._hidden = hidden
         self._device = device
-        self._lesson: Lesson = lesson
         self._footage, self._every = footage or (), footage_every
 
     def __len__(self) -> int:
@@ -64,7 +61,7 @@ class World(LazyCases):
         """Build the case of a seed."""
         if self._footage and place % self._every == self._every - 1:
             return self._footage[place // self._every % len(self._footage)]
-        return case_of(scene(self._seeds[place], hidden=self._hidden, lesson=self._lesson), device=self._device)
+        return case_of(scene(self._seeds[place], hidden=self._hidden), device=self._device)
 
 
 def case_of(drawn: Scene, *, device: str = "cpu") -> TrainingCase:

@@ -60,7 +60,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class ScenePlan:
+class _ScenePlan:
     """What both clips share: the seed, the speed of the camera, and whether they are twins."""
 
     seed: int
@@ -90,13 +90,13 @@ def _draw_scene(rng: np.random.Generator, seed: int, concealed: bool) -> Scene:
     paces = ("fast", "slow") if not concealed and not moving else ("fast",)
     if still or (None not in looks and rng.random() < _STATIC_CAMERA):
         paces = ("still",)
-    plan = ScenePlan(seed, pick(rng, paces), bool(rng.random() < 0.6))
-    clips = clips_of(rng, plan, looks)
+    plan = _ScenePlan(seed, _pick(rng, paces), bool(rng.random() < 0.6))
+    clips = _clips_of(rng, plan, looks)
     tints = plan.twins and looks[0] == looks[1] and count_mismatches(caption_looks, looks[0]) == 0
     a, b = draw_all_faults(rng, clips, moving, twins=plan.twins, tints=tints, concealed=concealed)
     if plan.twins and _same_faults(a, b) and looks[0] == looks[1]:
         clips = (clips[0], _shift_view(rng, clips[1]))
-    pair = (with_defects(clips[0], a), with_defects(clips[1], b))
+    pair = (_with_defects(clips[0], a), _with_defects(clips[1], b))
     found = Scene(seed, caption, caption_looks, pair, False)
     return replace(found, hidden=labels_of(found) != labels_of_first_frames(found))
 
@@ -127,54 +127,54 @@ def _draw_caption(rng: np.random.Generator, still: bool) -> tuple[Looks | None, 
     """
     if still:
         return None, draw_unrelated_caption(rng), (None, None)
-    some = Looks(pick(rng, tuple(COLOURS)), pick(rng, FORMS), pick(rng, tuple(DIRECTIONS)))
+    some = Looks(_pick(rng, tuple(COLOURS)), _pick(rng, FORMS), _pick(rng, tuple(DIRECTIONS)))
     if rng.random() < 0.35:
-        shown = pick(rng, ((None, None), (None, None), (some, some), (some, other_looks(rng, some, 2))))
+        shown = _pick(rng, ((None, None), (None, None), (some, some), (some, _other_looks(rng, some, 2))))
         return None, draw_unrelated_caption(rng), shown
     caption = draw_checkable_caption(rng, some)
     case = rng.random()
     if case < 0.33:
         return some, caption, (some, some)
-    wrong = pick(rng, (1, 1, 1, 2, 2, 3))
+    wrong = _pick(rng, (1, 1, 1, 2, 2, 3))
     if case < 0.45:
-        same = other_looks(rng, some, wrong)
+        same = _other_looks(rng, some, wrong)
         return some, caption, (same, same)
-    bad = None if rng.random() < 0.15 else other_looks(rng, some, wrong)
+    bad = None if rng.random() < 0.15 else _other_looks(rng, some, wrong)
     return some, caption, (some, bad) if rng.random() < 0.5 else (bad, some)
 
 
-def other_looks(rng: np.random.Generator, looks: Looks, wrong: int) -> Looks:
+def _other_looks(rng: np.random.Generator, looks: Looks, wrong: int) -> Looks:
     """Change `wrong` of the three parts of the looks."""
     for name in rng.permutation(3)[:wrong]:
         if name == 0:
-            looks = replace(looks, colour=pick(rng, tuple(c for c in COLOURS if c != looks.colour)))
+            looks = replace(looks, colour=_pick(rng, tuple(c for c in COLOURS if c != looks.colour)))
         elif name == 1:
-            looks = replace(looks, form=pick(rng, tuple(f for f in FORMS if f != looks.form)))
+            looks = replace(looks, form=_pick(rng, tuple(f for f in FORMS if f != looks.form)))
         else:
-            looks = replace(looks, direction=pick(rng, tuple(d for d in DIRECTIONS if d != looks.direction)))
+            looks = replace(looks, direction=_pick(rng, tuple(d for d in DIRECTIONS if d != looks.direction)))
     return looks
 
 
-def clips_of(
-    rng: np.random.Generator, plan: ScenePlan, looks: tuple[Looks | None, Looks | None]
+def _clips_of(
+    rng: np.random.Generator, plan: _ScenePlan, looks: tuple[Looks | None, Looks | None]
 ) -> tuple[ClipSpec, ClipSpec]:
     """Draw both clips, without faults. Twins differ only in the subject."""
-    a = clip_of(rng, plan, looks[0])
+    a = _clip_of(rng, plan, looks[0])
     if not plan.twins:
         size = (a.width, a.height) if rng.random() < 0.8 else None
-        return a, clip_of(rng, plan, looks[1], size=size)
+        return a, _clip_of(rng, plan, looks[1], size=size)
     subject = _subject(rng, looks[1], (a.width, a.height))
     if looks[0] == looks[1]:
         subject = a.subject
     return a, replace(a, looks=looks[1], subject=subject, occluder=a.occluder if subject else None)
 
 
-def clip_of(
-    rng: np.random.Generator, plan: ScenePlan, looks: Looks | None, *, size: tuple[int, int] | None = None
+def _clip_of(
+    rng: np.random.Generator, plan: _ScenePlan, looks: Looks | None, *, size: tuple[int, int] | None = None
 ) -> ClipSpec:
     """Draw a clip without faults, whose subject has these looks."""
-    width, height = size or pick(rng, SIZES)
-    fps = pick(rng, RATES)
+    width, height = size or _pick(rng, SIZES)
+    fps = _pick(rng, RATES)
     shortest = max(1.0, TICKS / fps)
     seconds = math.exp(_between(rng, math.log(shortest), math.log(LONGEST_SECONDS)))
     frames = min(max(TICKS, round(seconds * fps)), LONGEST_SECONDS * fps)
@@ -183,26 +183,26 @@ def clip_of(
     return ClipSpec(width, height, fps, frames, _shots(rng, plan), looks, subject, occluder)
 
 
-def _shots(rng: np.random.Generator, plan: ScenePlan) -> tuple[Shot, ...]:
+def _shots(rng: np.random.Generator, plan: _ScenePlan) -> tuple[Shot, ...]:
     """Draw one shot, sometimes two, rarely three. A cut is early in its gap, before the gap's window."""
-    count = 0 if plan.pace == "still" else pick(rng, (0,) * 74 + (1,) * 22 + (2,) * 4)
+    count = 0 if plan.pace == "still" else _pick(rng, (0,) * 74 + (1,) * 22 + (2,) * 4)
     gaps = sorted(int(g) for g in rng.permutation(len(GAPS))[:count])
     starts = (0, *(GAPS[g][0] + int(rng.integers(1, 5)) for g in gaps))
     return tuple(Shot(start, _ground(rng, plan), _camera(rng, plan)) for start in starts)
 
 
-def _ground(rng: np.random.Generator, plan: ScenePlan) -> Ground:
-    stuff: Stuff = pick(rng, _STUFFS)
+def _ground(rng: np.random.Generator, plan: _ScenePlan) -> Ground:
+    stuff: Stuff = _pick(rng, _STUFFS)
     flip = bool(rng.random() < 0.5)
     gain = (_between(rng, 0.93, 1.07), _between(rng, 0.93, 1.07), _between(rng, 0.93, 1.07))
     if stuff == "photo":
-        return Ground(stuff, pick(rng, photographs(test=plan.family >= TEST_RANGE)), flip, (0, 1, 2), gain)
+        return Ground(stuff, _pick(rng, photographs(test=plan.family >= TEST_RANGE)), flip, (0, 1, 2), gain)
     kept = 1 if plan.family >= TEST_RANGE else 0
     r, g, b = (int(i) for i in rng.permutation(3))
     return Ground(stuff, str(kept * POOL + int(rng.integers(POOL))), flip, (r, g, b), gain)
 
 
-def _camera(rng: np.random.Generator, plan: ScenePlan) -> Camera:
+def _camera(rng: np.random.Generator, plan: _ScenePlan) -> Camera:
     centre = (_between(rng, 0.35, 0.65), _between(rng, 0.35, 0.65))
     if plan.pace == "still":
         return Camera(centre, _between(rng, 1.0, 1.6))
@@ -252,13 +252,13 @@ def _shifted(centre: tuple[float, float], dx: float, dy: float) -> tuple[float, 
     return centre[0] + dx, centre[1] + dy
 
 
-def with_defects(clip: ClipSpec, defects: tuple[Defect, ...]) -> ClipSpec:
+def _with_defects(clip: ClipSpec, defects: tuple[Defect, ...]) -> ClipSpec:
     """Return the clip with its faults. A clip that is frozen for all its time keeps only its first shot."""
     frozen = any(d.kind == "freeze" and not d.brief for d in defects)
     return replace(clip, defects=defects, shots=clip.shots[:1] if frozen else clip.shots)
 
 
-def pick(rng: np.random.Generator, options: tuple[_T, ...]) -> _T:
+def _pick(rng: np.random.Generator, options: tuple[_T, ...]) -> _T:
     """Pick one of the options at random."""
     return options[int(rng.integers(len(options)))]
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from train.world.defects import strength
-from train.world.values import GAPS, WINDOWS, ClipSpec, Defect, Lesson, Level, Moving, Visual
+from train.world.values import GAPS, WINDOWS, ClipSpec, Defect, Level, Moving, Visual
 
 _T = TypeVar("_T")
 
@@ -33,20 +33,9 @@ _MOVING: dict[Moving, float] = {
     "warping": 0.12,
     "ghosting": 0.10,
 }
-_HARD_VISUAL: dict[Visual, float] = {
-    **{"blur": 0.08, "noise": 0.12, "blocks": 0.07, "banding": 0.12, "haze": 0.07, "sharpening": 0.08, "colour": 0.12},
-    **{"h264": 0.2, "h265": 0.14},
-}
-_HARD_MOVING: dict[Moving, float] = {
-    **{"stutter": 0.25, "jitter": 0.12, "flicker": 0.09, "freeze": 0.12, "warping": 0.22, "ghosting": 0.2},
-}
-_OWN_VISUAL, _OWN_MOVING = 0.65, 0.6
 _AT_ONCE: dict[Moving, float] = {"ghosting": 0.5, "freeze": 0.25, "flicker": 0.25}
 _BY_LEVEL: tuple[Moving, ...] = ("stutter", "jitter", "flicker", "warping")
 _SOFT: frozenset[Visual] = frozenset({"blur", "banding", "sharpening"})
-_MOTION_SHOWS: frozenset[Moving] = frozenset({"stutter", "reversal", "freeze", "ghosting"})
-_SPARED: frozenset[Moving] = frozenset({"stutter", "jitter", "reversal", "warping"})
-_LEVELS: dict[Lesson, tuple[Level, ...]] = {"strong": (3,), "clear": (2, 3), "weak": (1, 2, 3)}
 _REGIONAL: frozenset[Visual] = frozenset({"blur", "noise", "blocks", "banding", "haze", "sharpening"})
 
 MotionFaults = tuple[tuple[Defect, ...], tuple[Defect, ...]] | tuple[()]
@@ -70,51 +59,6 @@ def draw_motion_faults(rng: np.random.Generator, concealed: bool) -> MotionFault
     fixed: dict[Moving, Level] = {"freeze": 2, "reversal": 3, "ghosting": _level(rng, (2, 3))}
     level = fixed.get(kind) or _level(rng, (1, 2, 2, 3, 3))
     return _one(rng, Defect(kind, level, spares=True, seed=_seed(rng)))
-
-
-def draw_single_fault(
-    rng: np.random.Generator, clip: ClipSpec, lesson: Lesson, *, twins: bool = True
-) -> tuple[tuple[Defect, ...], tuple[Defect, ...]]:
-    """Draw one fault for one of two clips. The lesson "weak" sometimes gives it to both twins, at different levels.
-
-    `clip` is the one with the fault. A judge calls for no frames of a clip in which nothing moves, so there every frame
-    has the fault. A slight fault is visible beside a twin only.
-    """
-    level = _level(rng, _LEVELS[lesson])
-    if level == 1 and not twins:
-        level = 2
-    easy = lesson == "strong" or clip.still
-    if rng.random() < 0.5:
-        if clip.still:
-            return _one(rng, Defect("flicker", level, seed=_seed(rng)))
-        kind = _draw_weighted(rng, _MOVING)
-        while kind in _MOTION_SHOWS and not clip.moves:
-            kind = _draw_weighted(rng, _MOVING)
-        spares = kind in _SPARED or bool(rng.random() < 0.5)
-        return _one(rng, _place_in_time(rng, clip, Defect(kind, level, spares=spares, seed=_seed(rng))))
-    smooth = all(shot.ground.stuff == "clouds" for shot in clip.shots)
-    soft = smooth and (level == 1 or not twins)
-    fault = Defect(_kind(rng, tints=twins, soft=soft), level, seed=_seed(rng))
-    if not easy and rng.random() < 0.2:
-        fault = _burst(rng, clip, replace(fault, level=max(level, 2)))
-    elif not easy and rng.random() < 0.2 and fault.kind in _REGIONAL:
-        fault = replace(fault, level=max(level, 2), region=_region(rng))
-    elif lesson == "weak" and twins and rng.random() < 0.2:
-        return _either(rng, (replace(fault, level=1),), (replace(fault, level=3, seed=_seed(rng)),))
-    return _one(rng, fault)
-
-
-def draw_own_faults(rng: np.random.Generator, clip: ClipSpec) -> tuple[Defect, ...]:
-    """Draw a visual fault, a motion fault, both or none for one clip, of any level; hard kinds come more often."""
-    found: list[Defect] = []
-    if rng.random() < _OWN_VISUAL:
-        found.append(Defect(_draw_weighted(rng, _HARD_VISUAL), _level(rng, (1, 2, 3)), seed=_seed(rng)))
-    if rng.random() < _OWN_MOVING:
-        kind = _draw_weighted(rng, _HARD_MOVING)
-        spares = kind in _SPARED or bool(rng.random() < 0.5)
-        level = (2 if spares else 3) if kind == "freeze" else _level(rng, (1, 2, 3))
-        found.append(_place_in_time(rng, clip, Defect(kind, level, spares=spares, seed=_seed(rng))))
-    return tuple(found)
 
 
 def draw_all_faults(

@@ -27,8 +27,6 @@ Level = Literal[1, 2, 3]
 Visual = Literal["blur", "noise", "blocks", "banding", "haze", "sharpening", "colour", "h264", "h265"]
 Moving = Literal["stutter", "jitter", "flicker", "ghosting", "freeze", "reversal", "warping"]
 Stuff = Literal["leaves", "clouds", "paper", "photo"]
-Lesson = Literal["strong", "clear", "weak", "mixed"]
-"""Which pairs are drawn: one strong fault in one of two clips, then weaker faults, then all kinds of pairs."""
 
 Point = tuple[float, float]
 Rgb = tuple[float, float, float]

@@ -96,10 +96,10 @@ def _write(path: Path, clip: ClipSpec, device: str, most_frames: int) -> None:
         for start in range(0, count, _AT_ONCE)
         for picture in rendered(clip, positions[start : start + _AT_ONCE], size, device=device)
     )
-    encode_clip(path, drawn, size, rate)
+    _encode_clip(path, drawn, size, rate)
 
 
-def encode_clip(
+def _encode_clip(
     path: Path, pictures: Iterable[NDArray[np.uint8]], size: tuple[int, int], rate: Fraction, *, crf: int = 12
 ) -> None:
     """Encode pictures (height, width, 3) of `size` (width, height) as H.264: a whole file or none."""

@@ -30,7 +30,7 @@ _CACHE_STATUS = "Exit status: 0 done, 2 usage, 4 the folder cannot be changed, 1
 )
 @click.option("-q", "--quiet", is_flag=True, help="Only errors.")
 def pull(model: str, *, projector_type: str | None, quiet: bool) -> None:
-    """Fetch a model from the Hugging Face hub, resumed and checked.
+    """Fetch a model from the Hugging Face hub; every file is checked.
 
     \b
     vrt-lite pull vr-thinker-7b
@@ -39,8 +39,8 @@ def pull(model: str, *, projector_type: str | None, quiet: bool) -> None:
 
     GGUF files are taken as they are. A Qwen2.5-VL checkpoint (safetensors) is converted while it arrives: the disk
     holds the result and at most two of its files. Without a quant, the largest from Q4_K_M to Q8_0 that fits this
-    machine's memory is taken. An interrupted pull goes on where it stopped. The model is then found by its name:
-    vrt-lite compare a.mp4 b.mp4 --model NAME
+    machine's memory is taken. An interrupted pull goes on with the file in which it stopped. The model is then found by
+    its name: vrt-lite compare a.mp4 b.mp4 --model NAME
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     from vrt_lite.models import bundled_names  # noqa: PLC0415
     from vrt_lite.models.quants import total_memory  # noqa: PLC0415

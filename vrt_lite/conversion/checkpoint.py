@@ -8,12 +8,12 @@ download and is not trusted: sizes are limited before anything is read, and ever
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from vrt_lite.conversion.shards import StoredTensor, canonical, read_shard
+from vrt_lite.conversion.shards import StoredTensor, canonical
 from vrt_lite.disk import open_to_read
 from vrt_lite.errors import ModelError
 
@@ -67,7 +67,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A folder whose JSON files and shard headers have been read; no weight has been."""
+    """A folder whose JSON files have been read, and no shard."""
 
     folder: Path
     name: str
@@ -75,26 +75,28 @@ class Checkpoint:
     preprocessor: Section
     tensors: Mapping[str, StoredTensor]
 
-    def with_tensors(self, tensors: Mapping[str, StoredTensor]) -> Checkpoint:
-        """Return the same checkpoint with these tensors."""
-        return replace(self, tensors=tensors)
 
+def read_checkpoint(
+    folder: Path, expected: Callable[[Section], Mapping[str, tuple[int, ...]]], *, name: str | None = None
+) -> Checkpoint:
+    """Read the small files; `name` for a folder whose own is none, as in the hub's cache.
 
-def read_checkpoint(folder: Path, *, name: str | None = None) -> Checkpoint:
-    """Read everything but the weights; `name` for a folder whose own is none, as in the hub's cache.
-
-    Raises ModelError on what is missing, broken or of another kind.
+    The index says which shard has a tensor. Without one there is one shard, with the `expected` tensors of config.json.
+    No shard is read, or need be there: tensors have a shape and no place. Raises ModelError on what is missing, broken
+    or of another kind.
     """
-    return read_documents(folder, name=name).with_tensors(_read_shards(folder))
-
-
-def read_documents(folder: Path, *, name: str | None = None) -> Checkpoint:
-    """Read the small files: the checkpoint without its tensors. Raises ModelError as `read_checkpoint`."""
     if not folder.is_dir():
         raise ModelError(f"{folder} is not a folder: give the checkpoint's own, with config.json and shards")
     config = read_json(folder / "config.json")
     check_model_type(config)
-    return Checkpoint(folder, name or folder.name, config, _preprocessor(folder), {})
+    shapes = expected(config)
+    listed = _listed(folder / INDEX) or dict.fromkeys(shapes, ONLY_SHARD)
+    # In the order of llama.cpp's converter: by shard, then by name.
+    stored = sorted((shard, name) for name, shard in listed.items())
+    tensors = {canonical(n): StoredTensor(folder / s, "", shapes.get(canonical(n), ()), 0) for s, n in stored}
+    if len(tensors) != len(listed):
+        raise ModelError(f"{folder} holds one tensor under two spellings of its name: download again")
+    return Checkpoint(folder, name or folder.name, config, _preprocessor(folder), tensors)
 
 
 def check_model_type(config: Section) -> None:
@@ -133,50 +135,6 @@ def _preprocessor(folder: Path) -> Section:
     if not path.is_file() and (newer := folder / "processor_config.json").is_file():
         return read_json(newer).section("image_processor")
     return read_json(path)
-
-
-def _read_shards(folder: Path) -> dict[str, StoredTensor]:
-    """Read all tensors by canonical name, in the order of llama.cpp's converter: by shard, then by name."""
-    listed = _listed(folder / INDEX)
-    names = sorted(set(listed.values()) if listed else (path.name for path in folder.glob("model*.safetensors")))
-    if not names:
-        raise ModelError(f"{folder} holds no model*.safetensors: download the whole checkpoint folder")
-    raw: dict[str, StoredTensor] = {}
-    for name in names:
-        shard = read_shard(folder / name)
-        if twice := sorted(raw.keys() & shard.keys()):
-            raise ModelError(f"{folder / name} repeats tensor {twice[0]} of an earlier shard")
-        raw |= shard
-    if listed and (odd := sorted(listed.keys() ^ raw.keys())):
-        raise ModelError(f"{folder / INDEX}: {odd[0]} and {len(odd) - 1} more are not in both index and shards")
-    return _by_canonical_name(folder, raw)
-
-
-def planned_shards(folder: Path, expected: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
-    """Return all tensors as `_read_shards` does, with the expected shapes and without a place: no shard is read.
-
-    A checkpoint without an index has one shard, with the expected tensors.
-    """
-    listed = _listed(folder / INDEX) or dict.fromkeys(expected, ONLY_SHARD)
-    raw: dict[str, StoredTensor] = {}
-    for shard, name in sorted((shard, name) for name, shard in listed.items()):
-        known = expected.get(canonical(name))
-        raw[name] = StoredTensor(folder / shard, "", known.shape if known else (), 0)
-    return _by_canonical_name(folder, raw)
-
-
-def has_all_shards(folder: Path) -> bool:
-    """Whether every shard of the index is in the folder, or some shard if there is no index."""
-    if listed := _listed(folder / INDEX):
-        return all((folder / name).is_file() for name in set(listed.values()))
-    return any(folder.glob("model*.safetensors"))
-
-
-def _by_canonical_name(folder: Path, raw: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
-    tensors = {canonical(name): stored for name, stored in raw.items()}
-    if len(tensors) != len(raw):
-        raise ModelError(f"{folder} holds one tensor under two spellings of its name: download again")
-    return tensors
 
 
 def _listed(index: Path) -> dict[str, str]:

@@ -1,34 +1,37 @@
-"""Converts a checkpoint folder to a quantised pair, and goes on where an earlier run was stopped."""
+"""Converts a checkpoint folder to a pair, and goes on where an earlier run was stopped."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from vrt_lite.conversion.pair_plan import plan_pair
-from vrt_lite.conversion.pair_writer import PairWriter
-from vrt_lite.conversion.whole_files import FinishedFile
-from vrt_lite.errors import ModelError
+from vrt_lite.conversion.pair_writer import FinishedFile, write_planned
 
 
 def convert_folder(
     source: Path,
     out: Path,
     *,
-    text_type: str,
-    projector_type: str,
+    text_type: str = "q8_0",
+    projector_type: str = "f16",
     name: str | None = None,
     authorship: Mapping[str, str] | None = None,
     imatrix: Path | None = None,
     adapter: Path | None = None,
+    folder_name: str | None = None,
+    exported: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[FinishedFile]:
-    """Write the pair of `plan_pair` to `out`. `progress` is called with the bytes done and the bytes in all.
+    """Write the pair of `plan_pair`, which describes the options, to `out`, replacing files of those names.
 
-    Shards that were changed since an earlier run are converted anew. Raises ModelError for a checkpoint that cannot be
-    used, UsageError for a full disk, an unfit name, or another model's profile in `out`.
+    A profile.toml beside the checkpoint is copied as well. Without it the pair would get VR-Thinker's prompts. Shards
+    that were changed since an earlier run are converted anew. Raises ModelError for a checkpoint that cannot be used,
+    UsageError for a full disk, an unfit name, or another model's profile in `out`.
     """
-    planned = plan_pair(
+    shards = [(path.name, path.stat()) for path in sorted(source.glob("*.safetensors"))]
+    plan = plan_pair(
         source,
         text_type=text_type,
         projector_type=projector_type,
@@ -36,25 +39,12 @@ def convert_folder(
         authorship=authorship,
         imatrix=imatrix,
         adapter=adapter,
-        origin=_state_of_shards(source),
+        folder_name=folder_name,
+        exported=exported,
+        origin=repr([(name, state.st_size, state.st_mtime_ns) for name, state in shards]),
     )
-    for shard in planned.shards:
-        if not (source / shard).is_file():
-            raise ModelError(f"{source / shard} is missing: download the shard, or the whole checkpoint folder")
-    with PairWriter(planned, out) as writer:
-        done = writer.done_bytes
-
-        def advance(size: int) -> None:
-            nonlocal done
-            done += size
-            progress(done, planned.weight_bytes)
-
-        for shard in writer.missing_shards():
-            writer.write_shard(source / shard, advance)
-        return writer.finish()
+    return write_planned(plan, out, source.resolve(), progress)
 
 
-def _state_of_shards(folder: Path) -> str:
-    """Return a text that changes when a shard is replaced."""
-    found = [(path.name, path.stat()) for path in sorted(folder.glob("*.safetensors"))]
-    return repr([(name, state.st_size, state.st_mtime_ns) for name, state in found])
+export_pair = partial(convert_folder, exported=True)
+"""Converts to the types that llama.cpp's converter knows with the converter's own bytes."""

@@ -1,4 +1,4 @@
-"""Writes one GGUF file, tensor by tensor.
+"""The parts of a GGUF file: the bytes before the weights, and each tensor in its storage type.
 
 The caller says where tensors go and which fields to write. Memory holds some blocks of rows, never a whole tensor.
 """
@@ -10,7 +10,7 @@ import os
 import struct
 import tempfile
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,17 +28,18 @@ from gguf import (
 )
 from gguf.quants import quant_shape_to_byte_shape, quantize
 
+from vrt_lite.conversion.engine_rows import quantize_rows
 from vrt_lite.conversion.shards import StoredTensor
 from vrt_lite.errors import ModelError
 
 Type = GGMLQuantizationType
-Encoder = Callable[[np.ndarray, GGMLQuantizationType], np.ndarray]
 FILE_TYPES = {
     "f32": (Type.F32, LlamaFileType.ALL_F32),
     "f16": (Type.F16, LlamaFileType.MOSTLY_F16),
     "bf16": (Type.BF16, LlamaFileType.MOSTLY_BF16),
     "q8_0": (Type.Q8_0, LlamaFileType.MOSTLY_Q8_0),
 }
+PLAIN = (Type.F32, Type.F16, Type.BF16)
 # The largest magnitude each type holds: past it, infinity would be written without a word. The other types are blocks
 # with scales in F16.
 LARGEST = {Type.F32: 3.4028e38, Type.F16: 65504.0, Type.BF16: 3.3895e38, Type.Q8_0: 127 * 65504.0}
@@ -79,7 +80,7 @@ class Placement:
 class Target:
     """One tensor of the output file; shape as NumPy orders it, GGUF reverses it.
 
-    `stored` with the name `source` holds its weights, and `encoder` converts rows from float32 to `type`.
+    `stored` with the name `source` holds its weights. `importance` weighs its columns when it is quantised.
     """
 
     name: str
@@ -88,7 +89,7 @@ class Target:
     stored: StoredTensor
     part: tuple[slice | int, ...]
     source: str
-    encoder: Encoder = quantize
+    importance: np.ndarray | None = None
 
     @property
     def byte_shape(self) -> tuple[int, ...]:
@@ -105,7 +106,7 @@ class Target:
 class GgufFile:
     """All of one GGUF file except the weights. `authored`, the file's kind and authorship, precedes the fields."""
 
-    path: Path
+    name: str
     architecture: str
     authored: tuple[str, Metadata] | None
     fields: Sequence[GgufField]
@@ -113,21 +114,24 @@ class GgufFile:
 
 
 def resolve(
-    placements: Iterable[Placement], tensors: Mapping[str, StoredTensor], folder: Path, file_type: str
+    placements: Iterable[Placement], tensors: Mapping[str, StoredTensor], where: str, file_type: str
 ) -> list[Target]:
-    """Match the required tensors with those of the checkpoint, in its order. Raises ModelError if they differ."""
+    """Match the tensors that config.json, which is `where`, requires with those of the checkpoint, in its order.
+
+    Raises ModelError if they differ.
+    """
     expected: dict[str, list[Placement]] = defaultdict(list)
     for placement in placements:
         expected[placement.source].append(placement)
     if missing := [name for name in expected if name not in tensors]:
-        raise ModelError(f"{folder}: {len(missing)} tensors are missing, first {missing[0]}: download again")
+        raise ModelError(f"{where}: {len(missing)} tensors are missing, first {missing[0]}: download again")
     targets: list[Target] = []
     for name, stored in tensors.items():
         if name not in expected:
             raise ModelError(f"{stored.path}: tensor {name:.80} is none that config.json describes")
         for place in expected[name]:
             if math.prod(place.shape) > MOST_ELEMENTS:
-                raise ModelError(f"{folder}: {name} is to have the shape {place.shape}, which no model has")
+                raise ModelError(f"{where}: {name} is to have the shape {place.shape}, which no model has")
             if stored.shape != place.shape:
                 raise ModelError(f"{stored.path}: {name} is {stored.shape}, config.json says {place.shape}")
             shape = np.broadcast_to(np.False_, stored.shape)[place.part].shape
@@ -145,26 +149,6 @@ def storage_type(name: str, shape: tuple[int, ...], requested: GGMLQuantizationT
     if requested is Type.Q8_0 and shape[-1] % 32:
         return Type.F16  # a row must be whole blocks, as 3420 in the 7B's vision tower is not
     return requested
-
-
-def write_gguf(
-    path: Path,
-    file: GgufFile,
-    advance: Callable[[int], None],
-    *,
-    encoded: Callable[[Target], np.ndarray] | None = None,
-) -> None:
-    """Write `file` at `path`, its temporary name. `advance` is called with the bytes of each block.
-
-    `encoded` gives a tensor's bytes in place of the checkpoint.
-    """
-    with path.open("wb") as out:
-        out.write(header_bytes(file))
-        for target in file.targets:
-            for block in [encoded(target)] if encoded else encoded_blocks(target):
-                out.write(block.data)
-                advance(block.nbytes)
-            out.write(bytes(-target.size % GGUF_DEFAULT_ALIGNMENT))
 
 
 def header_bytes(file: GgufFile) -> bytes:
@@ -223,9 +207,9 @@ def _convert(target: Target, rows: slice) -> np.ndarray:
             f"{target.stored.path}: a value of {target.name} is {largest}, {target.type.name} holds"
             f" up to {most:.6g}: choose another type"
         )
-    # Blocks of almost nothing (unused embedding rows) overflow in 1/scale; they are stored with scale 0.
-    with np.errstate(all="ignore"):
-        return np.ascontiguousarray(target.encoder(values, target.type)).view(np.uint8)
+    if target.type in PLAIN:
+        return np.ascontiguousarray(quantize(values, target.type)).view(np.uint8)
+    return quantize_rows(values, target.type, importance=target.importance)
 
 
 def _row_slices(shape: tuple[int, ...]) -> Iterator[slice]:

@@ -8,7 +8,6 @@ that is written. PEFT's own merge rounds to the checkpoint's type first.
 from __future__ import annotations
 
 import math
-from collections.abc import Container
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -74,6 +73,8 @@ def adapt(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
         stored = merged.get(target)
         if stored is None or isinstance(stored, AdaptedTensor):
             raise ModelError(f"{path}: {module:.120} adapts {target:.80}, which the checkpoint does not have once")
+        if not stored.shape:
+            raise ModelError(f"{path}: {module:.120} adapts {target:.80}, which this checkpoint does not use")
         expected = ((rank, stored.shape[-1]), (stored.shape[0], rank))
         if len(stored.shape) != 2 or (a.shape, b.shape) != expected:
             raise ModelError(f"{path}: {module:.120} is {a.shape}, {b.shape} for {target} of {stored.shape}")
@@ -81,13 +82,6 @@ def adapt(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
     if merged == checkpoint.tensors:
         raise ModelError(f"{path} holds no tensor")
     return replace(checkpoint, tensors=merged)
-
-
-def check_used(checkpoint: Checkpoint, written: Container[str]) -> None:
-    """Raise ModelError if an adapted tensor is not among those written, as the output layer of a tied checkpoint."""
-    for name, stored in checkpoint.tensors.items():
-        if isinstance(stored, AdaptedTensor) and name not in written:
-            raise ModelError(f"{stored.a.path} adapts {name}, which this checkpoint does not use")
 
 
 def _scale(config: Section) -> tuple[float, int]:

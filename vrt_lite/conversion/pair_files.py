@@ -1,111 +1,137 @@
-"""Describes the two files that a checkpoint becomes: all but the weights."""
+"""Describes the two files that a checkpoint becomes, in any type: all but the weights.
+
+Bytes are equal to what llama.cpp's convert_hf_to_gguf.py and its quantiser (as shipped in llama-cpp-python 0.3.36)
+write: same tensors, order, shapes, types and data, and the same metadata, save these, each on purpose:
+
+- `vrt_lite.tokens_per_second`, `vrt_lite.vision.min_pixels`, `.max_pixels` are added to the text file:
+  the position clock and the pixel bounds are in the checkpoint and have no GGUF key.
+- `general.license` and `general.source.url` may be set from the command line.
+- `tokenizer.ggml.pre` comes from comparing the split pattern, not from hashing a tokenised test text.
+- Only bos, eos and pad ids, and one chat template; the family has no other.
+- `lm_head` of a tied checkpoint is not written: no reader of the checkpoint uses it.
+- `general.sampling.penalty_repeat`: written only from the gguf release on that reads it; vrt-lite does not.
+- Refused here and written there: infinite and NaN weights or such as overflow the type, rope scaling
+  (yarn and so on), a vision tower that differs in what llama.cpp has built in.
+- Accepted here only: vision tensors under `model.visual.`, as newer trainers save them.
+- A projector of QUANTIZED_PROJECTOR_TYPES is padded to whole blocks (`projector`).
+"""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from gguf import Metadata, size_label
+from gguf import GGUF_DEFAULT_ALIGNMENT, GGUFValueType, Metadata, size_label
 
-from vrt_lite.conversion import lora, text_tensors, tokenizer_fields, vision_tensors
-from vrt_lite.conversion.checkpoint import Checkpoint
-from vrt_lite.conversion.gguf_writer import VERSION, GgufFile, Target, resolve, type_field
+from vrt_lite.conversion import text_tensors, tokenizer_fields, vision_tensors
+from vrt_lite.conversion.checkpoint import Checkpoint, Section, check_model_type
+from vrt_lite.conversion.gguf_writer import VERSION, GgufField, GgufFile, Target, resolve, type_field
 from vrt_lite.conversion.projector import quantize_projector
 from vrt_lite.conversion.quantization_types import quantize_file
-from vrt_lite.errors import ModelError, UsageError
-from vrt_lite.profile import PROFILE_NAME
+from vrt_lite.conversion.shards import StoredTensor
+from vrt_lite.conversion.type_names import PLAIN_TYPES
+from vrt_lite.errors import ModelError
+from vrt_lite.models.gguf import Gguf, Tensor
+
+_BYTE_TOKENS = 256
+Importance = Mapping[str, np.ndarray]
 
 
-@dataclass(frozen=True)
-class PairSource:
-    """A checkpoint with its adapter, the name of both files, and metadata that wins over the model card."""
+def text_file(
+    checkpoint: Checkpoint, kind: str, given: Mapping[str, Any], *, importance: Importance | None, exported: bool
+) -> GgufFile:
+    """Describe the text model's file. `given` is metadata that wins over the model card.
 
-    checkpoint: Checkpoint
-    stem: str
-    given: Mapping[str, Any]
-
-    def text_file(self, file_type: str) -> GgufFile:
-        """Describe the text model as llama.cpp's converter writes it, in a type of FILE_TYPES."""
-        return text_file(self.checkpoint, self._path("", file_type), file_type, self.given)
-
-    def quantized_text_file(self, file_type: str, importance: Mapping[str, np.ndarray] | None) -> GgufFile:
-        """Describe the text model as llama.cpp's quantiser writes it, in a type of TEXT_TYPES."""
-        return quantize_file(self.text_file("f32"), self._path("", file_type), file_type, importance=importance)
-
-    def projector_file(self, file_type: str) -> GgufFile:
-        """Describe the projector as llama.cpp's converter writes it, in a type of FILE_TYPES."""
-        return vision_file(self.checkpoint, self._path("mmproj-", file_type), file_type, self.given)
-
-    def quantized_projector_file(self, file_type: str) -> GgufFile:
-        """Describe the projector in a type of QUANTIZED_PROJECTOR_TYPES, with a width of whole blocks."""
-        plain = replace(self.projector_file("f32"), path=self._path("mmproj-", file_type))
-        return quantize_projector(plain, file_type)
-
-    def _path(self, start: str, file_type: str) -> Path:
-        return Path(f"{start}{self.stem}-{file_type.upper()}.gguf")
-
-    @property
-    def profile(self) -> bytes:
-        """The checkpoint's own profile, if it has one. Without it the pair would get VR-Thinker's prompts."""
-        path = self.checkpoint.folder / PROFILE_NAME
-        return path.read_bytes() if path.is_file() else b""
-
-    def check_used(self, files: Sequence[GgufFile]) -> None:
-        """Raise ModelError if a part of the adapter is in none of these files."""
-        lora.check_used(self.checkpoint, {target.source for file in files for target in file.targets})
-
-
-def make_source(
-    checkpoint: Checkpoint, *, name: str | None, authorship: Mapping[str, str] | None, adapter: Path | None
-) -> PairSource:
-    """Merge the adapter, if there is one, and name the result.
-
-    The adapter's name becomes part of the name. `authorship` sets fields of gguf.Metadata. Raises ModelError for an
-    adapter that does not fit, UsageError for a name that cannot be a file's name.
+    With `exported` q8_0 is what llama.cpp's converter writes, else what its quantiser makes of F32.
     """
-    stem = name or checkpoint.name
-    if adapter:
-        checkpoint = lora.adapt(checkpoint, adapter)
-        stem = name or f"{stem}-{adapter.resolve().name}"
-    if not stem or stem.startswith((".", "-")) or set(stem) & set('/\\:*?"<>|\n\r\t\0'):
-        raise UsageError(f"name is {stem!r}, needs to be a plain file name: give another with --name")
-    # A merged model is another model, so its file name must differ from the base model's.
-    return PairSource(checkpoint, stem, dict(authorship or {}) | ({"name": stem} if name or adapter else {}))
-
-
-def check_profile(profile: bytes, out: Path) -> None:
-    """Raise UsageError if `out` already has another profile than this one."""
-    there = out / PROFILE_NAME
-    if profile and there.is_file() and there.read_bytes() != profile:
-        raise UsageError(f"{there} is another profile than the checkpoint's: give another folder, or remove one")
-
-
-def text_file(checkpoint: Checkpoint, path: Path, file_type: str, given: Mapping[str, Any]) -> GgufFile:
-    """Describe the text model's file; its weights are not read yet."""
-    whole, folder = checkpoint.config, checkpoint.folder
-    config, tied = text_tensors.config(whole), text_tensors.is_tied(whole)
+    text = text_tensors.config(checkpoint.config)
+    own = (*tokenizer_fields.fields(checkpoint.folder, text), *text_tensors.vrt_lite_fields(checkpoint))
+    tied = text_tensors.is_tied(checkpoint.config)
     elsewhere = (vision_tensors.PREFIX, "lm_head.") if tied else vision_tensors.PREFIX
     tensors = {name: stored for name, stored in checkpoint.tensors.items() if not name.startswith(elsewhere)}
-    targets = resolve(text_tensors.placements(config, tied=tied), tensors, folder, file_type)
-    before = [*text_tensors.fields(config), type_field(file_type)]
-    after = [*tokenizer_fields.fields(folder, config), *text_tensors.vrt_lite_fields(checkpoint)]
-    metadata = _metadata(checkpoint, targets, given)
-    return GgufFile(path, text_tensors.ARCHITECTURE, ("model", metadata), [*before, VERSION, *after], targets)
+    plain = kind if exported and kind == "q8_0" else _plain(kind)
+    file = _text(checkpoint.config, tensors, plain, own)
+    file = replace(file, authored=("model", _metadata(checkpoint, file.targets, given)))
+    return file if plain == kind else quantize_file(file, kind, importance=importance)
 
 
-def vision_file(checkpoint: Checkpoint, path: Path, file_type: str, given: Mapping[str, Any]) -> GgufFile:
-    """Describe the projector's file; its weights are not read yet."""
-    config = vision_tensors.config(checkpoint.config)
+def projector_file(checkpoint: Checkpoint, kind: str, given: Mapping[str, Any], *, exported: bool) -> GgufFile:
+    """Describe the projector's file, with options as for `text_file`."""
+    vision = vision_tensors.config(checkpoint.config)
     tensors = {n: stored for n, stored in checkpoint.tensors.items() if n.startswith(vision_tensors.PREFIX)}
-    targets = resolve(vision_tensors.placements(config), tensors, checkpoint.folder, file_type)
-    before = [type_field(file_type), *vision_tensors.fields(config, checkpoint.preprocessor)]
-    metadata = _metadata(checkpoint, targets, given)
-    return GgufFile(path, vision_tensors.ARCHITECTURE, ("mmproj", metadata), [*before, VERSION], targets)
+    plain = kind if exported and kind == "q8_0" else _plain(kind)
+    file = _vision(vision, tensors, plain, vision_tensors.fields(vision, checkpoint.preprocessor))
+    file = replace(file, authored=("mmproj", _metadata(checkpoint, file.targets, given)))
+    return file if plain == kind else quantize_projector(file, kind)
+
+
+def describe_pair(
+    config: Mapping[str, Any], *, text_type: str, projector_type: str, with_importance: bool = False
+) -> tuple[Gguf, Gguf]:
+    """Describe the text model and the projector of a checkpoint from its config.json alone.
+
+    Returns what `read_gguf` would give for the two files that a conversion leads to: tensors, sizes, and the metadata
+    numbers that follow from config.json. Tokens, names and authorship are left out. The number of merges is the most
+    that the vocabulary allows. Raises ModelError for a config that cannot be exported.
+    """
+    whole = Section("config.json", config)
+    check_model_type(whole)
+    vision = vision_tensors.config(whole)
+    stored = {name: StoredTensor(Path(), "", shape, 0) for name, shape in expected_shapes(whole).items()}
+    towers = {name: tensor for name, tensor in stored.items() if name.startswith(vision_tensors.PREFIX)}
+    text = _text(whole, {n: t for n, t in stored.items() if n not in towers}, _plain(text_type), ())
+    if text_type not in PLAIN_TYPES:
+        text = quantize_file(text, text_type, importance={} if with_importance else None)
+    projector = _vision(vision, towers, _plain(projector_type), vision_tensors.sizes(vision))
+    if projector_type not in PLAIN_TYPES:
+        projector = quantize_projector(projector, projector_type)
+    rows = text_tensors.vocabulary_size(text_tensors.config(whole))
+    vocabulary = {
+        "tokenizer.ggml.tokens": rows,
+        "tokenizer.ggml.token_type": rows,
+        "tokenizer.ggml.merges": max(rows - _BYTE_TOKENS, 0),
+    }
+    return _header(text, vocabulary), _header(projector, {})
+
+
+def expected_shapes(whole: Section) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every tensor that this config.json describes, by its published name."""
+    text = text_tensors.placements(text_tensors.config(whole), tied=text_tensors.is_tied(whole))
+    vision = vision_tensors.placements(vision_tensors.config(whole))
+    return {place.source: place.shape for place in (*text, *vision)}
+
+
+def _plain(kind: str) -> str:
+    """Return the type in which a file is described before it is quantised, if it is."""
+    return kind if kind in PLAIN_TYPES else "f32"
+
+
+def _text(whole: Section, tensors: Mapping[str, StoredTensor], plain: str, own: Iterable[GgufField]) -> GgufFile:
+    text = text_tensors.config(whole)
+    placements = text_tensors.placements(text, tied=text_tensors.is_tied(whole))
+    fields = [*text_tensors.fields(text), type_field(plain), VERSION, *own]
+    return GgufFile("", text_tensors.ARCHITECTURE, None, fields, resolve(placements, tensors, whole.where, plain))
+
+
+def _vision(vision: Section, tensors: Mapping[str, StoredTensor], plain: str, own: Iterable[GgufField]) -> GgufFile:
+    targets = resolve(vision_tensors.placements(vision), tensors, vision.where, plain)
+    return GgufFile("", vision_tensors.ARCHITECTURE, None, [type_field(plain), *own, VERSION], targets)
+
+
+def _header(file: GgufFile, lengths: dict[str, int]) -> Gguf:
+    values = {field.key: field.value for field in file.fields if isinstance(field.value, str | int | float)}
+    arrays = {field.key: len(field.value) for field in file.fields if field.kind is GGUFValueType.ARRAY}
+    step = GGUF_DEFAULT_ALIGNMENT
+    return Gguf(
+        {"general.architecture": file.architecture, **values},
+        arrays | lengths,
+        tuple(Tensor(t.name, t.shape[::-1], int(t.type), -(-t.size // step) * step) for t in file.targets),
+    )
 
 
 def _metadata(checkpoint: Checkpoint, targets: Sequence[Target], given: Mapping[str, Any]) -> Metadata:

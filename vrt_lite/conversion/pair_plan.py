@@ -1,45 +1,44 @@
-"""Plans a conversion that goes shard by shard: all about both files except the weights, before a shard is there."""
+"""Plans what a writer writes: all about the files except their weights, and the shards that these are in.
+
+A shard is a part of a checkpoint, which need not be there yet, or a GGUF file that is to be quantised.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 from gguf import GGUF_DEFAULT_ALIGNMENT
 
 from vrt_lite.conversion import lora
-from vrt_lite.conversion.checkpoint import has_all_shards, planned_shards, read_checkpoint, read_documents
-from vrt_lite.conversion.gguf_writer import GgufFile, header_bytes
+from vrt_lite.conversion.checkpoint import read_checkpoint
+from vrt_lite.conversion.gguf_writer import GgufFile, Target, header_bytes
 from vrt_lite.conversion.importance_matrix import read_importance
-from vrt_lite.conversion.pair_description import expected_tensors
-from vrt_lite.conversion.pair_files import make_source
+from vrt_lite.conversion.pair_files import expected_shapes, projector_file, text_file
 from vrt_lite.conversion.shards import StoredTensor, canonical, read_shard
-from vrt_lite.conversion.type_names import CONVERTER_TYPES, PROJECTOR_TYPES, QUANTIZED_PROJECTOR_TYPES, TEXT_TYPES
+from vrt_lite.conversion.type_names import CONVERTER_TYPES, PROJECTOR_TYPES, TEXT_TYPES
 from vrt_lite.disk import file_sha256
 from vrt_lite.errors import ModelError, UsageError
-
-Place = tuple[int, int]
-"""A tensor of the pair: the number of its file, and its number in that file."""
+from vrt_lite.profile import PROFILE_NAME
 
 
 @dataclass(frozen=True)
 class PlannedFile:
-    """One file: its header, the byte at which each tensor begins, and its size."""
+    """One file: its name, its header, each tensor with the byte at which it begins, and its size."""
 
-    file: GgufFile
+    name: str
     header: bytes
-    offsets: tuple[int, ...]
+    tensors: tuple[tuple[int, Target], ...]
     size: int
 
 
 @dataclass(frozen=True)
 class PairPlan:
-    """Both files, and the shards that they are made of: the tensors of each, with their shapes.
+    """The files, and the shards that they are made of: the tensors of each, with their shapes.
 
-    Two plans with one digest lead to the same bytes.
+    Two plans with one digest lead to the same bytes. `profile` is that of the checkpoint, b"" if it has none.
     """
 
     files: tuple[PlannedFile, ...]
@@ -49,37 +48,40 @@ class PairPlan:
 
     @property
     def size(self) -> int:
-        """Bytes of both files."""
+        """Bytes of all files."""
         return sum(file.size for file in self.files)
 
-    @property
-    def weight_bytes(self) -> int:
-        """Bytes of all tensors in both files, the end of a progress bar."""
-        return sum(target.size for planned in self.files for target in planned.file.targets)
+    def weight_bytes(self, shards: Iterable[str]) -> int:
+        """Bytes of the tensors that are made of these shards; those of all are the end of a progress bar."""
+        names = set(shards)
+        tensors = (target for file in self.files for _, target in file.tensors)
+        return sum(target.size for target in tensors if target.stored.path.name in names)
 
-    def places(self, shard: str) -> list[Place]:
-        """Return the tensors of the pair that are made from this shard."""
-        return [
-            (i, j)
-            for i, planned in enumerate(self.files)
-            for j, target in enumerate(planned.file.targets)
-            if target.stored.path.name == shard
-        ]
+    def tensors_from(self, shard: Path) -> list[list[tuple[int, Target]]]:
+        """Return the tensors of each file that are made from a shard which is here, and where they begin.
 
-    def read_shard(self, path: Path) -> dict[str, StoredTensor]:
+        Raises ModelError if it is not the shard that was planned.
+        """
+        if shard.name not in self.shards:
+            raise ModelError(f"{shard} is none of the shards that are needed: {', '.join(self.shards)}")
+        made = [[(at, t) for at, t in file.tensors if t.stored.path.name == shard.name] for file in self.files]
+        if all(t.stored.dtype for tensors in made for _, t in tensors):
+            return made  # a GGUF, whose table is read
+        found = self._read_table(shard)
+        return [[(at, replace(t, stored=t.stored.moved_to(found[t.source]))) for at, t in tensors] for tensors in made]
+
+    def _read_table(self, shard: Path) -> dict[str, StoredTensor]:
         """Read a shard's table, by canonical name. Raises ModelError if it is not the shard that was planned."""
-        planned = self.shards.get(path.name)
-        if planned is None:
-            raise ModelError(f"{path} is none of the shards that are needed: {', '.join(self.shards)}")
-        found = {canonical(name): stored for name, stored in read_shard(path).items()}
+        planned = self.shards[shard.name]
+        found = {canonical(name): stored for name, stored in read_shard(shard).items()}
         for name, shape in planned.items():
             if name not in found:
-                raise ModelError(f"{path} has no tensor {name:.80}, which the checkpoint has there: download again")
+                raise ModelError(f"{shard} has no tensor {name:.80}, which the checkpoint has there: download again")
             if shape and found[name].shape != shape:
-                raise ModelError(f"{path}: {name} is {found[name].shape}, config.json says {shape}")
+                raise ModelError(f"{shard}: {name} is {found[name].shape}, config.json says {shape}")
         # A checkpoint without an index may hold the output of a tied model, which no file needs.
         if odd := [name for name in found if name not in planned and not name.startswith("lm_head.")]:
-            raise ModelError(f"{path}: tensor {odd[0]:.80} is none that config.json describes")
+            raise ModelError(f"{shard}: tensor {odd[0]:.80} is none that config.json describes")
         return found
 
 
@@ -93,64 +95,68 @@ def plan_pair(
     imatrix: Path | None = None,
     adapter: Path | None = None,
     folder_name: str | None = None,
+    exported: bool = False,
     origin: str = "",
 ) -> PairPlan:
     """Plan the pair that llama.cpp's converter and quantiser make of a checkpoint folder.
 
-    The shards need not be there; if they are, their tables are checked. `text_type` is one of TEXT_TYPES or FILE_TYPES.
-    The other options are those of `export_pair`. `origin` tells apart checkpoints that differ in their weights alone:
-    a revision, for example. Raises ModelError and UsageError as `export_pair` does.
+    The shards need not be there. `text_type` is one of TEXT_TYPES or
+    CONVERTER_TYPES. `name` is that of both files, `folder_name` is used in place of the folder's own. `authorship` sets
+    fields of gguf.Metadata, and wins over the model card. `adapter` is a PEFT folder to merge; its name becomes part of
+    the pair's. With `exported` q8_0 is that of the converter. `origin` tells apart checkpoints that differ in their
+    weights alone: a revision, for example.
+    Raises ModelError for a checkpoint that cannot be used, UsageError for an unfit name or type.
     """
     if text_type not in (*TEXT_TYPES, *CONVERTER_TYPES) or projector_type not in ("f32", *PROJECTOR_TYPES):
         raise UsageError(f"types are {text_type!r} and {projector_type!r}, needs to be of {', '.join(TEXT_TYPES)}")
     folder = folder.resolve()
-    if has_all_shards(folder):
-        checkpoint = read_checkpoint(folder, name=folder_name)
-    else:
-        checkpoint = read_documents(folder, name=folder_name)
-        checkpoint = checkpoint.with_tensors(planned_shards(folder, expected_tensors(checkpoint.config)))
-    source = make_source(checkpoint, name=name, authorship=authorship, adapter=adapter)
+    checkpoint = read_checkpoint(folder, expected_shapes, name=folder_name)
+    stem = name or checkpoint.name
+    if adapter:
+        checkpoint = lora.adapt(checkpoint, adapter)
+        stem = name or f"{stem}-{adapter.resolve().name}"
+    if not stem or stem.startswith((".", "-")) or set(stem) & set('/\\:*?"<>|\n\r\t\0'):
+        raise UsageError(f"name is {stem!r}, needs to be a plain file name: give another with --name")
+    # A merged model is another model, so its name must differ from the base model's.
+    given = dict(authorship or {}) | ({"name": stem} if name or adapter else {})
     importance = read_importance(imatrix) if imatrix else None
-    quantized = text_type in TEXT_TYPES
-    text = source.quantized_text_file(text_type, importance) if quantized else source.text_file(text_type)
-    quantized = projector_type in QUANTIZED_PROJECTOR_TYPES
-    projector = source.quantized_projector_file(projector_type) if quantized else source.projector_file(projector_type)
-    files = (text, projector)
-    source.check_used(files)
-    planned = tuple(map(_place, files))
+    text = text_file(checkpoint, text_type, given, importance=importance, exported=exported)
+    projector = projector_file(checkpoint, projector_type, given, exported=exported)
+    files = (
+        replace(text, name=f"{stem}-{text_type.upper()}.gguf"),
+        replace(projector, name=f"mmproj-{stem}-{projector_type.upper()}.gguf"),
+    )
     shards: dict[str, dict[str, tuple[int, ...]]] = {}
-    for stored_name, stored in source.checkpoint.tensors.items():
+    for stored_name, stored in checkpoint.tensors.items():
         shards.setdefault(stored.path.name, {})[stored_name] = stored.shape
+    profile = path.read_bytes() if (path := folder / PROFILE_NAME).is_file() else b""
+    weights = [file_sha256(adapter / part) for part in (lora.CONFIG, lora.WEIGHTS)] if adapter else []
+    return make_plan(files, shards, profile=profile, origin=repr((origin, weights)))
+
+
+def make_plan(
+    files: Sequence[GgufFile],
+    shards: Mapping[str, Mapping[str, tuple[int, ...]]],
+    *,
+    profile: bytes = b"",
+    origin: str,
+) -> PairPlan:
+    """Place each tensor in its file. Of the shards those stay that hold one of them."""
+    planned = tuple(map(_place, files))
     needed = {target.stored.path.name for file in files for target in file.targets}
-    digest = _digest(planned, importance, adapter, origin.encode(), source.profile)
-    return PairPlan(planned, {k: v for k, v in shards.items() if k in needed}, source.profile, digest)
+    digest = hashlib.sha256(repr((origin, profile)).encode())
+    for file in planned:
+        digest.update(file.header)
+        for _, target in file.tensors:
+            digest.update(repr((target.stored.path.name, target.source, target.part)).encode())
+            digest.update(b"" if target.importance is None else target.importance.tobytes())
+    return PairPlan(planned, {k: v for k, v in shards.items() if k in needed}, profile, digest.hexdigest())
 
 
 def _place(file: GgufFile) -> PlannedFile:
     header = header_bytes(file)
-    offsets, end = list[int](), len(header)
+    tensors, end = list[tuple[int, Target]](), len(header)
     for target in file.targets:
-        offsets.append(end)
+        tensors.append((end, target))
         end += -(-target.size // GGUF_DEFAULT_ALIGNMENT) * GGUF_DEFAULT_ALIGNMENT
-    return PlannedFile(file, header, tuple(offsets), end)
-
-
-def _digest(
-    files: tuple[PlannedFile, ...], importance: Mapping[str, np.ndarray] | None, adapter: Path | None, *others: bytes
-) -> str:
-    digest = hashlib.sha256()
-
-    def add(data: bytes) -> None:
-        digest.update(len(data).to_bytes(8, "little") + data)
-
-    for planned in files:
-        add(planned.header)
-        for target in planned.file.targets:
-            add(repr((target.stored.path.name, target.source, target.part)).encode())
-    for weight, values in sorted((importance or {}).items(), key=lambda entry: entry[0]):
-        add(weight.encode() + values.tobytes())
-    for name in (lora.CONFIG, lora.WEIGHTS) if adapter else ():
-        add(file_sha256(Path(adapter or "") / name).encode())
-    for data in others:
-        add(data)
-    return digest.hexdigest()
+    return PlannedFile(file.name, header, tuple(tensors), end)

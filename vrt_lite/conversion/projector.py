@@ -1,4 +1,4 @@
-"""Quantises a projector, and converts a projector GGUF to another storage type, tensor by tensor.
+"""Quantises a projector.
 
 The published feed-forward width of 3420 is no multiple of a block: 32 values for Q8_0, 256 for the K types. There
 llama.cpp's converter leaves half of the weights in F16. Here the width is padded with zeros, which change no value:
@@ -8,47 +8,22 @@ silu(0)·0 times a weight is added. At the 7B's shape in Q8_0 the file is 130 MB
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
-from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFReader, GGUFValueType, LlamaFileType
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, LlamaFileType
 
-from vrt_lite.conversion.engine_rows import quantize_rows
-from vrt_lite.conversion.gguf_writer import FILE_TYPES, GgufField, GgufFile, Target, storage_type
+from vrt_lite.conversion.gguf_writer import GgufFile, Target
 from vrt_lite.conversion.quantization_types import FOR_ODD_ROWS
 from vrt_lite.conversion.shards import StoredTensor
-from vrt_lite.conversion.vision_tensors import ARCHITECTURE
-from vrt_lite.errors import ModelError
 
 Type = GGMLQuantizationType
-_QUANTIZED = {
+_TYPES = {
     "q8_0": (Type.Q8_0, LlamaFileType.MOSTLY_Q8_0),
     "q6_k": (Type.Q6_K, LlamaFileType.MOSTLY_Q6_K),
     "q5_k": (Type.Q5_K, LlamaFileType.MOSTLY_Q5_K_S),
     "q4_k": (Type.Q4_K, LlamaFileType.MOSTLY_Q4_K_S),
 }
 _FEED_FORWARD = "clip.vision.feed_forward_length"
-
-
-def convert_projector(source: Path, path: Path, file_type: str) -> GgufFile:
-    """Describe the file to write at `path`. Raises ModelError for a source that is broken or quantised already."""
-    try:
-        reader = GGUFReader(source)
-    except (ValueError, IndexError, OSError) as error:
-        raise ModelError(f"{source} is not a whole GGUF file: {error}. Convert or copy it again") from error
-    plain = "f32" if file_type in _QUANTIZED else file_type
-    targets: list[Target] = []
-    for tensor in reader.tensors:
-        if tensor.tensor_type not in (GGMLQuantizationType.F32, GGMLQuantizationType.F16, GGMLQuantizationType.BF16):
-            raise ModelError(
-                f"{source}: {tensor.name:.80} is {tensor.tensor_type.name} already: start from f16 or more"
-            )
-        shape = tuple(int(n) for n in reversed(tensor.shape))
-        stored = StoredTensor(source, tensor.tensor_type.name, shape, tensor.data_offset)
-        kind = storage_type(tensor.name, shape, FILE_TYPES[plain][0])
-        targets.append(Target(tensor.name, shape, kind, stored, (), source=tensor.name))
-    file = GgufFile(path, ARCHITECTURE, None, list(_fields(reader, plain)), targets)
-    return quantize_projector(file, file_type) if file_type in _QUANTIZED else file
 
 
 @dataclass(frozen=True)
@@ -78,7 +53,7 @@ def quantize_projector(file: GgufFile, file_type: str) -> GgufFile:
 
     The feed-forward width is padded to whole blocks. Other rows that are no whole blocks get a larger type.
     """
-    kind, number = _QUANTIZED[file_type]
+    kind, number = _TYPES[file_type]
     values = {field.key: field.value for field in file.fields}
     values["general.file_type"] = number
     targets = file.targets
@@ -109,19 +84,8 @@ def _quantize(target: Target, kind: GGMLQuantizationType) -> Target:
     for smallest in (kind, FOR_ODD_ROWS.get(kind, kind), Type.F16):
         if not target.shape[-1] % _block(smallest):
             break
-    return replace(target, type=smallest, encoder=quantize_rows if _block(smallest) > 1 else target.encoder)
+    return replace(target, type=smallest)
 
 
 def _block(kind: GGMLQuantizationType) -> int:
     return GGML_QUANT_SIZES[kind][0]
-
-
-def _fields(reader: GGUFReader, file_type: str) -> list[GgufField]:
-    fields: list[GgufField] = []
-    for key, field in reader.fields.items():
-        if key.startswith("GGUF.") or key == "general.architecture":
-            continue  # the writer adds its own
-        value = FILE_TYPES[file_type][1] if key == "general.file_type" else field.contents()
-        item = field.types[-1] if field.types[0] == GGUFValueType.ARRAY else None
-        fields.append(GgufField(key, value, field.types[0], item))
-    return fields

@@ -10,13 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
 
 import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType, LlamaFileType
 
-from vrt_lite.conversion.engine_rows import quantize_rows
 from vrt_lite.conversion.gguf_writer import VERSION, GgufField, GgufFile, Target
 from vrt_lite.conversion.text_tensors import ARCHITECTURE
 from vrt_lite.errors import ModelError
@@ -64,7 +61,7 @@ class TypeMix:
         if len(shape) == 1:
             return Type.F32  # norms and biases
         columns, main = shape[-1], _MAIN_TYPES[self.file_type]
-        part = name.split(".")[-2]
+        part = name.rpartition(".")[0].rpartition(".")[2]
         if part == "output" or (part == "token_embd" and self.tied):
             wanted = Type.Q8_0 if main is Type.Q8_0 or columns % _block(main) else Type.Q6_K
         else:
@@ -122,18 +119,19 @@ class TypeMix:
                 return None
 
 
-def quantize_file(
-    file: GgufFile, path: Path, file_type: str, *, importance: Mapping[str, np.ndarray] | None = None
-) -> GgufFile:
+def quantize_file(file: GgufFile, file_type: str, *, importance: Mapping[str, np.ndarray] | None = None) -> GgufFile:
     """Describe what llama.cpp's quantiser makes of a language model's file that is not quantised.
 
     `importance` weighs the columns of the tensors that it names. Raises ModelError if it is of another model.
     """
     numbers = {field.key: field.value for field in file.fields}
-    heads, kv_heads = (numbers[f"{ARCHITECTURE}.attention.head_count{end}"] for end in ("", "_kv"))
+    keys = (f"{ARCHITECTURE}.{key}" for key in ("block_count", "attention.head_count", "attention.head_count_kv"))
+    layers, heads, kv_heads = (numbers.get(key) for key in keys)
+    if not (isinstance(layers, int) and isinstance(heads, int) and isinstance(kv_heads, int) and kv_heads):
+        raise ModelError(f"{file.name or 'the file'} does not say how many layers and heads it has: convert it again")
     mix = TypeMix(
         file_type,
-        layers=numbers[f"{ARCHITECTURE}.block_count"],
+        layers=layers,
         group=heads // kv_heads,
         tied=all(target.name != "output.weight" for target in file.targets),
         with_importance=importance is not None,
@@ -142,7 +140,7 @@ def quantize_file(
         replace(
             target,
             type=mix.type_of(target.name, target.shape),
-            encoder=partial(quantize_rows, importance=_weights_of(target, importance or {})),
+            importance=_weights_of(target, importance or {}),
         )
         for target in file.targets
     ]
@@ -150,7 +148,7 @@ def quantize_file(
     # The quantiser sets these two anew, so they come last.
     last = [VERSION, GgufField("general.file_type", number, GGUFValueType.UINT32)]
     fields = [field for field in file.fields if field.key not in {field.key for field in last}]
-    return replace(file, path=path, fields=[*fields, *last], targets=sorted(targets, key=_place_in_file))
+    return replace(file, fields=[*fields, *last], targets=sorted(targets, key=_place_in_file))
 
 
 def _weights_of(target: Target, importance: Mapping[str, np.ndarray]) -> np.ndarray | None:

@@ -12,5 +12,7 @@ TEXT_TYPES: Final = (
 QUANTIZED_PROJECTOR_TYPES: Final = ("q8_0", "q6_k", "q5_k", "q4_k")
 """Of a projector that is quantised here; llama.cpp's converter knows the first alone."""
 PROJECTOR_TYPES: Final = ("bf16", "f16", *QUANTIZED_PROJECTOR_TYPES)
-CONVERTER_TYPES: Final = ("f32", "f16", "bf16", "q8_0")
+PLAIN_TYPES: Final = ("f32", "f16", "bf16")
+"""Those that are not quantised, of either file."""
+CONVERTER_TYPES: Final = (*PLAIN_TYPES, "q8_0")
 """Those that llama.cpp's converter writes, for either file."""

@@ -23,7 +23,7 @@ from vrt_lite.evaluation.set_tables import numbered_rows
 from vrt_lite.evaluation.sets import Place, locate_set
 from vrt_lite.machine import format_bytes
 from vrt_lite.models import hub
-from vrt_lite.models.hub import HubFile, Listing, Report, UnreachableError, check_free_space, download, held_bytes
+from vrt_lite.models.hub import HubFile, Listing, Report, UnreachableError, check_free_space, download
 
 _ADDRESS: Final = re.compile(
     r"https?://(?:huggingface\.co|hf\.co)/datasets/([^/]+/[^/]+)/(?:blob|resolve)/([^/]+)/([^?#]+)"
@@ -136,7 +136,7 @@ def _unpack(archive: Path, file: HubFile, report: Report) -> None:
     try:
         with zipfile.ZipFile(archive) as packed:
             members = [(m, _place(archive.parent, m.filename)) for m in packed.infolist() if not m.is_dir()]
-            missing = [(m, to) for m, to in members if not to.is_file() or held_bytes(to) != m.file_size]
+            missing = [(m, to) for m, to in members if not to.is_file() or to.stat().st_size != m.file_size]
             check_free_space(archive.parent, sum(member.file_size for member, _ in missing))
             for member, to in missing:
                 to.parent.mkdir(parents=True, exist_ok=True)

@@ -14,13 +14,12 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from vrt_lite.conversion.checkpoint import INDEX
-from vrt_lite.conversion.pair_description import describe_pair
+from vrt_lite.conversion.pair_files import describe_pair
 from vrt_lite.conversion.type_names import CONVERTER_TYPES, PROJECTOR_TYPES, TEXT_TYPES
 from vrt_lite.errors import ModelError
 from vrt_lite.fitting.engine_buffers import ModelShape
 from vrt_lite.fitting.memory_estimate import shape_of
-from vrt_lite.machine import format_bytes
-from vrt_lite.models.hub import Listing, fetch, list_repository
+from vrt_lite.models.hub import Listing, list_repository
 from vrt_lite.models.library import recipes
 from vrt_lite.models.quants import SHARE_OF_MEMORY, TextFile, best_quant, normalise_quant, quant_of
 from vrt_lite.profile import PROFILE_NAME, Profile, default_profile, load_profile, parse_profile
@@ -33,15 +32,20 @@ from vrt_lite.pulling.checkpoint_files import (
     read_config,
 )
 from vrt_lite.pulling.gguf_files import SelectedFiles, select_files
-from vrt_lite.pulling.pull_source import PullSource, check_paths, is_checkpoint, parse_reference
+from vrt_lite.pulling.pull_source import (
+    PullSource,
+    check_paths,
+    fetch_small_files,
+    is_checkpoint,
+    list_small_files,
+    parse_reference,
+)
 
 QUANTS: Final = (*CHOICES, "q3_k_m")
 """The quants of a checkpoint that are listed; others can be named."""
 _KNOWN = (*TEXT_TYPES, *(kind for kind in CONVERTER_TYPES if kind not in TEXT_TYPES))
 _SHARD_BYTES = 5_000_000_000
 """The most that a shard has where its publisher has not chosen another size."""
-_MOST_BYTES = 2**24
-"""The most that is read of a file. A published index has 60 kB."""
 _ANY_MEMORY = 2**62
 
 
@@ -118,7 +122,7 @@ def _read_checkpoint(source: PullSource, listed: Listing, quant: str, projector_
     quants = _types(listed.repository, quant) or QUANTS
     with TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        _fetch(listed, ("config.json", INDEX, PROFILE_NAME), folder)
+        fetch_small_files(listed, list_small_files(listed, ("config.json", INDEX, PROFILE_NAME)), folder)
         config, shards = read_config(listed, folder), find_shards(source, listed, folder)
         own = folder / PROFILE_NAME
         profile = load_profile(own) if own.is_file() else default_profile()
@@ -193,19 +197,8 @@ def _config_of(listed: Listing) -> Mapping[str, Any]:
 
 def _fetch_config(listed: Listing) -> Mapping[str, Any]:
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        _fetch(listed, ("config.json",), Path(folder))
+        fetch_small_files(listed, list_small_files(listed, ("config.json",)), Path(folder))
         return read_config(listed, Path(folder))
-
-
-def _fetch(listed: Listing, paths: Sequence[str], folder: Path) -> None:
-    """Fetch small files, as far as they are listed. ModelError for one that is large."""
-    for file in (file for file in listed.files if file.path in paths):
-        if file.size > _MOST_BYTES:
-            raise ModelError(
-                f"{listed.repository} lists {file.path} with {format_bytes(file.size)}; at most "
-                f"{format_bytes(_MOST_BYTES)} are read."
-            )
-        fetch(listed, file, folder / file.path, advance=lambda _: None)
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from vrt_lite.video import Clip
     from vrt_lite.video.planes import Planes
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of the measures: it changes when a value of the same clip does."""
 MOST_FRAMES: Final = 480
 MOST_PIXELS: Final = 420_000_000

@@ -37,6 +37,10 @@ DEFINITIONS: Final[Mapping[str, Definition]] = {
     "gradient_3": Definition("correlation", "of the clipped gradient with that three pixels farther", "pictures"),
     "gradient_4": Definition("correlation", "of the clipped gradient with that four pixels farther", "pictures"),
     "detail": _log("levels", "fine detail of the tile that nine tenths have less than", "pictures", 0.05),
+    "texture": _log("levels", "fine detail of the tile that four tenths have less than", "pictures", 0.05),
+    "evenness": Definition(
+        "of 1", "squared mean over mean square of the steps in tiles of middle contrast", "pictures"
+    ),
     "detail_slope": Definition("log", "fine detail over that at half the resolution", "pictures"),
     "halo": Definition("of the step", "swing back beside steep edges: oversharpening", "pictures"),
     "seams": Definition("of 1", "steep edges that the picture swings back beside by half their step", "pictures"),
@@ -103,6 +107,11 @@ DEFINITIONS: Final[Mapping[str, Definition]] = {
     "far_twist": _log("pixels", "how unevenly that motion stretches the picture", "thumbnails", 0.01),
     "far_change": _log("levels", "difference over 0.3 s that motion does not explain", "thumbnails", 0.1),
     "wavering": _log("% of the side", "change of the motion beside the camera's", "thumbnails", 0.02),
+    "spot_light": _log("log", "change of light in time, of a few cells", "thumbnails", 0.01),
+    "spot_motion": _log("% of the side", "motion beside the camera's over 0.3 s, of a few cells", "thumbnails", 0.02),
+    "spot_wavering": _log(
+        "% of the side", "change of the motion beside the camera's, of a few cells", "thumbnails", 0.02
+    ),
     "fixed_edges": Definition("of 1", "steadiness of the steadiest edges over the usual", "thumbnails"),
     "fixed_corner": _log("levels", "steady edges of the corner that has most of them", "thumbnails", 1.0),
     "light_strokes": _log("levels", "bright thin strokes that every frame has", "thumbnails", 1.0),

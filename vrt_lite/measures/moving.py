@@ -28,6 +28,8 @@ _NEIGHBOURS, _SPANS = 6, 6
 """So many flows are measured between near frames, and between frames farther apart."""
 _NEAR_SECONDS, _FAR_SECONDS = 1 / 24, 0.3
 _FLOW_PIXELS = 6000
+_SPOT = 0.97
+"""Of the cells of a picture, the share that is not a spot: a face, a hand, a small thing."""
 _FIXED = 0.8
 """An edge is steady if its mean over time has at least this share of its usual size."""
 
@@ -164,7 +166,7 @@ def _find_return(distance: Floats, interval: float) -> float:
 def _measure_light(pictures: Floats) -> dict[str, float]:
     """Van Roosmalen, "Restoration of archived film and video", TU Delft 1999: the change against both neighbours."""
     if len(pictures) < 3:
-        return {"flicker": 0.0, "local_flicker": 0.0}
+        return {"flicker": 0.0, "local_flicker": 0.0, "spot_light": 0.0}
     light = average_cells(pictures, _turned(_LIGHTS, pictures)).reshape(len(pictures), -1)
     levels = light[1:-1] - (light[:-2] + light[2:]) / 2
     shades = np.log(np.maximum(light, 0) + 6)  # a damaged picture may be darker than black
@@ -173,6 +175,7 @@ def _measure_light(pictures: Floats) -> dict[str, float]:
     return {
         "flicker": float(np.abs(np.median(levels, axis=1)).mean()),
         "local_flicker": float(np.abs(bends - common).mean()),
+        "spot_light": _find_drift(shades),
     }
 
 
@@ -197,6 +200,12 @@ def _measure_fine(pictures: Floats) -> dict[str, float]:
     if count > 5:
         found["vanishing"] = float(np.quantile(np.abs(cells[4:] - cells[:-4]), 0.9, axis=1).max())
     return found
+
+
+def _find_drift(cells: NDArray[np.floating]) -> float:
+    """Return by how much a few of the cells (frames, cells) change in time, beside what all cells share."""
+    alone = cells - np.median(cells, axis=1, keepdims=True)
+    return float(np.quantile(alone.std(0), _SPOT))
 
 
 def _find_fine(pictures: Floats) -> Floats:
@@ -228,6 +237,7 @@ def _measure_flow(pictures: Floats, interval: float) -> dict[str, float]:
     """Measure what is left of the motion without the camera's, between near and far frames, in % of the longer side."""
     count, rows, columns = pictures.shape
     names = ("near_flow", "near_change", "far_flow", "far_twist", "far_change", "wavering")
+    names += ("spot_motion", "spot_wavering")
     found: dict[str, float] = dict.fromkeys(names, 0.0)
     scale = min(1.0, math.sqrt(_FLOW_PIXELS / (rows * columns)))
     size = (max(round(rows * scale), 8), max(round(columns * scale), 8))
@@ -241,6 +251,7 @@ def _measure_flow(pictures: Floats, interval: float) -> dict[str, float]:
         found["near_flow"] = unit * float(np.median(np.quantile(np.hypot(*left_over), 0.3, axis=(1, 2))))
         found["near_change"] = float(np.abs(first - warp(middle, flow)).mean())
         found["wavering"] = unit * float(np.abs(later - left_over).mean())
+        found["spot_wavering"] = unit * _find_spot(np.hypot(*(later - left_over)))
     far = min(far, count - 1)
     if far >= 2:
         starts = _spread(count - far, _SPANS)
@@ -250,7 +261,14 @@ def _measure_flow(pictures: Floats, interval: float) -> dict[str, float]:
         found["far_flow"] = unit * float(np.median(np.quantile(np.hypot(*left_over), 0.3, axis=(1, 2))))
         found["far_twist"] = float(np.median(twist))
         found["far_change"] = float(np.median(np.abs(first - warp(last, flow)).mean((1, 2))))
+        found["spot_motion"] = unit * _find_spot(np.hypot(*left_over))
     return found
+
+
+def _find_spot(values: Floats) -> float:
+    """Return the mean of the cell that nearly all cells have less than, of the median pair."""
+    cells = average_cells(values, _turned(_CELLS, values)).reshape(len(values), -1)
+    return float(np.median(np.quantile(cells, _SPOT, axis=1)))
 
 
 def _find_left_over(before: Floats, after: Floats) -> tuple[Floats, Floats]:

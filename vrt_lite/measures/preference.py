@@ -1,13 +1,14 @@
-"""Which of two clips is better by what was measured of them: three heads of boosted trees, learned by train/tiny.
+"""Which of two clips is better by what was measured of them: by heads of boosted trees, learned by train/tiny.
 
-Each head reads the difference and the mean of both clips' measures, in both orders, and the two answers are joined: so
-exchanging the clips exchanges the answer exactly. A temperature makes its probabilities honest on scenes that it did
-not learn from, and below a bound it names no winner. Two versions of one scene and two different scenes have a
-temperature and a bound each.
+A head says how faulty each clip is by itself, and the difference tells: of different scenes nothing else does. Of two
+versions of one scene another head reads the difference and the mean of both clips' measures, in both orders, and the
+two answers are joined. Exchanging the clips exchanges the answer exactly. The probabilities are made honest on scenes
+that the heads did not learn from, and below a bound no winner is named.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -30,28 +31,41 @@ _STRENGTH_BOUNDS: Final = (0.4, 0.68)
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """The learned heads. Temperatures and bounds are (different scenes, one scene) by key, in the order of KEYS."""
+    """The learned heads.
 
-    keys: Mapping[MeasuredKey, Forest]
+    `faults` say how faulty one clip is, and `pairs` answer about two versions of one scene, by key. In the order of
+    KEYS: `temperatures` of `pairs`; the weight of a tie of different scenes (`ties`); and, as (different scenes, one
+    scene), by how much the odds change with the difference of `faults` (`slopes`), and the `bounds`.
+    """
+
+    pairs: Mapping[MeasuredKey, Forest]
+    faults: Mapping[MeasuredKey, Forest]
     naming: Forest
     strength: Forest
     names: tuple[str, ...]
     measures: tuple[str, ...]
     same_look: float
     temperatures: NDArray[np.float64]
+    ties: NDArray[np.float64]
+    slopes: NDArray[np.float64]
     bounds: NDArray[np.float64]
     sure: float
 
-    def odds(self, rows: NDArray[np.float32], *, same_scene: bool) -> dict[MeasuredKey, Odds]:
-        """Return the odds of both orders of a pair, (2, features), joined."""
+    def odds(self, vectors: NDArray[np.float32], *, same_scene: bool) -> dict[MeasuredKey, Odds]:
+        """Return the odds of a pair by key from both clips' measures, (2, measures)."""
         found: dict[MeasuredKey, Odds] = {}
+        rows = describe_pairs(vectors[:1], vectors[1:], self.measures)[0]
         for number, key in enumerate(KEYS):
-            here, there = softmax(self.keys[key].scores(rows))
-            joined = np.array([here[0] + there[0], here[1] + there[2], here[2] + there[1]]) / 2
-            cooled = (joined + 1e-6) ** (1 / self.temperatures[number, int(same_scene)])
-            # Summed so that exchanging the clips exchanges the odds to the last bit.
-            tie, one, two = (float(share) for share in cooled / (cooled[0] + (cooled[1] + cooled[2])))
-            found[key] = tie, one, two
+            one, two = self.faults[key].scores(vectors)[:, 0]
+            lead = math.exp(self.slopes[number, int(same_scene)] * float(two - one) / 2)
+            weights = np.array((self.ties[number], 1.0, 1.0))
+            if same_scene:
+                here, there = softmax(self.pairs[key].scores(rows))
+                joined = np.array((here[0] + there[0], here[1] + there[2], here[2] + there[1])) / 2
+                weights = (joined + 1e-6) ** (1 / self.temperatures[number])
+            tie, one, two = (float(weight) for weight in weights * (1.0, lead, 1 / lead))
+            whole = tie + (one + two)  # summed so that exchanging the clips exchanges the odds to the last bit
+            found[key] = tie / whole, one / whole, two / whole
         return found
 
     def decide(self, key: MeasuredKey, odds: Odds, *, same_scene: bool) -> Choice | None:
@@ -66,9 +80,9 @@ def prefer_by_measures(one: ClipMeasures, two: ClipMeasures, *, heads: Heads | N
     heads = heads or load_heads()
     likeness = compare_looks(one.look, two.look)
     same_scene = likeness >= heads.same_look
-    one_vector, two_vector = (vector_of(each, heads.measures)[None] for each in (one, two))
-    rows = describe_pairs(one_vector, two_vector, np.array([same_scene]), heads.measures)[0]
-    odds = heads.odds(rows, same_scene=same_scene)
+    vectors = np.stack([vector_of(each, heads.measures) for each in (one, two)])
+    rows = describe_pairs(vectors[:1], vectors[1:], heads.measures)[0]
+    odds = heads.odds(vectors, same_scene=same_scene)
     winners: dict[MeasuredKey, Choice | None] = {
         key: heads.decide(key, odds[key], same_scene=same_scene) for key in KEYS
     }
@@ -84,15 +98,13 @@ def vector_of(measures: ClipMeasures, names: tuple[str, ...]) -> NDArray[np.floa
     return np.array([comparable(name, measures.values[name]) for name in names], np.float32)
 
 
-def describe_pairs(
-    one: NDArray[np.float32], two: NDArray[np.float32], same_scene: NDArray[np.bool_], names: tuple[str, ...]
-) -> NDArray[np.float32]:
-    """Return the rows that heads read, (pairs, 2 orders, features): differences, means, and whether it is one scene.
+def describe_pairs(one: NDArray[np.float32], two: NDArray[np.float32], names: tuple[str, ...]) -> NDArray[np.float32]:
+    """Return the rows that heads read, (pairs, 2 orders, features): differences and means.
 
     Size, rate and length of a file are no merit: only their means count.
     """
     merits = [number for number, name in enumerate(names) if DEFINITIONS[name].source != "file"]
-    change, common = (one - two)[:, merits], np.column_stack(((one + two) / 2, same_scene.astype(np.float32)))
+    change, common = (one - two)[:, merits], (one + two) / 2
     return np.stack([np.concatenate((sign * change, common), axis=1) for sign in (1, -1)], axis=1).astype(np.float32)
 
 
@@ -116,13 +128,16 @@ def load_heads(path: Path = HEADS_FILE) -> Heads:
     if unknown := sorted(set(measures) - DEFINITIONS.keys()):
         raise ValueError(f"{path.name} needs measures that are unknown: {', '.join(unknown)}")
     return Heads(
-        {key: read_forest(arrays, key) for key in KEYS},
+        {key: read_forest(arrays, f"{key}.pairs") for key in KEYS},
+        {key: read_forest(arrays, f"{key}.faults") for key in KEYS},
         read_forest(arrays, "naming"),
         read_forest(arrays, "strength"),
         tuple(str(name) for name in arrays["names"]),
         measures,
         float(arrays["same_look"]),
         np.asarray(arrays["temperatures"], np.float64),
+        np.asarray(arrays["ties"], np.float64),
+        np.asarray(arrays["slopes"], np.float64),
         np.asarray(arrays["bounds"], np.float64),
         float(arrays["sure"]),
     )

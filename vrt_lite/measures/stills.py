@@ -28,6 +28,8 @@ _SEAM = 0.5
 """An edge has a seam if the picture swings back by more than this share of its step."""
 _NEUTRAL = 0.04
 """Colour over luma; less is grey to the eye."""
+_QUIET, _BUSY, _EVEN = 0.4, 8.0, 0.4
+"""Levels of the mean step in tiles of middle contrast; how even the steps are in a picture without such tiles."""
 _RUN = 3
 _BAND_STEP = 16
 """The largest step of a band, in codes; a larger one is an object's edge."""
@@ -76,6 +78,7 @@ def measure_still(window: Window) -> dict[str, float]:
         "noise": noise,
         **_measure_gradients(y),
         **_measure_detail(y),
+        "evenness": _measure_evenness(y),
         **_measure_bands(window.luma.astype(np.int16)),
         **_measure_codes(window),
         **_measure_colours(y, window),
@@ -141,13 +144,29 @@ def _find_grid(steps: NDArray[np.floating], side: int, floor: float) -> float:
 def _measure_detail(y: Floats) -> dict[str, float]:
     fine = np.abs(y - _smooth(y))
     half = halve(y)
+    tiles = average_tiles(fine, _TILE)
     coarse = np.abs(half - _smooth(half))
     bend = np.abs(4 * y[1:-1, 1:-1] - y[:-2, 1:-1] - y[2:, 1:-1] - y[1:-1, :-2] - y[1:-1, 2:])
     return {
-        "detail": quantile(average_tiles(fine, _TILE), 0.9),
+        "detail": quantile(tiles, 0.9),
+        "texture": quantile(tiles, 0.4),
         "detail_slope": math.log((fine.mean() + 0.05) / (coarse.mean() + 0.05)),
         "edges": quantile(bend[::3, ::2], 0.95),
     }
+
+
+def _measure_evenness(y: Floats) -> float:
+    """Return the squared mean over the mean square of the steps in tiles of middle contrast.
+
+    Where light was rounded to few levels, or texture smoothed over, few large steps stand beside many small ones.
+    """
+    shares: list[float] = []
+    for steps in (np.diff(y, axis=1), np.diff(y, axis=0)):
+        sizes = np.minimum(np.abs(steps), _STEEPEST)
+        means, squares = average_tiles(sizes, _TILE), average_tiles(sizes * sizes, _TILE)
+        middle = (means > _QUIET) & (means < _BUSY)
+        shares.append(float((means**2 / (squares + 0.05))[middle].mean()) if middle.any() else _EVEN)
+    return sum(shares) / 2
 
 
 def _smooth(y: Floats) -> Floats:

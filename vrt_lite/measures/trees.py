@@ -26,17 +26,15 @@ class Forest:
 
     def scores(self, rows: NDArray[np.floating]) -> NDArray[np.float64]:
         """Return the sums of the trees' answers, (rows, classes)."""
-        number = np.arange(len(rows))[:, None]
-        at = np.broadcast_to(self.root, (len(rows), len(self.root)))
-        while True:
-            skip = self.right[at]
-            inner = skip > 0
-            if not inner.any():
-                break
-            left = rows[number, self.feature[at]] <= self.value[at]
-            at = at + np.where(inner, np.where(left, 1, skip), 0)
-        answers = self.value[at].astype(np.float64)
-        return answers.reshape(len(rows), -1, self.classes).sum(1)
+        count, features = rows.shape
+        flat = rows.ravel()
+        at = np.tile(self.root.astype(np.intp), count)
+        row: NDArray[np.intp] = np.repeat(np.arange(count, dtype=np.intp) * features, len(self.root))
+        while (skip := self.right.take(at)).any():
+            left = flat.take(row + self.feature.take(at)) <= self.value.take(at)
+            at += np.where(left, np.minimum(skip, 1), skip)  # a leaf skips nothing
+        answers = self.value.take(at).astype(np.float64)
+        return answers.reshape(count, -1, self.classes).sum(1)
 
 
 def read_forest(arrays: Mapping[str, NDArray[np.generic]], name: str) -> Forest:

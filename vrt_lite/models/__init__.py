@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from vrt_lite.errors import ModelError
 from vrt_lite.machine import SMALL_MODEL_BYTES
-from vrt_lite.models.gguf import Header, gguf_bytes, list_ggufs, parts_of, read_gguf, read_header, whole_name
+from vrt_lite.models.gguf import Header, gguf_bytes, list_pair, parts_of, read_gguf, read_header, whole_name
 from vrt_lite.models.gguf_check import check_projector, check_text
 from vrt_lite.profile import PROFILE_NAME, Profile, default_profile, load_profile, parse_profile
 
@@ -159,7 +159,7 @@ def _projectors_in(folder: Path) -> tuple[Path, ...]:
 
     Files are one projector in several types if their names differ only in the type.
     """
-    projectors = sorted(folder.glob("*mmproj*.gguf"))
+    _, projectors = list_pair(folder)
     if len({_TYPE.sub("", p.name.lower()) for p in projectors}) != 1:
         names = ", ".join(p.name for p in projectors) or "none"
         raise ModelError(f"Folder {folder} must hold one projector (*mmproj*.gguf); found {names}: give --projector.")
@@ -215,7 +215,7 @@ def _texts_in(folder: Path) -> tuple[Path, ...]:
 
     ModelError if there is none, or more than one model.
     """
-    paths = [path for path in list_ggufs(folder) if not re.search("mmproj|imatrix", path.name)]
+    paths, _ = list_pair(folder)
     if len(paths) == 1:
         return tuple(paths)
     headers = {path: header for path in paths if _is_text(header := read_header(path))}

@@ -90,9 +90,14 @@ def parts_of(path: Path) -> tuple[Path, ...]:
     return tuple(map(path.with_name, names)) if len(names) > 1 else (path,)
 
 
-def list_ggufs(folder: Path) -> list[Path]:
-    """A folder's GGUF files by name; of a split one only the first part, whether it exists or not."""
-    return sorted({parts_of(path)[0] for path in folder.glob("*.gguf")})
+def list_pair(folder: Path) -> tuple[list[Path], list[Path]]:
+    """The GGUF files of a folder that may be text models, and its projectors, by their names; no file is read.
+
+    Of a split file it is the first part, whether that exists or not.
+    """
+    found = sorted({parts_of(path)[0] for path in folder.glob("*.gguf")})
+    projectors = [path for path in found if "mmproj" in path.name]
+    return [path for path in found if path not in projectors and "imatrix" not in path.name], projectors
 
 
 def gguf_bytes(path: Path) -> int:

@@ -1,37 +1,32 @@
-"""The Hugging Face hub: what a repository lists, and its files, fetched, resumed and checked.
+"""The Hugging Face hub: what a repository lists, and its files, fetched and checked.
 
-Only this module uses huggingface_hub. Each of its errors becomes a ModelError with the next step. Files are downloaded
-with the client's `http_get`, not with `hf_hub_download`: since release 2 that deletes a download that was interrupted,
-and a model is too large to begin again.
+Only this module uses huggingface_hub, and of it the public functions. Each of its errors becomes a ModelError with the
+next step. The client resumes a connection that is cut; a file whose download ends is fetched again as a whole.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
+import inspect
 import os
-import sys
-import tempfile
-import time
+import shutil
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, cast
-from urllib.parse import quote
+from typing import Any, Final, Literal, Protocol, Self, cast
 
 from vrt_lite.disk import HOME_VARIABLE, file_sha256
 from vrt_lite.errors import ModelError
-from vrt_lite.machine import explain_full_disk, format_bytes
-from vrt_lite.models.bounded_file import Advance, BoundedFile, OversizedError
+from vrt_lite.machine import explain_full_disk
 
 Kind = Literal["model", "dataset"]
-_MOST_DESCRIPTION_BYTES: Final = 64 * 2**20
-_CHUNK_BYTES: Final = 2**20
-_IDLE_TRIES: Final = 2
-_HTTP_LIBRARIES: Final = ("http", "requests", "urllib3")  # httpx, httpx2, httpcore: by the client's release
-_OFFLINE = "HF_HUB_OFFLINE is set, so the hub was not asked. Unset it, or use what `vrt-lite models` shows as here."
+Advance = Callable[[int], None]
+"""Called with bytes that arrived, below 0 for bytes that are lost. What it raises ends the download."""
 Report = Callable[[str], None]
 """Called with a line for the user at each stage."""
+_ARRIVING: Final = ".arriving"
+_HTTP_LIBRARIES: Final = ("http", "requests", "urllib3")  # httpx, httpx2, httpcore: by the client's release
+_OFFLINE = "HF_HUB_OFFLINE is set, so the hub was not asked. Unset it, or use what `vrt-lite models` shows as here."
 
 
 class Progress(Protocol):
@@ -52,6 +47,10 @@ class Progress(Protocol):
 
 class UnreachableError(ModelError):
     """The hub cannot be reached now. A model that is here already may be enough."""
+
+
+class _DamagedError(Exception):
+    """A source sends other bytes than it lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +91,11 @@ def endpoint() -> str:
 def list_repository(repository: str, revision: str = "", *, kind: Kind = "model") -> Listing:
     """List a repository at a revision (its main branch if ""), with the commit that this is now."""
     with _hub_errors(repository):
-        from huggingface_hub import DatasetInfo, ModelInfo
+        from huggingface_hub import HfApi
 
-        described = _read_description(repository, revision, kind)
-        info = ModelInfo(**described) if kind == "model" else DatasetInfo(**described)
+        api = HfApi(endpoint())
+        describe = api.model_info if kind == "model" else api.dataset_info
+        info = describe(repository, revision=revision or None, files_metadata=True)
     files: list[HubFile] = []
     for sibling in info.siblings or ():
         lfs = cast("Any", sibling.lfs)
@@ -111,75 +111,124 @@ def list_repository(repository: str, revision: str = "", *, kind: Kind = "model"
     return Listing(repository, info.sha, ", ".join(licences), architecture, tuple(files), kind, base)
 
 
-def _read_description(repository: str, revision: str, kind: Kind) -> dict[str, Any]:
-    """Return what the hub says of a repository. OversizedError if it is too much, which the client does not notice."""
-    from huggingface_hub import file_download, utils
+def download(
+    listed: Listing, file: HubFile, to: Path, *, sha256: str, report: Report, advance: Advance | None = None
+) -> bool:
+    """Download a file to `to`, which is there only once size and digest are right. `sha256` is "" if it is not known.
 
-    client, tools = cast("Any", file_download), cast("Any", utils)
-    tools.validate_repo_id(repository)
-    tools.logging.set_verbosity_error()
-    tools.disable_progress_bars()
-    at = f"/revision/{quote(revision, safe='')}" if revision else ""
-    with tempfile.TemporaryDirectory() as folder:
-        with BoundedFile(path := Path(folder) / "description", _MOST_DESCRIPTION_BYTES, lambda _: None) as to:
-            url = f"{endpoint()}/api/{kind}s/{repository}{at}?blobs=true"
-            client.http_get(url, to, headers=tools.build_hf_headers(), _nb_retries=0)
-        return json.loads(path.read_bytes())
-
-
-def fetch(listed: Listing, file: HubFile, part: Path, advance: Advance | None = None) -> None:
-    """Download the rest of a file to `part`. ModelError if the connection or the disk fails.
-
-    It reconnects as long as each connection brings data, and once after one that brought none. The file may still be
-    too short, or a byte too long, if the source is: the caller checks size and digest. Without `advance` the client
-    shows a progress bar of its own.
+    Until then it is in a folder beside it, one file at a time. Returns whether the first download was damaged.
+    ModelError if the second is damaged too, or the connection or the disk fails. Without `advance` the client shows a
+    progress bar of its own.
     """
-    idle = 0
-    while True:
-        before = part.stat().st_size if part.is_file() else 0
+    damage = ""
+    for _ in range(2):
+        arrived = _Arrival(file.size, advance)
         try:
-            _fetch(listed, file, part, advance)
-            return
-        except UnreachableError:
-            idle = idle + 1 if held_bytes(part) == before else 0
-            if idle == _IDLE_TRIES:
-                raise
-            time.sleep(1)
+            with _arriving(to.parent) as folder:
+                path = _fetch(listed, file, folder, arrived)
+                if is_whole(path, file.size, sha256):
+                    path.replace(to)
+                    arrived.reach(file.size)
+                    return bool(damage)
+            damage = f"its sha256 is not {sha256[:12]}…"
+        except _DamagedError as error:
+            damage = str(error)
+        arrived.lose()
+        report(f"{file.name}: arrived damaged ({damage}) and was deleted")
+    raise ModelError(
+        f"{file.name} of {listed.repository} arrived damaged twice ({damage}); it was deleted. "
+        "Pull again later, or from another network; if it stays so, the source is damaged."
+    )
 
 
-def _fetch(listed: Listing, file: HubFile, part: Path, advance: Advance | None) -> None:
+class _Arrival:
+    """Counts the bytes of a file that arrive, once each, and no more than the hub lists."""
+
+    def __init__(self, size: int, advance: Advance | None) -> None:
+        self._size = size
+        self.advance = advance
+        self._counted = 0
+
+    def reach(self, count: int) -> None:
+        """Tell how many bytes have arrived. It may be fewer than before: the client began again."""
+        if count > self._size:
+            raise _DamagedError(f"it goes on after its {self._size} bytes")
+        if self.advance and count > self._counted:
+            new, self._counted = count - self._counted, count
+            self.advance(new)
+
+    def lose(self) -> None:
+        """All that has arrived is lost."""
+        if self.advance:
+            self.advance(-self._counted)
+
+    def options(self, function: Callable[..., Any]) -> dict[str, Any]:
+        """Return the arguments that let the client tell how far it is.
+
+        Releases below 1, which transformers 4.57 needs, have none. There a file counts once all of it is here.
+        """
+        told = self.advance and "tqdm_class" in inspect.signature(function).parameters
+        return {"tqdm_class": type("Bar", (_Bar,), {"reach": staticmethod(self.reach)})} if told else {}
+
+
+class _Bar:
+    """What the client takes for a progress bar. It makes one or two for a file: of Xet's also for what is sent."""
+
+    reach: Callable[[int], None]
+
+    def __init__(self, *, initial: int = 0, total: int | None = None, **_: Any) -> None:
+        self.n = initial
+        self.total = total
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def update(self, n: int = 1) -> None:
+        """Add bytes."""
+        self.n += n
+        self.reach(self.n)
+
+    def set_postfix_str(self, *_: Any, **__: Any) -> None:
+        """Do nothing."""
+
+    refresh = close = set_postfix_str
+
+
+@contextlib.contextmanager
+def _arriving(beside: Path) -> Generator[Path]:
+    """Yield an empty folder, which is deleted in the end. What a killed process left in it goes first."""
+    folder = beside / _ARRIVING
+    if folder.is_symlink():
+        folder.unlink()
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _fetch(listed: Listing, file: HubFile, folder: Path, arrived: _Arrival) -> Path:
     with _hub_errors(listed.repository):
-        from huggingface_hub import constants, file_download, hf_hub_url, utils
+        import huggingface_hub as client
+        from huggingface_hub import utils
 
-        client = cast("Any", file_download)  # only partly typed
         utils.logging.set_verbosity_error()
-        # An interruption loses at most one chunk: one mebibyte instead of ten.
-        setattr(constants, "DOWNLOAD_CHUNK_SIZE", _CHUNK_BYTES)  # noqa: B010 - a constant to the type checker
-        shown = not advance and sys.stderr and sys.stderr.isatty()
-        utils.enable_progress_bars() if shown else utils.disable_progress_bars()
-        url = hf_hub_url(
-            listed.repository, file.path, repo_type=listed.kind, revision=listed.revision, endpoint=endpoint()
+        if arrived.advance:
+            utils.disable_progress_bars()
+        fetch = cast("Any", client).hf_hub_download  # only partly typed
+        path: str = fetch(
+            listed.repository,
+            file.path,
+            repo_type=listed.kind,
+            revision=listed.revision,
+            endpoint=endpoint(),
+            local_dir=folder,
+            **arrived.options(fetch),
         )
-        # A compressed answer could not be resumed, and says nothing about its length.
-        headers = {**cast("Any", utils).build_hf_headers(), "Accept-Encoding": "identity"}
-        with BoundedFile(part, file.size, advance or (lambda _: None)) as to:
-            try:
-                client.http_get(
-                    url,
-                    to,
-                    resume_size=to.tell(),
-                    headers=headers,
-                    expected_size=file.size,
-                    displayed_filename=file.name,
-                )
-            except OversizedError:
-                pass
-            except OSError as error:
-                if type(error) is not OSError or error.errno is not None:
-                    raise
-                # The client's own consistency check: the source is shorter than it is listed.
-            to.flush()
-            os.fsync(to.fileno())
+    return Path(path)
 
 
 @contextlib.contextmanager
@@ -187,7 +236,7 @@ def _hub_errors(repository: str) -> Generator[None]:
     """Turn any error of the client, or of its HTTP library, into a ModelError: one line with the next step."""
     try:
         yield
-    except ModelError:
+    except (ModelError, _DamagedError):
         raise
     except ImportError as error:
         raise ModelError(
@@ -197,18 +246,16 @@ def _hub_errors(repository: str) -> Generator[None]:
         raise _explain(error, repository) from error
 
 
-def _explain(error: Exception, repository: str) -> ModelError:
+def _explain(error: Exception, repository: str) -> Exception:
     from huggingface_hub import errors
 
     hub = endpoint()
     reason = " ".join(str(error).split()) or type(error).__name__
     match error:
+        case errors.LocalEntryNotFoundError() if isinstance(error.__cause__, Exception):
+            return _explain(error.__cause__, repository)  # the client has asked for the file's digest in vain
         case errors.OfflineModeIsEnabled():
             return UnreachableError(_OFFLINE)
-        case OversizedError():
-            text = (
-                f"{hub} describes {repository} in more than {format_bytes(_MOST_DESCRIPTION_BYTES)}. See HF_ENDPOINT."
-            )
         case errors.GatedRepoError():
             text = f"{repository} is gated: accept its licence at {hub}/{repository}, then `hf auth login` and pull it."
         case errors.RevisionNotFoundError():
@@ -221,7 +268,7 @@ def _explain(error: Exception, repository: str) -> ModelError:
             status = error.response.status_code
             text = f"{hub} answered {status} for {repository}."
             if status >= 500 or status in (408, 429):
-                return UnreachableError(f"{text} Pull again later; it goes on where it stopped.")
+                return UnreachableError(f"{text} Pull again later; what has arrived whole is kept.")
             text = f"{text} Check the name, or `hf auth login`."
         case OSError() if error.errno is not None:
             file = error.filename or "The download"
@@ -229,50 +276,13 @@ def _explain(error: Exception, repository: str) -> ModelError:
         case _ if type(error).__module__.startswith(_HTTP_LIBRARIES):
             return UnreachableError(
                 f"{hub} cannot be reached, or closed the connection ({reason}). "
-                "Check the connection and pull again; it goes on where it stopped."
+                "Check the connection and pull again; what has arrived whole is kept."
             )
+        case OSError() if type(error) is OSError:  # the client's own check of the length
+            return _DamagedError("its size is not the one that is listed")
         case _:
             text = f"{hub} gave no usable answer for {repository}: {type(error).__name__}: {reason}"
     return ModelError(text)
-
-
-def download(
-    listed: Listing, file: HubFile, to: Path, *, sha256: str, report: Report, advance: Advance | None = None
-) -> bool:
-    """Download a file to `to`, from where an earlier download stopped. `sha256` is "" where it is not known.
-
-    Until size and digest are right it is next to `to`, under the digest's name. Returns whether the first download was
-    damaged; ModelError if the second is damaged too.
-    """
-    part = part_of(to, sha256)
-    damage = ""
-    for _ in range(2):
-        held = held_bytes(part)
-        if part.is_symlink() or held > file.size:
-            part.unlink()
-        elif held:
-            report(f"{file.name}: going on at {format_bytes(held)} of {format_bytes(file.size)}")
-        fetch(listed, file, part, advance)
-        if is_whole(part, file.size, sha256):
-            part.replace(to)
-            return bool(damage)
-        held = part.stat().st_size
-        damage = f"it has {held} bytes, not {file.size}" if held != file.size else f"its sha256 is not {sha256[:12]}…"
-        if held > file.size:
-            damage = f"it goes on after its {file.size} bytes"
-        part.unlink()
-        if advance:
-            advance(-held)
-        report(f"{file.name}: arrived damaged ({damage}) and was deleted")
-    raise ModelError(
-        f"{file.name} of {listed.repository} arrived damaged twice ({damage}); it was deleted. "
-        "Pull again later, or from another network; if it stays so, the source is damaged."
-    )
-
-
-def part_of(to: Path, sha256: str) -> Path:
-    """Where a file is while it arrives. The digest in its name keeps versions apart."""
-    return to.with_name(f"{sha256 or to.name}.part")
 
 
 def is_whole(path: Path, size: int, sha256: str) -> bool:
@@ -280,11 +290,6 @@ def is_whole(path: Path, size: int, sha256: str) -> bool:
     if path.is_symlink() or not path.is_file() or path.stat().st_size != size:
         return False
     return not sha256 or file_sha256(path) == sha256
-
-
-def held_bytes(path: Path) -> int:
-    """The size of a file; 0 if it is not there."""
-    return path.stat().st_size if path.is_file() else 0
 
 
 def check_free_space(folder: Path, needed_bytes: int) -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import stat
 import tomllib
 import uuid
 from collections.abc import Collection
@@ -26,7 +25,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from vrt_lite.disk import home, is_plain_name, write_file
+from vrt_lite.disk import allocated_bytes, home, is_plain_name, write_file
 from vrt_lite.errors import ModelError
 
 MANIFEST_NAME: Final = "manifest.json"
@@ -124,7 +123,7 @@ def find_stored(reference: str) -> StoredModel | None:
 def partial_bytes(name: str) -> int:
     """Bytes on the disk that an unfinished pull of that name has left."""
     # The pull may be at work: os.walk passes over a folder that is gone.
-    return sum(_disk_bytes(Path(at, file)) for at, _, files in os.walk(partial_folder(name)) for file in files)
+    return sum(allocated_bytes(Path(at, file)) for at, _, files in os.walk(partial_folder(name)) for file in files)
 
 
 def partial_names() -> list[str]:
@@ -207,18 +206,6 @@ def remove_folder(folder: Path) -> int:
     return size
 
 
-def _disk_bytes(path: Path) -> int:
-    """The bytes that a file takes on the disk, which may be less than its size; 0 for anything else."""
-    try:
-        status = path.lstat()
-    except OSError:
-        return 0
-    if not stat.S_ISREG(status.st_mode):
-        return 0
-    blocks: int | None = getattr(status, "st_blocks", None)  # Windows has none
-    return status.st_size if blocks is None else min(status.st_size, 512 * blocks)
-
-
 def _delete(path: Path) -> None:
     """Delete a file, a link itself, or a folder; another process may be deleting it as well."""
     if path.is_dir() and not path.is_symlink():
@@ -241,7 +228,7 @@ class Recipe:
     """A model that is known by name.
 
     `repository` holds its GGUF files ("" for a bundled one). Where nobody publishes them, it holds the checkpoint, of
-    about `checkpoint_size` bytes, which a pull converts. `size` is about the model's bytes, where `files` is empty.
+    about `checkpoint_size` bytes, which a pull converts.
     `config` is what the published config.json says about the model's shape. `quants` are those that are published as
     GGUF, as far as it is known.
     """
@@ -253,17 +240,11 @@ class Recipe:
     repository: str = ""
     revision: str = ""
     quant: str = ""
-    size: int = 0
     checkpoint_size: int = 0
     profile: str = ""
     config: dict[str, Any] = field(default_factory=dict[str, Any])
     quants: tuple[str, ...] = ()
     files: tuple[RecipeFile, ...] = ()
-
-    @property
-    def size_bytes(self) -> int:
-        """About the bytes of the model."""
-        return self.size or sum(file.size for file in self.files)
 
     @property
     def sums(self) -> dict[str, str]:

@@ -23,8 +23,11 @@ class Clock:
 
     def steps(self, patches: int, seconds_per_patch: float) -> tuple[int, ...]:
         """Temporal position of each of `patches` temporal patches, relative to the video's start."""
+        seconds = self.count_seconds(seconds_per_patch)
+        return tuple(int(i * self.tokens_per_second * seconds) for i in range(patches))
+
+    def count_seconds(self, seconds_per_patch: float) -> float:
+        """The seconds of a temporal patch as the rule counts them."""
         if self.rule == "fixed":
-            seconds_per_patch = self.seconds_per_patch
-        elif self.rule == "truncate":
-            seconds_per_patch = int(seconds_per_patch)
-        return tuple(int(i * self.tokens_per_second * seconds_per_patch) for i in range(patches))
+            return self.seconds_per_patch
+        return int(seconds_per_patch) if self.rule == "truncate" else seconds_per_patch

@@ -14,6 +14,7 @@ from vrt_lite.machine import format_bytes
 from vrt_lite.models import find, hub, library
 from vrt_lite.models.hub import Progress, UnreachableError
 from vrt_lite.models.library import Manifest, StoredFile, StoredModel
+from vrt_lite.models.quants import SHARE_OF_MEMORY
 from vrt_lite.profile import PROFILE_NAME
 from vrt_lite.pulling.gguf_files import pull_gguf, select_files
 from vrt_lite.pulling.pull_source import (
@@ -44,7 +45,8 @@ def pull(reference: str, *, memory_bytes: int, progress: Progress, projector_typ
         except UnreachableError as error:
             kept = here and not here.damage and source.quant.upper() in ("", here.manifest.quant)
             if not here or not kept or projector_type not in (None, here.manifest.projector_type):
-                raise UnreachableError(f"{_describe_intent(source)}, but {error}") from error
+                intent = _describe_intent(source, memory_bytes, projector_type)
+                raise UnreachableError(f"{intent}, but {error}") from error
             progress.say(f"{source.name} is here already; the hub was not asked for a newer one: {error}")
             return here
         check_paths(listed)
@@ -62,32 +64,42 @@ def pull(reference: str, *, memory_bytes: int, progress: Progress, projector_typ
             progress.say(f"{source.name} is here already, sha256 of every file checked")
             return here
         if pulled:
-            _install(source, listed, pulled)
+            _install(source, listed, pulled, progress)
     model = library.find_stored(source.name)
     if model is None:
         raise ModelError(f"{source.name} was removed while it arrived. Pull it again.")
     return model
 
 
-def _describe_intent(source: PullSource) -> str:
+def _describe_intent(source: PullSource, memory_bytes: int, projector_type: str | None) -> str:
     """Say what a pull would do, as far as it is known without the hub."""
-    recipe = source.recipe
-    if recipe and recipe.checkpoint_size:
-        return (
-            f"{source.name} would be fetched as a checkpoint from {source.repository}, about "
-            f"{format_bytes(recipe.checkpoint_size)}, and converted here to about {format_bytes(recipe.size_bytes)}"
-        )
-    return f"{source.name} would be fetched from {source.repository}"
+    fetched = f"{source.name} would be fetched from {source.repository}"
+    if not (source.recipe and source.recipe.checkpoint_size):
+        return fetched
+    from vrt_lite.pulling.checkpoint_files import PROJECTOR_TYPE, choose_type, weigh_pair  # noqa: PLC0415 - numpy
+
+    config, kind = source.recipe.config, projector_type or PROJECTOR_TYPE
+    usable = int(memory_bytes * SHARE_OF_MEMORY)
+    quant = source.quant or choose_type(source.repository, config, usable, projector_type=kind)
+    size = weigh_pair(source.repository, config, quant, projector_type=kind)
+    return (
+        f"{fetched} as a checkpoint, {format_bytes(source.recipe.checkpoint_size)}, and converted here to "
+        f"{quant.upper()}, {format_bytes(size)}"
+    )
 
 
-def _install(source: PullSource, listed: hub.Listing, pulled: Pulled) -> None:
+def _install(source: PullSource, listed: hub.Listing, pulled: Pulled, progress: Progress) -> None:
     """Add the profile, check the pair, and make the partial folder the model."""
     folder = library.partial_folder(source.name)
-    files, profile = pulled.files, folder / PROFILE_NAME
-    profile.unlink(missing_ok=True)
-    if text := (source.recipe.profile.encode() if source.recipe else b"") or pulled.profile:
-        write_file(profile, text)
-        files = (*files, StoredFile(PROFILE_NAME, "profile", len(text), file_sha256(profile)))
+    files, profile, whose = pulled.files, folder / PROFILE_NAME, "the repository's own"
+    if source.recipe and source.recipe.profile:
+        write_file(profile, source.recipe.profile.encode())
+        whose = f"vrt-lite's for {source.name}"
+    if profile.is_file():
+        files = (*files, StoredFile(PROFILE_NAME, "profile", profile.stat().st_size, file_sha256(profile)))
+    else:
+        whose = f"VR-Thinker's, as {listed.repository} has none"
+    progress.say(f"profile: {whose}")
     paths = {file.role: folder / file.name for file in reversed(files)}
     with keep_nothing_refused(source.name):
         find(paths["text"], projector=paths["projector"])

@@ -1,4 +1,4 @@
-"""The files of a published checkpoint: which are taken, the small ones fetched, and the type to convert them to."""
+"""The files of a published checkpoint: which are taken, and the type to convert them to."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from vrt_lite.conversion.checkpoint import INDEX, MAX_TEXT_BYTES, ONLY_SHARD, read_json
-from vrt_lite.conversion.pair_description import describe_pair
+from vrt_lite.conversion.checkpoint import INDEX, ONLY_SHARD, read_json
+from vrt_lite.conversion.pair_files import describe_pair
 from vrt_lite.conversion.type_names import CONVERTER_TYPES, TEXT_TYPES
 from vrt_lite.errors import ModelError
-from vrt_lite.machine import format_bytes
 from vrt_lite.models.gguf import Gguf
-from vrt_lite.models.hub import HubFile, Listing, Progress, check_free_space, download, is_whole
+from vrt_lite.models.hub import HubFile, Listing
 from vrt_lite.models.quants import TextFile, best_quant
 from vrt_lite.profile import PROFILE_NAME
 from vrt_lite.pulling.gguf_files import does_not_fit
@@ -27,27 +26,6 @@ SMALL_FILES: Final = (
 PROJECTOR_TYPE: Final = "f16"
 CHOICES: Final = ("q8_0", "q6_k", "q5_k_m", "q4_k_m")
 """The types among which a pull chooses by itself, the largest first."""
-
-
-def list_small_files(listed: Listing) -> list[HubFile]:
-    """Return all files that are taken but the shards. ModelError for one that is larger than any that is read."""
-    files = [file for file in listed.files if file.path in SMALL_FILES]
-    for file in files:
-        if file.size > MAX_TEXT_BYTES:
-            raise ModelError(
-                f"{listed.repository} lists {file.path} with {format_bytes(file.size)}; at most "
-                f"{format_bytes(MAX_TEXT_BYTES)} are read, so nothing of it was fetched."
-            )
-    return files
-
-
-def fetch_small_files(listed: Listing, files: list[HubFile], folder: Path, progress: Progress) -> None:
-    """Fetch those of the files that are not in the folder."""
-    missing = [file for file in files if not is_whole(folder / file.path, file.size, file.sha256)]
-    check_free_space(folder, sum(file.size for file in missing))
-    for file in missing:
-        (folder / file.path).unlink(missing_ok=True)
-        download(listed, file, folder / file.path, sha256=file.sha256, report=progress.say, advance=lambda _: None)
 
 
 def find_shards(source: PullSource, listed: Listing, folder: Path) -> dict[str, HubFile]:
@@ -89,13 +67,19 @@ def choose_type(
 ) -> str:
     """Return the largest type from Q4_K_M to Q8_0 that fits `memory_bytes`. ModelError if none does."""
     pairs = {kind: describe_pair(config, text_type=kind, projector_type=projector_type) for kind in CHOICES}
-    candidates = [TextFile(kind, kind.upper(), _size(text)) for kind, (text, _) in pairs.items()]
-    room = memory_bytes - _size(pairs[CHOICES[0]][1])
+    candidates = [TextFile(kind, kind.upper(), _weights_of(text)) for kind, (text, _) in pairs.items()]
+    room = memory_bytes - _weights_of(pairs[CHOICES[0]][1])
     best = best_quant(candidates, room)
     if best is None:
         raise does_not_fit(repository, candidates[-1], room)
     return best.path
 
 
-def _size(file: Gguf) -> int:
+def weigh_pair(repository: str, config: Mapping[str, Any], quant: str, *, projector_type: str) -> int:
+    """Return the bytes of a pair's tensors. ModelError if the conversion cannot make this quant."""
+    pair = describe_pair(config, text_type=check_type(repository, quant), projector_type=projector_type)
+    return sum(map(_weights_of, pair))
+
+
+def _weights_of(file: Gguf) -> int:
     return sum(tensor.size for tensor in file.tensors)

@@ -6,45 +6,41 @@ GGUF files as far as they are written, and begun.json, which says what is made. 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from vrt_lite.conversion.pair_plan import PairPlan, plan_pair
-from vrt_lite.conversion.pair_writer import PairWriter
+from vrt_lite.conversion.pair_writer import FinishedFile, PairWriter
 from vrt_lite.conversion.type_names import PROJECTOR_TYPES
-from vrt_lite.conversion.whole_files import FinishedFile, describe
 from vrt_lite.disk import write_file
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.machine import SPARE_BYTES, format_bytes
 from vrt_lite.models import library
-from vrt_lite.models.bounded_file import Advance
-from vrt_lite.models.hub import (
-    HubFile,
-    Listing,
-    Progress,
-    check_free_space,
-    download,
-    held_bytes,
-    is_whole,
-    part_of,
-)
+from vrt_lite.models.hub import Advance, HubFile, Listing, Progress, check_free_space, download, is_whole
 from vrt_lite.models.library import StoredFile, StoredModel
 from vrt_lite.models.quants import SHARE_OF_MEMORY, normalise_quant
+from vrt_lite.profile import PROFILE_NAME
 from vrt_lite.pulling.checkpoint_files import (
     PROJECTOR_TYPE,
+    SMALL_FILES,
     check_type,
     choose_type,
-    fetch_small_files,
     find_shards,
-    list_small_files,
     read_config,
 )
-from vrt_lite.pulling.pull_source import Pulled, PullSource, is_intact, keep_nothing_refused
+from vrt_lite.pulling.pull_source import (
+    Pulled,
+    PullSource,
+    fetch_small_files,
+    is_intact,
+    keep_nothing_refused,
+    list_small_files,
+)
 from vrt_lite.pulling.shard_arrival import arriving
 
 _ENGINE: Final = "llama-cpp-python"
@@ -52,14 +48,12 @@ _BEGUN: Final = "begun.json"
 _CHECKPOINT: Final = "checkpoint"
 
 
-@dataclass(frozen=True, slots=True)
-class _Begun:
-    """What an unfinished pull makes: of which revision, which quant and projector, by a plan with this digest."""
+class _Begun(NamedTuple):
+    """What an unfinished pull makes."""
 
     revision: str = ""
     quant: str = ""
     projector: str = ""
-    plan: str = ""
 
 
 def pull_checkpoint(
@@ -83,7 +77,7 @@ def pull_checkpoint(
     same = here and here.manifest.revision == listed.revision and asked in ("", here.manifest.quant)
     if here and same and projector_type in (None, made) and is_intact(here):
         return None
-    small_files = list_small_files(listed)
+    small_files = list_small_files(listed, SMALL_FILES)
     folder = library.partial_folder(source.name)
     begun = _read_begun(folder)
     if begun.revision != listed.revision:
@@ -91,38 +85,44 @@ def pull_checkpoint(
         begun = _Begun(listed.revision)
     checkpoint = _make_folders(folder, listed)
     _write_begun(folder, begun)
-    fetch_small_files(listed, small_files, checkpoint, progress)
+    fetch_small_files(listed, small_files, checkpoint)
     with keep_nothing_refused(source.name):
         config = read_config(listed, checkpoint)
         shards = find_shards(source, listed, checkpoint)
         kind = next(kind for kind in (projector_type, begun.projector, made, PROJECTOR_TYPE) if kind in PROJECTOR_TYPES)
-        quant, why = _choose_quant(asked, begun, here, listed, config, kind, memory_bytes)
-        plan = plan_pair(checkpoint, text_type=quant.lower(), projector_type=kind, origin=listed.revision)
+        stays = begun.quant or (here.manifest.quant if here else "")
+        quant, why = asked or stays, "as asked for" if asked else "as begun" if begun.quant else "as the model here"
+        if not quant:
+            usable = int(memory_bytes * SHARE_OF_MEMORY)
+            quant = choose_type(listed.repository, config, usable, projector_type=kind).upper()
+            share = f"{SHARE_OF_MEMORY:.0%} of this machine's memory"
+            why = f"the largest from Q4_K_M to Q8_0 that fits {format_bytes(usable)} ({share})"
+        text_type = check_type(listed.repository, quant)
+        plan = plan_pair(checkpoint, text_type=text_type, projector_type=kind, origin=listed.revision)
     progress.say(f"quant: {quant}, {why}; projector: {kind.upper()}")
-    if begun != (wanted := _Begun(listed.revision, quant, kind, plan.digest)):
+    if begun != (wanted := _Begun(listed.revision, quant, kind)):
         library.keep_only(folder, {_CHECKPOINT})
         _write_begun(folder, wanted)
     try:
-        text, projector = _find_finished(plan, folder) or _convert(source, listed, shards, plan, checkpoint, progress)
+        text, projector, *_ = _convert(source, listed, shards, plan, checkpoint, progress)
     except UsageError as error:  # the disk is full: for a command that converts a folder, that is a wrong argument
         raise ModelError(str(error)) from error
     files = (
         StoredFile(projector.path.name, "projector", projector.size, projector.sha256),
         StoredFile(text.path.name, "text", text.size, text.sha256),
     )
-    return Pulled(quant, files, plan.profile, f"{_ENGINE} {version(_ENGINE)}", projector_type=kind)
+    return Pulled(quant, files, f"{_ENGINE} {version(_ENGINE)}", projector_type=kind)
 
 
 def _read_begun(folder: Path) -> _Begun:
-    try:
+    with contextlib.suppress(OSError, ValueError, TypeError):
         values: Any = json.loads((folder / _BEGUN).read_bytes())
-        return _Begun(**{key: str(value) for key, value in values.items()})
-    except (OSError, ValueError, TypeError, AttributeError):
-        return _Begun()
+        return _Begun(*map(str, values))
+    return _Begun()
 
 
 def _write_begun(folder: Path, begun: _Begun) -> None:
-    write_file(folder / _BEGUN, json.dumps(asdict(begun)).encode())
+    write_file(folder / _BEGUN, json.dumps(begun).encode())
 
 
 def _make_folders(folder: Path, listed: Listing) -> Path:
@@ -133,35 +133,6 @@ def _make_folders(folder: Path, listed: Listing) -> Path:
             path.unlink()
     checkpoint.mkdir(parents=True, exist_ok=True)
     return checkpoint
-
-
-def _choose_quant(
-    asked: str,
-    begun: _Begun,
-    here: StoredModel | None,
-    listed: Listing,
-    config: Mapping[str, Any],
-    projector_type: str,
-    memory_bytes: int,
-) -> tuple[str, str]:
-    """Return the quant to make, and why this one. A quant that is begun or here stays."""
-    if asked:
-        return asked, "as asked for"
-    if begun.quant:
-        return check_type(listed.repository, begun.quant).upper(), "as begun"
-    if here and here.manifest.quant:
-        return check_type(listed.repository, here.manifest.quant).upper(), "as the model that is here"
-    usable = int(memory_bytes * SHARE_OF_MEMORY)
-    quant = choose_type(listed.repository, config, usable, projector_type=projector_type).upper()
-    share = f"{SHARE_OF_MEMORY:.0%} of this machine's memory"
-    return quant, f"the largest from Q4_K_M to Q8_0 that fits {format_bytes(usable)} ({share})"
-
-
-def _find_finished(plan: PairPlan, folder: Path) -> list[FinishedFile]:
-    """Return both files if an earlier pull has finished them: only then have they their names."""
-    paths = [folder / planned.file.path for planned in plan.files]
-    whole = all(is_whole(path, planned.size, "") for path, planned in zip(paths, plan.files, strict=True))
-    return [describe(path) for path in paths] if whole else []
 
 
 def _convert(
@@ -187,9 +158,12 @@ def _convert(
     count = f"{len(sizes)} shards" if len(sizes) > 1 else "one file"
     progress.say(
         f"fetched: {format_bytes(sum(sizes))} in {count}, deleted as soon as it is converted; "
-        f"{format_bytes(plan.size)} stay"
+        f"{format_bytes(plan.weight_bytes(plan.shards))} stay"
     )
-    with PairWriter(plan, library.partial_folder(source.name)) as writer:
+    folder = library.partial_folder(source.name)
+    (folder / PROFILE_NAME).unlink(missing_ok=True)  # a recipe's, of a pull that was stopped at its end
+    # The journal stays until the folder is installed: a pull that is stopped at its end fetches nothing again.
+    with PairWriter(plan, folder) as writer:
         missing = [shards[name] for name in writer.missing_shards()]
         if converted := len(sizes) - len(missing):
             progress.say(f"going on: {converted} of {len(sizes)} shards are converted")
@@ -197,15 +171,14 @@ def _convert(
             if path.name not in {shard.name for shard in missing}:
                 path.unlink()
         _check_disk(source, missing, plan, progress)
-        held = sum(held_bytes(part_of(checkpoint / shard.name, shard.sha256)) for shard in missing)
-        to_fetch = sum(shard.size for shard in missing) - held
-        progress.begin("fetching and converting", to_fetch + plan.weight_bytes - writer.done_bytes)
+        to_fetch = sum(shard.size for shard in missing)
+        progress.begin("fetching and converting", to_fetch + plan.weight_bytes(shard.name for shard in missing))
         with arriving(missing, fetch, progress.advance) as paths:
             for path in paths:
                 writer.write_shard(path, progress.advance)
                 path.unlink()
                 progress.say(f"{path.name}: sha256 checked, converted, deleted")
-        return writer.finish()[:2]
+        return writer.finish(keep_journal=True)
 
 
 def _check_disk(source: PullSource, missing: list[HubFile], plan: PairPlan, progress: Progress) -> None:

@@ -5,8 +5,8 @@ A text model may be split into parts (NAME-00001-of-00003.gguf). All parts are t
 
 from __future__ import annotations
 
+import contextlib
 import os
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,19 +14,19 @@ from pathlib import Path
 from vrt_lite.errors import ModelError
 from vrt_lite.machine import format_bytes
 from vrt_lite.models.gguf import part_names
-from vrt_lite.models.hub import (
-    HubFile,
-    Listing,
-    Progress,
-    check_free_space,
-    download,
-    held_bytes,
-    is_whole,
-    part_of,
-)
-from vrt_lite.models.library import Role, StoredFile, StoredModel, partial_folder
+from vrt_lite.models.hub import HubFile, Listing, Progress, check_free_space, download, is_whole
+from vrt_lite.models.library import Role, StoredFile, StoredModel, keep_only, partial_folder
 from vrt_lite.models.quants import CONTEXT_BYTES, SHARE_OF_MEMORY, TextFile, best_quant, normalise_quant, quant_of
-from vrt_lite.pulling.pull_source import Pulled, PullSource, expected_sha256, is_intact, join_paths
+from vrt_lite.profile import PROFILE_NAME
+from vrt_lite.pulling.pull_source import (
+    Pulled,
+    PullSource,
+    expected_sha256,
+    fetch_small_files,
+    is_intact,
+    join_paths,
+    list_small_files,
+)
 
 _ARCHITECTURES = ("", "qwen2vl")
 _PROJECTORS = ("F16", "BF16", "Q8_0", "F32")
@@ -94,31 +94,31 @@ def _fetch_files(
     if len({file.name for _, file in roles}) < len(roles):
         raise ModelError(f"{listed.repository} gives two of its files one name, {selected.text.name}.")
     files = [StoredFile(file.name, role, file.size, expected_sha256(source, file)) for role, file in roles]
-    held = sum(held_bytes(path) for f in files for path in (folder / f.name, part_of(folder / f.name, f.sha256)))
-    check_free_space(folder, selected.size_bytes - held)
-    progress.begin("fetching", selected.size_bytes - held)
-    for stored, (_, file) in zip(files, roles, strict=True):
+    keep_only(folder, {file.name for file in files})
+    missing = [(f, listed) for f, (_, listed) in zip(files, roles, strict=True) if not _is_there(f, folder, here)]
+    profile = list_small_files(listed, (PROFILE_NAME,))
+    to_fetch = sum(file.size for _, file in missing)
+    check_free_space(folder, to_fetch)
+    progress.begin("fetching", to_fetch)
+    fetch_small_files(listed, profile, folder)
+    for stored, file in missing:
         path = folder / stored.name
-        if is_whole(path, stored.size, stored.sha256) or _copy_stored(here, stored, path):
-            progress.say(f"{stored.name}: here, sha256 checked")
-            continue
-        path.unlink(missing_ok=True)
         repaired = download(listed, file, path, sha256=stored.sha256, report=progress.say, advance=progress.advance)
         progress.say(f"{stored.name}: {format_bytes(stored.size)}, sha256 checked{', repaired' if repaired else ''}")
     return tuple(files)
 
 
-def _copy_stored(here: StoredModel | None, file: StoredFile, to: Path) -> bool:
-    """Take a file from the model that is here if it is right; returns whether it was. A repair then downloads less."""
-    if here is None or not is_whole(here.folder / file.name, file.size, file.sha256):
-        return False
-    to.unlink(missing_ok=True)
-    try:
-        os.link(here.folder / file.name, to)
-    except OSError:
-        shutil.copyfile(here.folder / file.name, to)
-        return is_whole(to, file.size, file.sha256)
-    return True
+def _is_there(file: StoredFile, folder: Path, here: StoredModel | None) -> bool:
+    """Whether a file is whole in the folder, or now linked from the model that is here: a repair downloads less."""
+    path = folder / file.name
+    if is_whole(path, file.size, file.sha256):
+        return True
+    path.unlink(missing_ok=True)
+    if here and is_whole(here.folder / file.name, file.size, file.sha256):
+        with contextlib.suppress(OSError):  # a disk without links
+            os.link(here.folder / file.name, path)
+            return True
+    return False
 
 
 def select_files(listed: Listing, *, quant: str, memory_bytes: int) -> SelectedFiles:
@@ -134,10 +134,7 @@ def select_files(listed: Listing, *, quant: str, memory_bytes: int) -> SelectedF
             "Pull a repository that holds both."
         )
     projector = min(projectors, key=lambda file: (_projector_rank(file), file.size))
-    if quant:
-        text = _text_of_quant(listed.repository, texts, normalise_quant(quant))
-    else:
-        text = _best_text(listed.repository, texts, memory_bytes - projector.size)
+    text = _choose_text(listed.repository, texts, normalise_quant(quant), memory_bytes - projector.size)
     return SelectedFiles(text, projector, quant_of(text[0].name))
 
 
@@ -146,40 +143,33 @@ def _projector_rank(file: HubFile) -> int:
     return _PROJECTORS.index(quant) if quant in _PROJECTORS else len(_PROJECTORS)
 
 
-def _whole_texts(texts: Sequence[HubFile]) -> list[tuple[HubFile, ...]]:
-    """Return the text models of which every part is listed, each as its parts in order."""
-    by_path = {file.path: file for file in texts}
-    groups = sorted({part_names(path) for path in by_path})
-    return [tuple(by_path[part] for part in group) for group in groups if by_path.keys() >= set(group)]
-
-
-def _text_of_quant(repository: str, texts: Sequence[HubFile], quant: str) -> tuple[HubFile, ...]:
-    matching = [file for file in texts if quant_of(file.name) == quant]
-    if not matching:
+def _choose_text(repository: str, texts: Sequence[HubFile], quant: str, memory_bytes: int) -> tuple[HubFile, ...]:
+    """Return the parts of the text model of this quant, in order, or of the best that fits. ModelError without one."""
+    named = [file for file in texts if quant in ("", quant_of(file.name))]
+    if not named:
         quants = sorted({quant_of(file.name) or file.name for file in texts})
         raise ModelError(f"{repository} has no quant {quant!r}; it has {', '.join(quants)}.")
-    whole = _whole_texts(matching)
-    # A file that is not split is preferred to the same quant in parts.
-    best = [text for text in whole if len(text) == 1] or whole
-    if len(best) == 1:
-        return best[0]
+    by_path = {file.path: file for file in named}
+    parts = [names for names in sorted({part_names(path) for path in by_path}) if by_path.keys() >= set(names)]
+    whole = [tuple(by_path[name] for name in names) for names in parts]
     if not whole:
         raise ModelError(
-            f"{repository} lists only some parts of {quant} ({join_paths(matching)}). Choose another quant."
+            f"{repository} lists only some parts of {quant or 'its text models'} ({join_paths(named)}). "
+            "Choose another quant, or another repository."
         )
-    names = join_paths(text[0] for text in best)
-    raise ModelError(
-        f"{repository} has {len(best)} files of quant {quant} ({names}). Download one and use --model FILE."
-    )
-
-
-def _best_text(repository: str, texts: Sequence[HubFile], memory_bytes: int) -> tuple[HubFile, ...]:
-    whole = {TextFile(text[0].path, quant_of(text[0].name), _size(text)): text for text in _whole_texts(texts)}
-    if not whole:
-        raise ModelError(f"{repository} lists only some parts of its text models ({join_paths(texts)}).")
-    if best := best_quant(whole, memory_bytes):
-        return whole[best]
-    raise does_not_fit(repository, min(whole, key=lambda file: file.size), memory_bytes)
+    if not quant:
+        models = {TextFile(text[0].path, quant_of(text[0].name), _size(text)): text for text in whole}
+        if best := best_quant(models, memory_bytes):
+            return models[best]
+        raise does_not_fit(repository, min(models, key=lambda file: file.size), memory_bytes)
+    # A file that is not split is preferred to the same quant in parts.
+    best_whole = [text for text in whole if len(text) == 1] or whole
+    if len(best_whole) > 1:
+        names = join_paths(text[0] for text in best_whole)
+        raise ModelError(
+            f"{repository} has {len(best_whole)} files of quant {quant} ({names}). Download one and use --model FILE."
+        )
+    return best_whole[0]
 
 
 def does_not_fit(repository: str, least: TextFile, memory_bytes: int) -> ModelError:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Generator, Iterable
+from collections.abc import Collection, Generator, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Final
 
 from vrt_lite.disk import is_plain_name
 from vrt_lite.errors import ModelError, UsageError
+from vrt_lite.machine import format_bytes
 from vrt_lite.models import bundled_names
-from vrt_lite.models.hub import HubFile, Listing, is_whole
+from vrt_lite.models.hub import HubFile, Listing, check_free_space, download, is_whole
 from vrt_lite.models.library import Recipe, StoredFile, StoredModel, partial_folder, recipes, remove_folder
 
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 SHARDS: Final = "model*.safetensors"
+_MOST_SMALL_BYTES: Final = 64 * 2**20
+"""The most that is read of a file beside the weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +46,11 @@ class PullSource:
 class Pulled:
     """What a pull has put into the partial folder.
 
-    `profile` are the bytes of the repository's own one, if there is one. `converted_with` and `projector_type` are as
-    in `Manifest`.
+    `converted_with` and `projector_type` are as in `Manifest`. A profile in the partial folder is the repository's own.
     """
 
     quant: str
     files: tuple[StoredFile, ...]
-    profile: bytes = b""
     converted_with: str = ""
     projector_type: str = ""
 
@@ -83,6 +85,31 @@ def is_checkpoint(listed: Listing) -> bool:
     paths = {file.path for file in listed.files}
     has_shards = any(fnmatchcase(path, SHARDS) and "/" not in path for path in paths)
     return "config.json" in paths and has_shards and not any(path.lower().endswith(".gguf") for path in paths)
+
+
+def list_small_files(listed: Listing, names: Collection[str]) -> list[HubFile]:
+    """Return those of these files that are listed. ModelError for one that is larger than any that is read."""
+    files = [file for file in listed.files if file.path in names]
+    for file in files:
+        if file.size > _MOST_SMALL_BYTES:
+            raise ModelError(
+                f"{listed.repository} lists {file.path} with {format_bytes(file.size)}; at most "
+                f"{format_bytes(_MOST_SMALL_BYTES)} are read, so nothing of it was fetched."
+            )
+    return files
+
+
+def fetch_small_files(listed: Listing, files: list[HubFile], folder: Path) -> None:
+    """Fetch those of the files that are not in the folder."""
+    missing = [file for file in files if not is_whole(folder / file.path, file.size, file.sha256)]
+    check_free_space(folder, sum(file.size for file in missing))
+    for file in missing:
+        (folder / file.path).unlink(missing_ok=True)
+        download(listed, file, folder / file.path, sha256=file.sha256, report=_ignore, advance=_ignore)
+
+
+def _ignore(_: object) -> None:
+    pass
 
 
 @contextlib.contextmanager

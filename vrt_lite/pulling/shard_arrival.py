@@ -9,8 +9,7 @@ from pathlib import Path
 from threading import Event, Thread
 
 from vrt_lite.interfaces import wait_until_done
-from vrt_lite.models.bounded_file import Advance
-from vrt_lite.models.hub import HubFile
+from vrt_lite.models.hub import Advance, HubFile
 
 _SECONDS_TO_END = 2.0
 

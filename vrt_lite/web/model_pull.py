@@ -15,7 +15,7 @@ _TELL_SECONDS = 0.25
 
 
 class JobTransfer:
-    """Tells a job how a pull goes. A cancelled pull stops at the next bytes; what has arrived is kept."""
+    """Tells a job how a pull goes. A cancelled pull stops at the next bytes; what has arrived whole is kept."""
 
     def __init__(self, job: ServedJob) -> None:
         self._job = job

@@ -6,72 +6,43 @@ server gives them. Threads may share the back end: it keeps nothing of a convers
 
 from __future__ import annotations
 
+import itertools
+import random
 import threading
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from typing import TypeVar
 
-from vrt_lite.backends.http.faults import ExchangeError
-from vrt_lite.backends.http.request import SentMessages, VideoForm, build_body, build_messages
-from vrt_lite.backends.http.service import ServerInfo, Service, find_server
-from vrt_lite.backends.http.sse import StreamedReply
-from vrt_lite.backends.http.video_forms import FORM_NAMES, list_forms, list_warnings
-from vrt_lite.errors import Warned
-from vrt_lite.interfaces import Encoding, FrameStore, Loading, Observe, Sampling, Wrote, ignore
+from vrt_lite.backends.http.client import Client
+from vrt_lite.backends.http.faults import ExchangeError, shorten
+from vrt_lite.backends.http.request import LIKELIEST, build_body
+from vrt_lite.backends.http.service import ServerInfo, find_server
+from vrt_lite.backends.http.sse import StreamedReply, hide
+from vrt_lite.errors import BackendError, ContextFullError, Warned
+from vrt_lite.interfaces import Encoding, FrameStore, Loading, Observe, Sampling, Waiting, Wrote, ignore
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import Conversation, Reply, Usage
 from vrt_lite.settings import FormName, Remote
 
-_CRASHES = 2
-"""How many times a server may fail on a form that it never took before. Then the next form is tried."""
-
-
-@dataclass(slots=True)
-class _Tries:
-    """What the tries of one reply share. `forms` are still to try; the first one is in use."""
-
-    forms: list[VideoForm]
-    form_is_proven: bool
-    with_odds: bool
-    crashes: int = 0
-    first_refusal: ExchangeError | None = None
-    sent: dict[VideoForm, SentMessages] = field(default_factory=dict[VideoForm, SentMessages])
-    shown: int = 0
-
-    def ask_otherwise(self, error: ExchangeError, server: ServerInfo, reply: StreamedReply) -> bool:
-        """Change the next request if the error may be due to the way of this one; whether anything changed."""
-        fault = error.fault
-        # llama-cpp-python without --logits_all breaks off before the first word instead of refusing probabilities.
-        breaks_off = server.kind == "llama" and error.kind == "cut_off" and not reply.text
-        if self.with_odds and (fault.without_odds or breaks_off):
-            self.with_odds = False
-            return True
-        # A refusal rarely says which field is wrong. It may be a form that the server never took before.
-        self.crashes += fault.status == 500
-        unsure = not self.form_is_proven and self.sent[self.forms[0]].proves_form and len(self.forms) > 1
-        if not unsure or not (fault.refuses or self.crashes >= _CRASHES):
-            return False
-        if error.kind == "refused":
-            self.first_refusal = self.first_refusal or error
-        self.crashes = 0
-        self.forms.pop(0)
-        return True
+_T = TypeVar("_T")
+_MOST_DOUBLINGS = 5
 
 
 class HttpBackend:
-    """A judge on a server; a context manager. Sends nothing before its first use. Raises BackendError, UsageError."""
+    """A judge on a server; a context manager. Sends nothing before its first use. Raises BackendError, UsageError.
+
+    Causes are not chained to errors: they hold the server's own words, which may repeat the key, or a proxy's password.
+    """
 
     def __init__(self, remote: Remote, *, profile: Profile) -> None:
         self._remote = remote
         self._profile = profile
-        self._service = Service(remote)
+        self._client = Client(remote)
         self._lock = threading.Lock()
         self._server: ServerInfo | None = None
         self._with_odds = True
-        # The forms to try. When the server has taken one, that one alone, for the life of the back end.
-        self._forms: tuple[VideoForm, ...] = ()
-        self._form_is_proven = False
         self._warnings: dict[Warned, None] = {}
-        if self._service.sends_key_openly:
+        if self._client.sends_key_openly:
             text = "The key is sent to the back end unencrypted (http://): others on the network can read it. Use https://."
             self._warnings[Warned("key_unencrypted", text)] = None
 
@@ -83,16 +54,14 @@ class HttpBackend:
 
     def close(self) -> None:
         """Close the connections."""
-        self._service.close()
+        self._client.close()
 
     def connect(self, observe: Observe = ignore) -> ServerInfo:
         """Ask for the server's kind and model, once; `observe` gets an event while waiting for it."""
         while not self._lock.acquire(timeout=0.1):
             observe(Wrote(""))  # Another thread is asking, and the observer may want to stop.
         try:
-            if self._server is None:
-                self._server = find_server(self._service, observe=observe)
-                self._forms = list_forms(self._server)
+            self._server = self._server or self._find_server(observe)
             return self._server
         finally:
             self._lock.release()
@@ -100,8 +69,7 @@ class HttpBackend:
     @property
     def form(self) -> FormName:
         """The form in which the server gets a video."""
-        self.connect()
-        return FORM_NAMES[self._forms[0]]
+        return self.connect().form
 
     @property
     def warnings(self) -> tuple[Warned, ...]:
@@ -111,55 +79,111 @@ class HttpBackend:
     def reply(self, conversation: Conversation, frames: FrameStore, *, sampling: Sampling, observe: Observe) -> Reply:
         """The judge's next turn."""
         began = time.monotonic()
-        observe = hider = self._service.hide_key_from(observe)
         server = self.connect(observe)
-        until = time.monotonic() + self._remote.total_seconds
-        tries = _Tries(list(self._forms), self._form_is_proven, self._with_odds)
         observe(Loading(f"an answer of {server.model}"))
-        if shown := sum(len(message.frames) for message in conversation):
-            observe(Encoding(0, shown))
+        if new := _count_new_frames(conversation):
+            observe(Encoding(0, new))
+        body = build_body(conversation, frames, sampling, server=server, profile=self._profile)
+        until = time.monotonic() + self._remote.total_seconds
+        with_odds, shown = self._with_odds, 0
 
-        def ask_once() -> StreamedReply:
-            while True:
-                form = tries.forms[0]
-                if form not in tries.sent:
-                    tries.sent[form] = build_messages(conversation, frames, form=form, profile=self._profile)
-                sent, with_odds = tries.sent[form], tries.with_odds
-                body = build_body(sent, sampling, kind=server.kind, model=server.model, with_odds=with_odds)
-                reply = StreamedReply(sampling.max_new_tokens, sampling.concluded, tries.shown)
-                try:
-                    self._service.stream(body, reply, until=until, observe=observe)
-                except ExchangeError as error:
-                    tries.shown = reply.shown
-                    if not tries.ask_otherwise(error, server, reply):
-                        raise (error.kind == "refused" and tries.first_refusal) or error from error
-                else:
-                    return reply
+        def ask() -> StreamedReply:
+            nonlocal with_odds, shown
+            reply = StreamedReply(sampling.max_new_tokens, sampling.concluded, shown)
+            request = body | LIKELIEST if with_odds else body
+            try:
+                self._client.stream(request, reply, until=until, observe=observe)
+            except ExchangeError as error:
+                shown = reply.shown
+                if error.context_full:
+                    words = self._clean(str(error))
+                    raise ContextFullError(
+                        f"The conversation does not fit into the server's context: {words}"
+                    ) from None
+                # llama-cpp-python without --logits_all breaks off before the first word instead of refusing them.
+                breaks_off = server.kind == "llama" and error.kind == "cut_off" and not reply.text
+                if not (with_odds and (error.without_odds or breaks_off)):
+                    raise
+                with_odds = False
+                return ask()
+            return reply
 
-        reply = self._service.retry(ask_once, until=until, observe=observe)
-        hider.end()
-        self._remember(server, tries, shown)
+        reply = self._retry(ask, until, observe)
+        self._with_odds = with_odds
+        if not with_odds:
+            text = "The server gives no probabilities: the verdict has choices alone."
+            self._warnings[Warned("no_probabilities", text)] = None
+        if server.warning and any(message.frames for message in conversation):
+            self._warnings[server.warning] = None
         ended = time.monotonic()
         first = max(reply.first_text_at or began, began)
         usage = Usage(
             tokens_prefilled=max(reply.prompt_tokens - reply.cached_tokens, 0),
             tokens_reused=reply.cached_tokens,
             tokens_generated=reply.tokens,
-            frames_encoded=shown,
+            frames_encoded=new,
             prefill_seconds=first - began,
             generate_seconds=ended - first,
         )
-        return Reply(self._service.hide_key(reply.text), (), reply.stop or "end", reply.odds, usage)
+        return Reply(hide(self._client.key, reply.text), (), reply.stop or "end", reply.odds, usage)
 
-    def _remember(self, server: ServerInfo, tries: _Tries, shown: int) -> None:
-        """Remember what the server took, and what a reader must know about it."""
-        sent = tries.sent[tries.forms[0]]
-        self._with_odds = tries.with_odds
-        if not tries.with_odds:
-            text = "The server gives no probabilities: the verdict has choices alone."
-            self._warnings[Warned("no_probabilities", text)] = None
-        for warning in list_warnings(server, sent) if shown else ():
-            self._warnings[warning] = None
-        if sent.proves_form:
-            self._forms = (sent.form,)
-            self._form_is_proven = True
+    def _find_server(self, observe: Observe) -> ServerInfo:
+        until = time.monotonic() + min(self._remote.total_seconds, 2 * self._remote.silence_seconds)
+        server = find_server(
+            self._remote,
+            lambda url: self._retry(lambda: self._client.get(url, until=until, observe=observe), until, observe),
+        )
+        if hide(self._client.key, server.model) != server.model:
+            raise BackendError(
+                f"The back end {self._remote.url} lists a model whose name holds the key. "
+                "Do not trust it; change the key."
+            )
+        return server
+
+    def _retry(self, attempt: Callable[[], _T], until: float, observe: Observe) -> _T:
+        """Try until it succeeds, with growing pauses, or those that the server asks for.
+
+        Raises BackendError where no try can help, after the last one allowed, and if the next would come after `until`
+        or, for a server that takes no connection, after `connect_seconds`.
+        """
+        r = self._remote
+        for number in itertools.count(1):
+            began = time.monotonic()
+            try:
+                return attempt()
+            except ExchangeError as failed:
+                error = failed
+            reason, now = self._clean(str(error)), time.monotonic()
+            if error.kind == "lasting":
+                raise BackendError(f"The back end {r.url} {reason}. {error.hint}".rstrip())
+            hint = error.hint or "Look at the server."
+            if error.kind == "unreachable":
+                until = min(until, began + r.connect_seconds)
+            pause = error.pause_seconds
+            if pause is None:
+                pause = r.pause_seconds * 2 ** min(number - 1, _MOST_DOUBLINGS) * random.uniform(0.5, 1.0)
+            elif now + pause >= until:
+                hint = f"It asks to wait {pause:.0f} s, and a reply may take {r.total_seconds:g} s: try again later."
+            if number == r.tries or now + pause >= until:
+                tries = "1 try" if number == 1 else f"{number} tries"
+                raise BackendError(f"The back end {r.url} {reason} ({tries}). {hint} What is judged already is kept.")
+            observe(Waiting(f"the server at {r.url} ({reason})", number + 1))
+            _wait(pause, observe)
+        raise AssertionError
+
+    def _clean(self, text: str) -> str:
+        """A server's text as users may see it: one line, printable, short, and without the key."""
+        return shorten(hide(self._client.key, text))
+
+
+def _count_new_frames(conversation: Conversation) -> int:
+    """The frames since the judge's last turn: earlier ones were sent before, and the server may still hold them."""
+    latest = itertools.takewhile(lambda message: message.role != "assistant", reversed(conversation))
+    return sum(len(message.frames) for message in latest)
+
+
+def _wait(seconds: float, observe: Observe) -> None:
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        observe(Wrote(""))
+        time.sleep(min(left, 0.1))

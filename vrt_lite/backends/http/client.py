@@ -1,56 +1,57 @@
-"""Sends requests on one asyncio event loop, in a background thread that all callers share.
+"""Sends requests to one server on an asyncio event loop, in a background thread that all callers share.
 
-This is the only module that uses httpx. Its errors become `ExchangeError`.
+This is the only module that uses httpx. Its errors become `ExchangeError`. The key is read from the environment here,
+and goes into one header.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
+import json
 import os
-import queue
-import socket
-import ssl
-import sys
 import threading
-import zlib
-from collections.abc import AsyncIterator, Mapping
-from typing import cast
+from concurrent.futures import wait
+from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 
 from vrt_lite.backends.http.faults import ExchangeError, explain_status
 from vrt_lite.backends.http.sse import StreamedReply
-from vrt_lite.errors import ShortageError
-from vrt_lite.interfaces import Event, Observe, Wrote
+from vrt_lite.errors import ShortageError, UsageError
+from vrt_lite.interfaces import Observe, Wrote
 from vrt_lite.settings import Remote
 
-MOST_BODY_BYTES = 4 * 2**20
-_MOST_ERROR_BYTES = 64 * 2**10
-_PIECE_BYTES = 64 * 2**10
-_TICK_SECONDS = 0.1
-_LINGER_SECONDS = 0.5
-
-_Events = queue.SimpleQueue[Event | None]
+_KEY_VARIABLES = ("VRT_LITE_API_KEY", "OPENAI_API_KEY")
+_MOST_BODY_BYTES = 4 * 2**20
+_TICK_SECONDS = 0.05
 
 
 class Client:
     """Connections to one server, to be closed. Any thread may send a request and wait for its answer."""
 
-    def __init__(self, remote: Remote, *, headers: Mapping[str, str], use_proxies: bool) -> None:
+    def __init__(self, remote: Remote) -> None:
         self._remote = remote
+        self.key = _read_key()
+        is_here = _is_loopback(urlsplit(remote.url).hostname or "")
+        self.sends_key_openly = bool(self.key) and not is_here and remote.url.startswith("http://")
+        headers = {"User-Agent": "vrt-lite", "Accept-Encoding": "identity"}
         self._client = httpx.AsyncClient(
-            headers=dict(headers),
+            headers=headers | ({"Authorization": f"Bearer {self.key}"} if self.key else {}),
             # httpx limits the time for a connection, `_exchange` the silence and the whole.
             timeout=httpx.Timeout(None, connect=remote.connect_seconds),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
             # A redirect would send the key and the clips to an unknown server.
             follow_redirects=False,
-            trust_env=use_proxies,
+            # The proxies of the environment, except for a server on this machine.
+            trust_env=not is_here,
             # Loading the certificates takes 40 ms, which plain http:// without a proxy does not need.
-            verify=use_proxies or remote.url.startswith("https:"),
+            verify=not is_here or remote.url.startswith("https:"),
         )
-        self._loop = asyncio.new_event_loop()
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self._loop = self._runner.get_loop()
         # A daemon, so that the process can end while a server does not answer.
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="vrt-lite http")
         try:
@@ -60,158 +61,111 @@ class Client:
 
     def close(self) -> None:
         """Cancel all requests, and close the connections."""
-        if not self._loop.is_closed():
-            asyncio.run_coroutine_threadsafe(self._cancel_and_close(), self._loop).result()
+        if self._thread.is_alive():
+            asyncio.run_coroutine_threadsafe(self._client.aclose(), self._loop).result()
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
-            self._loop.close()
+            self._runner.close()
 
-    def send(
-        self,
-        url: str,
-        *,
-        until: float,
-        observe: Observe,
-        content: bytes | None = None,
-        reply: StreamedReply | None = None,
-    ) -> bytes:
-        """Get a URL, or post JSON to it. A stream of events is fed to `reply`. Raises ExchangeError.
-
-        Returns the body, at most one byte more than MOST_BODY_BYTES, or nothing if it went to `reply`. `until` is a
-        time of time.monotonic. `observe` is called in this thread, several times a second; an exception from it
-        cancels the request.
-        """
-        events: _Events = queue.SimpleQueue()
-        future = asyncio.run_coroutine_threadsafe(self._exchange(url, content, reply, until, events), self._loop)
-        future.add_done_callback(lambda _: events.put(None))
+    def get(self, url: str, *, until: float, observe: Observe) -> object:
+        """The JSON at a URL. Raises ExchangeError."""
+        body = self._send(self._client.build_request("GET", url), None, until, observe)
         try:
-            while True:
-                try:
-                    event = events.get(timeout=_TICK_SECONDS)
-                except queue.Empty:
-                    event = Wrote("")  # Nothing new was written, but the observer may want to stop.
-                if event is None:
-                    return future.result()
-                observe(event)
-        finally:
-            future.cancel()
+            return json.loads(body)
+        except (ValueError, RecursionError):
+            hint = "Is it an OpenAI-compatible server, ending in /v1?"
+            raise ExchangeError("lasting", "did not answer with JSON", hint=hint) from None
 
-    async def _exchange(
-        self, url: str, content: bytes | None, reply: StreamedReply | None, until: float, events: _Events
-    ) -> bytes:
-        method, headers = ("POST", {"Content-Type": "application/json"}) if content else ("GET", {})
+    def stream(self, body: dict[str, Any], reply: StreamedReply, *, until: float, observe: Observe) -> None:
+        """Request a chat completion, and feed its stream to `reply`. Raises ExchangeError."""
+        url, headers = f"{self._remote.url}/chat/completions", {"Content-Type": "application/json"}
+        request = self._client.build_request("POST", url, content=json.dumps(body).encode(), headers=headers)
+        self._send(request, reply, until, observe)
+        if not reply.complete:
+            raise ExchangeError("cut_off", "broke off in the middle of a reply")
+
+    def _send(self, request: httpx.Request, reply: StreamedReply | None, until: float, observe: Observe) -> bytes:
+        """The answer's first _MOST_BODY_BYTES, or nothing if it is fed to `reply`. `until` is of time.monotonic.
+
+        `observe` is called in this thread with what is new, if anything; an exception from it cancels the request.
+        """
+        work = asyncio.run_coroutine_threadsafe(self._exchange(request, reply, until), self._loop)
+        try:
+            while not wait([work], timeout=_TICK_SECONDS).done:
+                observe(Wrote(reply.take(self.key) if reply else ""))
+            if reply:
+                observe(Wrote(reply.take(self.key)))
+            return work.result()
+        finally:
+            work.cancel()
+
+    async def _exchange(self, request: httpx.Request, reply: StreamedReply | None, until: float) -> bytes:
         silence, now = self._remote.silence_seconds, self._loop.time
         try:
-            async with (
-                asyncio.timeout_at(min(until, now() + silence)) as limit,
-                self._client.stream(method, url, content=content, headers=headers) as response,
-            ):
-                limit.reschedule(min(until, now() + silence))
-                await self._check(response, is_stream=reply is not None)
-                if reply is None:
-                    return await _read_body(response, MOST_BODY_BYTES)
-                async for piece in _read_pieces(response):
-                    if text := reply.feed(piece):
-                        events.put(Wrote(text))
-                    if reply.needs == "nothing":
-                        break
-                    if reply.needs == "end":
-                        until = min(until, now() + _LINGER_SECONDS)
-                    limit.reschedule(min(until, now() + silence))
+            async with asyncio.timeout_at(min(until, now() + silence)) as limit:
+                response = await self._client.send(request, stream=True)
+                async with contextlib.aclosing(response):
+                    await _check(response, is_stream=reply is not None)
+                    if reply is None:
+                        return await _read_body(response)
+                    async for piece in response.aiter_raw():
+                        if reply.feed(piece):  # comments alone are as good as silence
+                            limit.reschedule(min(until, now() + silence))
+                        if reply.done:
+                            break
         except ExchangeError:
             raise
         except Exception as error:
-            if reply is None or reply.needs == "more":
-                raise _explain(error, silence_seconds=silence if now() < until else None) from error
+            if reply is None or not reply.complete:
+                late = f"said nothing for {silence:g} s" if now() < until else "did not finish in the time allowed"
+                raise _explain(error, late) from error
         return b""
 
-    async def _check(self, response: httpx.Response, *, is_stream: bool) -> None:
-        """Raise ExchangeError for an error status or a wrong content type. Waits only briefly for an explanation."""
-        status, headers = response.status_code, response.headers
-        if status >= 300:
-            body = b""
-            with contextlib.suppress(httpx.HTTPError, TimeoutError, zlib.error):
-                async with asyncio.timeout(min(self._remote.connect_seconds, self._remote.silence_seconds)):
-                    body = await _read_body(response, _MOST_ERROR_BYTES)
-            raise explain_status(status, body, retry_after=headers.get("retry-after", ""))
-        content_type = headers.get("content-type", "").partition(";")[0].strip().lower() or "no content type"
-        if is_stream and content_type != "text/event-stream":
-            hint = "Is the URL an OpenAI-compatible server's, ending in /v1?"
-            raise ExchangeError("nonsense", f"answered with {content_type} instead of a stream of events", hint=hint)
 
-    async def _cancel_and_close(self) -> None:
-        await _cancel_other_tasks()
-        await self._client.aclose()
-        await self._loop.shutdown_asyncgens()
-        await _cancel_other_tasks()
+async def _check(response: httpx.Response, *, is_stream: bool) -> None:
+    """Raise ExchangeError for an error status, or another type or encoding than asked for."""
+    status, headers = response.status_code, response.headers
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        raise ExchangeError("lasting", "sent its answer in an encoding that was not asked for")
+    if status >= 300:
+        raise explain_status(status, await _read_body(response), retry_after=headers.get("retry-after", ""))
+    content_type = headers.get("content-type", "").partition(";")[0].strip().lower() or "no content type"
+    if is_stream and content_type != "text/event-stream":
+        hint = "Is the URL an OpenAI-compatible server's, ending in /v1?"
+        raise ExchangeError("lasting", f"answered with {content_type} instead of a stream of events", hint=hint)
 
 
-async def _cancel_other_tasks() -> None:
-    """Cancel every other task of this loop, and those that its generators need to be closed."""
-    await asyncio.sleep(0)
-    while others := asyncio.all_tasks() - {asyncio.current_task()}:
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-
-
-async def _read_body(response: httpx.Response, most: int) -> bytes:
+async def _read_body(response: httpx.Response) -> bytes:
     body = b""
-    async for piece in _read_pieces(response):
-        body += piece
-        if len(body) > most:
-            break
-    return body[: most + 1]
-
-
-async def _read_pieces(response: httpx.Response) -> AsyncIterator[bytes]:
-    """The body in pieces. A small body that unpacks to a huge one also comes in small pieces."""
-    encoding = response.headers.get("content-encoding", "").strip().lower() or "identity"
-    if encoding not in {"identity", "gzip", "deflate"}:
-        raise ExchangeError("nonsense", "sent its answer in an encoding that was not asked for")
-    unpack = zlib.decompressobj(32 + zlib.MAX_WBITS) if encoding != "identity" else None
     async for piece in response.aiter_raw():
-        if unpack is None:
-            yield piece
-            continue
-        packed = piece
-        while packed:
-            yield unpack.decompress(packed, _PIECE_BYTES)
-            packed = unpack.unconsumed_tail
+        body += piece
+        if len(body) > _MOST_BODY_BYTES:
+            break
+    return body[:_MOST_BODY_BYTES]
 
 
-def _explain(error: Exception, *, silence_seconds: float | None) -> ExchangeError:
-    """The error for an answer that did not arrive. It omits the address: a proxy's may hold a password.
-
-    `silence_seconds` is how long the server may send nothing; None if the whole time is over.
-    """
-    match error:
-        case TimeoutError() if silence_seconds is None:
-            return ExchangeError("timeout", "did not finish in the time allowed")
-        case TimeoutError():
-            return ExchangeError("timeout", f"said nothing for {silence_seconds:g} s")
-        case httpx.ConnectTimeout():
-            return ExchangeError("unreachable", "cannot be reached: no connection in the time allowed")
-        case httpx.ConnectError():
-            return ExchangeError("unreachable", f"cannot be reached: {_find_cause(error)}")
-        case httpx.ProxyError():
-            return ExchangeError("cut_off", "cannot be reached: the proxy refuses")
-        case zlib.error():
-            return ExchangeError("cut_off", "sent broken data")
-        case httpx.RemoteProtocolError() | httpx.NetworkError():
-            return ExchangeError("cut_off", "broke off the connection")
-        case _:
-            return ExchangeError("cut_off", f"gave no answer ({type(error).__name__})")
+def _explain(error: Exception, late: str) -> ExchangeError:
+    """The error for an answer that did not arrive. It omits the address: a proxy's may hold a password."""
+    if isinstance(error, TimeoutError):
+        return ExchangeError("passing", late)
+    if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+        why = str(error)[:120] or "no connection in time"
+        return ExchangeError("unreachable", f"cannot be reached: {why}", hint="Is it running, and is the URL right?")
+    return ExchangeError("cut_off", f"broke off the connection ({type(error).__name__})")
 
 
-def _find_cause(error: BaseException) -> str:
-    """The system's reason for a connection that failed."""
-    if isinstance(error, BaseExceptionGroup):
-        return _find_cause(cast(BaseExceptionGroup[BaseException], error).exceptions[0])
-    if error.__cause__:
-        return _find_cause(error.__cause__)
-    if isinstance(error, OSError) and error.errno and error.strerror:
-        # asyncio's own text repeats the address. For Windows, TLS and name servers the text says more than the number.
-        other = sys.platform == "win32" or isinstance(error, ssl.SSLError | socket.gaierror)
-        return error.strerror if other else os.strerror(error.errno)
-    return str(error)[:120] or type(error).__name__
+def _read_key() -> str:
+    """The key from the environment, "" if there is none. UsageError, which does not show it, if it is not valid."""
+    for name in _KEY_VARIABLES:
+        if key := os.environ.get(name, "").strip():
+            if not key.isascii() or not key.isprintable():
+                raise UsageError(f"{name} holds characters that a key cannot have. Set it again.")
+            return key
+    return ""
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")

@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Annotated, Any, TypeVar
 
-from vrt_lite.backends.http.faults import ExchangeError, find_fault
+import msgspec
+
+from vrt_lite.backends.http.faults import ExchangeError, find_message
 from vrt_lite.interfaces import never
 from vrt_lite.protocol.messages import Odds, StopReason
 
@@ -27,14 +29,59 @@ _SPARE_CHARACTERS = 64 * 2**10
 _STEP = 32
 _GROWTH = 1.05
 _LEAST_LOGPROB = -1_000.0
+_T = TypeVar("_T")
+
+
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+
+
+class _Likely(msgspec.Struct):
+    token: str
+    logprob: float
+
+
+class _Token(_Likely):
+    top_logprobs: list[_Likely]
+
+
+class _Logprobs(msgspec.Struct):
+    content: list[_Token]
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: _Count | None = 0
+
+
+class _Counts(msgspec.Struct):
+    prompt_tokens: _Count | None = 0
+    completion_tokens: _Count | None = 0
+    prompt_tokens_details: _Details | None = None
+
+
+class _Delta(msgspec.Struct):
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: Any = None
+
+
+class _Choice(msgspec.Struct):
+    delta: _Delta | None = None
+    logprobs: Any = None
+    finish_reason: str | None = None
+
+
+class _Chunk(msgspec.Struct):
+    choices: list[_Choice]
+    usage: Any = None
 
 
 @dataclass(slots=True)
 class StreamedReply:
     """A reply as far as it has arrived.
 
-    `concluded` tells whether nothing that follows a text will be read. `shown` counts the characters that an
-    earlier try has shown.
+    `concluded` tells whether nothing that follows a text will be read. `shown` counts the characters that were taken,
+    by an earlier try too.
     """
 
     most_tokens: int
@@ -43,7 +90,8 @@ class StreamedReply:
     text: str = ""
     odds: dict[int, Odds] = field(default_factory=dict[int, Odds])
     stop: StopReason | None = None
-    needs: Literal["more", "end", "nothing"] = "more"
+    done: bool = False
+    """Whether nothing that follows will be read."""
     tokens: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
@@ -58,151 +106,131 @@ class StreamedReply:
     @property
     def complete(self) -> bool:
         """Whether the whole reply is here."""
-        return self.stop is not None or self.needs != "more"
+        return self.done or self.stop is not None
 
-    def feed(self, data: bytes) -> str:
-        """Read some bytes; returns the text that was not shown yet. Raises ExchangeError."""
+    def take(self, secret: str) -> str:
+        """The text that is new since the last call, without the secret, which may have arrived in part."""
+        end = len(self.text) - (0 if self.complete or not secret else len(secret) - 1)
+        new = hide(secret, self.text[self.shown :])[: max(end - self.shown, 0)]
+        self.shown += len(new)
+        return new
+
+    def feed(self, data: bytes) -> bool:
+        """Read some bytes; returns whether an event was among them. Raises ExchangeError."""
         self._bytes += len(data)
         if self._bytes > self.most_tokens * _BYTES_PER_TOKEN + _SPARE_BYTES:
             raise _nonsense(f"sent {self._bytes // 2**20} MiB for a reply of at most {self.most_tokens} tokens")
-        for line in self._split(data):
-            # Comments keep a connection alive; names of events are of no use here.
-            if line.startswith(b"data:") and self.needs == "more":
-                self._read_event(line.removeprefix(b"data:").decode(errors="replace").strip())
+        *lines, self._line = (self._line + data).split(b"\n")
+        if max(map(len, (*lines, self._line))) > LONGEST_LINE_BYTES:
+            raise _nonsense(f"sent a line of more than {LONGEST_LINE_BYTES // 2**20} MiB")
+        # Comments keep a connection alive; names of events are of no use here.
+        data_lines = (line.removeprefix(b"data:").decode(errors="replace") for line in lines if line[:5] == b"data:")
+        events = [event for line in data_lines if (event := line.strip())]
+        self._events += len(events)
+        if self._events > 2 * self.most_tokens + _SPARE_EVENTS:
+            raise _nonsense(f"sent {self._events} events for a reply of at most {self.most_tokens} tokens")
+        for event in events:
+            if not self.done:
+                self._read_event(event)
         if self.text and self.first_text_at is None:
             self.first_text_at = time.monotonic()
-        new = self.text[self.shown :]
-        self.shown = max(self.shown, len(self.text))
         if len(self.text) >= self._check_at:
             # A check reads all of the text, so the text must grow for the next.
             self._check_at = max(len(self.text) + _STEP, len(self.text) * _GROWTH)
             if self.concluded(self.text):
-                self.stop, self.needs = "end", "nothing"
-        return new
-
-    def _split(self, data: bytes) -> list[bytes]:
-        """The lines that are complete now."""
-        *lines, self._line = (self._line + data).split(b"\n")
-        if max(map(len, (*lines, self._line))) > LONGEST_LINE_BYTES:
-            raise _nonsense(f"sent a line of more than {LONGEST_LINE_BYTES // 2**20} MiB")
-        return lines
+                self.stop, self.done = "end", True
+        return bool(events)
 
     def _read_event(self, payload: str) -> None:
-        self._events += 1
-        if self._events > 2 * self.most_tokens + _SPARE_EVENTS:
-            raise _nonsense(f"sent {self._events} events for a reply of at most {self.most_tokens} tokens")
         if payload == "[DONE]":
-            self.needs = "end"
-            return
-        if not payload:
+            self.done = True
             return
         try:
-            parsed: object = json.loads(payload)
+            event: object = json.loads(payload)
         except (ValueError, RecursionError):
             raise _nonsense("sent an event that is not JSON") from None
-        if not isinstance(parsed, dict):
-            raise _nonsense("sent an event that is no object")
-        event = cast(dict[str, Any], parsed)
-        if "error" in event:
-            fault = find_fault(event)
-            raise ExchangeError("failed", f"failed: {fault.message or 'no reason given'}", fault=fault)
-        self._read_usage(_table(event, "usage"))
-        choices = event.get("choices")
-        if not isinstance(choices, list):
-            raise _nonsense("sent an event without choices")
-        for choice in cast(list[Any], choices)[:1]:
-            if not isinstance(choice, dict):
-                raise _nonsense("sent a choice that is no object")
-            self._read_choice(cast(dict[str, Any], choice))
+        if isinstance(event, dict) and "error" in event:
+            reason = f"failed: {find_message(payload) or 'no reason given'}"
+            raise ExchangeError("passing", reason, words=payload)
+        try:
+            chunk = msgspec.convert(event, _Chunk)
+        except msgspec.ValidationError as error:
+            raise _nonsense(f"sent an event of another form: {error}") from None
+        self._read_chunk(chunk)
 
-    def _read_choice(self, choice: Mapping[str, Any]) -> None:
-        delta = _table(choice, "delta")
-        if delta.get("tool_calls"):
-            raise _nonsense("reads the judge's tool calls itself: start it without a tool-call parser")
-        thought = delta.get("reasoning_content") or delta.get("reasoning")
-        if isinstance(thought, str):
-            _check_unicode(thought)
-            # A server with a reasoning parser removes the tags; the protocol needs them.
-            self.text += thought if self._thinking else f"<think>{thought}"
-            self._thinking = True
-        content = delta.get("content")
-        if content is not None and not isinstance(content, str):
-            raise _nonsense("sent content that is no text")
+    def _read_chunk(self, chunk: _Chunk) -> None:
+        if counts := read_as(chunk.usage, _Counts):
+            self.prompt_tokens = counts.prompt_tokens or 0
+            self.cached_tokens = (counts.prompt_tokens_details or _Details()).cached_tokens or 0
+            self.tokens = max(self.tokens, counts.completion_tokens or 0)
+        for choice in chunk.choices[:1]:
+            delta = choice.delta or _Delta()
+            if delta.tool_calls:
+                raise _nonsense("reads the judge's tool calls itself: start it without a tool-call parser")
+            if (thought := delta.reasoning_content or delta.reasoning) is not None:
+                # A server with a reasoning parser removes the tags; the protocol needs them.
+                self._append(thought if self._thinking else f"<think>{thought}")
+                self._thinking = True
+            if delta.content:
+                if self._thinking:
+                    self._append("</think>")
+                    self._thinking = False
+                start = len(self.text)
+                self._append(delta.content)
+                self._read_odds(choice.logprobs, start)
+            if choice.finish_reason is not None:
+                self.stop = "limit" if choice.finish_reason == "length" else "end"
+
+    def _append(self, text: str) -> None:
+        """Append text. Raises ExchangeError for half of a surrogate pair: JSON can hold one, and no file can."""
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise _nonsense("sent text that is not Unicode") from None
+        self.text += text
         if len(self.text) > self.most_tokens * _CHARACTERS_PER_TOKEN + _SPARE_CHARACTERS:
             raise _nonsense(f"sent {len(self.text)} characters for a reply of at most {self.most_tokens} tokens")
-        if content:
-            _check_unicode(content)
-            if self._thinking:
-                self.text, self._thinking = self.text + "</think>", False
-            start = len(self.text)
-            self.text += content
-            self._read_odds(_list(_table(choice, "logprobs"), "content"), start)
-        if (reason := choice.get("finish_reason")) is not None:
-            self.stop = "limit" if reason == "length" else "end"
 
-    def _read_odds(self, tokens: list[Any], start: int) -> None:
+    def _read_odds(self, logprobs: object, start: int) -> None:
         """Keep the odds of the digits among the tokens that came with text[start:], as far as they are given."""
+        tokens = found.content if (found := read_as(logprobs, _Logprobs)) else []
         self.tokens += max(len(tokens), 1)
-        for entry in tokens:
-            token = cast(dict[str, Any], entry).get("token") if isinstance(entry, dict) else None
-            if not isinstance(token, str) or not token:
-                continue
-            at = self.text.find(token, start)
-            if at < 0:
-                continue
-            start = at + len(token)
-            if token in _DIGITS and (odds := read_odds(cast(dict[str, Any], entry))):
-                self.odds[at] = odds
-
-    def _read_usage(self, usage: Mapping[str, Any]) -> None:
-        if usage:
-            self.prompt_tokens = _count(usage, "prompt_tokens")
-            self.cached_tokens = _count(_table(usage, "prompt_tokens_details"), "cached_tokens")
-            self.tokens = max(self.tokens, _count(usage, "completion_tokens"))
+        for token in tokens:
+            at = self.text.find(token.token, start)
+            if at >= 0:
+                start = at + len(token.token)
+                if token.token in _DIGITS and (odds := read_odds([token, *token.top_logprobs])):
+                    self.odds[at] = odds
 
 
-def read_odds(entry: Mapping[str, Any]) -> Odds | None:
+def hide(secret: str, text: str) -> str:
+    """The text without the secret, which a server may repeat; it keeps its length."""
+    return text.replace(secret, "*" * len(secret)) if secret else text
+
+
+def read_odds(likely: Sequence[_Likely]) -> Odds | None:
     """Probabilities of (tie, video 1, video 2) at a digit, renormalised over what the server gave of the three.
 
     A digit that is not among the likeliest tokens is not given; its probability counts as 0.
     """
     weights = dict.fromkeys(_DIGITS, 0.0)
-    for other in [entry, *_list(entry, "top_logprobs")]:
-        if not isinstance(other, dict):
-            continue
-        token, value = (cast(dict[str, Any], other).get(name) for name in ("token", "logprob"))
-        if isinstance(token, str) and token in weights and isinstance(value, int | float):
+    for other in likely:
+        if other.token in weights:
             # In this order of arguments, NaN becomes the least.
-            weights[token] = max(weights[token], math.exp(min(0.0, max(_LEAST_LOGPROB, value))))
+            weight = math.exp(min(0.0, max(_LEAST_LOGPROB, other.logprob)))
+            weights[other.token] = max(weights[other.token], weight)
     total = sum(weights.values())
-    if not isinstance(entry.get("top_logprobs"), list) or not total > 0:
-        return None
-    tie, one, two = (weights[digit] / total for digit in _DIGITS)
-    return (tie, one, two)
+    tie, one, two = weights.values()
+    return (tie / total, one / total, two / total) if total > 0 else None
 
 
-def _check_unicode(text: str) -> None:
-    """Raise ExchangeError for a half of a surrogate pair: JSON can hold one, and no file can."""
+def read_as(value: object, kind: type[_T]) -> _T | None:
+    """The value as this kind; None if it is not of it."""
     try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise _nonsense("sent text that is not Unicode") from None
+        return msgspec.convert(value, kind)
+    except (msgspec.ValidationError, OverflowError):
+        return None
 
 
 def _nonsense(reason: str) -> ExchangeError:
-    return ExchangeError("nonsense", reason, hint="Is it an OpenAI-compatible server?")
-
-
-def _table(parent: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = parent.get(name)
-    return cast(dict[str, Any], value) if isinstance(value, dict) else {}
-
-
-def _list(parent: Mapping[str, Any], name: str) -> list[Any]:
-    value = parent.get(name)
-    return cast(list[Any], value) if isinstance(value, list) else []
-
-
-def _count(parent: Mapping[str, Any], name: str) -> int:
-    value = parent.get(name)
-    return value if isinstance(value, int) and 0 <= value < 2**31 else 0
+    return ExchangeError("lasting", reason, hint="Is it an OpenAI-compatible server?")

@@ -74,10 +74,10 @@ class LlamaCppBackend(contextlib.ExitStack):
     ) -> None:
         super().__init__()
         settings = settings or EngineSettings()
-        start_engine().echo = settings.verbose
         self._profile = profile
         self._settings = settings
         with contextlib.ExitStack() as opened:
+            opened.enter_context(start_engine().echo(settings.verbose))
             self._model = opened.enter_context(Model(text, settings=settings))
             self._vision = opened.enter_context(Vision(projector, self._model, settings=settings, cache=cache))
             self._banned = [self._model.control(name) for name in NEVER_WRITTEN]

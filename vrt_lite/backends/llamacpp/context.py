@@ -24,6 +24,10 @@ from vrt_lite.machine import MOST_LOGITS, EngineSettings
 _KV_TYPES = {"f32": llama.GGML_TYPE_F32, "f16": llama.GGML_TYPE_F16, "q8_0": llama.GGML_TYPE_Q8_0}
 
 
+# What the engine's state of a sequence says of each of its cells.
+_CELL = np.dtype([(name, np.int32) for name in ("t", "sequences", "x", "y", "token", "sequence")])
+
+
 class Tokens(NamedTuple):
     """Text that is evaluated from `position` on in a sequence."""
 
@@ -46,6 +50,7 @@ class Context(contextlib.ExitStack):
             needed = settings.sequences * size * model.cache_bytes * (2 if settings.exact else 1)
             require_memory(needed, f"A context of {size} tokens", "Lower --ctx.")
         self._model = model
+        self._sequences = settings.sequences
         self.size = size
         params = llama.llama_context_default_params()
         params.n_ctx = settings.sequences * size
@@ -191,15 +196,39 @@ class Context(contextlib.ExitStack):
     ) -> None:
         """The same for a patch at the temporal position of the one before it (a patch of less than a second).
 
-        The engine masks by position, the reference by order; where temporal positions repeat, only one token at a
-        time with the mask off sees exactly what was before it. Slow, exact, and rare.
+        The engine masks by position, the reference by order. A token would not see those of the earlier patch that are
+        below it or to its right, unless the engine takes them for tokens of the frame's corner. Where that cannot be
+        said, one token at a time with the mask off sees exactly what was before it.
         """
+        if self._move_to_corner(int(positions[0, 0]), sequence):
+            return self.feed_patch(embeddings, positions, sequence=sequence)
         llama.llama_set_causal_attn(self.pointer, False)
         try:
             for i in range(len(embeddings)):
                 self._feed_embeddings(embeddings[i : i + 1], positions[:, i : i + 1], sequence)
         finally:
             llama.llama_set_causal_attn(self.pointer, True)
+        return None
+
+    def _move_to_corner(self, position: int, sequence: int) -> bool:
+        """Say of all tokens at a temporal position that they are at row and column 0; whether that could be said.
+
+        Their keys stay as they are: they were rotated by row and column when they were evaluated. The engine's state is
+        a mark, the sequence, the number of streams, that of the cells in each up to this one, the cells, and the keys
+        and values; another engine may have another layout.
+        """
+        state = self.state(sequence=sequence)
+        begin = 4 * (sequence + 4)
+        head = state[:begin].view(np.int32).tolist()
+        if head[2:-1] != [self._sequences, *[0] * sequence] or not 0 < head[-1] <= self.size:
+            return False
+        cells = state[begin : begin + head[-1] * _CELL.itemsize].view(_CELL)
+        if not ((cells["sequences"] == 1) & (cells["sequence"] == sequence)).all():
+            return False
+        here = cells["t"] == position
+        cells["x"][here] = cells["y"][here] = 0
+        self.restore(state, sequence=sequence)
+        return True
 
     def logits(self, row: int = -1) -> NDArray[np.float32]:
         """Logits in one row of the last batch, by default after the last token, shape (vocabulary,), as a copy."""

@@ -15,7 +15,7 @@ import sys
 import threading
 import unicodedata
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,7 +59,7 @@ class EngineLog:
     """llama.cpp's log: silent unless echoed to stderr. The last lines are kept to explain a failure."""
 
     def __init__(self) -> None:
-        self.echo = False
+        self._echoes = 0
         self.lines: deque[str] = deque(maxlen=100)
         # The engine calls this object until the process ends: it must never be collected.
         self._callback = llama.llama_log_callback(self._write)
@@ -69,10 +69,19 @@ class EngineLog:
         for route in (llama.llama_log_set, mtmd.mtmd_log_set, mtmd.mtmd_helper_log_set):
             route(self._callback, ctypes.c_void_p())
 
+    @contextlib.contextmanager
+    def echo(self, wanted: bool) -> Generator[None]:
+        """Echo while this is open, if it is wanted. Others that are open at the same time decide for themselves."""
+        self._echoes += wanted
+        try:
+            yield
+        finally:
+            self._echoes -= wanted
+
     def _write(self, level: int, text: bytes, data: object) -> None:
         line = text.decode(errors="replace")
         self.lines += map(str.strip, line.splitlines())
-        if self.echo:
+        if self._echoes:
             sys.stderr.write(line)
 
     def explain(self, fallback: str) -> str:

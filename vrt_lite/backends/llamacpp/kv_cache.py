@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from vrt_lite.backends.llamacpp.context import Context, Tokens
 from vrt_lite.backends.llamacpp.lower import FrameBlock, Item, patch_positions
+from vrt_lite.errors import OutOfMemoryError
 from vrt_lite.interfaces import Observe, Prefill
 
 Embeddings = Callable[[str], NDArray[np.float32]]
@@ -157,7 +158,11 @@ class KvCache:
         for number, (key, step) in enumerate(zip(block.patches, block.steps, strict=True), start=1):
             positions = patch_positions(start, step, block.rows, block.columns)
             feed = self.context.feed_patch_in_order if step == before else self.context.feed_patch
-            feed(self._embeddings(key), positions, sequence=self.sequence)
+            try:
+                feed(self._embeddings(key), positions, sequence=self.sequence)
+            except OutOfMemoryError:
+                self.truncate(0)  # a state that could not be restored leaves nothing
+                raise
             before = step
             if number == len(block.patches):
                 self.extend([block])
