@@ -154,11 +154,11 @@ def _write_case(pair: Pair, profile: Profile, drawn: Scene) -> TextCase:
 
 def _judge(measured: Measured | None, alignment: Choice) -> dict[str, Odds]:
     """Return the probabilities with which a judge answers: what it read, joined with what it saw of alignment."""
-    nothing = dict.fromkeys(MEASURED_KEYS, (1.0, 0.0, 0.0))
-    odds = dict(measured.odds if measured else nothing)
+    odds: dict[str, Odds] = dict.fromkeys(MEASURED_KEYS, (1.0, 0.0, 0.0))
+    odds |= measured.odds if measured else {}
     seen = prefer(alignment, (float(alignment == 0), float(alignment == 1), float(alignment == 2)))
     joined = join_with_alignment(prefer(likeliest(odds["OA"]), odds["OA"]), seen)
-    return {"TA": seen.odds or odds["OA"], **odds, "OA": joined.odds or odds["OA"]}
+    return {**odds, "TA": seen.odds or odds["OA"], "OA": joined.odds or odds["OA"]}
 
 
 def _write_replies(
