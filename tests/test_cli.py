@@ -184,7 +184,7 @@ def test_the_same_file_twice_is_a_tie_without_the_model(tmp_path: Path, capfd: p
 
 
 def test_without_a_prompt_it_says_so(capfd: pytest.CaptureFixture[str]) -> None:
-    for model, words in (("vrt-tiny-0", "judged without one"), ("vrt-tiny-1", "alignment (TA) is not judged")):
+    for model, words in (("vrt-tiny-0", "judged without one"), ("vrt-tiny-2", "alignment (TA) is not judged")):
         status, out, _ = compare(capfd, A, B, "--model", model)
         assert status == 0
         assert words in out
@@ -304,7 +304,7 @@ def test_a_hostile_caption_is_plain_text(caption: str, tmp_path: Path, capfd: py
 
     def rounds(text: str) -> list[dict[str, Any]]:
         file.write_text(text, encoding="utf-8")
-        options = ("--prompt-file", str(file), "--model", "vrt-tiny-0")  # vrt-tiny-1 is not shown what it cannot read
+        options = ("--prompt-file", str(file), "--model", "vrt-tiny-0")  # vrt-tiny-2 is not shown what it cannot read
         status, _, _ = compare(capfd, A, B, *options, "--trace", str(trace))
         assert status in (0, 6)
         return [json.loads(line) for line in trace.read_text(encoding="utf-8").splitlines()]
@@ -438,7 +438,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 @pytest.mark.parametrize("seconds", [0.3, 0.45, 0.55, 0.65])
 def test_an_interrupt_is_status_130(seconds: float, tmp_path: Path) -> None:
     # With many retries it goes on for long, whatever the judge writes.
-    patient = shutil.copytree(find("vrt-tiny-1").text.parent, tmp_path / "patient")
+    patient = shutil.copytree(find("vrt-tiny-2").text.parent, tmp_path / "patient")
     profile = patient / "profile.toml"
     profile.write_text(f"retries = 100\n{profile.read_text(encoding='utf-8')}", encoding="utf-8")
     code = f"import signal, threading\nthreading.Timer({seconds}, lambda: signal.raise_signal(signal.SIGINT)).start()"
@@ -490,7 +490,7 @@ def test_the_library_example_runs() -> None:
 
 
 def test_the_example_model_is_the_default() -> None:
-    assert find().name == "vrt-tiny-1"
+    assert find().name == "vrt-tiny-2"
 
 
 FINAL = "<final answer>TA=1, VQ=2, MQ=0, OA=1</final answer>"

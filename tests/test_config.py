@@ -31,7 +31,7 @@ from vrt_lite.tuning import Speed, Tuning, save_tuning
 ROOT = Path(__file__).parent.parent
 CLIPS = [str(ROOT / "examples" / name) for name in ("star.mp4", "circle.mp4")]
 VALUES: dict[str, tuple[Any, Any, Any]] = {
-    "model": ("vrt-tiny-0", "./judge", "vrt-tiny-1"),
+    "model": ("vrt-tiny-0", "./judge", "vrt-tiny-2"),
     "effort": ("quick", "balanced", "full"),
     "workspace": (8, 16, 24),
     "first-frames": (2, 6, 8),
@@ -139,7 +139,7 @@ def test_a_judgement_says_where_its_settings_come_from(
 
     store_value("rounds", 3)
     store_value("threads", "auto")
-    monkeypatch.setenv("VRT_LITE_MODEL", "vrt-tiny-1")
+    monkeypatch.setenv("VRT_LITE_MODEL", "vrt-tiny-2")
     by_effort = {"effort": "option", "max_pixels": "effort", "tool_max_pixels": "effort", "max_new_tokens": "effort"}
     found = sources("--kv-type", "f16", "--seed", "1", "--effort", "quick")
     # The effort is an option and the rounds are of the file: the effort decides them.
@@ -379,7 +379,7 @@ def test_a_model_that_is_not_here_is_traced_to_the_setting(capsys: pytest.Captur
     assert run(["compare", *CLIPS]) == 4
     assert "Without --model, 'gone' is set. See: vrt-lite config" in capsys.readouterr().err
     store_value("first-frames", 60)
-    assert "not given with this command: first-frames" in refusal(capsys, "estimate", "vrt-tiny-1").lower()
+    assert "not given with this command: first-frames" in refusal(capsys, "estimate", "vrt-tiny-2").lower()
 
 
 def test_the_file_lies_where_this_system_keeps_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def test_a_plain_machine_has_no_problem(capfd: pytest.CaptureFixture[str], own_h
         "runs the bundled judge: ",
         "free of",
         str(own_home),
-        "vrt-tiny-1: whole",
+        "vrt-tiny-2: whole",
     ):
         assert expected in out
     # A note always has the next command, what is right has none.

@@ -21,7 +21,7 @@ from vrt_lite.errors import ModelError
 from vrt_lite.models import bundled_names, find
 from vrt_lite.models.gguf_check import BLOCKS
 
-JUDGE = find("vrt-tiny-1")
+JUDGE = find("vrt-tiny-2")
 TEXT, PROJECTOR = take_apart(JUDGE.text), take_apart(JUDGE.projector)
 SECONDS = 60.0
 
@@ -194,7 +194,7 @@ def assert_none_ends_the_process(seeds: range, judge: str, folder: Path, worker:
 
 
 def test_no_mutated_file_ends_the_process(tmp_path: Path, worker: Worker) -> None:
-    assert_none_ends_the_process(range(40), "vrt-tiny-1", tmp_path, worker)
+    assert_none_ends_the_process(range(40), "vrt-tiny-2", tmp_path, worker)
 
 
 @pytest.mark.nightly

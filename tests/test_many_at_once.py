@@ -38,7 +38,7 @@ def judge_many(*, both: bool, count: int, ended: int, seed: int) -> tuple[int, i
     draw, settings = random.Random(seed), Settings(cache=False, both_orders=both)
     places = [*(draw.randrange(1, MOST_EVENTS) for _ in range(ended)), *[0] * (count - ended)]
     draw.shuffle(places)
-    with Judge("vrt-tiny-1", settings=settings, measures=False) as alone:
+    with Judge("vrt-tiny-2", settings=settings, measures=False) as alone:
         wanted = {pair: verdicts(alone.compare(pair[0], pair[1], prompt=pair[2])) for pair in PAIRS}
 
     def judge_one(number: int) -> bool:
@@ -60,7 +60,7 @@ def judge_many(*, both: bool, count: int, ended: int, seed: int) -> tuple[int, i
         return True
 
     before = threading.active_count()
-    with Judge("vrt-tiny-1", settings=settings, measures=False, jobs=4) as judge, ThreadPoolExecutor(5) as pool:
+    with Judge("vrt-tiny-2", settings=settings, measures=False, jobs=4) as judge, ThreadPoolExecutor(5) as pool:
         done = list(pool.map(judge_one, range(count)))
     assert threading.active_count() == before
     return sum(done), len(done) - sum(done)

@@ -52,7 +52,7 @@ def test_a_model_without_a_profile_talks_like_vr_thinker(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("no-such-model", "is not here. Bundled: vrt-tiny-0, vrt-tiny-1."),
+        ("no-such-model", "is not here. Bundled: vrt-tiny-0, vrt-tiny-2."),
         ("no-such-file.gguf", "does not exist"),
         ("http://example.org/model", "is not here"),
         ("", BUNDLED),

@@ -118,12 +118,12 @@ def test_the_time_left_follows_the_work(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.fixture(scope="module")
 def judged() -> Judgement:
-    with Judge("vrt-tiny-1", settings=Settings(cache=False)) as judge:
+    with Judge("vrt-tiny-2", settings=Settings(cache=False)) as judge:
         return judge.compare(STAR, CIRCLE, prompt="A blue star moves up.")
 
 
 def test_the_count_of_a_judgement_is_that_of_the_engine(judged: Judgement) -> None:
-    profile = find("vrt-tiny-1").profile
+    profile = find("vrt-tiny-2").profile
     patches = 4 + (8 if profile.tool_form == "image" else 4)
     assert count_encoded_tokens(judged, profile) == patches * 9 * 5  # frames of 252x140
     work = count_work(profile, Habits(), (480, 270))
@@ -133,7 +133,7 @@ def test_the_count_of_a_judgement_is_that_of_the_engine(judged: Judgement) -> No
 
 
 def test_earlier_judgements_tell_most(judged: Judgement) -> None:
-    files = find("vrt-tiny-1")
+    files = find("vrt-tiny-2")
     plan = plan_engine(files, Settings())
     for _ in range(6):
         learn(files, plan, judged)
@@ -150,7 +150,7 @@ def test_earlier_judgements_tell_most(judged: Judgement) -> None:
 
 
 def test_a_damaged_file_is_as_if_there_was_none(judged: Judgement, own_home: Path) -> None:
-    files = find("vrt-tiny-1")
+    files = find("vrt-tiny-2")
     plan = plan_engine(files, Settings())
     learn(files, plan, judged)
     [path] = (own_home / "speeds").iterdir()
@@ -161,7 +161,7 @@ def test_a_damaged_file_is_as_if_there_was_none(judged: Judgement, own_home: Pat
 
 
 def test_what_was_tuned_is_used() -> None:
-    files, machine = find("vrt-tiny-1"), describe_machine()
+    files, machine = find("vrt-tiny-2"), describe_machine()
     speed = Speed(pair_seconds=4.5, prefill=100.0, decode=10.0)
     tuning = Tuning(
         threads=None,
@@ -220,7 +220,7 @@ def test_a_cut_7b_takes_as_long_as_predicted(pixels: int, tmp_path: Path) -> Non
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", ["vrt-tiny-0", "vrt-tiny-1"])
+@pytest.mark.parametrize("name", ["vrt-tiny-0", "vrt-tiny-2"])
 def test_the_bundled_judges_take_as_long_as_predicted(name: str, tmp_path: Path) -> None:
     from examples.ladder import PROMPT, write_ladder
 

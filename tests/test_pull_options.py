@@ -208,8 +208,8 @@ def test_a_model_that_is_here_is_estimated_on_an_assumed_gpu(capfd: pytest.Captu
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
     [
-        (("--quant", "q8_0"), 2, "--quant is for a model that can be pulled; vrt-tiny-1 is here, so leave it out."),
-        (("--projector-type", "q6_k"), 2, "--projector-type is for a model that can be pulled; vrt-tiny-1 is here"),
+        (("--quant", "q8_0"), 2, "--quant is for a model that can be pulled; vrt-tiny-2 is here, so leave it out."),
+        (("--projector-type", "q6_k"), 2, "--projector-type is for a model that can be pulled; vrt-tiny-2 is here"),
         (("vr-thinker-7b", "--projector", "x.gguf"), 2, "--projector is for a model that is here"),
         (("vr-thinker-7b:q8_0", "--quant", "q4_k_m"), 2, "names a quant, and --quant q4_k_m another"),
         (("vr-thinker-7b", "--quant", "q9_9"), 4, "cannot be converted to 'q9_9'; choose "),

@@ -22,7 +22,7 @@ COMMANDS = {
     "models": ["models"],
     "cache": ["cache"],
     "runs": ["runs"],
-    "estimate": ["estimate", "vrt-tiny-1"],
+    "estimate": ["estimate", "vrt-tiny-2"],
     "quants": ["estimate", "vr-thinker-7b", "--memory", "16"],
     "no clip": ["compare", "renders/a-clip-that-is-nowhere.mp4", "b.mp4", "-m", "vrt-tiny-0", "-q"],
     "no run": ["show", "a run of that name"],

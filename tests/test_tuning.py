@@ -500,7 +500,7 @@ def test_a_ranking_judges_as_many_pairs_at_once_as_tune_found(capfd: pytest.Capt
 
     assert jobs(None) == 1
     save_tuning(replace(FOUND, threads=1, repack=False, jobs=2), JUDGE, describe_machine())
-    assert (jobs(None), jobs(3), jobs(None, "vrt-tiny-1"), jobs(None, "missing"), jobs(None, backend=remote)) == (
+    assert (jobs(None), jobs(3), jobs(None, "vrt-tiny-2"), jobs(None, "missing"), jobs(None, backend=remote)) == (
         *(2, 3, 1, 1, 1),
     )
     entries = {entry["key"]: entry for entry in json.loads(output(capfd, "config", "--json"))["settings"]}

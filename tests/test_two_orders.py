@@ -65,7 +65,7 @@ def judge_pairs(name: str, pairs: list[tuple[Path, Path, str]]) -> Iterator[tupl
 
 
 PAIRS = {
-    "vrt-tiny-1": (EXAMPLES / "star.mp4", EXAMPLES / "circle.mp4", "A blue star moves up."),
+    "vrt-tiny-2": (EXAMPLES / "star.mp4", EXAMPLES / "circle.mp4", "A blue star moves up."),
     "vrt-tiny-0": (EXAMPLES / "a.mp4", EXAMPLES / "b.mp4", "A red circle moving right."),
 }
 

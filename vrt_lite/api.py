@@ -49,6 +49,7 @@ from vrt_lite.shortage import ThreadPool, check_memory
 if TYPE_CHECKING:
     from vrt_lite.fitting.predicted_time import Prediction
     from vrt_lite.measures.kept import KeptMeasures
+    from vrt_lite.measures.measuring import Measuring
     from vrt_lite.trace_file import TraceFile
     from vrt_lite.video import Clip
 
@@ -81,10 +82,13 @@ class Judge:
 
         With `measures` the clips are measured too, beside the judge. For a `Remote` no file is needed: `model` names
         only its profile, VR-Thinker's if left out. `digest` gives a file's sha256, and is called once for each file.
-        It may remember digests, as `Store.digest` does. Raises ShortageError if memory is too short for threads.
+        It may remember digests, as `Store.digest` does. Raises ShortageError if memory is too short for threads, and
+        UsageError for settings that exclude each other.
         """
         check_memory()
         settings = settings or Settings()
+        if settings.evidence and not measures:
+            raise UsageError("Evidence is what is measured: it cannot be given to a judge without measuring.")
         given: dict[str, Source] = {"model": "option"} if model is not None else {}
         self.settings = replace(settings, sources={**given, **settings.sources})
         self._measures = measures
@@ -207,7 +211,7 @@ class Judge:
     def _key(self, profile: Profile) -> str:
         # Without measures, or with others, a judge that gives way to them may give another verdict.
         measures: dict[str, str] = {}
-        if profile.decides or profile.trusts_measures:
+        if profile.decides or profile.trusts_measures or profile.reports:
             from vrt_lite.measures.measured_preference import HEADS_FILE  # noqa: PLC0415 - most judges do without
 
             measures["measures"] = file_sha256(HEADS_FILE) if self._measures else "none"
@@ -246,8 +250,10 @@ class Judge:
                     announce(mode, clips[0].info, observe, both_orders=self.settings.both_orders)
                 with stopwatch.measure("wait"):
                     yield from mode.open(frames, observe, stopwatch)
+                if mode.profile.reports and measuring:
+                    pair = yield from self._add_evidence(pair, measuring, observe)
                 trials = yield from self._judge_orders(pair, frames, lines, observe)
-            if measuring:
+            if measuring and not mode.profile.reports:
                 observe(Working("measuring the clips"))
             measures, measured = (yield InThread(lambda _: measuring.compare())) if measuring else (None, None)
             make = functools.partial(make_judgement, pair, clips, trials, mode=mode, settings=self.settings)
@@ -263,6 +269,13 @@ class Judge:
             if finish:
                 yield InThread(lambda _: finish(judgement, frames))
             return judgement
+
+    def _add_evidence(self, pair: ShownPair, measuring: Measuring, observe: Observe) -> Work[ShownPair]:
+        observe(Working("measuring the clips"))
+        measured = yield InThread(lambda _: measuring.report())
+        if self.settings.evidence and not measured:
+            raise UsageError("A clip could not be measured, so there is no evidence: leave --evidence out.")
+        return replace(pair, measured=measured)
 
     def _judge_orders(
         self, pair: ShownPair, frames: PairFrames, lines: TraceFile | None, observe: Observe

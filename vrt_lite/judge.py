@@ -44,6 +44,7 @@ from vrt_lite.protocol.messages import (
     render_user,
     shown_first,
 )
+from vrt_lite.protocol.report import Measured, write_report
 from vrt_lite.protocol.verdict import Verdict, from_marks, without_alignment
 from vrt_lite.scheduler import InThread, Work, run_alone
 
@@ -58,16 +59,35 @@ class Pair:
     """What the judge needs to know of two clips: one caption, and each clip's duration in seconds.
 
     `sizes` are each clip's (width, height) in pixels: a profile's `tool_text` may name the size of what is shown.
+    What was `measured` is reported to a judge whose profile says so. `sources` has the frame of the clip at each place
+    of its workspace.
     """
 
     caption: str
     durations: tuple[float, float]
     sizes: tuple[tuple[int, int], tuple[int, int]] | None = None
+    measured: Measured | None = None
+    sources: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
     def swapped(self) -> Pair:
         """The same pair with the clips exchanged."""
-        (a, b), sizes = self.durations, self.sizes
-        return Pair(self.caption, (b, a), sizes and (sizes[1], sizes[0]))
+        (a, b), sizes, sources = self.durations, self.sizes, self.sources
+        return Pair(
+            self.caption,
+            (b, a),
+            sizes and (sizes[1], sizes[0]),
+            self.measured and self.measured.mirrored(),
+            sources and (sources[1], sources[0]),
+        )
+
+    def drop_repeated(self, frames: tuple[FrameRef, ...]) -> tuple[FrameRef, ...]:
+        """The frames without those that show a frame of the clip again: a short clip's workspace repeats some."""
+        if not self.sources:
+            return frames
+        first: dict[tuple[int, int], FrameRef] = {}
+        for frame in frames:
+            first.setdefault((frame.clip, self.sources[frame.clip][frame.index]), frame)
+        return tuple(first.values())
 
     def seconds_per_patch(self, clip: int, frames: tuple[FrameRef, ...], workspace: int) -> float:
         """Seconds between temporal patches of two frames each: 2 / sample_fps, the reference's clock.
@@ -86,7 +106,8 @@ class Pair:
 class Round:
     """One round: the frames newly shown, the reply, what was read from it, and the correction if it was bad.
 
-    What it chose in the dimensions that are `not_judged` means nothing.
+    What it chose in the dimensions that are `not_judged` means nothing. `report` is what was measured, as the judge
+    read it with these frames.
     """
 
     number: int
@@ -95,6 +116,7 @@ class Round:
     parsed: tags.Parsed
     correction: str = ""
     not_judged: tuple[Key, ...] = ()
+    report: str = ""
 
     @property
     def outcome(self) -> Outcome:
@@ -157,7 +179,9 @@ def judge(pair: Pair, profile: Profile, *, sampling: Sampling | None = None) -> 
         reply = _cut(written)
         parsed = tags.parse(reply.text)
         following, correction = respond(parsed, pair, profile, before=transcript, last=number == profile.rounds - 1)
-        rounds.append(Round(number, shown, reply, parsed, correction, () if understood else ("TA",)))
+        unread: tuple[Key, ...] = () if understood else ("TA",)
+        report = "" if rounds else report_of(pair, profile)
+        rounds.append(Round(number, shown, reply, parsed, correction, unread, report))
         yield rounds[-1]
         if isinstance(parsed, tags.Answer):
             break
@@ -262,7 +286,7 @@ def _cut(reply: Reply) -> Reply:
 
 
 def opening(pair: Pair, profile: Profile) -> Conversation:
-    """The first two turns: the system prompt; both videos and the task."""
+    """The first two turns: the system prompt; both videos, the task, and what was measured."""
     first = (shown_first(profile.workspace, profile.first_frames, clip) for clip in (0, 1))
     videos = (_video(frames, pair, profile) for frames in first)
     task = render_user(
@@ -271,7 +295,18 @@ def opening(pair: Pair, profile: Profile) -> Conversation:
         dimensions=profile.dimensions,
         workspace=profile.workspace,
     )
-    return (Message("system", (Text(profile.system_prompt),)), Message("user", (*videos, *task)))
+    # Last, so that all before it is the same with another report. Plain text, as a caption is.
+    report = report_of(pair, profile)
+    measured = (Text(report, trusted=False),) if report else ()
+    return (Message("system", (Text(profile.system_prompt),)), Message("user", (*videos, *task, *measured)))
+
+
+def report_of(pair: Pair, profile: Profile) -> str:
+    """The report of what was measured of a pair; "" for a judge that reads none, or if nothing was measured."""
+    if not (profile.evidence and profile.reports and pair.measured):
+        return ""
+    frames = profile.frames_per_call
+    return write_report(pair.measured, profile.evidence, workspace=profile.workspace, most_frames=frames)
 
 
 def respond(
@@ -311,7 +346,9 @@ def _tool_message(
     frames: tuple[FrameRef, ...], pair: Pair, profile: Profile, *, before: Conversation, ending: tuple[Text, ...]
 ) -> Message:
     """The message with the frames of a call, in the profile's form and wording."""
-    called = tuple(replace(frame, called=True) for frame in frames)
+    called = tuple(
+        replace(frame, called=True) for frame in (pair.drop_repeated(frames) if profile.distinct_frames else frames)
+    )
     shown: tuple[Part, ...] = tuple(Image(frame) for frame in called)
     if profile.tool_form == "video":
         clips = [tuple(frame for frame in called if frame.clip == clip) for clip in (0, 1)]

@@ -153,6 +153,7 @@ class SettingsUsed:
     max_new_tokens: Count | None = None
     confidence: Amount | None = None
     sources: dict[str, Source] = field(default_factory=dict[str, Source])
+    evidence: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +185,10 @@ class Recommendation:
 
 @dataclass(frozen=True, slots=True)
 class JudgedRound:
-    """One round: which frames were new, and what the judge wrote. `correction` is why the reply could not be used."""
+    """One round: which frames were new, and what the judge wrote. `correction` is why the reply could not be used.
+
+    `report` is what was measured, as the judge read it with these frames; null if it read none.
+    """
 
     number: Count
     outcome: Outcome
@@ -201,6 +205,7 @@ class JudgedRound:
     tokens_prefilled: Count
     tokens_out: Count
     frames_encoded: Count
+    report: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.protocol.caption_sentences import Captions, check_captions, understands
 from vrt_lite.protocol.clock import Clock, ClockRule
 from vrt_lite.protocol.messages import CELL, DIMENSIONS, Dimension, placeholders, smart_resize
+from vrt_lite.protocol.report import ReportWords
 from vrt_lite.protocol.verdict import TEMPERATURES
 
 ToolForm = Literal["image", "video"]
@@ -34,7 +35,10 @@ _USUAL_REPLY = 512
 
 DECIDABLE = ("VQ", "MQ", "OA")
 """The keys in which measuring can decide."""
-_UNSTATED = ("temperatures", "scope", "captions", "refusals", "trusts_measures", "decides")
+_UNSTATED = (
+    *("temperatures", "scope", "captions", "refusals", "trusts_measures", "decides"),
+    *("distinct_frames", "evidence"),
+)
 _HERE = Path(__file__).parent
 _REFUSALS: Mapping[str, str] = {
     "too_many": "Execution Error: You have selected {count} frames in total. "
@@ -53,6 +57,9 @@ class Profile:
     user_prompt: str = ""
     no_caption: str = "(none)"
     workspace: int = 48
+    # Whether a call shows no frame twice. A workspace repeats frames of a shorter clip, and these look like stutter.
+    # In the reference it has always N/2 frames, and a frame that is named twice is shown twice.
+    distinct_frames: bool = False
     first_frames: int = 4
     frames_per_call: int = 8
     # Published: the card's script leaves qwen-vl-utils' range for the frames of a video, 128 to 768 visual tokens each.
@@ -91,6 +98,13 @@ class Profile:
     trusts_measures: bool = False
     # The keys of VQ, MQ and OA in which the verdict is what was measured, not what the judge wrote.
     decides: tuple[str, ...] = ()
+    # The words of the report of what was measured, which is a part of the first turn; None: there is no such report.
+    evidence: ReportWords | None = None
+
+    @property
+    def reports(self) -> bool:
+        """Whether the judge reads a report of what was measured."""
+        return self.evidence is not None and self.evidence.allowed
 
     @property
     def sha256(self) -> str:
@@ -206,6 +220,8 @@ def _from_table(table: dict[str, Any], folder: Path) -> Profile:
             values.setdefault(f"tool_{bound}", values[bound])
     if isinstance(keys := values.get("decides"), list):
         values["decides"] = tuple(cast("list[object]", keys))
+    if "evidence" in values:
+        profile = replace(profile, evidence=_read_words(values.pop("evidence")))
     if "clock" in values:
         values["clock"] = _merge(profile.clock, values["clock"], "clock.")
     if "preset" in values:
@@ -215,6 +231,20 @@ def _from_table(table: dict[str, Any], folder: Path) -> Profile:
         own = {key: Dimension(**words) for key, words in values["dimensions"].items()}
         values["dimensions"] = {**profile.dimensions, **own}
     return check(_merge(profile, values, ""))
+
+
+def _read_words(table: object) -> ReportWords:
+    if not isinstance(table, dict):
+        raise ValueError(f"evidence = {table!r} is not a table")
+    given = dict(cast("dict[str, Any]", table))
+    known = [f.name for f in fields(ReportWords)]
+    if unknown := sorted(given.keys() - known):
+        raise ValueError(f"evidence.{unknown[0]} is unknown; known are {', '.join(known)}")
+    if not isinstance(given.get("allowed", True), bool):
+        raise ValueError(f"evidence.allowed = {given['allowed']!r} is not true or false")
+    for name in given.keys() & {"degrees", "parts"}:
+        given[name] = tuple(given[name])
+    return ReportWords(**given).check()
 
 
 def _merge(base: _T, values: dict[str, Any], prefix: str) -> _T:

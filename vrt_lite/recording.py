@@ -33,6 +33,7 @@ from vrt_lite.pair_frames import Workspace
 from vrt_lite.profile import Profile
 from vrt_lite.protocol import tags
 from vrt_lite.protocol.messages import Choice, FrameRef, Usage
+from vrt_lite.protocol.report import Measured
 from vrt_lite.protocol.verdict import (
     TIE,
     BothOrders,
@@ -51,16 +52,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ShownPair:
-    """Two clips as a judge is shown them: what the files are, how they are sampled, and the prompt."""
+    """Two clips as a judge is shown them: what the files are, how they are sampled, and the prompt.
+
+    What was `measured` is for a judge that reads a report of it.
+    """
 
     prompt: str
     clips: tuple[ClipInfo, ClipInfo]
     workspaces: tuple[Workspace, Workspace]
+    measured: Measured | None = None
 
     def for_judge(self) -> Pair:
         """The pair for the loop, in the order given."""
         a, b = self.clips
-        return Pair(self.prompt, (a.duration_seconds, b.duration_seconds), ((a.width, a.height), (b.width, b.height)))
+        return Pair(
+            self.prompt,
+            (a.duration_seconds, b.duration_seconds),
+            ((a.width, a.height), (b.width, b.height)),
+            self.measured,
+            (self.workspaces[0].source, self.workspaces[1].source),
+        )
 
 
 def make_judgement(
@@ -242,6 +253,7 @@ def record_round(r: Round, first: int, pair: ShownPair) -> JudgedRound:
         tokens_prefilled=usage.tokens_prefilled,
         tokens_out=usage.tokens_generated,
         frames_encoded=usage.frames_encoded,
+        report=r.report or None,
     )
 
 

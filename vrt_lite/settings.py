@@ -13,13 +13,14 @@ from vrt_lite.errors import UsageError
 from vrt_lite.machine import KvType
 from vrt_lite.profile import PIXELS_PER_TOKEN, Profile, check, preset
 from vrt_lite.protocol.messages import DIMENSIONS, Dimension, show_key
+from vrt_lite.protocol.report import ReportWords
 from vrt_lite.protocol.verdict import SkippedOrder, Verdict, skip_second_order
 
 _COUNTS = ("workspace", "first_frames", "window", "rounds")
 _IN_PROFILE = (*_COUNTS, "max_pixels", "tool_max_pixels")
 _NO_VERDICT = (
     *("both_orders", "confidence", "cache", "cache_mb", "gpu_layers", "threads", "sources"),
-    *("effort", "preset", "dimensions", *_IN_PROFILE),
+    *("effort", "preset", "dimensions", "evidence", *_IN_PROFILE),
 )
 """Settings that change no verdict of one order, or change it only through the profile."""
 DECIDED_BY_EFFORT: Final = ("max_pixels", "tool_max_pixels", "rounds", "max_new_tokens")
@@ -113,6 +114,7 @@ class Settings:
     `effort` limits pixels and rounds where they are not set, and the length of a reply.
     `both_orders` set to "auto" judges the second order only if the first leaves a doubt: it has no final answer with
     probabilities, or its overall choice (video 1, video 2 or a tie) is less probable than `confidence`.
+    `evidence` puts a report of what was measured into the prompt of a judge that was not trained with one.
     `cache` keeps encoded frames on disk and reuses them, at most `cache_mb` megabytes; it changes no verdict.
     `sources` says where settings come from that were not given with the call; it is for the record alone.
     """
@@ -134,6 +136,7 @@ class Settings:
     temperature: float = 0.0
     seed: int = 0
     both_orders: BothOrders = False
+    evidence: bool = False
     # High, as a judge that reasons before it answers is mostly too certain. A calibrated one often leaves a doubt.
     confidence: float = 0.95
     cache: bool = True
@@ -184,9 +187,12 @@ class Settings:
             tool_pixels = self.tool_max_pixels
         profile = profile.with_max_pixels(pixels, tool_pixels=tool_pixels)
         dimensions = preset(self.preset) if self.preset else profile.dimensions
+        if self.evidence and profile.evidence and not profile.evidence.allowed:
+            raise UsageError(f"{profile.name} cannot read a report of what was measured: leave --evidence out.")
+        evidence = profile.evidence or (ReportWords() if self.evidence else None)
         own = {key: show_key(key, dimension) for key, dimension in self.dimensions.items()}
         try:
-            return check(replace(profile, **given, dimensions={**dimensions, **own}))
+            return check(replace(profile, **given, dimensions={**dimensions, **own}, evidence=evidence))
         except ValueError as error:
             stored = [
                 name.replace("_", "-") for name, source in self.sources.items() if source in ("environment", "file")
@@ -247,6 +253,7 @@ def describe_settings(settings: Settings, profile: Profile) -> dict[str, str]:
     told = {f"--{name.replace('_', '-')}": "auto" if value is None else str(value) for name, value in facts.items()}
     return told | {
         "--effort": settings.effort,
+        "--evidence": str(profile.reports),
         "--dimension": ", ".join(dimension.name for dimension in profile.dimensions.values()),
     }
 

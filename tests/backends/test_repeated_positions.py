@@ -93,7 +93,7 @@ def block(name: str, layout: Layout) -> FrameBlock:
 
 CASES: tuple[tuple[Layout, dict[str, Any]], ...] = (
     *((layout, {}) for layout in REPEATED),
-    ((0, 0, 1), {"model": "vrt-tiny-1"}),
+    ((0, 0, 1), {"model": "vrt-tiny-2"}),
     ((0, 0, 1), {"exact": True}),
     ((0, 0, 1), {"kv_type": "q8_0"}),
     ((0, 0, 1), {"sequences": 3}),

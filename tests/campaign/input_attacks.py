@@ -175,7 +175,7 @@ def attack_with_report(draw: random.Random, place: Path) -> None:
 
 def attack_with_profile(draw: random.Random, place: Path) -> None:
     """Judge by a profile with odd values."""
-    files = find(draw.choice(("vrt-tiny-0", "vrt-tiny-1")))
+    files = find(draw.choice(("vrt-tiny-0", "vrt-tiny-2")))
     for path in (files.text, files.projector):
         (place / path.name).symlink_to(path)
     profile = files.text.parent / PROFILE_NAME

@@ -194,7 +194,7 @@ def test_the_scope_and_the_warnings_are_shown(tmp_path: Path) -> None:
     assert made.scope == made.figures.scope == made.json["scope"] == SCOPE != ""
     assert f"judge: a judge, {SCOPE}" in made.terminal.splitlines()
     assert f"warning: in 1 judgement(s): {warning}" in made.terminal.split("ACCURACY")[0].splitlines()
-    assert f"vrt-tiny-1, {SCOPE}|" in made.page
+    assert f"vrt-tiny-2, {SCOPE}|" in made.page
     assert f"in 1 judgement(s): {warning}" in made.page
     counts = {of["kind"]: of["judgements"] for of in made.json["conditions"]["warnings"]}
     assert counts["alignment_not_judged"] == 1
@@ -216,7 +216,7 @@ def test_the_command_says_it_with_the_bundled_judge(tmp_path: Path, capfd: pytes
         assert run(again) == 0
         out = capfd.readouterr().out
         assert row_of(out, "alignment (TA)") == "alignment (TA)|0 of 2 (0%)|not judged"
-        assert f"judge: vrt-tiny-1, {SCOPE}" in out.splitlines()
+        assert f"judge: vrt-tiny-2, {SCOPE}" in out.splitlines()
         assert "warning: in 1 judgement(s): No prompt was given: alignment (TA) is not judged." in out.splitlines()
 
 

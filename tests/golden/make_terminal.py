@@ -119,7 +119,7 @@ def _ladder(names: list[str]) -> Ladder:
 
 def _rank(names: list[str]) -> Callable[[TextIO], None]:
     left_out = [ExcludedClip(Path("notes.mp4"), "", "is no video that can be read (Invalid data found)", broken=True)]
-    return lambda stream: show_ladders([_ladder(names)], left_out, run="foxes", judge="vrt-tiny-1", stream=stream)
+    return lambda stream: show_ladders([_ladder(names)], left_out, run="foxes", judge="vrt-tiny-2", stream=stream)
 
 
 def _figures() -> Figures:
@@ -192,7 +192,7 @@ RUNS = (
 MODELS = (
     ("NAME", "STATE", "QUANT", "ON DISK", "MEMORY", "VERIFIED", "LICENCE"),
     [
-        ("vrt-tiny-1", "bundled", "Q8_0", "0.00 GB", "~0.2 GB", "yes", "MIT"),
+        ("vrt-tiny-2", "bundled", "Q8_0", "0.00 GB", "~0.2 GB", "yes", "MIT"),
         ("qwen2.5-vl-3b", "can be pulled", "Q8_0", "~4.62 GB", "~6.1 GB", "no", "Qwen Research (non-commercial)"),
         ("vr-thinker-7b", "can be pulled", "Q8_0", "~9.45 GB", "~11.9 GB", "no", "MIT"),
     ],

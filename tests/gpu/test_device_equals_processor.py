@@ -25,7 +25,7 @@ from vrt_lite.models import find
 
 pytestmark = pytest.mark.gpu
 ROOT = Path(__file__).resolve().parents[2]
-JUDGES = ("vrt-tiny-0", "vrt-tiny-1")
+JUDGES = ("vrt-tiny-0", "vrt-tiny-2")
 DEVICE: Mapping[str, dict[str, Any]] = {
     # The first two share no shader, so two processes do not compile the same ones.
     "projector alone": {"gpu_layers": 0, "projector_on_gpu": True},
@@ -135,7 +135,7 @@ def test_what_is_kept_equals_what_is_computed_anew(divided: Divided) -> None:
 
 def test_frames_are_found_on_disk_by_the_device_that_encoded_them(tmp_path: Path) -> None:
     """Never by another: the bits of their embeddings differ."""
-    files = find("vrt-tiny-1")
+    files = find("vrt-tiny-2")
     conversation = opening(Pair("A red circle moving down.", (3.0, 3.0)), files.profile)
     encoded: list[int] = []
     for on_gpu in (True, True, False, False):

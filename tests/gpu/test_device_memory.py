@@ -44,7 +44,7 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(scope="module", params=("vrt-tiny-0", "vrt-tiny-1", "3b", "7b"))
+@pytest.fixture(scope="module", params=("vrt-tiny-0", "vrt-tiny-2", "3b", "7b"))
 def files(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModelFiles]:
     """A bundled judge, or four layers of a published width with a fifth of its vocabulary.
 

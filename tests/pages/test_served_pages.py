@@ -195,7 +195,7 @@ def test_votes_are_blind_kept_exported_and_compared_with_the_judge(
     told = site.client.get("/v1/votes/agreement", params={"run": "eye"}).json()
     assert told["votes"] == 4
     [judge] = told["judges"]
-    assert (judge["judge"], judge["of"]) == ("vrt-tiny-1", 4)
+    assert (judge["judge"], judge["of"]) == ("vrt-tiny-2", 4)
     assert judge["low"] <= judge["share"] <= judge["high"]
     table = tmp_path / "votes.csv"
     table.write_text(site.client.get("/v1/votes", params={"run": "eye"}).text, encoding="utf-8")

@@ -31,7 +31,7 @@ class Traced(Judge):
 
 def main(store: str, folder: str, prompt: str, lines: str) -> None:
     Traced.lines = Path(lines)
-    with Store(Path(store)) as opened, Traced("vrt-tiny-1") as judge:
+    with Store(Path(store)) as opened, Traced("vrt-tiny-2") as judge:
         groups = read_entries([folder], prompt=prompt)
         ranking = rank_clips(
             groups, store=opened, judge=judge, watcher=RankingView(LineScreen(io.StringIO(), quiet=True))

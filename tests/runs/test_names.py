@@ -40,7 +40,7 @@ def used(store: Store, *names: str) -> list[Run]:
     [
         (replace(FOXES, facts={"prompt": "A dog runs."}), "prompt 'A fox runs.' (not 'A dog runs.')"),
         (replace(FOXES, facts={"prompt": ""}), "prompt 'A fox runs.' (not '')"),
-        (Identity("key 2", {"--model": "vrt-tiny-1", "--seed": "0"}), "--model vr-thinker (not vrt-tiny-1)"),
+        (Identity("key 2", {"--model": "vrt-tiny-2", "--seed": "0"}), "--model vr-thinker (not vrt-tiny-2)"),
         (Identity("key 2", {"--model": "vr-thinker", "--seed": "7"}), "--seed 0 (not 7)"),
         (replace(FOXES, judge="key 2"), "other files or another profile of the same judge"),
     ],

@@ -144,7 +144,7 @@ def test_other_errors_are_no_shortage() -> None:
 
 
 def rank(folder: Path, *more: str) -> list[str]:
-    return ["rank", str(folder), "-p", "A red square.", "-m", "vrt-tiny-1", "--one-order", "-q", *more]
+    return ["rank", str(folder), "-p", "A red square.", "-m", "vrt-tiny-2", "--one-order", "-q", *more]
 
 
 def limited(kind: str, limit: int, arguments: list[str]) -> tuple[int, str]:

@@ -102,7 +102,7 @@ def test_a_case_without_verdict_label_or_probability_does_not_count() -> None:
 
 def test_a_profile_keeps_all_but_its_temperatures(tmp_path: Path) -> None:
     path = tmp_path / "profile.toml"
-    own = Path(find("vrt-tiny-1").text).parent / "profile.toml"
+    own = Path(find("vrt-tiny-2").text).parent / "profile.toml"
     path.write_bytes(own.read_bytes())
     before = load_profile(path)
     write_temperatures(tmp_path, {"VQ": 2.5, "OA": 1.25})

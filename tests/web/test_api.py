@@ -200,8 +200,8 @@ def test_the_description_names_every_route_and_its_schemas_are_valid(served: Ser
 
 def test_models_and_runs_are_listed(served: Served) -> None:
     models = {model["name"]: model for model in served.client.get("/v1/models").json()["models"]}
-    assert models["vrt-tiny-1"]["state"] == "bundled"
-    assert models["vrt-tiny-1"]["fits"]
+    assert models["vrt-tiny-2"]["state"] == "bundled"
+    assert models["vrt-tiny-2"]["fits"]
     served.post("/v1/compare", a=STAR, b=CIRCLE, prompt=PROMPT)
     [run] = served.client.get("/v1/runs", params={"search": "comparisons"}).json()["runs"]
     table = served.client.get("/v1/run/export", params={"run": run["name"], "format": "csv"})
@@ -226,7 +226,7 @@ def test_votes_are_the_table_that_eval_reads_and_are_compared_with_the_judge(ser
     [labelled] = read_set(locate_set(table)).pairs
     assert labelled.labels["OA"] == (1 if str(labelled.a).endswith("star.mp4") else 2)
     [judge] = served.client.get("/v1/votes/agreement", params=run).json()["judges"]
-    assert (judge["judge"], judge["of"]) == ("vrt-tiny-1", 1)
+    assert (judge["judge"], judge["of"]) == ("vrt-tiny-2", 1)
     low, high = wilson(judge["agrees"], 1)
     assert (judge["low"], judge["high"]) == (low, high)
 

@@ -58,7 +58,7 @@ def test_the_comparisons_of_a_day_are_a_list(served: Served) -> None:
     assert told["comparisons"][0]["overall"]["winner"] == 1
     lines = say(served, "show", name).splitlines()
     assert lines[1].split()[:5] == ["star.mp4", "circle.mp4", "star.mp4", "is", "better"]
-    assert lines[-2:] == ["judge: vrt-tiny-1", f"run: {name}"]
+    assert lines[-2:] == ["judge: vrt-tiny-2", f"run: {name}"]
     assert len(served.client.get("/v1/run/export", params={"run": name}).text.splitlines()) == 5
     page = served.client.get("/run", params={"run": name}).text
     assert "3 comparisons" in page
@@ -105,7 +105,7 @@ def untimed(lines: list[str]) -> list[str]:
 @pytest.mark.nightly
 def test_judges_are_not_mixed_in_a_run(served: Served) -> None:
     runs = set[str]()
-    for model in ("vrt-tiny-1", "vrt-tiny-0"):
+    for model in ("vrt-tiny-2", "vrt-tiny-0"):
         answer = served.post("/v1/compare", a=A, b=B, prompt="A red square moving right.", model=model)
         runs.add(served.client.get(f"/v1/jobs/{answer.headers['x-job']}").json()["result"]["run"])
     assert len(runs) == 2

@@ -9,6 +9,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,8 @@ def profile_text(profile: Profile) -> str:
     plain = {name: getattr(profile, name) for name in profile.__dataclass_fields__}
     clock, dimensions = plain.pop("clock"), plain.pop("dimensions")
     tables = {name: plain.pop(name) for name in ("temperatures", "refusals", "captions")}
+    if words := plain.pop("evidence"):
+        tables["evidence"] = asdict(words)
     lines = list(_toml_lines(plain.items()))
     lines += ["", "[clock]", *_toml_lines((name, getattr(clock, name)) for name in clock.__dataclass_fields__)]
     for name, values in tables.items():

@@ -1,4 +1,4 @@
-"""`python -m train.tiny VERB RUN`: makes the heads that the small default judge measures with."""
+"""`python -m train.tiny VERB RUN`: makes the small default judge, its heads and its text model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _scale = click.option(
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 def tiny() -> None:
-    """Make clips with known faults, measure them, fit the heads, and print the figures. RUN holds all results."""
+    """Make clips with known faults, measure them, fit the heads, train the text model. RUN holds all results."""
 
 
 @tiny.command()
@@ -60,6 +60,32 @@ def evaluate(run: Path, heads: Path | None) -> None:
     evaluate_heads(load(run), heads or run / "heads.npz", say=click.echo)
 
 
+@tiny.command()
+@_run
+@_footage
+@_minutes
+def text(run: Path, footage: Path | None, minutes: float | None) -> None:
+    """Train the text model to read what was measured: RUN/text/pair. Exit status 3: the minutes are over."""
+    from train.tiny.text_model import RECIPE, train  # noqa: PLC0415  torch
+    from vrt_lite.conversion.convert_folder import export_pair  # noqa: PLC0415
+
+    if not train(run, _fetch(run, footage), minutes=minutes, say=click.echo):
+        sys.exit(3)
+    export_pair(run / "text" / "model", run / "text" / "pair", name=RECIPE.name, authorship={"license": "MIT"})
+
+
+@tiny.command()
+@_run
+@_footage
+@click.option("--judge", help="Another judge: a folder or a name. [default: RUN/text/pair]")
+@click.option("--pairs", type=click.IntRange(1), default=300, show_default=True)
+def read(run: Path, footage: Path | None, judge: str | None, pairs: int) -> None:
+    """Print how well the text model reads reports, on pairs that it never saw."""
+    from train.tiny.text_figures import evaluate as evaluate_text  # noqa: PLC0415
+
+    evaluate_text(judge or str(run / "text" / "pair"), _fetch(run, footage), pairs=pairs, say=click.echo)
+
+
 @tiny.command(name="all")
 @_run
 @_footage
@@ -75,18 +101,25 @@ def everything(
         sys.exit(3)
     context.invoke(fit, run=run)
     context.invoke(evaluate, run=run, heads=None)
+    context.invoke(text, run=run, footage=footage, minutes=minutes)
+    context.invoke(read, run=run, footage=footage, judge=None, pairs=300)
 
 
 def _make(run: Path, footage: Path | None, minutes: float | None, clips: Path | None, scale: float) -> bool:
+    from train.tiny.making import make_all  # noqa: PLC0415
+
+    return make_all(run, _fetch(run, footage), scale=scale, minutes=minutes, clips=clips, say=click.echo)
+
+
+def _fetch(run: Path, footage: Path | None) -> Path:
     from train.footage.packages import fetch  # noqa: PLC0415
     from train.footage.survey import SURVEY, survey  # noqa: PLC0415
-    from train.tiny.making import make_all  # noqa: PLC0415
 
     folder = footage or run / "footage"
     if not (folder / SURVEY).exists():
         fetch(folder, progress=click.echo)
         survey(folder)
-    return make_all(run, folder, scale=scale, minutes=minutes, clips=clips, say=click.echo)
+    return folder
 
 
 if __name__ == "__main__":

@@ -117,7 +117,7 @@ class Vectors:
         """
         chance = np.random.default_rng(4)
         chosen = np.repeat(np.arange(len(pairs)), copies)
-        one, two = (self._vectors[[getattr(pairs[n], side) for n in chosen]] for side in ("one", "two"))
+        one, two = (self._vectors[[getattr(pairs[int(n)], side) for n in chosen]] for side in ("one", "two"))
         clean = self._vectors[[p.one for p in pairs if not p.worse]]
 
         def draw(low: float, high: float) -> NDArray[np.float64]:

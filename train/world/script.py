@@ -43,7 +43,7 @@ NAMES = {
     "warping": "bending",
 }
 _ORDER = tuple(dict.fromkeys(NAMES.values()))
-_STUFF = {"leaves": "leaves", "clouds": "clouds", "paper": "paper", "photo": "a photo"}
+STUFF = {"leaves": "leaves", "clouds": "clouds", "paper": "paper", "photo": "a photo"}
 
 
 def frames_to_call(scene: Scene) -> tuple[tuple[FrameRef, ...], ...]:
@@ -80,11 +80,11 @@ def script(scene: Scene) -> tuple[str, ...]:
         choices = labels(a, b)
         better = _name_better(choices, a, b)
         snapshot = "\n".join((_compare_clips(known, better), *lines))
-        amiss = (_list_mismatches(scene.caption_looks, clip.looks, held=number == 0) for clip in scene.clips)
+        amiss = (list_mismatches(scene.caption_looks, clip.looks, held=number == 0) for clip in scene.clips)
         listed = map(_list_faults, (1, 2), amiss, known, (a.ta, b.ta))
         thought = "\n".join((*listed, f"Sum: {', '.join(better.values())}."))
         if number == 0:
-            thought = f"{_describe_caption(scene.caption_looks)}\n{thought}"
+            thought = f"{describe_caption(scene.caption_looks)}\n{thought}"
         ending = _write_ending(choices, call, number)
         replies.append(f"<snapshot>\n{snapshot}\n</snapshot>\n<think>\n{thought}\n</think>\n{ending}")
     return tuple(replies)
@@ -124,7 +124,7 @@ def _describe_first_frames(clip: ClipSpec) -> str:
     """Describe what the first four frames show of a clip."""
     looks = clip.looks
     who = describe_looks(looks) if looks else "no shape"
-    where = "over " + ", cut to ".join(_STUFF[s.ground.stuff] for s in clip.shots) if clip.shots else "in real footage"
+    where = "over " + ", cut to ".join(STUFF[s.ground.stuff] for s in clip.shots) if clip.shots else "in real footage"
     faults = _find_visible_faults(clip, FIRST)
     frozen = clip.still or any(defect.kind == "freeze" for defect in faults)
     if frozen and looks:
@@ -153,7 +153,8 @@ def _describe_fault(defect: Defect) -> str:
     return f"{WORDS[defect.level]} {NAMES[defect.kind]}{part}"
 
 
-def _describe_caption(caption_looks: Looks | None) -> str:
+def describe_caption(caption_looks: Looks | None) -> str:
+    """Say what the caption wants."""
     if caption_looks is None:
         return "The prompt cannot be checked."
     return f"The prompt wants a {caption_looks.colour} {caption_looks.form} moving {caption_looks.direction}."
@@ -165,7 +166,7 @@ def _list_faults(number: int, mismatches: list[str], known: tuple[Defect, ...], 
     return f"Video {number}: {', '.join(mismatches + seen) or 'no fault'}. TA {ta}."
 
 
-def _list_mismatches(caption_looks: Looks | None, shown: Looks | None, *, held: bool) -> list[str]:
+def list_mismatches(caption_looks: Looks | None, shown: Looks | None, *, held: bool) -> list[str]:
     """List the parts of the looks in which a clip differs from the caption.
 
     With `held`, each part of the caption is written next to the part that is shown, and then the result: even a small

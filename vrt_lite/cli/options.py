@@ -85,7 +85,7 @@ _JUDGING = (
         "--model",
         metavar="MODEL",
         shell_complete=complete_models,
-        help="A bundled or pulled name, a folder, or a text GGUF. [default: vrt-tiny-1]",
+        help="A bundled or pulled name, a folder, or a text GGUF. [default: vrt-tiny-2]",
     ),
     click.option("--projector", metavar="FILE", type=click.Path(path_type=Path), help="The projector (mmproj) GGUF."),
     click.option("--preset", metavar="NAME", help=f"Dimension wordings: {PRESETS}."),
@@ -104,6 +104,9 @@ _JUDGING = (
         "--temperature", metavar="T", type=click.FloatRange(0, 10), default=0.0, help="0 is greedy. [default: 0]"
     ),
     click.option("--seed", metavar="N", type=click.IntRange(0, 2**32 - 1), default=0, help="[default: 0]"),
+    click.option(
+        "--evidence", is_flag=True, help="Experimental: tell any judge in its prompt what was measured. [default: off]"
+    ),
     _kept_option(
         "--cache/--no-cache", default=True, help="Keep encoded frames on disk for later runs. [default: cache]"
     ),

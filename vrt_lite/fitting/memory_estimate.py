@@ -27,6 +27,7 @@ from vrt_lite.models import ModelFiles
 from vrt_lite.models.gguf import Gguf, read_gguf
 from vrt_lite.profile import PIXELS_PER_TOKEN, Profile
 from vrt_lite.protocol.messages import Text
+from vrt_lite.protocol.report import EXAMPLE
 
 _KV_BYTES = {"f16": 2.0, "q8_0": 34 / 32}
 _EMBEDDINGS_BYTES = 512 * 2**20
@@ -130,7 +131,7 @@ def context_tokens(shape: ModelShape, profile: Profile) -> int:
 
 def count_text_tokens(profile: Profile) -> int:
     """Count about how many tokens of text a judge reads before its first reply."""
-    turns = opening(Pair("", (5.0, 5.0)), profile)
+    turns = opening(Pair("", (5.0, 5.0), measured=EXAMPLE), profile)
     letters = sum(len(part.text) for turn in turns for part in turn.parts if isinstance(part, Text))
     return letters // _LETTERS_PER_TOKEN + _CAPTION_TOKENS
 

@@ -1,8 +1,9 @@
-"""What is measured of two clips, beside what the judge says of them: it needs no opinion, and the judge never sees it.
+"""What is measured of two clips, beside what the judge says of them. A judge may read a report of it.
 
 Here are the measures that people are shown, and when a difference between two clips counts.
 
     clip_measures   one pass over a clip; stills, moving (with camera and flow) and overlays measure what it collects
+    moments         a clip's worst moments, which a report names
     definitions     all measures by name
     kept            what was measured, by the clip's content
     measuring       both clips of a pair, beside the judge

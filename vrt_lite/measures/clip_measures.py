@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image
 
 from vrt_lite.measures.arrays import Floats, Luma
+from vrt_lite.measures.moments import FindingMoments
 from vrt_lite.measures.moving import measure_run
 from vrt_lite.measures.overlays import OVERLAY_FRAMES, measure_overlays, shrink
 from vrt_lite.measures.stills import Window, find_window, measure_neighbours, measure_still, scale_down
@@ -49,12 +50,14 @@ class ClipMeasures:
     """What is measured of a clip's content, by name; `definitions` says what each is.
 
     Of `frames` frames, `frames_measured` were decoded. `look` has the bytes of three tiny pictures (LOOK), upright.
+    `moments` are its worst, the worst first, as shares of its length; there may be none.
     """
 
     values: dict[str, float]
     frames_measured: int
     frames: int
     look: bytes
+    moments: tuple[float, ...] = ()
 
 
 def measure_clip(clip: Clip, *, stop: Event | None = None) -> ClipMeasures:
@@ -137,10 +140,12 @@ class Collecting:
         if not self._found:
             raise ValueError("no frame could be decoded")
         runs: list[tuple[int, dict[str, float]]] = []
+        found = FindingMoments(len(seconds))
         for run in self.runs:
             shown = [index for index in run if index in self._thumbnails]
             if shown:
                 stack = self._level(np.stack([self._thumbnails[i] for i in shown]))
+                found.add(shown, stack)
                 runs.append((len(shown), measure_run(stack, np.array([seconds[i] for i in shown]))))
         interval = (seconds[-1] - seconds[0]) / max(len(seconds) - 1, 1) or 1.0
         values = {
@@ -155,7 +160,7 @@ class Collecting:
         }
         order = sorted(self._thumbnails)
         look = b"".join(_look(self._level(self._thumbnails[order[at]]), turn) for at in (0, len(order) // 2, -1))
-        return ClipMeasures({k: float(v) for k, v in values.items()}, len(order), len(seconds), look)
+        return ClipMeasures({k: float(v) for k, v in values.items()}, len(order), len(seconds), look, found.worst())
 
     def _level(self, luma: Luma) -> Floats:
         """Return luma in levels from 0 to 255."""

@@ -12,6 +12,7 @@ from vrt_lite.measures.clip_measures import ClipMeasures, MeasuringStoppedError,
 from vrt_lite.measures.kept import KeptMeasures, measures_folder
 from vrt_lite.measures.measured_preference import MeasuredPreference
 from vrt_lite.measures.preference import prefer_by_measures
+from vrt_lite.protocol.report import Measured, MeasuredFault
 from vrt_lite.shortage import ThreadPool
 
 if TYPE_CHECKING:
@@ -57,6 +58,15 @@ class Measuring:
         """Wait for the measures of both clips; None for one of which no frame can be decoded. Raises ShortageError."""
         one, two = (found.result() for found in self._found)
         return one, two
+
+    def report(self) -> Measured | None:
+        """Wait for both; return what a judge may read of them. None if a clip could not be measured."""
+        one, two = self.finish()
+        if not (one and two):
+            return None
+        measured = prefer_by_measures(one, two)
+        faults = tuple(MeasuredFault(fault.video, fault.name, fault.strength) for fault in measured.faults)
+        return Measured({**measured.odds}, faults, (one.moments, two.moments))
 
     def compare(self) -> tuple[tuple[MeasuredPair, ...], MeasuredPreference | None]:
         """Wait for both; return the measures that people are shown, and which clip is better by all of them.

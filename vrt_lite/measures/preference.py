@@ -57,14 +57,15 @@ class Heads:
         rows = describe_pairs(vectors[:1], vectors[1:], self.measures)[0]
         for number, key in enumerate(KEYS):
             one, two = self.faults[key].scores(vectors)[:, 0]
-            lead = math.exp(self.slopes[number, int(same_scene)] * float(two - one) / 2)
+            lead = self.slopes[number, int(same_scene)] * float(two - one) / 2
             weights = np.array((self.ties[number], 1.0, 1.0))
             if same_scene:
                 here, there = softmax(self.pairs[key].scores(rows))
                 joined = np.array((here[0] + there[0], here[1] + there[2], here[2] + there[1])) / 2
                 weights = (joined + 1e-6) ** (1 / self.temperatures[number])
-            tie, one, two = (float(weight) for weight in weights * (1.0, lead, 1 / lead))
-            whole = tie + (one + two)  # summed so that exchanging the clips exchanges the odds to the last bit
+            # Exchanging the clips exchanges the odds to the last bit.
+            tie, one, two = (float(weight) for weight in weights * (1.0, math.exp(lead), math.exp(-lead)))
+            whole = tie + (one + two)
             found[key] = tie / whole, one / whole, two / whole
         return found
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from vrt_lite.models.library import StoredModel
 
 
-BUNDLED: Final = "vrt-tiny-1"
+BUNDLED: Final = "vrt-tiny-2"
 _BUNDLE = Path(__file__).parents[1] / "bundled"
 _TYPES = ("f16", "q8_0", "bf16", "f32", "q6_k", "q5_k", "q4_k")
 _TYPE = re.compile(r"[-._](bf16|fp?16|fp?32|q8_0|q[456]_k)(?=[-._])")

@@ -208,7 +208,7 @@ def without_alignment(verdict: Verdict) -> Verdict:
     overall, quality = verdict.overall, [judged[key] for key in ("VQ", "MQ") if key in judged]
     if overall.winner not in {preference.winner for preference in quality}:
         mean = _mean(quality[0].odds, quality[1].odds) if len(quality) == 2 else None
-        overall = prefer(_likeliest(mean) if mean else 0, mean)
+        overall = prefer(likeliest(mean) if mean else 0, mean)
     return make_verdict({**judged, OVERALL: overall}, verdict.source, verdict.confidence)
 
 
@@ -237,7 +237,7 @@ def join_with_alignment(quality: Preference, alignment: Preference) -> Preferenc
     tie, one, two = q0 * a0, q1 * a1 + q1 * a0 + q0 * a1 + opposite, q2 * a2 + q2 * a0 + q0 * a2 + opposite
     whole = tie + (one + two)  # in this order, so that exchanging the videos exchanges the result to the last bit
     odds = (tie / whole, one / whole, two / whole)
-    choice = _likeliest(odds)
+    choice = likeliest(odds)
     return prefer(choice, odds) if not choice or odds[choice] > 1 / 2 else prefer(0, odds, choice)
 
 
@@ -296,8 +296,8 @@ def join(first: Preference, second: Preference) -> Preference:
     mean = _mean(first.odds, second.odds)
     choices = {first.choice, second.choice}
     if choices == {1, 2}:
-        return prefer(0, mean, _likeliest((0.0, mean[1], mean[2])) if mean else 0)
-    choice = _likeliest(mean) if mean else first.choice if len(choices) == 1 else 0
+        return prefer(0, mean, likeliest((0.0, mean[1], mean[2])) if mean else 0)
+    choice = likeliest(mean) if mean else first.choice if len(choices) == 1 else 0
     withdrawn = {p.leans for p in (first, second) if p.undecided}
     return prefer(0, mean, choice) if choice and choice in withdrawn else prefer(choice, mean)
 
@@ -352,7 +352,7 @@ def _mean(a: Odds | None, b: Odds | None) -> Odds | None:
     return ((a[0] + b[0]) / 2, (a[1] + b[1]) / 2, (a[2] + b[2]) / 2)
 
 
-def _likeliest(odds: Odds) -> Choice:
+def likeliest(odds: Odds) -> Choice:
     """The likeliest choice; a tie if two are equal."""
     tie, one, two = odds
     return 1 if one > max(two, tie) else 2 if two > max(one, tie) else 0

@@ -1,0 +1,220 @@
+"""What the text model of the small judge learns from: drawn pairs, a report of each, and what a judge writes then.
+
+The report comes from numbers and not from pictures: it is drawn here, mostly right, sometimes unsure or wrong. The
+judge repeats it, whatever the pictures show; alignment it judges by looking.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from train.footage.footage_frames import FootageOpener
+from train.footage.footage_pairs import FootagePairs
+from train.footage.footage_pairs import draw as draw_footage
+from train.footage.packages import Split
+from train.footage.survey import SurveyedClip
+from train.tiny.fault_kinds import FAULTS
+from train.training_cases import Exchanged
+from train.world import TEST, TRAIN, exchanged, scene
+from train.world.drawn_frames import SceneOpener
+from train.world.labels import count_mismatches, points_of
+from train.world.script import STUFF, describe_caption, describe_looks, list_mismatches
+from train.world.values import ClipSpec, Scene
+from vrt_lite.interfaces import FrameStore
+from vrt_lite.judge import Pair
+from vrt_lite.measures.preference import STRENGTHS
+from vrt_lite.profile import Profile
+from vrt_lite.protocol.messages import KEYS, Choice, Odds
+from vrt_lite.protocol.report import DEGREES_FROM, MEASURED_KEYS, Measured, MeasuredFault, choose_places, find_part
+from vrt_lite.protocol.verdict import join_with_alignment, likeliest, prefer
+
+FOOTAGE_EVERY: Final = 4
+_FIRST: Final[dict[Split, int]] = {"train": TRAIN + 60_000_000, "test": TEST + 800_000_000}
+_UNMEASURED, _RIGHT, _AGREES = 0.03, 0.75, 0.85
+_NAMED: Final = (0.7, 0.15)
+_MOMENTS = 0.75
+PARTS: Final = (*(((part + 1 / 4) / 3, (part + 3 / 4) / 3) for part in range(3)), ())
+"""The moments for which a judge asks by what it is told: two in a third of the clip, or some spread over it."""
+_NAMES: Final = tuple(sorted({kind.name for kind in FAULTS.values()}))
+Draw = np.random.Generator
+
+
+@dataclass(frozen=True, slots=True)
+class TextCase:
+    """A pair with its report, what the judge writes round by round, and the probabilities of its answers' digits.
+
+    `alignment` is the label of TA.
+    """
+
+    pair: Pair
+    alignment: Choice
+    replies: tuple[str, ...]
+    odds: Mapping[str, Odds]
+
+
+@dataclass(frozen=True, slots=True)
+class TextPair:
+    """A pair in both orders. `profile` has its workspace; `open` opens the frames of the first order."""
+
+    profile: Profile
+    open: Callable[[Profile], AbstractContextManager[FrameStore]]
+    orders: tuple[TextCase, TextCase]
+
+    @contextmanager
+    def frames(self) -> Generator[tuple[FrameStore, FrameStore]]:
+        """Open the frames of both orders."""
+        with self.open(self.profile) as frames:
+            yield frames, Exchanged(frames)
+
+
+@dataclass(frozen=True, slots=True)
+class TextCases:
+    """Pairs by number, of a part's seeds: every fourth of footage, if its folder is given, the others drawn."""
+
+    profile: Profile
+    footage: Path | None
+    part: Split = "train"
+
+    def draw(self, number: int) -> TextPair:
+        """Draw a pair."""
+        seed = _FIRST[self.part] + number
+        chance = np.random.default_rng((seed, 45))
+        opener: Callable[[Profile], AbstractContextManager[FrameStore]]
+        if self.footage and number % FOOTAGE_EVERY == 0:
+            drawn, spans = draw_footage(_clips(self.footage, self.part), seed, varied=self.part == "train")
+            seconds = [span.spec.frames / span.clip.fps for span in spans]
+            opener = FootageOpener(self.footage, spans)
+        else:
+            drawn = scene(seed)
+            seconds = [clip.seconds for clip in drawn.clips]
+            opener = SceneOpener(drawn)
+        a, b = drawn.clips
+        sizes = (a.width, a.height), (b.width, b.height)
+        pair = Pair(drawn.caption, (seconds[0], seconds[1]), sizes, _draw_measured(chance, drawn))
+        orders = _write_case(pair, self.profile, drawn), _write_case(pair.swapped(), self.profile, exchanged(drawn))
+        return TextPair(self.profile, opener, orders)
+
+
+@cache
+def _clips(folder: Path, part: Split) -> tuple[SurveyedClip, ...]:
+    return FootagePairs(folder, part).clips
+
+
+def _draw_measured(chance: Draw, drawn: Scene) -> Measured | None:
+    """Draw what measuring might say of a pair: its odds, in most pairs the fault of the worse video, and moments."""
+    if chance.random() < _UNMEASURED:
+        return None
+    a, b = points_of(drawn)
+    truth = {"VQ": _fewer(a.vq, b.vq), "MQ": _fewer(a.mq, b.mq)}
+    odds = {key: _draw_odds(chance, truth[key]) for key in truth}
+    signs = {likeliest(odds[key]) for key in odds} - {0}
+    overall = signs.pop() if len(signs) == 1 else int(chance.integers(3))
+    odds["OA"] = _draw_odds(chance, overall if chance.random() < _AGREES else int(chance.integers(3)), sure=True)
+    faults: list[MeasuredFault] = []
+    if better := likeliest(odds["OA"]):
+        for share in _NAMED:
+            if chance.random() < share:
+                faulty = 2 if (better == 1) == (chance.random() < 0.9) else 1
+                faults.append(MeasuredFault(faulty, str(chance.choice(_NAMES)), str(chance.choice(STRENGTHS))))
+    one, two = (tuple(float(share) for share in chance.random(int(chance.random() < _MOMENTS))) for _ in range(2))
+    return Measured(odds, tuple(faults), (one, two))
+
+
+def _fewer(a: int, b: int) -> int:
+    return 0 if a == b else 1 if a < b else 2
+
+
+def _draw_odds(chance: Draw, truth: int, *, sure: bool = False) -> Odds:
+    """Draw the probabilities of tie, video 1 and video 2: of any degree, and mostly for what is true."""
+    said = truth if sure or chance.random() < _RIGHT else int(chance.integers(3))
+    bounds = (0.4, *DEGREES_FROM, 1.0)
+    degree = int(chance.integers(len(bounds) - 1))
+    most = chance.uniform(bounds[degree], bounds[degree + 1])
+    rest = (1 - most) * np.array([share := chance.uniform(0.3, 0.7), 1 - share])
+    one, two = (float(part) for part in np.minimum(rest, 0.99 * most))
+    odds = [one, two]
+    odds.insert(said, 1 - one - two)
+    return odds[0], odds[1], odds[2]
+
+
+def _write_case(pair: Pair, profile: Profile, drawn: Scene) -> TextCase:
+    wrong = [count_mismatches(drawn.caption_looks, clip.looks) for clip in drawn.clips]
+    alignment: Choice = 0 if wrong[0] == wrong[1] else 1 if wrong[0] < wrong[1] else 2
+    odds = _judge(pair.measured, alignment)
+    return TextCase(pair, alignment, _write_replies(pair, profile, drawn, wrong, odds), odds)
+
+
+def _judge(measured: Measured | None, alignment: Choice) -> dict[str, Odds]:
+    """Return the probabilities with which a judge answers: what it read, joined with what it saw of alignment."""
+    odds: dict[str, Odds] = dict.fromkeys(MEASURED_KEYS, (1.0, 0.0, 0.0))
+    odds |= measured.odds if measured else {}
+    seen = prefer(alignment, (float(alignment == 0), float(alignment == 1), float(alignment == 2)))
+    joined = join_with_alignment(prefer(likeliest(odds["OA"]), odds["OA"]), seen)
+    return {**odds, "TA": seen.odds or odds["OA"], "OA": joined.odds or odds["OA"]}
+
+
+def _write_replies(
+    pair: Pair, profile: Profile, drawn: Scene, wrong: Sequence[int], odds: Mapping[str, Odds]
+) -> tuple[str, ...]:
+    """Write what a judge writes that read the report: it repeats it, describes what it sees, and joins both."""
+    measured = pair.measured
+    says = {key: likeliest(odds[key]) for key in KEYS}
+    read = measured.odds if measured else {}
+    lines = ["Measured: " + (", ".join(f"{key}={likeliest(read[key])}" for key in read) or "nothing") + "."]
+    lines += [f"Video {fault.video}: {_name(fault)}." for fault in measured.faults] if measured else []
+    lines += [f"Video {number}: {_describe(clip)}." for number, clip in enumerate(drawn.clips, start=1)]
+    thought = [describe_caption(drawn.caption_looks)]
+    if drawn.caption_looks:
+        listed = (list_mismatches(drawn.caption_looks, clip.looks, held=True) for clip in drawn.clips)
+        thought += [f"Video {n}: {', '.join(each)}. TA {wrong[n - 1]}." for n, each in enumerate(listed, start=1)]
+    apart = f" by {abs(wrong[0] - wrong[1])}" if says["TA"] else ""
+    total = f"Sum: TA={says['TA']}{apart}, VQ={says['VQ']}, MQ={says['MQ']}, OA={says['OA']}."
+    answer = ", ".join(f"{key}={says[key]}" for key in KEYS)
+    first = f"<snapshot>\n{_join(lines)}\n</snapshot>\n<think>\n{_join([*thought, total])}\n</think>\n"
+    if measured is None:
+        return (f"{first}<final answer>{answer}</final answer>",)
+    places = (choose_places(PARTS[find_part(each)], profile.workspace, 4) for each in measured.moments)
+    numbers = [[clip * profile.workspace + place + 1 for place in own] for clip, own in enumerate(places)]
+    payload = {"name": "select_frames", "arguments": {"target_frames": [n for each in numbers for n in each]}}
+    call = f"<tool_call>\n{json.dumps(payload)}\n</tool_call>"
+    recommended = f"<recommend answer>{answer}, CF={_confidence(read['OA'])}</recommend answer>"
+    again = [
+        f"Video {n}: frames {', '.join(map(str, numbers[n - 1]))}: {_name_subject(clip)}."
+        for n, clip in enumerate(drawn.clips, start=1)
+    ]
+    last = f"<snapshot>\n{_join(again)}\n</snapshot>\n<think>\n{total}\n</think>\n<final answer>{answer}</final answer>"
+    return (f"{first}{recommended}\n{call}", last)
+
+
+def _join(lines: Sequence[str]) -> str:
+    return "\n".join(lines)
+
+
+def _name(fault: MeasuredFault) -> str:
+    return f"{fault.strength} {fault.name} measured"
+
+
+def _confidence(odds: Odds) -> int:
+    """Return CF, 1 to 5: the degree of the better video, 3 for a tie."""
+    best = likeliest(odds)
+    return 1 + sum(odds[best] >= bound for bound in DEGREES_FROM) if best else 3
+
+
+def _describe(clip: ClipSpec) -> str:
+    """Describe what the first frames show of a clip."""
+    where = "over " + ", cut to ".join(STUFF[s.ground.stuff] for s in clip.shots) if clip.shots else "in real footage"
+    frozen = clip.still or any(defect.kind == "freeze" and not defect.hidden for defect in clip.defects)
+    who = describe_looks(clip.looks) if clip.looks and not frozen else _name_subject(clip)
+    return f"{who} {where}{'; nothing moves' if frozen else ''}"
+
+
+def _name_subject(clip: ClipSpec) -> str:
+    return f"a {clip.looks.colour} {clip.looks.form}" if clip.looks else "no shape"
