@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import gzip
@@ -535,6 +536,16 @@ def test_a_key_on_an_open_line_is_warned_about(monkeypatch: pytest.MonkeyPatch) 
     assert "unencrypted" in warnings("http://10.1.2.3:8000/v1")[0]
     for safe in ("https://example.org/v1", "http://localhost:8000/v1", "http://[::1]:8000/v1"):
         assert not warnings(safe)
+
+
+def test_a_back_end_is_used_and_closed_beside_a_running_loop() -> None:
+    """As in a notebook, whose own loop runs in the thread that judges."""
+
+    async def judge_in_a_notebook(server: Server) -> str:
+        return reply_of(server).text
+
+    with serving(says(FINAL)) as server, ThreadPoolExecutor(1) as pool:
+        assert pool.submit(lambda: asyncio.run(judge_in_a_notebook(server))).result() == FINAL
 
 
 def test_proxies_are_not_for_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:

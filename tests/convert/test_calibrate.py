@@ -363,7 +363,7 @@ def test_command_line(talker: Path, tmp_path: Path) -> None:
         ((talker, "--clips", EXAMPLE.a, tmp_path / "absent.mp4", *here), 2, "absent.mp4"),
         ((talker, "--clips", EXAMPLE.a, EXAMPLE.b, "--caption", "a", "--caption", "b", *here), 2, "--caption"),
         ((talker, "--clips", broken, broken, *here), 4, "no pair could be judged"),
-        ((tmp_path, "--clips", EXAMPLE.a, EXAMPLE.b, *here), 4, "holds no language model"),
+        ((tmp_path, "--clips", EXAMPLE.a, EXAMPLE.b, *here), 4, "holds no text model"),
         ((talker, "--clips", EXAMPLE.a, EXAMPLE.b, "--out", listed), 2, "is no importance matrix"),
     ):
         failed = run("calibrate", *arguments)

@@ -53,7 +53,7 @@ class Client:
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         self._loop = self._runner.get_loop()
         # A daemon, so that the process can end while a server does not answer.
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="vrt-lite http")
+        self._thread = threading.Thread(target=self._serve, daemon=True, name="vrt-lite http")
         try:
             self._thread.start()
         except RuntimeError as error:
@@ -65,7 +65,10 @@ class Client:
             asyncio.run_coroutine_threadsafe(self._client.aclose(), self._loop).result()
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
-            self._runner.close()
+
+    def _serve(self) -> None:
+        self._loop.run_forever()
+        self._runner.close()  # here: the thread that closes a client may run a loop of its own, as a notebook does
 
     def get(self, url: str, *, until: float, observe: Observe) -> object:
         """The JSON at a URL. Raises ExchangeError."""
