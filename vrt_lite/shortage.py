@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import mmap
+import os
 import sys
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -51,6 +52,8 @@ def explain_shortage(error: BaseException) -> ShortageError | None:
         return short
     # A folder that cannot be opened counts as empty there. The package is here if it is found now.
     if isinstance(error, PackageNotFoundError) and any(distributions(name=error.name)):
+        return ShortageError("open files")
+    if os.strerror(errno.EMFILE) in str(error):  # the system's loader of libraries gives no number
         return ShortageError("open files")
     if not has_memory():
         return ShortageError("memory")
