@@ -19,6 +19,7 @@ from vrt_lite.backends import open_backend
 from vrt_lite.interfaces import ignore
 from vrt_lite.machine import EngineSettings
 from vrt_lite.models import find
+from vrt_lite.scheduler import run_alone
 from vrt_lite.settings import Settings
 
 MOST_SHARE = 0.10
@@ -72,8 +73,8 @@ def measure(*, repeat: int, threads: int | None, profiled: bool) -> Report:
 def _listing(judge: Judge) -> str:
     """Profile a comparison by function, the slowest first. Other threads are not included."""
     profile = cProfile.Profile()
-    a, b = map(Path, EXAMPLE_PAIR)
-    profile.runcall(judge._compare, a, b, EXAMPLE_PROMPT, None, ignore, None)
+    one, two = map(Path, EXAMPLE_PAIR)
+    profile.runcall(run_alone, judge._compare((one, two), EXAMPLE_PROMPT, None, ignore, None))
     out = io.StringIO()
     pstats.Stats(profile, stream=out).strip_dirs().sort_stats("cumulative").print_stats(_FUNCTIONS)
     return out.getvalue().strip()
