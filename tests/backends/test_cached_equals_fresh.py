@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from vrt_lite.backends.llamacpp import LlamaCppBackend
+from vrt_lite.backends.llamacpp import Lane, LlamaCppBackend
 from vrt_lite.backends.llamacpp.decoding import Sampler
 from vrt_lite.interfaces import Sampling, ignore
 from vrt_lite.judge import Pair, opening
@@ -66,11 +66,13 @@ class Listening(Sampler):
 class Listened(LlamaCppBackend):
     """The back end, and the logits behind its last reply."""
 
-    def _sampler(self, sampling: Sampling) -> Sampler:
-        self.listening = Listening(super()._sampler(sampling))
+    def _sampler(self, lane: Lane, sampling: Sampling) -> Sampler:
+        self.listening = Listening(super()._sampler(lane, sampling))
         return self.listening
 
-    def answer(self, conversation: Conversation, store: Noise, sampling: Sampling) -> tuple[Reply, NDArray[np.float32]]:
+    def reply_heard(
+        self, conversation: Conversation, store: Noise, sampling: Sampling
+    ) -> tuple[Reply, NDArray[np.float32]]:
         reply = self.reply(conversation, store, sampling=sampling, observe=ignore)
         return reply, np.stack(self.listening.heard)
 
@@ -126,9 +128,9 @@ def test_kept_and_fresh_are_bit_equal(seeds: range, keeping: Listened, forgettin
         for _ in range(draw.randrange(1, 5)):
             sampling = Sampling(draw.randrange(1, 40), draw.choice((0.0, 0.0, 1.2)), seed)
             shown = apply_window(transcript, window=1, stand_in=draw.choice(("", "(forgotten)")))
-            kept, logits = keeping.answer(shown, store, sampling)
+            kept, logits = keeping.reply_heard(shown, store, sampling)
             forgetting.reset()
-            fresh, anew = forgetting.answer(shown, store, sampling)
+            fresh, anew = forgetting.reply_heard(shown, store, sampling)
             assert fresh.usage.tokens_reused == fresh.usage.frames_reused == 0 or len(set(shown[1].frames)) < 2
             assert (kept.tokens, kept.odds, kept.stop) == (fresh.tokens, fresh.odds, fresh.stop), seed
             assert np.array_equal(logits, anew), f"conversation {seed}: off by {np.abs(logits - anew).max()}"
@@ -145,8 +147,8 @@ def test_the_real_opening_with_guesses_and_without(keeping: Listened, forgetting
         sampling = Sampling(200, temperature=0.7 * (seed > 0), seed=seed)
         forgetting.reset()
         forgetting.guesses = 0
-        plain, logits = forgetting.answer(conversation, store, sampling)
-        quick, anew = keeping.answer(conversation, store, sampling)
+        plain, logits = forgetting.reply_heard(conversation, store, sampling)
+        quick, anew = keeping.reply_heard(conversation, store, sampling)
         assert plain.tokens == quick.tokens
         assert np.array_equal(logits, anew)
 
@@ -161,11 +163,11 @@ def test_a_clip_shown_first_again_is_not_read_again(forgetting: Listened) -> Non
                 for first, second in ((a, b), (b, a)):
                     conversation = opening(Pair("A cat.", (3.0, 3.0)), FILES.profile)
                     store = Noise((first, second))
-                    reply, logits = backend.answer(conversation, store, Sampling(8))
+                    reply, logits = backend.reply_heard(conversation, store, Sampling(8))
                     encoded += reply.usage.frames_encoded
                     read.append(reply.usage.tokens_reused)
                     forgetting.reset()
-                    fresh, anew = forgetting.answer(conversation, store, Sampling(8))
+                    fresh, anew = forgetting.reply_heard(conversation, store, Sampling(8))
                     assert fresh.tokens == reply.tokens
                     assert np.array_equal(logits, anew)
         assert encoded == clips * 4
@@ -188,10 +190,10 @@ def test_a_context_grows_with_what_it_holds(forgetting: Listened) -> None:
     with Listened(FILES.text, FILES.projector, profile=profile, settings=engine) as growing:
         sizes: list[int] = []
         for seed, most in enumerate((40, 40, 2500)):
-            reply, logits = growing.answer(conversation, store, Sampling(most, 3.0, seed))
+            reply, logits = growing.reply_heard(conversation, store, Sampling(most, 3.0, seed))
             sizes.append(context_size(growing))
             forgetting.reset()
-            fresh, anew = forgetting.answer(conversation, store, Sampling(len(reply.tokens), 3.0, seed))
+            fresh, anew = forgetting.reply_heard(conversation, store, Sampling(len(reply.tokens), 3.0, seed))
             assert (reply.tokens, reply.odds) == (fresh.tokens, fresh.odds)
             assert np.array_equal(logits[: len(anew)], anew)
             if seed:
