@@ -62,7 +62,7 @@ class DeviceBackend(StagedBackend):
         self.heard = Heard(self._banned)
         return self.heard
 
-    def answer(self, conversation: Conversation, frames: Noise) -> tuple[Reply, NDArray[np.float32]]:
+    def reply_heard(self, conversation: Conversation, frames: Noise) -> tuple[Reply, NDArray[np.float32]]:
         reply = self.reply(conversation, frames, sampling=Sampling(WRITTEN), observe=ignore)
         return reply, np.stack(self.heard.logits)
 
@@ -89,16 +89,16 @@ def judge(model: str, backend: DeviceBackend) -> list[dict[str, Any]]:
 
 def keep(backend: DeviceBackend, conversation: Conversation) -> dict[str, Any]:
     """A pair with the same first clip, and a longer conversation in a larger context: as kept, and computed anew."""
-    first, _ = backend.answer(conversation, Noise(1, 2))
-    second, kept = backend.answer(conversation, Noise(1, 3))
+    first, _ = backend.reply_heard(conversation, Noise(1, 2))
+    second, kept = backend.reply_heard(conversation, Noise(1, 3))
     backend.reset()
-    fresh, anew = backend.answer(conversation, Noise(1, 3))
+    fresh, anew = backend.reply_heard(conversation, Noise(1, 3))
     said = Message("assistant", (Generated(fresh.text, fresh.tokens),))
     longer = (*conversation, said, Message("user", tuple(Image(FrameRef(0, i)) for i in (4, 5, 6))))
     sizes = backend.grow()
-    after, grown = backend.answer(longer, Noise(1, 3))
+    after, grown = backend.reply_heard(longer, Noise(1, 3))
     backend.reset()
-    again, whole = backend.answer(longer, Noise(1, 3))
+    again, whole = backend.reply_heard(longer, Noise(1, 3))
     return {
         "encoded": [reply.usage.frames_encoded for reply in (first, second, fresh, after, again)],
         "reused": [reply.usage.tokens_reused for reply in (first, second, fresh, after, again)],

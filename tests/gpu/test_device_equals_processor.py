@@ -143,6 +143,6 @@ def test_frames_are_found_on_disk_by_the_device_that_encoded_them(tmp_path: Path
         with DeviceBackend(
             files.text, files.projector, profile=files.profile, settings=settings, cache=cache
         ) as backend:
-            reply, _ = backend.answer(conversation, Noise(1, 2))
+            reply, _ = backend.reply_heard(conversation, Noise(1, 2))
         encoded.append(reply.usage.frames_encoded)
     assert encoded == [8, 0, 8, 0]
