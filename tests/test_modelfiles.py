@@ -177,6 +177,8 @@ def test_a_template_in_the_metadata_is_never_used(copy: Path) -> None:
         ("min_pixels = 99999999", "min_pixels"),
         ('tool_form = "gif"', "tool_form = 'gif' is not image or video"),
         ('[clock]\nrule = "sundial"', "clock.rule = 'sundial'"),
+        ("clock = 3", "clock = 3 is not a table"),
+        ("dimensions = ['TA']", "dimensions = ['TA'] is not a table"),
         ("[clock]\ntokens_per_second = 0", "clock.tokens_per_second"),
         ('user_prompt = "no place for it"', "has no {caption}"),
         ('user_prompt_file = "../../etc/passwd"', "not a plain file name"),

@@ -20,7 +20,7 @@ from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.protocol.caption_sentences import Captions, check_captions, understands
 from vrt_lite.protocol.clock import Clock, ClockRule
 from vrt_lite.protocol.messages import CELL, DIMENSIONS, Dimension, placeholders, smart_resize
-from vrt_lite.protocol.report import ReportWords
+from vrt_lite.protocol.report import MEASURED_KEYS, ReportWords
 from vrt_lite.protocol.verdict import TEMPERATURES
 
 ToolForm = Literal["image", "video"]
@@ -33,8 +33,6 @@ CONTEXT_STEP = 256
 _TURN_OVERHEAD = 64
 _USUAL_REPLY = 512
 
-DECIDABLE = ("VQ", "MQ", "OA")
-"""The keys in which measuring can decide."""
 _UNSTATED = (
     *("temperatures", "scope", "captions", "refusals", "trusts_measures", "decides"),
     *("distinct_frames", "evidence"),
@@ -223,20 +221,18 @@ def _from_table(table: dict[str, Any], folder: Path) -> Profile:
     if "evidence" in values:
         profile = replace(profile, evidence=_read_words(values.pop("evidence")))
     if "clock" in values:
-        values["clock"] = _merge(profile.clock, values["clock"], "clock.")
+        values["clock"] = _merge(profile.clock, _as_table(values["clock"], "clock"), "clock.")
     if "preset" in values:
         values.setdefault("dimensions", {})
         profile = replace(profile, dimensions=preset(values.pop("preset")))
     if "dimensions" in values:
-        own = {key: Dimension(**words) for key, words in values["dimensions"].items()}
+        own = {key: Dimension(**words) for key, words in _as_table(values["dimensions"], "dimensions").items()}
         values["dimensions"] = {**profile.dimensions, **own}
     return check(_merge(profile, values, ""))
 
 
 def _read_words(table: object) -> ReportWords:
-    if not isinstance(table, dict):
-        raise ValueError(f"evidence = {table!r} is not a table")
-    given = dict(cast("dict[str, Any]", table))
+    given = {**_as_table(table, "evidence")}
     known = [f.name for f in fields(ReportWords)]
     if unknown := sorted(given.keys() - known):
         raise ValueError(f"evidence.{unknown[0]} is unknown; known are {', '.join(known)}")
@@ -245,6 +241,12 @@ def _read_words(table: object) -> ReportWords:
     for name in given.keys() & {"degrees", "parts"}:
         given[name] = tuple(given[name])
     return ReportWords(**given).check()
+
+
+def _as_table(value: object, name: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{name} = {value!r} is not a table")
+    return cast("dict[str, Any]", value)
 
 
 def _merge(base: _T, values: dict[str, Any], prefix: str) -> _T:
@@ -306,8 +308,8 @@ def _check_fitted(profile: Profile) -> None:
                 "(TA_tie_unread), and 0.05 to 100."
             )
     for key in profile.decides:
-        if key not in DECIDABLE:
-            raise ValueError(f"decides names {key!r}; allowed are {', '.join(DECIDABLE)}.")
+        if key not in MEASURED_KEYS:
+            raise ValueError(f"decides names {key!r}; allowed are {', '.join(MEASURED_KEYS)}.")
     if "\n" in profile.scope:
         raise ValueError("scope is not one line.")
     if unknown := profile.refusals.keys() - _REFUSALS.keys():
