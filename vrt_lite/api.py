@@ -256,10 +256,18 @@ class Judge:
             if measuring and not mode.profile.reports:
                 observe(Working("measuring the clips"))
             measures, measured = (yield InThread(lambda _: measuring.compare())) if measuring else (None, None)
-            make = functools.partial(make_judgement, pair, clips, trials, mode=mode, settings=self.settings)
-            record = functools.partial(make, stopwatch=stopwatch, measures=measures, measured=measured)
-            # It needs the digest of the model, which may not be ready.
-            judgement: Judgement = yield InThread(lambda _: record())
+            record = functools.partial(
+                make_judgement,
+                pair,
+                clips,
+                trials,
+                mode=mode,
+                settings=self.settings,
+                stopwatch=stopwatch,
+                measures=measures,
+                measured=measured,
+            )
+            judgement: Judgement = yield InThread(lambda _: record())  # the digest of the model may not be ready
             if takes_long and trials:
                 from vrt_lite.forecast import learn  # noqa: PLC0415
 

@@ -15,8 +15,9 @@ from test_all_measures import FAULTS, HARMLESS, measure
 
 from vrt_lite.measures.clip_measures import LOOK, ClipMeasures
 from vrt_lite.measures.looks import compare_looks
-from vrt_lite.measures.preference import HEADS_FILE, KEYS, Heads, load_heads, prefer_by_measures
+from vrt_lite.measures.preference import HEADS_FILE, Heads, load_heads, prefer_by_measures
 from vrt_lite.measures.trees import Forest, softmax
+from vrt_lite.protocol.report import MEASURED_KEYS
 
 PLAIN = ("blur", "noise", "blocks", "bands", "flicker", "holds", "jitter", "veil", "lost blocks", "boiling", "wobble")
 """Faults that are drawn so strong that no judge may prefer them."""
@@ -70,7 +71,7 @@ def test_exchanged_clips_exchange_the_answer() -> None:
         one, two = measured("shapes"), measured("texture", change)
         given, turned = prefer_by_measures(one, two), prefer_by_measures(two, one)
         assert given.winners == turned.mirrored().winners
-        for key in KEYS:
+        for key in MEASURED_KEYS:
             assert given.odds[key] == pytest.approx(turned.mirrored().odds[key], abs=1e-12)
             assert math.isclose(sum(given.odds[key]), 1)
 
@@ -98,7 +99,7 @@ def test_below_the_bound_no_winner_is_named() -> None:
     assert strict.decide("OA", (0.1, 0.69, 0.21), same_scene=True) is None
     assert strict.decide("OA", (0.1, 0.7, 0.2), same_scene=True) == 1
     assert strict.decide("OA", (0.4, 0.3, 0.3), same_scene=False) == 0
-    strict.bounds[KEYS.index("MQ"), 0] = 0.8
+    strict.bounds[MEASURED_KEYS.index("MQ"), 0] = 0.8
     assert strict.decide("MQ", (0.1, 0.15, 0.75), same_scene=False) is None
     assert strict.decide("MQ", (0.1, 0.15, 0.75), same_scene=True) == 2
 

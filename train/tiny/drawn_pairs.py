@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from train.tiny.fault_kinds import FAULTS
 from train.tiny.making import Specimen
 from vrt_lite.measures.looks import compare_looks
-from vrt_lite.measures.preference import KEYS, describe_pairs, vector_of
+from vrt_lite.measures.preference import describe_pairs, vector_of
+from vrt_lite.protocol.report import MEASURED_KEYS
 
 _REFERENCES = 3
 """Clean clips of the same scene that each faulty clip is compared with: encoded as often, another, a harmless one."""
@@ -147,5 +148,5 @@ class Vectors:
 
 
 def labels(pairs: Sequence[DrawnPair]) -> NDArray[np.int64]:
-    """Return the better video of each pair by key, (pairs, KEYS): 0 or 1."""
-    return np.array([[pair.label(key) for key in KEYS] for pair in pairs])
+    """Return the better video of each pair by key, (pairs, MEASURED_KEYS): 0 or 1."""
+    return np.array([[pair.label(key) for key in MEASURED_KEYS] for pair in pairs])

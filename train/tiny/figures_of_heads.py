@@ -13,7 +13,9 @@ import numpy as np
 from train.tiny.drawn_pairs import keys_of
 from train.tiny.fault_kinds import FAULTS, WITHHELD
 from train.tiny.making import Specimen
-from vrt_lite.measures.preference import KEYS, Heads, MeasuredKey, MeasuredPreference, load_heads, prefer_by_measures
+from vrt_lite.measures.measured_preference import MeasuredPreference
+from vrt_lite.measures.preference import Heads, load_heads, prefer_by_measures
+from vrt_lite.protocol.report import MEASURED_KEYS, MeasuredKey
 
 LEVELS = {"light": (0.0, 0.35), "medium": (0.35, 0.6), "plain": (0.6, 1.01)}
 _STRANGERS = 2
@@ -65,7 +67,7 @@ def judge_all(specimens: Sequence[Specimen], heads: Heads) -> list[Judged]:
     for number, (good, bad) in enumerate(pairs):
         one, two = (good, bad) if number % 2 else (bad, good)
         better = (1 if number % 2 else 2) if bad.fault else 0
-        truth = {key: better if key == "OA" or key in keys_of(bad) else 0 for key in KEYS}
+        truth = {key: better if key == "OA" or key in keys_of(bad) else 0 for key in MEASURED_KEYS}
         judged.append(Judged(one, two, truth, prefer_by_measures(one.measures, two.measures, heads=heads)))
     return judged
 
@@ -118,7 +120,7 @@ def evaluate(specimens: Sequence[Specimen], path: Path, say: Callable[[str], Non
         mine = [each for each in plain if group in each.one.group]
         ties = [each for each in clean if each.same and group in each.one.group]
         say(f"  {group}: plain {_shares(mine)}, harmless {_shares(ties)}")
-    for key in KEYS:
+    for key in MEASURED_KEYS:
         scene = [each for each in judged if each.same]
         say(
             f"  {key}: one scene, all faults {_shares(one, key)}; ECE one scene {_calibration_error(scene, key):.3f}, "

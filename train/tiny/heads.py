@@ -1,4 +1,4 @@
-"""Fits the heads with LightGBM on the scenes to train on, and temperatures and bounds on held-back scenes."""
+"""Fits the heads with LightGBM on the scenes to train on, and all that makes odds of them on held-back scenes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from train.tiny.drawn_pairs import DrawnPair, Vectors, draw_pairs, keys_of, labe
 from train.tiny.fault_kinds import FAULTS
 from train.tiny.making import Specimen
 from vrt_lite.disk import write_file
-from vrt_lite.measures.preference import KEYS, load_heads
+from vrt_lite.measures.preference import load_heads
 from vrt_lite.measures.trees import softmax
+from vrt_lite.protocol.report import MEASURED_KEYS
 
 NAMES: Final = tuple(sorted({fault.name for fault in FAULTS.values()}))
 Size = tuple[int, int, int]
@@ -42,8 +43,9 @@ _COMMON: Final[dict[str, Any]] = {
     "verbosity": -1,
 }
 _COPIES: Final = 3
-"""How often each pair of one scene is learned once more, with another harmless difference and in another light."""
+"""How often each pair of one scene, and each clip, is learned once more with another harmless difference."""
 _REPEATING: Final = 0.25
+"""The weight of clean clips whose frames repeat by nature: most clips that repeat stutter."""
 _PLAIN: Final = 0.6
 _WRONG, _WRONG_PLAIN = (1.0, 0.05), (0.07, 0.04)
 """Of held-back pairs with a fault, so many may be wrong at most: (different scenes, one scene), all and plain ones."""
@@ -66,22 +68,23 @@ def fit(
     numbers = np.concatenate((np.arange(len(of_scene)), copied))
     better, weights = labels(of_scene)[numbers], np.array([pair.weight for pair in of_scene])[numbers]
     alone, clips = vectors.vary_alone(pairs, _COPIES)
-    faults = np.array([[each.strength * (key == "OA" or key in keys_of(each)) for key in KEYS] for each in train])
-    # Frames that repeat by nature look like a stutter, which is what people see in most clips that repeat.
-    sure = np.array([_REPEATING if not each.fault and "repeats" in each.group else 1.0 for each in train])
+    faults = np.array(
+        [[each.strength * (key == "OA" or key in keys_of(each)) for key in MEASURED_KEYS] for each in train]
+    )
+    counts = np.array([_REPEATING if not each.fault and "repeats" in each.group else 1.0 for each in train])
     say(f"{len(rows)} pairs of one scene, {len(alone)} clips")
-    for number, key in enumerate(KEYS):
+    for number, key in enumerate(MEASURED_KEYS):
         both = np.stack((better[:, number], np.where(better[:, number] == 1, 2, 0)), axis=1).ravel()
         size = _LARGE if key == "OA" else _SMALL
         arrays |= _grow(f"{key}.pairs", rows.reshape(-1, rows.shape[2]), both, np.repeat(weights, 2), 3, size)
-        arrays |= _grow(f"{key}.faults", alone, faults[clips, number], sure[clips], 1, _FAULTS)
+        arrays |= _grow(f"{key}.faults", alone, faults[clips, number], counts[clips], 1, _FAULTS)
     arrays |= _fit_names(train, pairs, vectors.rows(pairs))
     arrays |= {
         "same_look": np.array(_SAME_LOOK),
-        "temperatures": np.ones(len(KEYS)),
-        "ties": np.ones(len(KEYS)),
-        "slopes": np.ones((len(KEYS), 2)),
-        "bounds": np.full((len(KEYS), 2), 0.5),
+        "temperatures": np.ones(len(MEASURED_KEYS)),
+        "ties": np.ones(len(MEASURED_KEYS)),
+        "slopes": np.ones((len(MEASURED_KEYS), 2)),
+        "bounds": np.full((len(MEASURED_KEYS), 2), 0.5),
         "sure": np.array(0.6),
     }
     write_file(out, _pack(arrays))
@@ -148,7 +151,7 @@ def _append(node: Mapping[str, Any], nodes: list[tuple[int, int, float]]) -> Non
 
 
 def _calibrate(path: Path, held: Sequence[Specimen], names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
-    """Fit temperatures and bounds, and how sure a name must be."""
+    """Fit what makes odds of the scores, the bounds, and how sure a name must be."""
     load_heads.cache_clear()
     heads, vectors, pairs = load_heads(path), Vectors(held, names), draw_pairs(held, 1)
     same = np.array([vectors.likeness(pair) >= heads.same_look for pair in pairs])
@@ -159,9 +162,9 @@ def _calibrate(path: Path, held: Sequence[Specimen], names: tuple[str, ...]) -> 
         hard, 0.5, 1.0
     )  # hard kinds are made twice as often
     fault = np.array([0.0 if held[p.one].fault else held[p.two].strength for p in pairs])
-    fitted = {name: np.ones(len(KEYS)) for name in ("temperatures", "ties")}
-    fitted |= {name: np.ones((len(KEYS), 2)) for name in ("slopes", "bounds")}
-    for number, key in enumerate(KEYS):
+    fitted = {name: np.ones(len(MEASURED_KEYS)) for name in ("temperatures", "ties")}
+    fitted |= {name: np.ones((len(MEASURED_KEYS), 2)) for name in ("slopes", "bounds")}
+    for number, key in enumerate(MEASURED_KEYS):
         found = heads.faults[key].scores(alone)[:, 0]
         lead, right = np.array([found[p.two] - found[p.one] for p in pairs]), better[:, number]
         joined = join_orders(softmax(heads.pairs[key].scores(rows[same].reshape(-1, rows.shape[2]))))

@@ -125,7 +125,7 @@ def _draw_measured(chance: Draw, drawn: Scene) -> Measured | None:
                 faulty = 2 if (better == 1) == (chance.random() < 0.9) else 1
                 faults.append(MeasuredFault(faulty, str(chance.choice(_NAMES)), str(chance.choice(STRENGTHS))))
     one, two = (tuple(float(share) for share in chance.random(int(chance.random() < _MOMENTS))) for _ in range(2))
-    return Measured(odds, tuple(faults), (one, two))
+    return Measured({key: odds[key] for key in MEASURED_KEYS}, tuple(faults), (one, two))
 
 
 def _fewer(a: int, b: int) -> int:
@@ -154,8 +154,7 @@ def _write_case(pair: Pair, profile: Profile, drawn: Scene) -> TextCase:
 
 def _judge(measured: Measured | None, alignment: Choice) -> dict[str, Odds]:
     """Return the probabilities with which a judge answers: what it read, joined with what it saw of alignment."""
-    odds: dict[str, Odds] = dict.fromkeys(MEASURED_KEYS, (1.0, 0.0, 0.0))
-    odds |= measured.odds if measured else {}
+    odds = measured.odds if measured else dict.fromkeys(MEASURED_KEYS, (1.0, 0.0, 0.0))
     seen = prefer(alignment, (float(alignment == 0), float(alignment == 1), float(alignment == 2)))
     joined = join_with_alignment(prefer(likeliest(odds["OA"]), odds["OA"]), seen)
     return {**odds, "TA": seen.odds or odds["OA"], "OA": joined.odds or odds["OA"]}

@@ -27,7 +27,7 @@ from train.policy.model import load, save
 from train.policy.policy_tokenizer import PAD, PolicyTokenizer
 from train.policy.rendering import Collator, Rendered, Renderer, segments
 from train.policy.restoring import restore
-from train.recipe import ModelRecipe, NewModelShape, TrainingRecipe
+from train.recipe import ModelRecipe, TrainingRecipe, load_recipe
 from train.tiny.text_cases import TextCase, TextCases, TextPair
 from train.traces import UNSEEN, append_rows, keep_rows
 from vrt_lite.backends.scripted import ScriptedBackend
@@ -42,20 +42,7 @@ _PROFILE: Final = HERE.parents[1] / "vrt_lite" / "bundled" / "vrt-tiny-2" / "pro
 RECIPE: Final = TrainingRecipe(
     "vrt-tiny-2",
     load_profile(_PROFILE),
-    ModelRecipe(
-        shape=NewModelShape(
-            layers=4,
-            width=192,
-            heads=3,
-            kv_heads=3,
-            feed_forward=512,
-            tower_depth=3,
-            tower_width=128,
-            tower_heads=2,
-            tower_feed_forward=256,
-            tower_full=(2,),
-        ),
-    ),
+    ModelRecipe(shape=load_recipe(HERE.parent / "configs" / "tiny-cpu.toml").model.shape),
 )
 PAIRS_A_STEP: Final = 4
 PAIRS: Final = 2_400

@@ -166,7 +166,8 @@ class PairWriter:
             return []
         # A file may have its final name already if all are whole.
         whole = set(done) >= self._plan.shards.keys()
-        there = [path if whole and not part.exists() else part for part, path in self._names()]
+        names = zip(self._parts, self._paths, strict=True)
+        there = [path if whole and not part.exists() else part for part, path in names]
         sizes = [path.stat().st_size if path.is_file() else -1 for path in there]
         return done if digest == self._plan.digest and sizes == [file.size for file in self._plan.files] else []
 
@@ -180,9 +181,6 @@ class PairWriter:
                 file.write(planned.header)
                 file.truncate(planned.size)
         self._journal.write_bytes(f"{self._plan.digest}\n".encode())
-
-    def _names(self) -> list[tuple[Path, Path]]:
-        return list(zip(self._parts, self._paths, strict=True))
 
 
 def _check_space(folder: Path, needed: int) -> None:

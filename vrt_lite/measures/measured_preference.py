@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from msgspec import Meta
 
 from vrt_lite.protocol.messages import Choice, Odds
+from vrt_lite.protocol.report import MeasuredFault, MeasuredKey, mirror_odds
 from vrt_lite.protocol.verdict import MIRROR, Preference, prefer
 
-MeasuredKey = Literal["VQ", "MQ", "OA"]
-KEYS: Final[tuple[MeasuredKey, ...]] = ("VQ", "MQ", "OA")
 HEADS_FILE: Final = Path(__file__).with_name("heads.npz")
 PLAIN_FROM: Final = 0.9
 """The probability from which on a measured winner plainly contradicts another choice."""
 
 
 @dataclass(frozen=True, slots=True)
-class NamedFault:
+class NamedFault(MeasuredFault):
     """What is wrong with a video beside the other one, if that is sure: "video 2: blocks, strong"."""
 
-    video: Literal[1, 2]
-    name: str
-    strength: str
     probability: Annotated[float, Meta(ge=0, le=1)]
 
 
@@ -60,8 +56,8 @@ class MeasuredPreference:
     def mirrored(self) -> MeasuredPreference:
         """The same with the two videos exchanged."""
         return MeasuredPreference(
-            {key: (tie, two, one) for key, (tie, one, two) in self.odds.items()},
+            mirror_odds(self.odds),
             {key: winner if winner is None else MIRROR[winner] for key, winner in self.winners.items()},
             self.same_scene,
-            tuple(replace(fault, video=1 if fault.video == 2 else 2) for fault in self.faults),
+            tuple(fault.mirrored() for fault in self.faults),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from threading import Event
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -12,7 +13,7 @@ from vrt_lite.measures.clip_measures import ClipMeasures, MeasuringStoppedError,
 from vrt_lite.measures.kept import KeptMeasures, measures_folder
 from vrt_lite.measures.measured_preference import MeasuredPreference
 from vrt_lite.measures.preference import prefer_by_measures
-from vrt_lite.protocol.report import Measured, MeasuredFault
+from vrt_lite.protocol.report import Measured
 from vrt_lite.shortage import ThreadPool
 
 if TYPE_CHECKING:
@@ -59,24 +60,27 @@ class Measuring:
         one, two = (found.result() for found in self._found)
         return one, two
 
+    @cached_property
+    def preference(self) -> MeasuredPreference | None:
+        """Which clip is better by what was measured of both; it is waited for. None if one could not be measured."""
+        one, two = self.finish()
+        return prefer_by_measures(one, two) if one and two else None
+
     def report(self) -> Measured | None:
         """Wait for both; return what a judge may read of them. None if a clip could not be measured."""
         one, two = self.finish()
-        if not (one and two):
+        if not (one and two and self.preference):
             return None
-        measured = prefer_by_measures(one, two)
-        faults = tuple(MeasuredFault(fault.video, fault.name, fault.strength) for fault in measured.faults)
-        return Measured({**measured.odds}, faults, (one.moments, two.moments))
+        return Measured(self.preference.odds, self.preference.faults, (one.moments, two.moments))
 
     def compare(self) -> tuple[tuple[MeasuredPair, ...], MeasuredPreference | None]:
         """Wait for both; return the measures that people are shown, and which clip is better by all of them.
 
         The latter is None if a clip could not be measured.
         """
-        one, two = self.finish()
-        a, b = (found.values if found else {} for found in (one, two))
+        a, b = (found.values if found else {} for found in self.finish())
         shown = tuple(compare_values(name, (a.get(name), b.get(name))) for name in MEASURES)
-        return shown, prefer_by_measures(one, two) if one and two else None
+        return shown, self.preference
 
 
 def _find_or_measure(clip: Clip, kept: KeptMeasures, stop: Event) -> ClipMeasures | None:

@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from vrt_lite.measures.clip_measures import ClipMeasures
 from vrt_lite.measures.definitions import DEFINITIONS, comparable
 from vrt_lite.measures.looks import compare_looks
-from vrt_lite.measures.measured_preference import HEADS_FILE, KEYS, MeasuredKey, MeasuredPreference, NamedFault
+from vrt_lite.measures.measured_preference import HEADS_FILE, MeasuredPreference, NamedFault
 from vrt_lite.measures.trees import Forest, read_forest, softmax
 from vrt_lite.protocol.messages import Choice, Odds
+from vrt_lite.protocol.report import MEASURED_KEYS, MeasuredKey
 
 STRENGTHS: Final = ("slight", "clear", "strong")
 _STRENGTH_BOUNDS: Final = (0.4, 0.68)
@@ -34,8 +35,8 @@ class Heads:
     """The learned heads.
 
     `faults` say how faulty one clip is, and `pairs` answer about two versions of one scene, by key. In the order of
-    KEYS: `temperatures` of `pairs`; the weight of a tie of different scenes (`ties`); and, as (different scenes, one
-    scene), by how much the odds change with the difference of `faults` (`slopes`), and the `bounds`.
+    MEASURED_KEYS: `temperatures` of `pairs`; the weight of a tie of different scenes (`ties`); and, as (different
+    scenes, one scene), by how much the odds change with the difference of `faults` (`slopes`), and the `bounds`.
     """
 
     pairs: Mapping[MeasuredKey, Forest]
@@ -51,11 +52,12 @@ class Heads:
     bounds: NDArray[np.float64]
     sure: float
 
-    def odds(self, vectors: NDArray[np.float32], *, same_scene: bool) -> dict[MeasuredKey, Odds]:
-        """Return the odds of a pair by key from both clips' measures, (2, measures)."""
+    def odds(
+        self, vectors: NDArray[np.float32], rows: NDArray[np.float32], *, same_scene: bool
+    ) -> dict[MeasuredKey, Odds]:
+        """Return the odds of a pair by key from both clips' measures, (2, measures), and its `rows` (2, features)."""
         found: dict[MeasuredKey, Odds] = {}
-        rows = describe_pairs(vectors[:1], vectors[1:], self.measures)[0]
-        for number, key in enumerate(KEYS):
+        for number, key in enumerate(MEASURED_KEYS):
             one, two = self.faults[key].scores(vectors)[:, 0]
             lead = self.slopes[number, int(same_scene)] * float(two - one) / 2
             weights = np.array((self.ties[number], 1.0, 1.0))
@@ -72,7 +74,7 @@ class Heads:
     def decide(self, key: MeasuredKey, odds: Odds, *, same_scene: bool) -> Choice | None:
         """Return the likeliest answer; None if that is a winner, and less likely than the bound."""
         best = int(np.argmax(odds))
-        sure = not best or odds[best] >= self.bounds[KEYS.index(key), int(same_scene)]
+        sure = not best or odds[best] >= self.bounds[MEASURED_KEYS.index(key), int(same_scene)]
         return cast("Choice", best) if sure else None
 
 
@@ -83,9 +85,9 @@ def prefer_by_measures(one: ClipMeasures, two: ClipMeasures, *, heads: Heads | N
     same_scene = likeness >= heads.same_look
     vectors = np.stack([vector_of(each, heads.measures) for each in (one, two)])
     rows = describe_pairs(vectors[:1], vectors[1:], heads.measures)[0]
-    odds = heads.odds(vectors, same_scene=same_scene)
+    odds = heads.odds(vectors, rows, same_scene=same_scene)
     winners: dict[MeasuredKey, Choice | None] = {
-        key: heads.decide(key, odds[key], same_scene=same_scene) for key in KEYS
+        key: heads.decide(key, odds[key], same_scene=same_scene) for key in MEASURED_KEYS
     }
     preference = MeasuredPreference(odds, winners, same_scene)
     worse = {1: 2, 2: 1}.get(winners["OA"] or 0)
@@ -129,8 +131,8 @@ def load_heads(path: Path = HEADS_FILE) -> Heads:
     if unknown := sorted(set(measures) - DEFINITIONS.keys()):
         raise ValueError(f"{path.name} needs measures that are unknown: {', '.join(unknown)}")
     return Heads(
-        {key: read_forest(arrays, f"{key}.pairs") for key in KEYS},
-        {key: read_forest(arrays, f"{key}.faults") for key in KEYS},
+        {key: read_forest(arrays, f"{key}.pairs") for key in MEASURED_KEYS},
+        {key: read_forest(arrays, f"{key}.faults") for key in MEASURED_KEYS},
         read_forest(arrays, "naming"),
         read_forest(arrays, "strength"),
         tuple(str(name) for name in arrays["names"]),

@@ -9,12 +9,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Final, Literal, cast
+from typing import Final, Literal, Self, cast
 
 from vrt_lite.protocol.messages import Odds, fill
 from vrt_lite.protocol.verdict import likeliest
 
-MEASURED_KEYS: Final = ("VQ", "MQ", "OA")
+MeasuredKey = Literal["VQ", "MQ", "OA"]
+MEASURED_KEYS: Final[tuple[MeasuredKey, ...]] = ("VQ", "MQ", "OA")
+"""The keys in which a pair can be measured."""
 DEGREES_FROM: Final = (0.6, 0.75, 0.85, 0.95)
 """The probabilities of the better video from which on the second to the fifth degree is said."""
 _SPREAD: Final = (1 / 4, 3 / 4, 1 / 2, 0.0, 1.0)
@@ -29,6 +31,10 @@ class MeasuredFault:
     name: str
     strength: str
 
+    def mirrored(self) -> Self:
+        """The same with the two videos exchanged."""
+        return replace(self, video=1 if self.video == 2 else 2)
+
 
 @dataclass(frozen=True, slots=True)
 class Measured:
@@ -37,17 +43,22 @@ class Measured:
     `moments` are each video's worst moments, the worst first, as shares of its length.
     """
 
-    odds: Mapping[str, Odds]
+    odds: Mapping[MeasuredKey, Odds]
     faults: tuple[MeasuredFault, ...] = ()
     moments: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
 
     def mirrored(self) -> Measured:
         """The same with the two videos exchanged."""
         return Measured(
-            {key: (tie, two, one) for key, (tie, one, two) in self.odds.items()},
-            tuple(replace(fault, video=1 if fault.video == 2 else 2) for fault in self.faults),
+            mirror_odds(self.odds),
+            tuple(fault.mirrored() for fault in self.faults),
             (self.moments[1], self.moments[0]),
         )
+
+
+def mirror_odds(odds: Mapping[MeasuredKey, Odds]) -> dict[MeasuredKey, Odds]:
+    """Exchange the two videos in the odds of each key."""
+    return {key: (tie, two, one) for key, (tie, one, two) in odds.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vrt_lite.measures import MEASURES
-from vrt_lite.measures.measured_preference import KEYS
 from vrt_lite.protocol.messages import OVERALL
+from vrt_lite.protocol.report import MEASURED_KEYS
 from vrt_lite.protocol.verdict import Choice, describe
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def describe_measured(judgement: Judgement) -> list[str]:
     if not measured:
         return []
     said: list[str] = []
-    for key in KEYS:
+    for key in MEASURED_KEYS:
         preference = measured.preferences[key]
         if judgement.verdict.preferences.get(key) != preference:
             words = f"{describe(preference, with_share=False)} ({measured.odds[key][preference.choice]:.2f})"
