@@ -42,6 +42,8 @@ LAYERS: tuple[set[str], ...] = (
     {"forecast"},
     {"recording"},
     {"trace_file", "joining"},
+    {"comparing"},
+    {"judge_worker"},
     {"api"},
     {"runs"},
     {"ranking", "evaluation", "diagnosis"},
@@ -88,7 +90,7 @@ THIRD_PARTY: dict[str, set[str]] = {
         "video",
     },
     "PIL": {"backends/http", "measures", "show/pages", "show/sheet.py", "video"},
-    "psutil": {"backends/llamacpp", "machine.py", "models", "runs", "tuning"},
+    "psutil": {"backends/llamacpp", "judge_worker.py", "machine.py", "models", "runs", "tuning"},
     "platformdirs": {"disk.py"},
     "pyarrow": {"evaluation"},
     "python_multipart": {"web"},
@@ -135,7 +137,7 @@ COMMANDS = (
     "serve",
 )
 MOST_LINES, MOST_FUNCTION_LINES = 600, 60
-MOST_MODULES_OF_COMPARE = 66
+MOST_MODULES_OF_COMPARE = 67
 
 
 def modules(*trees: str) -> list[Path]:
@@ -339,10 +341,10 @@ def test_every_public_name_is_there() -> None:
 
 MAY_HAVE_THREADS: dict[str, set[str]] = {
     "the scheduler's own, and its calls": {"scheduler.py", "shortage.py"},
-    "decoding and measuring clips": {"api.py", "video", "pair_frames.py", "measures"},
+    "decoding and measuring clips": {"comparing.py", "video", "pair_frames.py", "measures"},
     "digests, the plan and the model, while clips are opened": {"modes.py", "backends/llamacpp/engine.py"},
     "requests to a server": {"backends/http"},
-    "the pipe of a process": {"worker.py", "tuning/child.py"},
+    "the pipe of a process": {"worker.py", "judge_worker.py", "tuning/child.py"},
     "the server": {"web"},
     "the terminal, and ending in time": {"show", "__main__.py"},
     "files: fetched, written and read": {"disk.py", "pulling", "conversion", "ranking"},

@@ -93,7 +93,7 @@ class WorkerEndedError(VrtError):
     """The process that decodes and judges crashed, or gave no answer in time."""
 
     status = 4
-    kind = "worker_ended"
+    kind = "engine_ended"
 
 
 class WorkerKilledError(WorkerEndedError):

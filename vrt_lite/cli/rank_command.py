@@ -21,9 +21,8 @@ from vrt_lite.cli.options import (
     read_settings,
     report_options,
 )
-from vrt_lite.cli.run_judge import open_run_judge
-from vrt_lite.cli.run_options import choose_jobs, jobs_option, print_effort, store_option
-from vrt_lite.errors import ClipsError, EngineEndedError, NoVerdictError, UsageError, VrtError
+from vrt_lite.cli.run_options import choose_jobs, jobs_option, open_run_judge, print_effort, store_option
+from vrt_lite.errors import ClipsError, NoVerdictError, UsageError, VrtError, WorkerEndedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -122,7 +121,7 @@ def rank(
     with (
         _saying_what_is_kept(view),
         Store(store) as kept,
-        open_run_judge(model, projector, backend, settings, kept, verbose=verbose, quiet=quiet, jobs=jobs) as judge,
+        open_run_judge(model, projector, backend, settings, kept, log=verbose > 1, quiet=quiet, jobs=jobs) as judge,
         view,
     ):
         judge.connect(view.observe)
@@ -236,7 +235,7 @@ def _finish(
 
         write_run_report(report, ranking.run, store, quiet=quiet)
     if ranking.died:
-        raise EngineEndedError(
+        raise WorkerEndedError(
             f"{ranking.died} judgement(s) are missing, as the engine died while it made them; the rest is ranked. To "
             f"try again: vrt-lite runs --retry {shlex.quote(ranking.run)}, and then the same command."
         )

@@ -38,7 +38,7 @@ def compare_clips(job: ServedJob, context: JobContext) -> dict[str, Any]:
                 left = context.seconds and context.seconds * (orders - exchanged)
                 job.add("progress", done=exchanged, most=orders, seconds_left=left)
                 first, second = clips[::-1] if exchanged else clips
-                watcher.begin_pair((first, second), judge.profile, exchanged=bool(exchanged))
+                watcher.begin_pair((first, second), judge, exchanged=bool(exchanged))
                 yield Task(first, second, body.prompt, exchanged)
             while len(results) < orders:  # someone else is judging the same
                 job.check_stopped()
