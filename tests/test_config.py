@@ -43,7 +43,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "gpu-layers": (1, "auto", 0),
     "kv-type": ("q8_0", "f16", "q8_0"),
     "threads": ("auto", 2, 1),
-    "both-orders": ("auto", True, "auto"),
+    "orders": ("auto", "both", "one"),
     "cache": (False, True, False),
     "cache-mb": (5, 0, None),
     "backend": ("http://file:1/v1", "http://variable:1/v1", "local"),
@@ -70,10 +70,10 @@ def in_force(key: str, option: Any = None) -> tuple[Any, str | None]:
     words: list[str] = []
     if option is not None:
         words = [f"--{'' if option else 'no-'}{key}"] if isinstance(option, bool) else [f"--{key}", str(option)]
-    with parsed("compare" if key == "both-orders" else "rank", *CLIPS, *words) as ctx:
+    with parsed("compare" if key == "orders" else "rank", *CLIPS, *words) as ctx:
         if key == "cache-mb":
             return read_settings(options_of(ctx)).cache_mb, None
-        name = key.replace("-", "_")
+        name = "both_orders" if key == "orders" else key.replace("-", "_")
         return ctx.params[name], find_sources()[name]
 
 
@@ -83,7 +83,9 @@ def words_of(value: Any) -> str:
 
 def as_given(key: str, value: Any) -> Any:
     """What an option makes of a value."""
-    return None if value == "auto" and key != "both-orders" else value
+    if key == "orders":
+        return {"one": False, "both": True, "auto": "auto"}[value]
+    return None if value == "auto" else value
 
 
 def test_every_key_has_values() -> None:
@@ -228,8 +230,8 @@ REFUSED = {
     "ctx = 'much'": "give 256 or more, or auto",
     "model = ''": "give a name, folder or text GGUF",
     "jobs = 257": "give 1 to 256, or auto",
-    "both-orders = 'maybe'": "give true, false or auto",
-    "both-orders = 1": "give true, false or auto",
+    "orders = 'maybe'": "give one, both or auto",
+    "orders = 1": "give one, both or auto",
     "effort = 'most'": "give quick, balanced or full",
     "backend = 'ftp://host'": "give local or http://HOST/v1",
     "[compare]\nrounds = 3": "'compare', which nothing reads",

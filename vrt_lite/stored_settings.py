@@ -115,7 +115,7 @@ KEYS: Final[Mapping[str, Key]] = {
         Key(name="gpu-layers", default="auto", type=int, words=("auto",)),
         Key(name="kv-type", default="f16 if it fits", type=str, words=get_args(KvType)),
         Key(name="threads", default="auto", type=int, least=1, words=("auto",)),
-        Key(name="both-orders", default="false", type=bool, words=("auto",)),
+        Key(name="orders", default="one", type=str, words=("one", "both", "auto")),
         Key(name="cache", default="true", type=bool),
         Key(name="cache-mb", default="2000", type=int),
         Key(name="backend", default=LOCAL, type=str, what=f"{LOCAL} or http://HOST/v1"),

@@ -46,7 +46,7 @@ def complete_values(ctx: click.Context, parameter: click.Parameter, begun: str) 
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
 @click.pass_context
 def config(ctx: click.Context, *, as_json: bool) -> None:
-    """Show what is set for all commands and where each value comes from, or change it.
+    """Show or change what is set for all commands.
 
     \b
     vrt-lite config
