@@ -192,17 +192,16 @@ def test_where_a_setting_comes_from_is_no_part_of_a_judgements_key() -> None:
         assert key_of(settings, settings.applied_to(profile), judge=judge) == changed
 
 
-@pytest.mark.parametrize("key", [name for name, key in KEYS.items() if key.type is int])
+@pytest.mark.parametrize("key", [name for name, key in KEYS.items() if key.most >= 0])
 def test_numbers_are_allowed_as_far_as_they_can_be_used(key: str) -> None:
     bounds = KEYS[key]
-    assert not bounds.allows(bounds.least - 1)
-    assert bounds.allows(bounds.least)
-    assert bounds.allows(bounds.most)
+    assert [bounds.parse(n) for n in (bounds.least - 1, bounds.most + 1, 1.0, [1], True)] == [None] * 5
+    assert [bounds.parse(n) for n in (bounds.least, str(bounds.most))] == [bounds.least, bounds.most]
     name = key.replace("-", "_")
     if name not in ("workspace", "first_frames", "window", "rounds", "max_pixels", "tool_max_pixels"):
         return
     other = {"workspace": {"first_frames": 1}, "first_frames": {"workspace": 10_000}}.get(name, {})
-    for value in (max(bounds.least, 2) if name == "workspace" else bounds.least, bounds.most):
+    for value in (bounds.least, bounds.most):
         assert getattr(Settings(**{name: value, **other}).applied_to(default_profile()), name) == value
     with pytest.raises(UsageError, match=name):
         Settings(**{name: bounds.least - 1, **other}).applied_to(default_profile())
@@ -225,13 +224,13 @@ REFUSED = {
     "rounds = 0": "give 1 to 100",
     "rounds = true": "give 1 to 100",
     "rounds = 3.0": "give 1 to 100",
-    "cache = 1": "give true or false",
+    "cache = 2": "give true or false",
     "kv-type = 'q4_0'": "give f16 or q8_0",
-    "ctx = 'much'": "give 256 or more, or auto",
+    "ctx = 'much'": "give at least 256 or auto",
     "model = ''": "give a name, folder or text GGUF",
-    "jobs = 257": "give 1 to 256, or auto",
+    "jobs = 257": "give 1 to 256 or auto",
     "orders = 'maybe'": "give one, both or auto",
-    "orders = 1": "give one, both or auto",
+    "orders = []": "give one, both or auto",
     "effort = 'most'": "give quick, balanced or full",
     "backend = 'ftp://host'": "give local or http://HOST/v1",
     "[compare]\nrounds = 3": "'compare', which nothing reads",
@@ -284,7 +283,7 @@ def test_a_file_that_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> None:
     assert str(settings_path()) in finding.next_step
 
 
-@pytest.mark.parametrize("key", [name for name, key in KEYS.items() if key.type is not str or key.words])
+@pytest.mark.parametrize("key", [name for name, key in KEYS.items() if not key.text])
 def test_a_variable_that_cannot_be_used_is_named(
     key: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
