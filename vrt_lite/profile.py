@@ -40,6 +40,8 @@ _UNSTATED = (
     *("distinct_frames", "evidence", "answer"),
 )
 _HERE = Path(__file__).parent
+_PROMPTS = _HERE / "prompts"
+"""Published prompts, byte for byte; SOURCES.tsv says where each is from. A profile may name one of them."""
 _REFUSALS: Mapping[str, str] = {
     "too_many": "Execution Error: You have selected {count} frames in total. "
     "Think again which frames you need to check in details (no more than {limit} frames)",
@@ -191,8 +193,8 @@ def default_profile() -> Profile:
     """VR-Thinker's profile: the model card's prompt byte for byte."""
     return replace(
         Profile(),
-        system_prompt=_read(_HERE / "prompts" / "vr-thinker-system.txt"),
-        user_prompt=_read(_HERE / "prompts" / "vr-thinker-user.txt"),
+        system_prompt=_read(_PROMPTS / "vr-thinker-system.txt"),
+        user_prompt=_read(_PROMPTS / "vr-thinker-user.txt"),
     )
 
 
@@ -232,7 +234,8 @@ def _from_table(table: dict[str, Any], folder: Path) -> Profile:
     values: dict[str, Any] = dict(table)
     for prompt in ("system_prompt", "user_prompt"):
         if file := values.pop(f"{prompt}_file", None):
-            values[prompt] = _read(folder / _plain_name(file))
+            beside = folder / _plain_name(file)
+            values[prompt] = _read(beside if beside.is_file() else _PROMPTS / beside.name)
     for bound in ("min_pixels", "max_pixels"):
         if bound in values:  # one range for all frames, unless a tool's frames have their own
             values.setdefault(f"tool_{bound}", values[bound])

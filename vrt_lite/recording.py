@@ -155,7 +155,8 @@ def warn_of_prompt(
         why = "The judge does not understand this prompt" if prompt else "No prompt was given"
         yield Warned("alignment_not_judged" if prompt else "no_prompt", f"{why}: alignment (TA) is not judged.")
     elif not prompt:
-        yield Warned("no_prompt", "No prompt was given: alignment was judged without one.")
+        what = "alignment was" if "TA" in profile.keys else "the clips were"
+        yield Warned("no_prompt", f"No prompt was given: {what} judged without one.")
     if clips[0].sha256 == clips[1].sha256:
         yield Warned("same_file", "Both clips are the same file: a tie, said without running the model.")
 
