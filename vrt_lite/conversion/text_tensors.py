@@ -21,12 +21,14 @@ def config(whole: Section) -> Section:
     """Return the language model's keys of config.json, which are in `text_config` or beside `vision_config`."""
     found = whole.section("text_config").over(whole)
     found.require(hidden_act="silu", use_sliding_window=False)
-    return found
+    # The outer key counts, as in transformers.
+    outer = {key: value for key, value in whole.values.items() if key == "tie_word_embeddings"}
+    return Section(whole.where, outer).over(found)
 
 
-def is_tied(whole: Section) -> bool:
-    """Whether the output shares the embedding's weights. The outer key counts, as in transformers."""
-    return whole.values.get("tie_word_embeddings", config(whole).values.get("tie_word_embeddings")) is True
+def is_tied(text: Section) -> bool:
+    """Whether the output shares the embedding's weights."""
+    return text.values.get("tie_word_embeddings") is True
 
 
 def vocabulary_size(text: Section) -> int:
@@ -34,7 +36,7 @@ def vocabulary_size(text: Section) -> int:
     return text.integer("vocab_size", below=MOST_TOKENS)
 
 
-def placements(text: Section, *, tied: bool) -> Iterator[Placement]:
+def placements(text: Section) -> Iterator[Placement]:
     """Return every tensor that the language model must have; a tied output is not stored twice."""
     width, ff, rows = (
         text.integer("hidden_size"),
@@ -44,7 +46,7 @@ def placements(text: Section, *, tied: bool) -> Iterator[Placement]:
     kv = width // text.integer("num_attention_heads") * text.integer("num_key_value_heads")
     yield Placement("model.embed_tokens.weight", (rows, width), "token_embd.weight")
     yield Placement("model.norm.weight", (width,), "output_norm.weight")
-    if not tied:
+    if not is_tied(text):
         yield Placement("lm_head.weight", (rows, width), "output.weight")
     for i in range(text.integer("num_hidden_layers", below=1024)):
         for source, shape, name in (
@@ -64,7 +66,7 @@ def placements(text: Section, *, tied: bool) -> Iterator[Placement]:
             yield Placement(f"model.layers.{i}.{source}", shape, f"blk.{i}.{name}")
 
 
-def fields(text: Section) -> Iterator[GgufField]:
+def fields(text: Section, _: Section | None = None) -> Iterator[GgufField]:
     """Return the architecture's fields."""
     rope = text.section("rope_parameters").over(text.section("rope_scaling"))
     if (kind := rope.values.get("rope_type", rope.values.get("type", "default"))) not in ("default", "mrope"):

@@ -62,8 +62,9 @@ def placements(vision: Section) -> Iterator[Placement]:
             yield Placement(f"{source}.{old}.bias", (rows,), f"{target}.{new}.bias")
 
 
-def sizes(vision: Section) -> Iterator[GgufField]:
-    """Return the fields with the tower's sizes."""
+def fields(vision: Section, preprocessor: Section | None) -> Iterator[GgufField]:
+    """Return the projector's fields; without a preprocessor only the tower's sizes."""
+    yield GgufField("clip.has_vision_encoder", True, GGUFValueType.BOOL)
     for key, value in (
         ("projection_dim", vision.integer("out_hidden_size")),
         ("image_size", IMAGE_SIZE),
@@ -74,12 +75,8 @@ def sizes(vision: Section) -> Iterator[GgufField]:
         ("attention.head_count", vision.integer("num_heads")),
     ):
         yield GgufField(f"{ARCHITECTURE}.vision.{key}", value, GGUFValueType.UINT32)
-
-
-def fields(vision: Section, preprocessor: Section) -> Iterator[GgufField]:
-    """Return the projector's fields."""
-    yield GgufField("clip.has_vision_encoder", True, GGUFValueType.BOOL)
-    yield from sizes(vision)
+    if preprocessor is None:
+        return
     for key in ("image_mean", "image_std"):
         match preprocessor.values.get(key):
             case [float(), float(), float()] as colours if all(0 < value <= 1 for value in colours):

@@ -1,0 +1,60 @@
+"""The kinds of checkpoints that can be converted: how each becomes the two files of a pair.
+
+Another kind is a module for its text model, one for its vision tower, and an entry in FAMILIES.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from vrt_lite.conversion import text_tensors, vision_tensors
+from vrt_lite.conversion.checkpoint import Section
+from vrt_lite.conversion.gguf_writer import GgufField, Placement
+
+
+@dataclass(frozen=True)
+class Half:
+    """One file of a pair. `architecture` is GGUF's word for it.
+
+    `config` takes from config.json what the file needs, checked. The others take that: `placements` names every tensor
+    of the checkpoint and where it goes, `fields` is the metadata of the architecture. Without a
+    preprocessor_config.json these are the fields that follow from config.json alone.
+    """
+
+    architecture: str
+    config: Callable[[Section], Section]
+    placements: Callable[[Section], Iterable[Placement]]
+    fields: Callable[[Section, Section | None], Iterable[GgufField]]
+
+
+@dataclass(frozen=True)
+class Family:
+    """What the checkpoints of one `model_type` become."""
+
+    text: Half
+    vision: Half
+
+
+FAMILIES = {
+    "qwen2_5_vl": Family(
+        Half(text_tensors.ARCHITECTURE, text_tensors.config, text_tensors.placements, text_tensors.fields),
+        Half(vision_tensors.ARCHITECTURE, vision_tensors.config, vision_tensors.placements, vision_tensors.fields),
+    ),
+}
+"""By `model_type` of config.json."""
+
+
+def family_of(whole: Section) -> Family:
+    """Return the family of a config.json. Raises ModelError for one that cannot be converted."""
+    family = FAMILIES.get(str(whole.values.get("model_type")))
+    if family is None:
+        raise whole.value_error("model_type", f"{' or '.join(map(repr, FAMILIES))}; no other can be exported")
+    return family
+
+
+def expected_shapes(whole: Section) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every tensor that this config.json describes, by its published name."""
+    family = family_of(whole)
+    halves = (half.placements(half.config(whole)) for half in (family.text, family.vision))
+    return {place.source: place.shape for places in halves for place in places}
