@@ -28,13 +28,14 @@ from typing import Any, cast
 import numpy as np
 from gguf import GGUF_DEFAULT_ALIGNMENT, GGUFValueType, Metadata, size_label
 
-from vrt_lite.conversion import text_tensors, tokenizer_fields, vision_tensors
+from vrt_lite.conversion import text_tensors, tokenizer_fields
 from vrt_lite.conversion.checkpoint import Checkpoint, Section
 from vrt_lite.conversion.families import Half, expected_shapes, family_of
 from vrt_lite.conversion.gguf_writer import VERSION, GgufField, GgufFile, Target, resolve, type_field
 from vrt_lite.conversion.projector import quantize_projector
 from vrt_lite.conversion.quantization_types import quantize_file
 from vrt_lite.conversion.shards import StoredTensor
+from vrt_lite.conversion.tower_parts import PREFIX
 from vrt_lite.conversion.type_names import PLAIN_TYPES
 from vrt_lite.errors import ModelError
 from vrt_lite.models.gguf import Gguf, Tensor
@@ -53,7 +54,7 @@ def text_file(
     half = family_of(checkpoint.config).text
     text = half.config(checkpoint.config)
     own = (*tokenizer_fields.fields(checkpoint.folder, text), *text_tensors.vrt_lite_fields(checkpoint))
-    elsewhere = (vision_tensors.PREFIX, "lm_head.") if text_tensors.is_tied(text) else vision_tensors.PREFIX
+    elsewhere = (PREFIX, "lm_head.") if text_tensors.is_tied(text) else PREFIX
     tensors = {name: stored for name, stored in checkpoint.tensors.items() if not name.startswith(elsewhere)}
     plain = kind if exported and kind == "q8_0" else _plain(kind)
     file = _text(half, text, tensors, plain, own)
@@ -65,7 +66,7 @@ def projector_file(checkpoint: Checkpoint, kind: str, given: Mapping[str, Any], 
     """Describe the projector's file, with options as for `text_file`."""
     half = family_of(checkpoint.config).vision
     vision = half.config(checkpoint.config)
-    tensors = {n: stored for n, stored in checkpoint.tensors.items() if n.startswith(vision_tensors.PREFIX)}
+    tensors = {n: stored for n, stored in checkpoint.tensors.items() if n.startswith(PREFIX)}
     plain = kind if exported and kind == "q8_0" else _plain(kind)
     file = _vision(half, vision, tensors, plain, checkpoint.preprocessor)
     file = replace(file, authored=("mmproj", _metadata(checkpoint, file.targets, given)))
@@ -85,7 +86,7 @@ def describe_pair(
     family = family_of(whole)
     words, vision = family.text.config(whole), family.vision.config(whole)
     stored = {name: StoredTensor(Path(), "", shape, 0) for name, shape in expected_shapes(whole).items()}
-    towers = {name: tensor for name, tensor in stored.items() if name.startswith(vision_tensors.PREFIX)}
+    towers = {name: tensor for name, tensor in stored.items() if name.startswith(PREFIX)}
     text = _text(family.text, words, {n: t for n, t in stored.items() if n not in towers}, _plain(text_type), ())
     if text_type not in PLAIN_TYPES:
         text = quantize_file(text, text_type, importance={} if with_importance else None)
@@ -110,7 +111,7 @@ def _text(
     half: Half, text: Section, tensors: Mapping[str, StoredTensor], plain: str, own: Iterable[GgufField]
 ) -> GgufFile:
     targets = resolve(half.placements(text), tensors, text.where, plain)
-    fields = [*half.fields(text, None), type_field(plain), VERSION, *own]
+    fields = [*half.fields(text, None), type_field(plain), *half.late_fields(text), VERSION, *own]
     return GgufFile("", half.architecture, None, fields, targets)
 
 
