@@ -38,11 +38,7 @@ def vocabulary_size(text: Section) -> int:
 
 def placements(text: Section) -> Iterator[Placement]:
     """Return every tensor that the language model must have; a tied output is not stored twice."""
-    width, ff, rows = (
-        text.integer("hidden_size"),
-        text.integer("intermediate_size"),
-        vocabulary_size(text),
-    )
+    width, ff, rows = text.integer("hidden_size"), text.integer("intermediate_size"), vocabulary_size(text)
     kv = width // text.integer("num_attention_heads") * text.integer("num_key_value_heads")
     yield Placement("model.embed_tokens.weight", (rows, width), "token_embd.weight")
     yield Placement("model.norm.weight", (width,), "output_norm.weight")
@@ -71,15 +67,15 @@ def fields(text: Section, _: Section | None = None) -> Iterator[GgufField]:
     rope = text.section("rope_parameters").over(text.section("rope_scaling"))
     if (kind := rope.values.get("rope_type", rope.values.get("type", "default"))) not in ("default", "mrope"):
         raise ModelError(f"{text.where}: rope type is {kind!r:.20}, only 'default' and 'mrope' can be exported")
-    for key, value in (
-        ("block_count", text.integer("num_hidden_layers")),
-        ("context_length", text.integer("max_position_embeddings")),
-        ("embedding_length", text.integer("hidden_size")),
-        ("feed_forward_length", text.integer("intermediate_size")),
-        ("attention.head_count", text.integer("num_attention_heads")),
-        ("attention.head_count_kv", text.integer("num_key_value_heads")),
+    for key, source in (
+        ("block_count", "num_hidden_layers"),
+        ("context_length", "max_position_embeddings"),
+        ("embedding_length", "hidden_size"),
+        ("feed_forward_length", "intermediate_size"),
+        ("attention.head_count", "num_attention_heads"),
+        ("attention.head_count_kv", "num_key_value_heads"),
     ):
-        yield GgufField(f"{ARCHITECTURE}.{key}", value, GGUFValueType.UINT32)
+        yield GgufField(f"{ARCHITECTURE}.{key}", text.integer(source), GGUFValueType.UINT32)
     match rope.values.get("mrope_section"):
         case [int(t), int(y), int(x)] if min(t, y, x) >= 0 and 2 * (t + y + x) == _head(text):
             yield GgufField(f"{ARCHITECTURE}.rope.dimension_sections", [t, y, x, 0], GGUFValueType.ARRAY)

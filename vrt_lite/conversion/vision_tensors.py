@@ -14,7 +14,6 @@ from vrt_lite.conversion.checkpoint import Section
 from vrt_lite.conversion.gguf_writer import GgufField, Placement
 
 ARCHITECTURE = "clip"
-PREFIX = "visual."
 # transformers builds every norm of this tower with 1e-6, whatever config.json says about the text's.
 NORM_EPSILON = 1e-6
 # mtmd asks for an image size that this architecture, of any size, has no use for: upstream's default.
@@ -65,22 +64,22 @@ def placements(vision: Section) -> Iterator[Placement]:
 def fields(vision: Section, preprocessor: Section | None) -> Iterator[GgufField]:
     """Return the projector's fields; without a preprocessor only the tower's sizes."""
     yield GgufField("clip.has_vision_encoder", True, GGUFValueType.BOOL)
-    for key, value in (
-        ("projection_dim", vision.integer("out_hidden_size")),
-        ("image_size", IMAGE_SIZE),
-        ("patch_size", vision.integer("patch_size")),
-        ("embedding_length", vision.integer("hidden_size")),
-        ("feed_forward_length", vision.integer("intermediate_size")),
-        ("block_count", vision.integer("depth", below=1024)),
-        ("attention.head_count", vision.integer("num_heads")),
+    yield GgufField("clip.vision.projection_dim", vision.integer("out_hidden_size"), GGUFValueType.UINT32)
+    yield GgufField("clip.vision.image_size", IMAGE_SIZE, GGUFValueType.UINT32)
+    for key, source in (
+        ("patch_size", "patch_size"),
+        ("embedding_length", "hidden_size"),
+        ("feed_forward_length", "intermediate_size"),
+        ("block_count", "depth"),
+        ("attention.head_count", "num_heads"),
     ):
-        yield GgufField(f"{ARCHITECTURE}.vision.{key}", value, GGUFValueType.UINT32)
+        yield GgufField(f"clip.vision.{key}", vision.integer(source), GGUFValueType.UINT32)
     if preprocessor is None:
         return
     for key in ("image_mean", "image_std"):
         match preprocessor.values.get(key):
             case [float(), float(), float()] as colours if all(0 < value <= 1 for value in colours):
-                yield GgufField(f"{ARCHITECTURE}.vision.{key}", colours, GGUFValueType.ARRAY)
+                yield GgufField(f"clip.vision.{key}", colours, GGUFValueType.ARRAY)
             case _:
                 raise preprocessor.value_error(key, "three numbers up to 1, one a colour")
     yield GgufField("clip.projector_type", "qwen2.5vl_merger", GGUFValueType.STRING)
