@@ -10,7 +10,9 @@ checkpoint.py         a folder's config, small files and list of tensors as chec
 shards.py             a safetensors shard: its table, and rows of a tensor
 families.py           the kinds of checkpoints: each is a half for the text model and one for the vision tower
 text_tensors.py       the language model: which stored tensor becomes which GGUF tensor, and its fields
-vision_tensors.py     the same for the vision tower and its merger
+qwen3_text.py         the same for Qwen3-VL
+vision_tensors.py     the same for the vision tower and its merger; qwen2_vision.py, qwen3_vision.py for other families
+tower_parts.py        what these towers have in common
 tokenizer_fields.py   the vocabulary as GGUF fields
 lora.py               what a PEFT adapter adds to each tensor
 gguf_source.py        a GGUF that is not quantised, as a source; importance matrices

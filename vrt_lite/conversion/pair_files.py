@@ -103,7 +103,7 @@ def _describe(
     family = family_of(whole)
     text, vision = family.text.config(whole), family.vision.config(whole)
     plain, plain_vision = types.plain(types.text), types.plain(types.projector)
-    fields = [*family.text.fields(text, None), type_field(plain), VERSION]
+    fields = [*family.text.fields(text, None), type_field(plain), *family.text.late_fields(text), VERSION]
     vision_fields = [type_field(plain_vision), *family.vision.fields(vision, preprocessor), VERSION]
     return (
         GgufFile("", family.text.architecture, fields, resolve(family.text.placements(text), listed, plain)),

@@ -30,9 +30,11 @@ def quantize_projector(file: GgufFile, file_type: str) -> GgufFile:
     """
     kind = Type[file_type.upper()]
     values = {field.key: field.value for field in file.fields}
-    width = int(values.get(_FEED_FORWARD, 0))
+    values["general.file_type"] = _FILE_TYPES[file_type]
+    width = next((target.shape[0] for target in file.targets if target.name == "v.blk.0.ffn_up.weight"), 0)
     padded = -(-width // block_size(kind)) * block_size(kind)
-    values |= {"general.file_type": _FILE_TYPES[file_type], _FEED_FORWARD: padded}
+    if values.get(_FEED_FORWARD) == width:  # a Qwen2-VL projector has another number there
+        values[_FEED_FORWARD] = padded
     fields = [replace(field, value=values[field.key]) for field in file.fields]
     return replace(file, fields=fields, targets=[_quantize(target, kind, padded) for target in file.targets])
 
@@ -40,12 +42,14 @@ def quantize_projector(file: GgufFile, file_type: str) -> GgufFile:
 def _quantize(target: Target, kind: Type, padded: int) -> Target:
     shape = target.shape
     match target.name.split(".")[-2:]:
-        case ["ffn_gate" | "ffn_up", _] if padded:
+        case ["ffn_gate" | "ffn_up", _]:
             shape = (padded, *shape[1:])
-        case ["ffn_down", "weight"] if padded:
+        case ["ffn_down", "weight"]:
             shape = (shape[0], padded)
         case _:
             pass
-    if len(shape) == 1 or ".patch_embd." in target.name:
-        kind = target.type  # biases and norms; and the convolution kernels, which know no blocks
+    if len(shape) == 1 or ".patch_embd." in target.name or ".position_embd." in target.name:
+        kind = (
+            target.type
+        )  # biases and norms; what the engine reads without blocks
     return replace(target, shape=shape, type=fit_row(kind, shape[-1]))

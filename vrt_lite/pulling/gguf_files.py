@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from vrt_lite.errors import ModelError
 from vrt_lite.machine import format_bytes
 from vrt_lite.models.gguf import part_names
+from vrt_lite.models.gguf_check import PROJECTORS
 from vrt_lite.models.hub import HubFile, Listing, Progress, check_free_space, download, is_whole
 from vrt_lite.models.library import StoredFile, StoredModel, keep_only, partial_folder
 from vrt_lite.models.quants import CONTEXT_BYTES, SHARE_OF_MEMORY, TextFile, best_quant, normalise_quant, quant_of
@@ -48,6 +49,9 @@ def pull_gguf(
     source: PullSource, listed: Listing, here: StoredModel | None, memory_bytes: int, progress: Progress
 ) -> Pulled:
     """Put text model and projector into the partial folder. Files of the model that is `here` are linked."""
+    if listed.architecture not in ("", *PROJECTORS):
+        known = " or ".join(map(repr, PROJECTORS))
+        raise ModelError(f"{listed.repository} is of architecture {listed.architecture!r}; a judge needs {known}.")
     # A quant that is here stays: the same command must not replace the model when another amount of memory is given.
     quant = source.quant or (here.manifest.quant if here else "")
     selected = select_files(listed, quant=quant, memory_bytes=int(memory_bytes * SHARE_OF_MEMORY))
