@@ -65,6 +65,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "matplotlib": {"show/evaluation_charts.py"},
     "msgspec": {
         "backends/http",
+        "conversion",
         "judgement.py",
         "measures",
         "models",
@@ -96,7 +97,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "python_multipart": {"web"},
     "rich": {"show"},
     "starlette": {"web"},
-    "tomlkit": {"stored_settings.py"},
+    "tomlkit": {"profile.py", "stored_settings.py"},
     "uvicorn": {"web"},
 }
 """Packages that are not of the standard library, and the only places in vrt_lite that may import each."""
