@@ -13,7 +13,7 @@ import secrets
 import shutil
 import time
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import BinaryIO, Final
@@ -87,6 +87,10 @@ class UploadFolder:
             else:
                 del self._borrowed[sha256]
         return f"upload:{sha256}"
+
+    def hide(self, text: str) -> str:
+        """Return a text without the folders in which uploads lie here."""
+        return re.sub(rf"{re.escape(str(self.path))}[/\\][0-9a-f]{{64}}[/\\]", "", text)
 
     def give_back(self, clips: list[str]) -> None:
         """Take all uploads from a list that were borrowed, and remove those that nobody else uses."""
@@ -180,6 +184,8 @@ class UploadDraft:
         if not self._size:
             raise RefusedRequestError(400, "usage", "The upload is empty: send the bytes of a clip.")
         if len(self._files) == 1:
+            _check_clip(self._files[0])
+            _flush(self._files)
             return self._uploads.keep(self._files[0], self._digest.hexdigest(), borrow=borrow)
         if not re.fullmatch(r"([0-9]{1,9}(\.[0-9]{1,9})?)?", fps):
             raise RefusedRequestError(400, "usage", f"fps is {fps[:20]!r}: give the pictures a second as a number.")
@@ -196,14 +202,34 @@ class UploadDraft:
             raise RefusedRequestError(
                 422, "broken_clip", "Several files are one clip only if they are numbered pictures."
             )
+        _check_clip(found.path)
+        _flush(found.files)
         return self._uploads.keep(inner, found.digest(), borrow=borrow)
 
     def _end_file(self) -> None:
         if self._file:
-            self._file.flush()
-            os.fsync(self._file.fileno())
             self._file.close()
             self._file = None
+
+
+def _check_clip(path: Path) -> None:
+    """Raise RefusedRequestError for what is no clip that can be judged: it is told now, not when a job fails."""
+    from vrt_lite.video import open_clip  # noqa: PLC0415 - the decoder
+
+    try:
+        open_clip(path).close()
+    except VideoError as error:
+        raise RefusedRequestError(422, error.kind, f"{path.name!r} {error.reason}. It is no clip.") from error
+
+
+def _flush(files: Sequence[Path]) -> None:
+    """Put files on the disk: one by itself, and many with all that is to be written, which is far quicker."""
+    if len(files) > 1 and hasattr(os, "sync"):
+        os.sync()
+        return
+    for path in files:
+        with path.open("r+b") as file:
+            os.fsync(file.fileno())
 
 
 def _name_pictures(folder: Path) -> Path:
