@@ -120,11 +120,9 @@ class UploadFolder:
     def make_room(self, size: int) -> None:
         """Remove the uploads that were not used for longest, until there is room for so many bytes more."""
         with self._lock, contextlib.suppress(FileNotFoundError):  # another server may remove some too
-            folders = [folder for folder in self.path.iterdir() if not folder.name.startswith(DRAFT)]
-            kept = sorted(folders, key=lambda folder: folder.stat().st_mtime)
-            sizes = [sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) for folder in kept]
-            count, total = len(kept) + 1, sum(sizes) + size
-            for folder, freed in zip(kept, sizes, strict=True):
+            kept = list_uploads(self.path)
+            count, total = len(kept) + 1, sum(freed for _, freed in kept) + size
+            for folder, freed in kept:
                 if total <= MOST_KEPT_BYTES and count <= MOST_KEPT:
                     return
                 shutil.rmtree(folder, ignore_errors=True)
@@ -135,6 +133,14 @@ class UploadFolder:
         for path in self.path.glob(f"{DRAFT}*"):
             if time.time() - path.stat().st_mtime > _DRAFT_SECONDS:
                 shutil.rmtree(path, ignore_errors=True)
+
+
+def list_uploads(folder: Path) -> list[tuple[Path, int]]:
+    """List the folders of the uploads, the one that was used longest ago first, and the bytes of each."""
+    if not folder.is_dir():
+        return []
+    kept = sorted(folder.glob("[0-9a-f]" * 64), key=lambda upload: upload.stat().st_mtime)
+    return [(one, sum(path.stat().st_size for path in one.rglob("*") if path.is_file())) for one in kept]
 
 
 class UploadDraft:
