@@ -123,9 +123,10 @@ def _row(entry: ListedModel) -> tuple[str, ...]:
 @click.option("--clear", is_flag=True, help="Delete the encoded frames and the measures.")
 @click.option("--clear-uploads", is_flag=True, help="Delete the clips that were sent to vrt-lite serve.")
 def cache(*, clear: bool, clear_uploads: bool) -> None:
-    """Show or delete what is kept: encoded frames, measures, and uploads.
+    """Show or delete what is kept on disk.
 
-    Of encoded frames, beyond 2000 megabytes the least recently used are deleted; another limit, or 0 to keep none:
+    That is encoded frames, measures of clips, and uploads. Of encoded frames, beyond 2000 megabytes the least
+    recently used are deleted; another limit, or 0 to keep none:
     vrt-lite config set cache-mb N. Deleting them and the measures costs time, never a verdict. Without the uploads,
     what was judged of them stays, but they cannot be played again.
     """
