@@ -348,7 +348,7 @@ MAY_HAVE_THREADS: dict[str, set[str]] = {
     "the pipe of a process": {"worker.py", "judge_worker.py", "tuning/child.py"},
     "the server": {"web"},
     "the terminal, and ending in time": {"show", "__main__.py"},
-    "files: fetched, written and read": {"disk.py", "pulling", "conversion", "ranking"},
+    "files: fetched, written and read": {"disk.py", "tables.py", "pulling", "conversion", "ranking"},
     "runs, which several threads may use": {"runs"},
 }
 """The only places in vrt_lite that may have a thread, a lock, a condition, a semaphore or a pool of threads."""

@@ -425,6 +425,7 @@ def test_an_interrupt_is_130_and_loses_one_file(hub: Hub, capfd: pytest.CaptureF
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=30)
     assert process.returncode == 130
+    assert "the same command goes on" in err.splitlines()[-2]
     assert err.splitlines()[-1] == "vrt-lite: Interrupted."
     assert library.stored_models() == []
     hub.seconds_per_chunk = 0
