@@ -58,9 +58,8 @@ _SOURCES: Final[dict[ParameterSource | None, Source]] = {
 INTERRUPTED = 130
 UNEXPECTED = 1
 _UNWRITABLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-EPILOG = """Exit status: 0 done, 2 usage, 3 bad video, 4 model missing, corrupt or mismatched, 5 out of memory,
-6 no verdict from the model, 7 unusable store of runs, 8 back end's server failed,
-9 doctor found a problem, 130 interrupted."""
+_COMMON: Final = ("compare", "rank", "serve", "models", "pull", "report", "eval", "doctor")
+"""What most people want, in this order; the first screen of help describes these, and names the others."""
 
 
 class _Commands(click.Group):
@@ -70,6 +69,15 @@ class _Commands(click.Group):
         """List all names."""
         return list(_COMMANDS)
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Describe the common commands, and name the others."""
+        described = {name: command for name in _COMMON if (command := self.get_command(ctx, name))}
+        width = formatter.width - 6 - max(map(len, described))
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.get_short_help_str(width)) for name, command in described.items()])
+        with formatter.section("More commands, each with --help"):
+            formatter.write_text(", ".join(name for name in _COMMANDS if name not in described))
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return the command of that name, if there is one."""
         if cmd_name not in _COMMANDS:
@@ -78,10 +86,14 @@ class _Commands(click.Group):
         return getattr(import_module(f"vrt_lite.cli.{module}"), attribute)
 
 
-@click.group(cls=_Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="vrt-lite")
 def cli() -> None:
-    """Say which of two generated videos is better, on this machine."""
+    """Say which of two generated videos is better, on this machine.
+
+    \b
+    vrt-lite compare a.mp4 b.mp4 --prompt "A fox runs through snow."
+    """  # noqa: D301 - \b is click's mark for "do not wrap"
 
 
 class _Kept(click.Parameter):
