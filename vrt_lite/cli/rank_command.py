@@ -48,12 +48,17 @@ memory, 6 no pair got a verdict, 7 the store of runs cannot be used, 130 interru
 @judge_options
 @fps_option
 @click.option("--watch", is_flag=True, help="Rank folders: judge new clips as they come, until Ctrl-C.")
-@click.option("--one-order", is_flag=True, help="Judge each pair once, not in both orders. Half the work.")
+@click.option(
+    "--orders",
+    type=click.Choice(["one", "both"]),
+    default="both",
+    help="one: judge each pair once, not with the clips exchanged too. Half the work. [default: both]",
+)
 @click.option(
     "--budget", metavar="N", type=click.IntRange(1), help="At most N judgements, those of earlier calls included."
 )
 @click.option(
-    "--confidence",
+    "--stop-at",
     metavar="P",
     type=click.FloatRange(0.5, 1, min_open=True, max_open=True),
     help="Stop when each clip is better than the next with this probability. [default: 0.8 if pairs are chosen]",
@@ -78,9 +83,9 @@ def rank(
     backend: Remote | None,
     fps: str | None,
     watch: bool,
-    one_order: bool,
+    orders: str,
     budget: int | None,
-    confidence: float | None,
+    stop_at: float | None,
     exclude_flagged: bool,
     top: int | None,
     copy_to: Path | None,
@@ -104,7 +109,7 @@ def rank(
     the columns clip, prompt and group, where each group is ranked by itself. Its paths are relative to it; --prompt is
     for rows without one.
 
-    Up to 12 clips are judged pair by pair. For more, or with --budget or --confidence, the judgement (one order of one
+    Up to 12 clips are judged pair by pair. For more, or with --budget or --stop-at, the judgement (one order of one
     pair) that tells most is next, until the order is certain. Every judgement is kept when it is made: after an
     interruption the same command goes on. A rating is in log odds; clips with a letter in common cannot be told apart.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
@@ -117,7 +122,7 @@ def rank(
     from vrt_lite.runs.store import Store  # noqa: PLC0415
     from vrt_lite.show.progress import open_screen  # noqa: PLC0415
 
-    effort = Effort(both_orders=not one_order, budget=budget, confidence=confidence, exclude_flagged=exclude_flagged)
+    effort = Effort(both_orders=orders == "both", budget=budget, confidence=stop_at, exclude_flagged=exclude_flagged)
     view = view_of(open_screen(quiet=quiet or as_json, live=verbose < 2))
     with (
         _saying_what_is_kept(view),
