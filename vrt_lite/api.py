@@ -198,12 +198,12 @@ def compare(
 
     Both are measured too, unless `measures` is false.
 
-    >>> from vrt_lite import compare
-    >>> judgement = compare("examples/star.mp4", "examples/circle.mp4", prompt="A blue star moves up.")
-    >>> judgement.winner  # 1 or 2 for the better video, 0 for a tie or if undecided
-    1
-    >>> judgement.verdict.preferences["VQ"].winner
-    0
+        >>> from vrt_lite import compare
+        >>> judgement = compare("examples/star.mp4", "examples/circle.mp4", prompt="A blue star moves up.")
+        >>> judgement.winner  # 1 or 2 for the better video, 0 for a tie or if undecided
+        1
+        >>> judgement.verdict.preferences["VQ"].winner
+        0
 
     Raises UsageError, VideoError, ModelError, OutOfMemoryError, NoVerdictError or BackendError: all are VrtError.
     """

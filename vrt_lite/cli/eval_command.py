@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from vrt_lite.settings import EffortName, Remote
 
 STATUS = """Exit status: 0 done, whatever the accuracy; 2 usage, 3 no clip of the set is there, 4 model
-or set missing or out of reach, or the engine died at a pair, 5 out of memory, 6 no pair got a verdict, 7 store,
+or set missing or out of reach, or the engine died at a pair. 5 out of memory, 6 no pair got a verdict, 7 store,
 130 interrupted."""
 
 
@@ -89,9 +89,10 @@ def evaluate(
     vrt-lite eval mj-bench-video --from ./MJ-BENCH-VIDEO --order both
     vrt-lite eval pairs.csv --plots figures
 
-    SET is genai-bench, videogen-rewardbench or mj-bench-video, a folder with one of them, or a table: CSV or JSONL with
-    the columns a, b (clips: absolute, or relative to the table; numbered pictures as frames/%04d.png@8, 8 a second),
-    prompt, and one or more of overall, TA, VQ, MQ (A, B or same; or 1, 2, 0; empty: no label); id, group if you like.
+    SET is genai-bench, videogen-rewardbench or mj-bench-video, a folder with one of them, or a table in CSV or JSONL.
+    A table has the columns a, b (clips), prompt, and one or more of overall, TA, VQ, MQ; id, group if you like. Clips
+    are absolute paths, or relative to the table; numbered pictures are frames/%04d.png@8, 8 a second. A label is A, B
+    or same, or 1, 2, 0; empty is no label.
 
     The splits of genai-bench are test_v1 (the authors' leaderboard; taken if it is there), test (other papers' tables)
     and unifiedreward (UnifiedReward's data.json). Published figures are shown beside the same split only.

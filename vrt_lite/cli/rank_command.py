@@ -37,7 +37,7 @@ STATUS = """With --watch a new clip is judged when it is whole: a file that is s
 deleted clips leave the ranking. Ctrl-C, or a spent --budget, ends it with the leaderboard and status 0.
 
 Exit status: 0 all clips are ranked, 2 usage, 3 some clip cannot be used or read (the rest is ranked, if
-two are left), 4 model missing, corrupt or mismatched, or the engine died at a pair (the rest is ranked), 5 out of
+two are left). 4 model missing, corrupt or mismatched, or the engine died at a pair (the rest is ranked). 5 out of
 memory, 6 no pair got a verdict, 7 the store of runs cannot be used, 130 interrupted."""
 
 
