@@ -68,6 +68,8 @@ _SOURCES: Final[dict[ParameterSource | None, Source]] = {
     ParameterSource.ENVIRONMENT: "environment",
     ParameterSource.DEFAULT_MAP: "file",
 }
+_GO_ON: Final = ("convert", "eval", "pull")
+"""The commands that go on where they were interrupted; `rank` says it by itself."""
 INTERRUPTED = 130
 UNEXPECTED = 1
 _UNWRITABLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -194,6 +196,8 @@ def run(arguments: Sequence[str]) -> int:
     except click.exceptions.Exit as leave:
         return leave.exit_code
     except (KeyboardInterrupt, click.Abort):
+        if arguments[0] in _GO_ON:
+            _print_error("What is done is kept: the same command goes on from there.", INTERRUPTED)
         return _print_error("Interrupted.", INTERRUPTED)
     except VrtError as error:
         return _print_error(str(error), error.status)
@@ -258,7 +262,9 @@ def _print_usage_error(error: click.ClickException) -> int:
 
     shown, message = io.StringIO(), error.format_message()
     error.show(shown)
-    return _print_line(safe(shown.getvalue().replace(message, safe(message)), lines=True), error.exit_code)
+    # click lists choices line by line; any other break is of a name.
+    line = safe(message.replace("\n\t", " "))
+    return _print_line(safe(shown.getvalue().replace(message, line), lines=True), error.exit_code)
 
 
 def _print_error(message: str, status: int) -> int:

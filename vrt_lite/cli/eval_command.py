@@ -17,9 +17,8 @@ from vrt_lite.cli.options import (
     read_settings,
     report_options,
 )
-from vrt_lite.cli.run_judge import open_run_judge
-from vrt_lite.cli.run_options import choose_jobs, jobs_option, print_effort
-from vrt_lite.errors import ClipsError, EngineEndedError, NoVerdictError, UsageError
+from vrt_lite.cli.run_options import choose_jobs, jobs_option, open_run_judge, print_effort
+from vrt_lite.errors import ClipsError, NoVerdictError, UsageError, WorkerEndedError
 
 if TYPE_CHECKING:
     from vrt_lite.cli.report_writing import WantedReport
@@ -113,7 +112,7 @@ def evaluate(
     settings = read_settings({**options, "preset": options["preset"] or found.place.layout.preset}, backend)
     with (
         Store(file) as store,
-        open_run_judge(model, projector, backend, settings, store, verbose=verbose, quiet=quiet, jobs=jobs) as judge,
+        open_run_judge(model, projector, backend, settings, store, log=verbose > 1, quiet=quiet, jobs=jobs) as judge,
     ):
         judge.connect(view(quiet=quiet, live=False).observe)
         eval_judge = EvalJudge(judge, judge.key(), judge.describe()["--model"], jobs)
@@ -198,7 +197,7 @@ def _finish(figures: Figures, report: WantedReport | None, run: str, store: Path
 
         write_run_report(report, run, store, quiet=quiet)
     if died := counts.get("engine died"):
-        raise EngineEndedError(
+        raise WorkerEndedError(
             f"The engine died at {died} pair(s), as listed; the rest is judged. To try again: vrt-lite runs --retry "
             f"{shlex.quote(run)}, and then the same command."
         )
