@@ -28,6 +28,7 @@ from vrt_lite.interfaces import (
     Sampling,
     Stop,
     Stopwatch,
+    TimeRange,
     Working,
     check_stops,
     ignore,
@@ -47,7 +48,6 @@ from vrt_lite.settings import MOST_JOBS, Remote, Settings, Source, describe_sett
 from vrt_lite.shortage import ThreadPool, check_memory
 
 if TYPE_CHECKING:
-    from vrt_lite.fitting.predicted_time import Prediction
     from vrt_lite.measures.kept import KeptMeasures
     from vrt_lite.measures.measuring import Measuring
     from vrt_lite.trace_file import TraceFile
@@ -150,10 +150,11 @@ class Judge:
         """
         return self._key(self.mode.plan())
 
-    def predict(self, clip: str | Path) -> Prediction | None:
-        """Predict how long a judgement of clips like this one takes here; None if that is not known.
+    def predict(self, clip: str | Path) -> TimeRange | None:
+        """Predict how long judging clips like this one in one order takes here; None if that is not known.
 
-        It is not known for a server, for a clip that cannot be read, and on a GPU before the first judgement.
+        It is not known for a server, for a clip that cannot be read, and before the first judgement by a small model
+        or on a GPU.
         """
         from vrt_lite.forecast import predict_like  # noqa: PLC0415 - a small judge's compare does without
 
@@ -268,7 +269,7 @@ class Judge:
                 measured=measured,
             )
             judgement: Judgement = yield InThread(lambda _: record())  # the digest of the model may not be ready
-            if takes_long and trials:
+            if trials:
                 from vrt_lite.forecast import learn  # noqa: PLC0415
 
                 learn(mode, judgement)

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from vrt_lite.api import Judge
 from vrt_lite.disk import file_sha256
 from vrt_lite.errors import EngineEndedError, ModelError, ShortageError, VrtError
-from vrt_lite.fitting.predicted_time import Prediction
-from vrt_lite.interfaces import Observe, Stop, ignore
+from vrt_lite.interfaces import Observe, Stop, TimeRange, ignore
 from vrt_lite.judgement import Judgement
 from vrt_lite.models import ModelFiles
 from vrt_lite.settings import Settings
@@ -117,7 +116,7 @@ class JudgeProcess:
         """As `Judge.measure`."""
         return self._here.measure(clip)
 
-    def predict(self, clip: Path) -> Prediction | None:
+    def predict(self, clip: Path) -> TimeRange | None:
         """As `Judge.predict`; None if the process dies."""
         try:
             return self._ask(clip, ignore, Stop())
