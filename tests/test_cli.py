@@ -331,7 +331,7 @@ def not_videos(folder: Path) -> dict[str, str]:
     clips.write_audio_only(folder / "audio.mp4")
     return {
         "missing.mp4": "missing.mp4",
-        "http://example.org/a.mp4": "URL",
+        "http://example.org/a.mp4": "'http://example.org/a.mp4' looks like a URL",
         "concat:a.mp4|b.mp4": "concat:",
         **{name.name: name.name for name in folder.iterdir()},
     }

@@ -17,16 +17,15 @@ from vrt_lite.backends import read_memory
 from vrt_lite.cli import run
 from vrt_lite.fitting.memory_estimate import read_shape
 from vrt_lite.fitting.time_estimate import MatrixSpeeds, count_work, estimate_seconds
-from vrt_lite.forecast import learn, predict, predict_shape
+from vrt_lite.forecast import predict, predict_shape
 from vrt_lite.interfaces import TimeRange
 from vrt_lite.judgement import Judgement
 from vrt_lite.models import ModelFiles, find
-from vrt_lite.modes import LocalMode
 from vrt_lite.profile import default_profile
 from vrt_lite.runs.run_clock import RunClock
 from vrt_lite.settings import Settings
 from vrt_lite.show.words import format_range
-from vrt_lite.tuning import plan_engine, plan_shape
+from vrt_lite.tuning import keep_time, plan_engine, plan_shape
 
 ROOT = Path(__file__).parents[1]
 STAR, CIRCLE = (ROOT / "examples" / name for name in ("star.mp4", "circle.mp4"))
@@ -85,10 +84,6 @@ def test_a_run_is_predicted_from_one_judgement_and_then_from_its_own(judged: Jud
     assert RunClock(None, lambda: 3).seconds_left() is None
 
 
-def mode_of(files: ModelFiles) -> LocalMode:
-    return LocalMode(files, Settings(), digest=str, jobs=1, verbose=False)
-
-
 def taking(judgement: Judgement, seconds: float) -> Judgement:
     timings = replace(judgement.timings, vision=seconds, prefill=0.0, generate=0.0, other=0.0)
     return replace(judgement, timings=timings)
@@ -96,14 +91,14 @@ def taking(judgement: Judgement, seconds: float) -> Judgement:
 
 def test_earlier_judgements_tell_most(judged: Judgement) -> None:
     files = find("vrt-tiny-2")
-    mode, plan = mode_of(files), plan_engine(files, Settings())
+    plan = plan_engine(files, Settings())
     assert predict(files, plan, (480, 270)) is None
-    learn(mode, taking(judged, 6.0))
+    keep_time(files, plan, taking(judged, 6.0))
     assert predict(files, plan, (480, 270)) == TimeRange(4.0, 9.0)
-    learn(mode, taking(judged, 12.0))
+    keep_time(files, plan, taking(judged, 12.0))
     assert predict(files, plan, (480, 270)) == TimeRange(4.0, 18.0)
     for _ in range(8):  # the last ones count
-        learn(mode, taking(judged, 1.5))
+        keep_time(files, plan, taking(judged, 1.5))
     assert predict(files, plan, (480, 270)) == TimeRange(1.0, 2.25)
     # Of clips of another size, with other settings, or of frames that were encoded before, it says nothing.
     assert predict(files, plan, (270, 270)) is None
@@ -111,19 +106,19 @@ def test_earlier_judgements_tell_most(judged: Judgement) -> None:
     assert predict(files, other, (480, 270)) is None
     known = replace(judged.orders[0].rounds[0], frames_encoded=0)
     order = replace(judged.orders[0], rounds=(known, *judged.orders[0].rounds[1:]))
-    learn(mode, taking(replace(judged, orders=(order,)), 100.0))
+    keep_time(files, plan, taking(replace(judged, orders=(order,)), 100.0))
     assert predict(files, plan, (480, 270)) == TimeRange(1.0, 2.25)
 
 
 def test_a_damaged_file_is_as_if_there_was_none(judged: Judgement, own_home: Path) -> None:
     files = find("vrt-tiny-2")
     plan = plan_engine(files, Settings())
-    learn(mode_of(files), judged)
+    keep_time(files, plan, judged)
     [path] = (own_home / "speeds").iterdir()
-    for text in ("", "[]", '{"format": 2}', path.read_text()[:-9], json.dumps({"model": "x", "times": [["a", 1]]})):
+    for text in ("", "[]", '{"format": 2}', path.read_text()[:-9], json.dumps([["a", 1]])):
         path.write_text(text)
         assert predict(files, plan, (480, 270)) is None
-    learn(mode_of(files), judged)
+    keep_time(files, plan, judged)
     assert predict(files, plan, (480, 270))
 
 

@@ -1,4 +1,4 @@
-"""Says before a judgement how long it will take on this machine, and keeps how long judgements took.
+"""Says before a judgement how long it will take on this machine.
 
 What this model took here at about this size tells most. Without that the time is added up from the speed of the engine
 with matrices of the model's types, which is measured once in a process of its own.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Set
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,12 +16,10 @@ from vrt_lite.errors import VrtError
 from vrt_lite.fitting import EnginePlan
 from vrt_lite.fitting.memory_estimate import ModelShape, read_shape
 from vrt_lite.interfaces import Observe, Predicted, TimeRange
-from vrt_lite.judgement import Judgement
 from vrt_lite.models import ModelFiles
 from vrt_lite.modes import LocalMode, Mode
-from vrt_lite.profile import CELL
 from vrt_lite.settings import BothOrders
-from vrt_lite.tuning import identify_model, keep, kept_path, read_kept
+from vrt_lite.tuning import keep, kept_path, read_kept, read_times
 
 if TYPE_CHECKING:
     from vrt_lite.fitting.time_estimate import MatrixSpeeds
@@ -30,18 +27,9 @@ if TYPE_CHECKING:
 
 _MEASURED, _ADDED_UP = 1.5, 2.0
 """The factors on both sides of what earlier judgements took, and of what was added up."""
-_MOST_KEPT = 8
 _SAME_SIZE = 1.25
 """Clips whose frames have visual tokens within this factor take about as long."""
 Size = tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class KeptTimes:
-    """Of the last judgements by a model: the visual tokens of a frame, and the seconds of an order."""
-
-    model: str
-    times: tuple[tuple[int, float], ...] = ()
 
 
 def predict(files: ModelFiles, plan: EnginePlan, size: Size | None = None) -> TimeRange | None:
@@ -51,8 +39,8 @@ def predict(files: ModelFiles, plan: EnginePlan, size: Size | None = None) -> Ti
     """
     from vrt_lite.fitting.time_estimate import count_cells  # noqa: PLC0415 - a small judge's compare does without
 
-    cells, kept = count_cells(plan.profile, size), read_kept(_times_path(files, plan), KeptTimes)
-    times = [seconds for of, seconds in kept.times if 1 / _SAME_SIZE < of / cells < _SAME_SIZE] if kept else []
+    cells = count_cells(plan.profile, size)
+    times = [seconds for of, seconds in read_times(files, plan) if 1 / _SAME_SIZE < of / cells < _SAME_SIZE]
     if times:
         return TimeRange(min(times) / _MEASURED, max(times) * _MEASURED)
     return predict_shape(read_shape(files), plan, size)
@@ -92,29 +80,10 @@ def announce(mode: Mode, clip: ClipInfo, observe: Observe, *, both_orders: BothO
         observe(Predicted(both if both_orders is True else one, both if both_orders == "auto" else None))
 
 
-def learn(mode: Mode, judgement: Judgement) -> None:
-    """Keep what a judgement took here, unless frames of it were encoded before."""
-    encoded = sum(order.rounds[0].frames_encoded for order in judgement.orders)
-    if not isinstance(mode, LocalMode) or not mode.files or encoded < 2 * mode.profile.first_frames:
-        return
-    t, (width, height) = judgement.timings, judgement.inputs[0].shown_size
-    seconds = (t.vision + t.prefill + t.generate + t.other) / len(judgement.orders)
-    path = _times_path(mode.files, mode.start_planning().result())
-    kept = read_kept(path, KeptTimes) or KeptTimes(mode.files.name)
-    times = (*kept.times, ((width // CELL) * (height // CELL), seconds))
-    with contextlib.suppress(OSError):
-        keep(path, replace(kept, times=times[-_MOST_KEPT:]))
-
-
 def _predict(mode: Mode, clip: ClipInfo) -> TimeRange | None:
     if not isinstance(mode, LocalMode) or not mode.files:
         return None
     return predict(mode.files, mode.start_planning().result(), (clip.width, clip.height))
-
-
-def _times_path(files: ModelFiles, plan: EnginePlan) -> Path:
-    profile, machine = plan.profile.sha256, describe_machine()
-    return kept_path("speeds", identify_model(files.text), files.projector.name, plan.settings, profile, machine)
 
 
 def _measure_speeds(types: Set[int], threads: int) -> MatrixSpeeds:

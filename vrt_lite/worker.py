@@ -415,7 +415,7 @@ def _limit_job_memory(size: int) -> None:
     import ctypes  # noqa: PLC0415
     from ctypes import wintypes  # noqa: PLC0415
 
-    class Limits(ctypes.Structure):
+    class JobLimits(ctypes.Structure):
         """JOBOBJECT_EXTENDED_LIMIT_INFORMATION of winnt.h."""
 
         _fields_ = (
@@ -434,6 +434,6 @@ def _limit_job_memory(size: int) -> None:
     for function in (kernel.CreateJobObjectW, kernel.GetCurrentProcess):
         function.restype = wintypes.HANDLE
     job = wintypes.HANDLE(kernel.CreateJobObjectW(None, None))
-    limits = Limits(flags=_JOB_LIMIT_PROCESS_MEMORY, process_memory=size)
+    limits = JobLimits(flags=_JOB_LIMIT_PROCESS_MEMORY, process_memory=size)
     kernel.SetInformationJobObject(job, _JOB_EXTENDED_LIMITS, ctypes.byref(limits), ctypes.sizeof(limits))
     kernel.AssignProcessToJobObject(job, wintypes.HANDLE(kernel.GetCurrentProcess()))

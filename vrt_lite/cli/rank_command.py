@@ -21,9 +21,8 @@ from vrt_lite.cli.options import (
     read_settings,
     report_options,
 )
-from vrt_lite.cli.run_judge import open_run_judge
-from vrt_lite.cli.run_options import choose_jobs, jobs_option, print_effort, store_option
-from vrt_lite.errors import ClipsError, EngineEndedError, NoVerdictError, UsageError, VrtError
+from vrt_lite.cli.run_options import choose_jobs, jobs_option, open_run_judge, print_effort, store_option
+from vrt_lite.errors import ClipsError, NoVerdictError, UsageError, VrtError, WorkerEndedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -38,7 +37,7 @@ STATUS = """With --watch a new clip is judged when it is whole: a file that is s
 deleted clips leave the ranking. Ctrl-C, or a spent --budget, ends it with the leaderboard and status 0.
 
 Exit status: 0 all clips are ranked, 2 usage, 3 some clip cannot be used or read (the rest is ranked, if
-two are left), 4 model missing, corrupt or mismatched, or the engine died at a pair (the rest is ranked), 5 out of
+two are left). 4 model missing, corrupt or mismatched, or the engine died at a pair (the rest is ranked). 5 out of
 memory, 6 no pair got a verdict, 7 the store of runs cannot be used, 130 interrupted."""
 
 
@@ -47,6 +46,7 @@ memory, 6 no pair got a verdict, 7 the store of runs cannot be used, 130 interru
 @prompt_options
 @judge_options
 @fps_option
+@click.option("-r", "--recursive", is_flag=True, help="Take the videos of folders in folders too.")
 @click.option("--watch", is_flag=True, help="Rank folders: judge new clips as they come, until Ctrl-C.")
 @click.option(
     "--orders",
@@ -82,6 +82,7 @@ def rank(
     projector: Path | None,
     backend: Remote | None,
     fps: str | None,
+    recursive: bool,
     watch: bool,
     orders: str,
     budget: int | None,
@@ -116,7 +117,7 @@ def rank(
     jobs = choose_jobs(jobs, model, projector, backend)
     settings = read_settings(options, backend)
     rank_them, view_of = (_choose_watching if watch else _choose_ranking)(
-        clips, read_prompt(prompt, prompt_file), fps=fps, copy_to=copy_to, quiet=quiet
+        clips, read_prompt(prompt, prompt_file), fps=fps, copy_to=copy_to, quiet=quiet, recursive=recursive
     )
     from vrt_lite.ranking.rank_run import Effort  # noqa: PLC0415
     from vrt_lite.runs.store import Store  # noqa: PLC0415
@@ -127,7 +128,7 @@ def rank(
     with (
         _saying_what_is_kept(view),
         Store(store) as kept,
-        open_run_judge(model, projector, backend, settings, kept, verbose=verbose, quiet=quiet, jobs=jobs) as judge,
+        open_run_judge(model, projector, backend, settings, kept, log=verbose > 1, quiet=quiet, jobs=jobs) as judge,
         view,
     ):
         judge.connect(view.observe)
@@ -147,14 +148,14 @@ def _saying_what_is_kept(view: RankingView) -> Generator[None]:
 
 
 def _choose_ranking(
-    clips: Sequence[str], prompt: str, *, fps: str | None, copy_to: Path | None, quiet: bool
+    clips: Sequence[str], prompt: str, *, fps: str | None, copy_to: Path | None, quiet: bool, recursive: bool
 ) -> tuple[Callable[..., Ranking], type[RankingView]]:
     """Read what to rank. Returns what ranks it, and its view. Unless `quiet`, prints what folders hold beside clips."""
     from vrt_lite.ranking.entries import read_entries  # noqa: PLC0415
     from vrt_lite.ranking.rank import rank_clips  # noqa: PLC0415
     from vrt_lite.show.progress import RankingView  # noqa: PLC0415
 
-    groups = read_entries(clips, prompt=prompt, fps=fps)
+    groups = read_entries(clips, prompt=prompt, fps=fps, recursive=recursive)
     _check_inputs([group.prompt for group in groups], copy_to)
     for line in (line for group in groups for line in group.left_out if not quiet):
         print_text(line, err=True)
@@ -162,13 +163,15 @@ def _choose_ranking(
 
 
 def _choose_watching(
-    folders: Sequence[str], prompt: str, *, fps: str | None, copy_to: Path | None, quiet: bool
+    folders: Sequence[str], prompt: str, *, fps: str | None, copy_to: Path | None, quiet: bool, recursive: bool
 ) -> tuple[Callable[..., Ranking], type[RankingView]]:
     """Return what ranks the clips of folders as they come, and its view."""
     from vrt_lite.ranking.folder_watch import FolderWatch  # noqa: PLC0415
     from vrt_lite.ranking.watch import watch_folders  # noqa: PLC0415
     from vrt_lite.show.watching import FolderView  # noqa: PLC0415
 
+    if recursive:
+        raise UsageError("--watch looks at the folders that are named: leave out --recursive, or name each.")
     if fps is not None:
         raise UsageError(f"--fps {fps} is for numbered pictures, and --watch takes video files: leave out one of them.")
     _check_inputs([prompt], copy_to)
@@ -241,7 +244,7 @@ def _finish(
 
         write_run_report(report, ranking.run, store, quiet=quiet)
     if ranking.died:
-        raise EngineEndedError(
+        raise WorkerEndedError(
             f"{ranking.died} judgement(s) are missing, as the engine died while it made them; the rest is ranked. To "
             f"try again: vrt-lite runs --retry {shlex.quote(ranking.run)}, and then the same command."
         )

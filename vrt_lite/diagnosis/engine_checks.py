@@ -104,18 +104,22 @@ def check_engine() -> tuple[EngineReport | None, list[Finding]]:
     with Worker() as worker:
         try:
             machine, memory = worker.call(_read_machine, seconds=_LOAD_SECONDS)
-        except VrtError as error:
-            text = str(error).removesuffix(ASK_DOCTOR)
-            return None, [*findings, Finding("engine_unusable", "problem", text, repair)]
+        except Exception as error:  # whatever it is, it is what is wrong
+            return None, [*findings, Finding("engine_unusable", "problem", _describe(error), repair)]
         report = EngineReport(build, machine, memory)
         try:
             speed = worker.call(_run_judge, seconds=_RUN_SECONDS)
-        except VrtError as error:
-            text = f"the engine cannot run the bundled judge: {str(error).removesuffix(ASK_DOCTOR)}"
+        except Exception as error:
+            text = f"the engine cannot run the bundled judge: {_describe(error)}"
             findings.append(Finding("engine_fails", "problem", text, repair))
         else:
             findings.append(Finding("engine_runs", "ok", f"runs the bundled judge: {speed:.0f} tokens read a second"))
     return report, [*findings, *check_features(report, _read_features()), *check_amx(report)]
+
+
+def _describe(error: Exception) -> str:
+    text = str(error).removesuffix(ASK_DOCTOR)
+    return text if isinstance(error, VrtError) else f"{type(error).__name__}: {text}"
 
 
 def _read_features() -> set[str]:

@@ -20,15 +20,19 @@ from vrt_lite.disk import home, write_file
 from vrt_lite.errors import UsageError, VrtError
 from vrt_lite.fitting import EnginePlan, add_sequences, choose_plan
 from vrt_lite.fitting.memory_estimate import ModelShape, read_shape
+from vrt_lite.judgement import Judgement
 from vrt_lite.machine import MOST_SEQUENCES, EngineSettings, Machine, MachineMemory
 from vrt_lite.models import ModelFiles, find
 from vrt_lite.models.gguf import parts_of
-from vrt_lite.profile import Profile
+from vrt_lite.profile import CELL, Profile
 from vrt_lite.settings import Settings
 
 _MAX_FILE_BYTES = 65_536
 _IDENTITY_BYTES = 16 * 2**20
+_MOST_TIMES = 8
 _Kept = TypeVar("_Kept")
+Times = tuple[tuple[int, float], ...]
+"""Of judgements by a model: the visual tokens of a frame, and the seconds of each order."""
 
 
 def plan_engine(
@@ -203,6 +207,28 @@ def apply_tuning(files: ModelFiles, settings: EngineSettings, machine: Machine) 
     if tuning is None or (machine.gpus and settings.gpu_layers is not None):
         return settings, False
     return tuning.apply_to(settings), True
+
+
+def keep_time(files: ModelFiles, plan: EnginePlan, judgement: Judgement) -> None:
+    """Keep how long a judgement took with this plan, unless frames of it were encoded before."""
+    encoded = sum(order.rounds[0].frames_encoded for order in judgement.orders)
+    if encoded < 2 * plan.profile.first_frames:
+        return
+    t, (width, height) = judgement.timings, judgement.inputs[0].shown_size
+    seconds = (t.vision + t.prefill + t.generate + t.other) / len(judgement.orders)
+    times = (*read_times(files, plan), ((width // CELL) * (height // CELL), seconds))
+    with contextlib.suppress(OSError):
+        keep(_times_path(files, plan), times[-_MOST_TIMES:])
+
+
+def read_times(files: ModelFiles, plan: EnginePlan) -> Times:
+    """What the last judgements with this plan took."""
+    return read_kept(_times_path(files, plan), Times) or ()
+
+
+def _times_path(files: ModelFiles, plan: EnginePlan) -> Path:
+    profile, machine = plan.profile.sha256, describe_machine()
+    return kept_path("speeds", identify_model(files.text), files.projector.name, plan.settings, profile, machine)
 
 
 def choose_projector(
