@@ -107,7 +107,7 @@ async def list_folder(request: Request) -> Response:
 
 async def list_judges(request: Request) -> Response:
     """List the models that are here, or can be pulled."""
-    from vrt_lite.fitting.model_list import list_models  # noqa: PLC0415
+    from vrt_lite.model_list import list_models  # noqa: PLC0415
     from vrt_lite.models.quants import total_memory  # noqa: PLC0415
 
     found = await run_in_threadpool(list_models)

@@ -97,7 +97,7 @@ async def show_run(request: Request) -> Response:
 
 async def show_judges(request: Request) -> Response:
     """Show the judges that are here or can be pulled, and which fit this machine."""
-    from vrt_lite.fitting.model_list import list_models  # noqa: PLC0415
+    from vrt_lite.model_list import list_models  # noqa: PLC0415
     from vrt_lite.models.quants import total_memory  # noqa: PLC0415
 
     memory = total_memory()
