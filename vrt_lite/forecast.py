@@ -17,7 +17,7 @@ from vrt_lite.fitting import EnginePlan
 from vrt_lite.fitting.memory_estimate import ModelShape, read_shape
 from vrt_lite.interfaces import Observe, Predicted, TimeRange
 from vrt_lite.models import ModelFiles
-from vrt_lite.modes import LocalMode, Mode
+from vrt_lite.modes import Mode
 from vrt_lite.settings import BothOrders
 from vrt_lite.tuning import keep, kept_path, read_kept, read_times
 
@@ -81,9 +81,8 @@ def announce(mode: Mode, clip: ClipInfo, observe: Observe, *, both_orders: BothO
 
 
 def _predict(mode: Mode, clip: ClipInfo) -> TimeRange | None:
-    if not isinstance(mode, LocalMode) or not mode.files:
-        return None
-    return predict(mode.files, mode.start_planning().result(), (clip.width, clip.height))
+    plan = mode.plan()
+    return predict(mode.files, plan, (clip.width, clip.height)) if plan and mode.files else None
 
 
 def _measure_speeds(types: Set[int], threads: int) -> MatrixSpeeds:

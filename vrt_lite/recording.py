@@ -89,14 +89,14 @@ def make_judgement(
 
     Call it last: decoding may add warnings to the clips.
     """
-    used = mode.used()
+    used = mode.describe()
     a, b = (record_clip(clip.info, space, clip.warnings) for clip, space in zip(clips, pair.workspaces, strict=True))
     one, two = ({of.name: of.values[clip] for of in measures or ()} for clip in (0, 1))
     inputs = (replace(a, flags=find_flags(one)), replace(b, flags=find_flags(two)))
     usages = [r.reply.usage for trial in trials.values() for r in trial.rounds]
     orders = tuple(record_order(first, trial, pair, mode.profile, measured) for first, trial in trials.items())
     verdicts = [order.verdict for order in orders]
-    warnings = list(mode.notes()) if orders else []
+    warnings = list(used.warnings) if orders else []
     skipped = settings.skip_second_order(trials[0].verdict) if list(trials) == [0] else None
     if len(orders) == 1 and settings.both_orders and not skipped:
         warnings.append(warn_of_one_order(orders[0].first))
