@@ -43,6 +43,7 @@ class WorkerComparer:
         self._worker = Worker(most_bytes, prints=wanted.verbose)
         self._gate = _Gate()
         self._deaths = 0
+        self._has_judged = False
 
     def close(self) -> None:
         """End the process, whatever it does."""
@@ -90,9 +91,14 @@ class WorkerComparer:
         except WorkerEndedError as error:
             self._deaths += 1
             if self._deaths < MOST_DEATHS:
-                raise
+                if self._has_judged or self._wanted.model is None:
+                    raise
+                raise WorkerEndedError(
+                    f"{error} Nothing was judged with {self._wanted.model} yet: if its files are damaged, pull or copy "
+                    "them again."
+                ) from error
             raise ModelError(f"The judge's process ended at {self._deaths} pairs in a row, lastly: {error}") from error
-        self._deaths = 0
+        self._deaths, self._has_judged = 0, True
         return judgement
 
     def _ask(self, what: str, *args: object) -> Any:
