@@ -261,7 +261,9 @@ def record_settings(settings: Settings, profile: Profile, engine: EngineUsed | N
     """Every setting, with the profile's value where the profile decides, and where it comes from."""
     words = {key: Wording(d.name, d.explain) for key, d in profile.dimensions.items()}
     dimensions: Wordings = {"TA": words["TA"], "VQ": words["VQ"], "MQ": words["MQ"]}
-    own: dict[str, Any] = {f.name: getattr(settings, f.name) for f in fields(settings) if f.name != "cache_mb"}
+    own: dict[str, Any] = {
+        f.name: getattr(settings, f.name) for f in fields(settings) if f.name not in ("cache_mb", "profile")
+    }
     in_profile = ("workspace", "first_frames", "window", "rounds", "max_pixels", "tool_max_pixels", "max_new_tokens")
     decided: dict[str, Any] = {name: getattr(profile, name) for name in in_profile}
     sources = settings.find_sources(tuned=bool(engine and engine.tuned))
