@@ -152,4 +152,4 @@ def test_a_recipe_asks_in_the_authors_words(name: str) -> None:
     profile = profile_of(name)
     assert profile.user_prompt in {path.read_bytes().decode() for path in PROMPTS.glob("*.txt")}
     assert profile.system_prompt == "You are a helpful assistant."
-    assert [profile.count_first(seconds) for seconds in (1.0, 5.0, 100.0)] == [4, 10, 48]
+    assert [profile.count_first(seconds, 900) for seconds in (1.0, 5.0, 100.0)] == [4, 10, 48]

@@ -179,9 +179,12 @@ class RunForecast:
 
 
 def measure_stages(judgement: Judgement) -> Stages:
-    """The seconds that a judgement took. Loading is left out: it is done once."""
-    t = judgement.timings
-    return Stages(t.vision, t.prefill, t.generate, t.other)
+    """The seconds that a judgement took. Loading is left out: it is done once.
+
+    Of clips that are judged by themselves, those of one: the other mostly was judged before.
+    """
+    t, parts = judgement.timings, 2 if judgement.scores else 1
+    return Stages(t.vision / parts, t.prefill / parts, t.generate / parts, t.other / parts)
 
 
 def count_encoded_tokens(judgement: Judgement, profile: Profile) -> float:

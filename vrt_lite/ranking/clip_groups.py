@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vrt_lite.measures.flags import Flag
+from vrt_lite.protocol.answer_form import Scores
 from vrt_lite.protocol.messages import Odds
 from vrt_lite.protocol.verdict import Preference, Verdict, join_orders, odds_of
 from vrt_lite.runs.both_orders import OrderCounts, count_orders, select_counted
@@ -46,17 +47,26 @@ class ClipGroup:
             if i is not None and j is not None and i != j and result.prompt == self.prompt:
                 self.results[i, j] = result
 
+    @property
+    def scores(self) -> dict[int, Scores]:
+        """The scores of each clip that was judged by itself."""
+        scored = [(pair, result.scores) for pair, result in self.results.items() if len(result.scores) == len(pair)]
+        return {clip: of for pair, scores in scored for clip, of in zip(pair, scores, strict=True)}
+
     def pairs(self) -> list[tuple[int, int]]:
         """Return the pairs i < j with a result, perhaps a failure, of at least one order."""
         return sorted({(min(order), max(order)) for order in self.results})
 
 
 def find_members(groups: Iterable[ClipGroup]) -> Callable[[str, str, str], bool]:
-    """Return a test for two clips' sha256 and a prompt: whether one of the groups has that prompt and both clips."""
+    """Return a test for two clips' sha256 and a prompt: whether one of the groups has that prompt and both clips.
+
+    The second is "" for what was judged of one clip.
+    """
     members: dict[str, list[set[str]]] = {}
     for group in groups:
         members.setdefault(group.prompt, []).append({clip.sha256 for clip in group.clips})
-    return lambda first, second, prompt: any({first, second} <= clips for clips in members.get(prompt, ()))
+    return lambda first, second, prompt: any({first, second or first} <= clips for clips in members.get(prompt, ()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,11 +21,15 @@ class JudgementsLeft:
     @property
     def done(self) -> int:
         """How many judgements there are."""
+        if self.effort.pointwise:
+            return sum(len(group.scores) for group in self.groups)
         return sum(len(group.results) for group in self.groups)
 
     @property
     def most(self) -> int:
         """How many judgements there will be at most."""
+        if self.effort.pointwise:
+            return sum(len(group.clips) for group in self.groups)
         possible = sum(len(g.clips) * (len(g.clips) - 1) // 2 for g in self.groups) * (1 + self.effort.both_orders)
         return max(self.done, possible if self.effort.budget is None else min(possible, self.effort.budget))
 
@@ -35,6 +39,10 @@ class JudgementsLeft:
 
     def _clips(self) -> Iterator[tuple[str, str]]:
         for group in self.groups:
+            if self.effort.pointwise:
+                scored = group.scores
+                yield from ((clip.sha256, clip.sha256) for i, clip in enumerate(group.clips) if i not in scored)
+                continue
             pairs = list(combinations(range(len(group.clips)), 2))
             if self.effort.chooses(len(group.clips)):
                 random.Random(0).shuffle(pairs)

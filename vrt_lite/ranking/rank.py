@@ -123,7 +123,7 @@ def rank_clips(
     UsageError or VideoError if no group has two clips that can be used, and what the judge raises; NoVerdictError and
     VideoError of a pair are kept as its result.
     """
-    effort = effort or Effort()
+    effort = (effort or Effort()).for_judge(judge)
     participants = gather_clips(groups, digest=store.digest)
     identity = identify_run(participants.groups, judge)
     run = store.begin(name or _name_run(participants, identity.judge), kind="rank", identity=identity)
@@ -138,10 +138,10 @@ def rank_clips(
     results = list(run.results())
     for group in participants.groups:
         group.add_stored(results)
-    found = sum(len(group.results) for group in participants.groups)
     tasks = _choose_tasks(participants.groups, effort)
     first = next(tasks, None)
     left = JudgementsLeft(participants.groups, effort)
+    found = left.done
     clock = RunClock(judge.predict(first.first) if first else None, left.clips, jobs=jobs)
     watcher.begins(participants.groups, found, left.most, clock.seconds_left())
 

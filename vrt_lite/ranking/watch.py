@@ -65,9 +65,10 @@ def watch_folders(
     left out, and its judgements are kept. A clip that was changed is another clip. UsageError if a run of that name was
     made with another judge or prompt. Raises what the judge raises.
     """
+    effort = (effort or Effort()).for_judge(judge)
     identity = identify_run([ClipGroup("", prompt, ())], judge)
     run = store.begin(name or _name_run(watch, prompt, identity.judge), kind="rank", identity=identity)
-    work = _WatchedRun(watch, prompt, store, run, judge, identity, watcher, effort or Effort(), poll_seconds)
+    work = _WatchedRun(watch, prompt, store, run, judge, identity, watcher, effort, poll_seconds)
     with contextlib.suppress(KeyboardInterrupt):
         judge_all(work.choose_tasks(), run, store=store, judge=judge, jobs=jobs, done=work.add, observe=watcher.observe)
     return work.finish()

@@ -91,6 +91,8 @@ def json_lines(run: Run) -> Iterator[str]:
     for number, result, names, judgement in _judged(run, whole=True):
         clips = {place: {"name": name} for place, name in zip(("first", "second"), names, strict=True)}
         light = asdict(result)
+        if not result.scores:
+            del light["scores"]
         for place, clip in clips.items():
             clip["sha256"] = light.pop(place)
         both = _join_orders(result, counted)

@@ -98,6 +98,11 @@ class JudgeProcess:
         """As `Judge.scope`."""
         return self._here.scope
 
+    @property
+    def pointwise(self) -> bool:
+        """As `Judge.pointwise`."""
+        return self._here.pointwise
+
     def connect(self, observe: Observe = ignore, *, stop: Stop | None = None) -> None:
         """Nothing to ask: the judge is on this machine."""
 

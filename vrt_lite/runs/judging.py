@@ -35,6 +35,11 @@ class PairJudge(Protocol):
         """As `Judge.scope`."""
         ...
 
+    @property
+    def pointwise(self) -> bool:
+        """As `Judge.pointwise`."""
+        ...
+
     def key(self) -> str:
         """As `Judge.key`."""
         ...
@@ -62,10 +67,10 @@ class PairJudge(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A pair to be judged, `first` shown as video 1. `label` is the caller's own."""
+    """A pair to be judged, `first` shown as video 1, or one clip. `label` is the caller's own."""
 
     first: Path
-    second: Path
+    second: Path | None
     prompt: str
     label: Any = None
 
@@ -98,17 +103,30 @@ def judge_all(
     with _Workers(run, store, judge, jobs, observe) as workers:
         claimed_elsewhere: list[tuple[Task, Question]] = []
         judge_key = functools.cache(judge.key_here)
+        begun: set[Question] = set()
+        failed: dict[Question, Result] = {}
 
         def start_or_find(task: Task, question: Question, *, take_over: bool) -> bool:
             """Return whether the task is done or is being judged; otherwise it must wait."""
-            if result := run.result(question):
-                done(task, result, False)
+            if result := run.result(question) or failed.pop(question, None):
+                done(task, result, question in begun)
                 return True
-            return workers.start(task, question, take_over=take_over)
+            if not (task.second and judge.pointwise):
+                return workers.start(task, question, take_over=take_over)
+            # The pair waits for its clips, each judged by itself, and is then found.
+            for path, of_clip in zip((task.first, task.second), question.of_clips, strict=True):
+                clip = Task(path, None, task.prompt, label=question)
+                if run.result(of_clip) is None and workers.start(clip, of_clip, take_over=take_over):
+                    begun.add(question)
+            return False
 
         def wait_a_little(*, take_over: bool) -> None:
             for task, result in workers.wait():
-                done(task, result, True)
+                if not isinstance(task.label, Question):
+                    done(task, result, True)
+                elif all(of_clip.key != result.key or not run.result(of_clip) for of_clip in task.label.of_clips):
+                    changed = VideoError(task.first, "was changed while it was judged")
+                    failed[task.label] = replace(failure_of(task.label, changed), error=result.error or str(changed))
             claimed_elsewhere[:] = [
                 waiting for waiting in claimed_elsewhere if not start_or_find(*waiting, take_over=take_over)
             ]
@@ -207,7 +225,7 @@ class _Workers:
         """Judge and keep. A clip that was replaced meanwhile is kept as what it was when it was judged."""
         try:
             judgement = self._judge.compare(
-                task.first, task.second, prompt=task.prompt, observe=self._observe, stop=self._stop
+                task.first, task.second or task.first, prompt=task.prompt, observe=self._observe, stop=self._stop
             )
         except (NoVerdictError, VideoError, EngineEndedError) as error:
             if self._is_unchanged(task, question):
@@ -218,7 +236,7 @@ class _Workers:
             return self._run.add(question, judgement)
         self._run.release(question)
         first, second = (clip.sha256 for clip in judgement.inputs)
-        return self._run.add(replace(question, first=first, second=second), judgement)
+        return self._run.add(replace(question, first=first, second=second if task.second else ""), judgement)
 
     def _is_unchanged(self, task: Task, question: Question) -> bool:
         with contextlib.suppress(VideoError):
@@ -228,4 +246,5 @@ class _Workers:
 
 def _question(task: Task, store: Store, judge_key: str) -> Question:
     """Return what a task asks, by content; VideoError if a clip cannot be read."""
-    return Question(store.digest(task.first), store.digest(task.second), task.prompt, judge_key)
+    second = store.digest(task.second) if task.second else ""
+    return Question(store.digest(task.first), second, task.prompt, judge_key)
