@@ -140,7 +140,7 @@ def test_a_limit_on_pairs_is_refused(tmp_path: Path, clips: Path, scorer: Path) 
     with (
         Store(tmp_path / "runs.sqlite") as store,
         Judge(scorer, backend=BrightnessScore(), measures=False) as judge,
-        pytest.raises(UsageError, match="leave --budget and --confidence out"),
+        pytest.raises(UsageError, match="leave --budget and --stop-at out"),
     ):
         rank_clips([], store=store, judge=judge, watcher=None, effort=Effort(budget=5))  # pyright: ignore
 

@@ -183,7 +183,7 @@ def measure_stages(judgement: Judgement) -> Stages:
 
     Of clips that are judged by themselves, those of one: the other mostly was judged before.
     """
-    t, parts = judgement.timings, 2 if judgement.scores else 1
+    t, parts = judgement.timings, len(judgement.orders[0].rounds) if judgement.scores else 1
     return Stages(t.vision / parts, t.prefill / parts, t.generate / parts, t.other / parts)
 
 

@@ -14,7 +14,7 @@ from vrt_lite.protocol.answer_form import Scores
 from vrt_lite.protocol.messages import Odds
 from vrt_lite.protocol.verdict import Preference, Verdict, join_orders, odds_of
 from vrt_lite.runs.both_orders import OrderCounts, count_orders, select_counted
-from vrt_lite.runs.question import Result
+from vrt_lite.runs.question import Result, derive_result
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,26 +32,39 @@ class RankedClip:
 
 @dataclass(frozen=True, slots=True)
 class ClipGroup:
-    """A group of clips made from one prompt, and the results so far, to which new ones are added."""
+    """A group of clips made from one prompt, and the results so far, to which new ones are added.
+
+    `alone` are those of clips that were judged by themselves, by number: `results` then follow from them.
+    """
 
     name: str
     prompt: str
     clips: tuple[RankedClip, ...]
     results: dict[tuple[int, int], Result] = field(default_factory=dict[tuple[int, int], Result])
+    alone: dict[int, Result] = field(default_factory=dict[int, Result])
 
     def add_stored(self, results: Iterable[Result]) -> None:
         """Add the stored results that are about these clips and this prompt, one for each order."""
         number = {clip.sha256: i for i, clip in enumerate(self.clips)}
         for result in select_counted(results).values():
-            i, j = number.get(result.first), number.get(result.second)
-            if i is not None and j is not None and i != j and result.prompt == self.prompt:
-                self.results[i, j] = result
+            i, j = number.get(result.first), number.get(result.second or result.first)
+            if i is not None and j is not None and result.prompt == self.prompt:
+                self.add(i, j, result)
+
+    def add(self, i: int, j: int, result: Result) -> None:
+        """Add the result of a pair, or of one clip (i = j) and so of its pairs with all others."""
+        if i != j:
+            self.results[i, j] = result
+        elif not result.second:
+            for other in self.alone.keys() - {i}:
+                low, high = (result, self.alone[other]) if i < other else (self.alone[other], result)
+                self.results[min(i, other), max(i, other)] = derive_result(low, high)
+            self.alone[i] = result
 
     @property
     def scores(self) -> dict[int, Scores]:
         """The scores of each clip that was judged by itself."""
-        scored = [(pair, result.scores) for pair, result in self.results.items() if len(result.scores) == len(pair)]
-        return {clip: of for pair, scores in scored for clip, of in zip(pair, scores, strict=True)}
+        return {clip: result.scores[0] for clip, result in self.alone.items() if result.scores}
 
     def pairs(self) -> list[tuple[int, int]]:
         """Return the pairs i < j with a result, perhaps a failure, of at least one order."""

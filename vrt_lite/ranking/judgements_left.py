@@ -22,7 +22,7 @@ class JudgementsLeft:
     def done(self) -> int:
         """How many judgements there are."""
         if self.effort.pointwise:
-            return sum(len(group.scores) for group in self.groups)
+            return sum(len(group.alone) for group in self.groups)
         return sum(len(group.results) for group in self.groups)
 
     @property
@@ -40,8 +40,8 @@ class JudgementsLeft:
     def _clips(self) -> Iterator[tuple[str, str]]:
         for group in self.groups:
             if self.effort.pointwise:
-                scored = group.scores
-                yield from ((clip.sha256, clip.sha256) for i, clip in enumerate(group.clips) if i not in scored)
+                alone = [clip.sha256 for i, clip in enumerate(group.clips) if i not in group.alone]
+                yield from zip(alone, alone, strict=True)
                 continue
             pairs = list(combinations(range(len(group.clips)), 2))
             if self.effort.chooses(len(group.clips)):

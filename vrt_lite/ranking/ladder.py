@@ -191,8 +191,10 @@ def rate_group(group: ClipGroup) -> Ladder:
     """Rate a group by its results so far."""
     outcomes = tuple(join_orders_of_pair(group, i, j) for i, j in group.pairs())
     count = len(group.clips)
-    unranked = _find_unranked(outcomes, count)
-    if scores := group.scores:
+    judged = group.alone or group.results
+    scores = group.scores
+    unranked = tuple((clip, why) for clip, why in _find_unranked(outcomes, count) if clip not in scores)
+    if scores:
         standings, first = _rank_by_scores(scores, outcomes), None
     else:
         votes = {key: collect_votes(group, key) for key in KEYS}
@@ -209,9 +211,9 @@ def rate_group(group: ClipGroup) -> Ladder:
         cycles=tuple(find_cycles(_list_wins(outcomes), count)),
         orders=count_order_disagreements(group),
         first=first,
-        judgements=len(scores or group.results),
-        failures=sum(bool(result.error) for result in group.results.values()),
-        conditions=conditions_of(group.results.values()),
+        judgements=len(judged),
+        failures=sum(bool(result.error) for result in judged.values()),
+        conditions=conditions_of(judged.values()),
     )
 
 

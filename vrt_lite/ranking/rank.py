@@ -40,6 +40,9 @@ from vrt_lite.runs.question import Result
 from vrt_lite.runs.run_clock import RunClock
 from vrt_lite.runs.store import Run, Store
 
+_MOST_LISTED = 64
+"""Clips of a group, judged by themselves, up to which its pairs are listed too: there are half as many as their square.
+"""
 _UNREAD = (VideoError.kind, MissingClipError.kind)
 
 
@@ -47,7 +50,8 @@ _UNREAD = (VideoError.kind, MissingClipError.kind)
 class RankProgress:
     """The progress after a result. At most `most` judgements are made, fewer if the order is certain before that.
 
-    `label` is the group's number and the clips, the one shown as video 1 first. `seconds_left` is None until known.
+    `label` is the group's number and the clips, the one shown as video 1 first, or one clip twice. `seconds_left` is
+    None until known.
     """
 
     done: int
@@ -135,7 +139,7 @@ def rank_clips(
     participants = drop_flagged(participants) if effort.exclude_flagged else participants
     _update_about(run, describe_run(participants, identity, effort, judge.scope))
     run.list_only(find_members(participants.groups))
-    results = list(run.results())
+    results = list(run.all_results())
     for group in participants.groups:
         group.add_stored(results)
     tasks = _choose_tasks(participants.groups, effort)
@@ -148,7 +152,7 @@ def rank_clips(
     def add_result(task: Task, result: Result, now: bool) -> None:
         label: tuple[int, int, int] = task.label
         number, i, j = label
-        participants.groups[number].results[i, j] = result
+        participants.groups[number].add(i, j, result)
         if now and (judgement := run.judgement(result.key)):
             clips = participants.groups[number].clips
             clock.add(clips[i].sha256, clips[j].sha256, judgement)
@@ -163,6 +167,9 @@ def rank_clips(
         done=add_result,
         observe=watcher.observe,
     )
+    for group in participants.groups:
+        if group.alone and len(group.clips) <= _MOST_LISTED:
+            run.list_derived(group.results.values())
     ladders = tuple(rate_group(group) for group in participants.groups)
     unread, died = count_unread(participants.groups), count_died(participants.groups)
     return Ranking(run.name, identity.model, ladders, participants.left_out, found, unread, died, judge.scope)
@@ -180,6 +187,12 @@ def count_died(groups: Sequence[ClipGroup]) -> int:
 
 def _choose_tasks(groups: Sequence[ClipGroup], effort: Effort) -> Iterator[Task]:
     """Yield the next task, chosen from the results so far. Groups that share a budget take turns."""
+    if effort.pointwise:
+        for number, group in enumerate(groups):
+            for i, clip in enumerate(group.clips):
+                if i not in group.alone:
+                    yield Task(clip.path, None, group.prompt, (number, i, i))
+        return
     chosen = [set(group.results) for group in groups]
     missing = [missing_orders(group, effort) for group in groups]
     waiting = deque(range(len(groups)))

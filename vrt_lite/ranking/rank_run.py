@@ -50,13 +50,11 @@ class Effort:
         if not judge.pointwise:
             return self
         if self.budget is not None or self.confidence is not None:
-            raise UsageError("This judge judges each clip once, by itself: leave --budget and --confidence out.")
+            raise UsageError("This judge judges each clip once, by itself: leave --budget and --stop-at out.")
         return replace(self, both_orders=False, pointwise=True)
 
     def chooses(self, clips: int) -> bool:
         """Return whether judgements are chosen in a group of this many clips; otherwise all of them are made."""
-        if self.pointwise:
-            return False
         return self.budget is not None or self.confidence is not None or clips > ALL_PAIRS_UP_TO
 
 
@@ -142,7 +140,7 @@ def read_groups(run: Run) -> tuple[ClipGroup, ...]:
     about = read_rank_about(run)
     flags = read_flags(run)
     clips = [RankedClip(clip.name, Path(clip.path), clip.sha256, flags.get(clip.sha256, ())) for clip in about.clips]
-    results = list(run.results())
+    results = list(run.all_results())
     groups = tuple(ClipGroup(group.name, group.prompt, tuple(clips[i] for i in group.clips)) for group in about.groups)
     for group in groups:
         group.add_stored(results)

@@ -6,7 +6,7 @@ import contextlib
 import json
 import time
 import zlib
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from itertools import chain
 from sqlite3 import Connection
@@ -90,8 +90,13 @@ class Run:
         if not (one and two):
             return None
         derived = derive_result(one, two)
-        self.put(_DERIVED, derived.key, {})
+        self.list_derived([derived])
         return derived
+
+    def list_derived(self, pairs: Iterable[Result]) -> None:
+        """Let `results` list these pairs, which follow from clips that were judged by themselves."""
+        for pair in pairs:
+            self.put(_DERIVED, pair.key, {})
 
     def _find(self, question: Question) -> Result | None:
         rows = self._database.read(
