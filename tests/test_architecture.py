@@ -117,6 +117,7 @@ HEAVY = {
 COMMANDS = (
     "compare",
     "rank",
+    "score",
     "pull",
     "models",
     "rm",

@@ -132,11 +132,12 @@ def rank_clips(
     identity = identify_run(participants.groups, judge)
     run = store.begin(name or _name_run(participants, identity.judge), kind="rank", identity=identity)
     opened = dict(run.items("opened"))
-    participants = drop_broken(participants, open_clip=_open_and_close, known=opened)
+    least = 1 if effort.pointwise else 2
+    participants = drop_broken(participants, open_clip=_open_and_close, known=opened, least=least)
     for clip in (clip for group in participants.groups for clip in group.clips if clip.sha256 not in opened):
         run.put("opened", clip.sha256, {})
     participants = flag_clips(participants, measure_clips(participants.groups, run, judge, watcher.observe))
-    participants = drop_flagged(participants) if effort.exclude_flagged else participants
+    participants = drop_flagged(participants, least=least) if effort.exclude_flagged else participants
     _update_about(run, describe_run(participants, identity, effort, judge.scope))
     run.list_only(find_members(participants.groups))
     results = list(run.all_results())
