@@ -14,13 +14,13 @@ from web.conftest import EXAMPLES, ROOT
 
 from vrt_lite.api import Judge
 from vrt_lite.backends.scripted import ScriptedBackend
-from vrt_lite.errors import NoVerdictError
+from vrt_lite.errors import NoVerdictError, UsageError
 from vrt_lite.judge import Pair, opening
 from vrt_lite.judgement import Judgement
 from vrt_lite.models import profile_of
 from vrt_lite.profile import Profile, load_profile
 from vrt_lite.protocol.messages import FrameRef, Image, Reply, Text, Video
-from vrt_lite.settings import Settings
+from vrt_lite.settings import Remote, Settings
 from vrt_lite.show import show_verdict
 from vrt_lite.show.pages import write_report
 
@@ -114,6 +114,13 @@ def test_a_reply_without_an_answer_is_no_verdict(folder: Path, reply: str) -> No
 def test_a_tie_and_a_reply_without_probabilities(folder: Path) -> None:
     tied = ask(folder, ["Both videos are equally good."])
     assert (tied.winner, tied.verdict.overall.odds) == (0, None)
+
+
+def test_a_head_is_refused_on_a_server(tmp_path: Path) -> None:
+    path = tmp_path / "heads.toml"
+    path.write_text('[answer]\nform = "clip"\n[answer.head.OA]\ntoken = "<|OA|>"')
+    with pytest.raises(UsageError, match="which no server tells: leave --backend out"):
+        Judge(path, backend=Remote("http://127.0.0.1:1/v1"))
 
 
 def show(profile: Profile) -> tuple[str, list[object]]:

@@ -116,3 +116,21 @@ def test_a_broken_clip_is_listed_and_the_others_are_scored(
     out, err = capfd.readouterr()
     assert len(out.splitlines()) == 2
     assert "left out" in err
+
+
+def test_a_quick_judge_orders_all_and_another_ranks_the_best_in_both_orders(
+    pointwise: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    command = ["rank", A, B, STAR, "--prompt", "A fox.", "--model", str(pointwise), "--then", "vrt-tiny-0", "-q"]
+    assert run([*command, "--top", "2", "--json"]) == 0
+    told = json.loads(capfd.readouterr().out)
+    assert told["judge"] == "vrt-tiny-0"
+    [ladder], [before] = told["ladders"], told["before"]["ladders"]
+    assert (len(ladder["clips"]), ladder["judgements"]) == (2, 2), "one pair, both orders"
+    assert (len(before["clips"]), before["judgements"]) == (3, 3)
+    assert [clip["name"] for clip in ladder["clips"]] == [s["name"] for s in before["standings"][:2]]
+    assert run([*command, "--top", "2"]) == 0
+    out = capfd.readouterr().out
+    assert out.index("scored: 3 clips") < out.index("judged: 1 of 1 pairs, 2 judgement(s)") < out.index("winner 1")
+    assert run([*command, "--top", "1"]) == 2
+    assert "Two different clips are needed to rank" in capfd.readouterr().err

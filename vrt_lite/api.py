@@ -243,8 +243,7 @@ class Judge:
             spaces = (workspace_of(clips[0], mode.profile), workspace_of(clips[1], mode.profile))
             frames = PairFrames(clips, spaces)
             pair = ShownPair(prompt, (clips[0].info, clips[1].info), spaces)
-            trials: dict[int, Trial] = {}
-            measuring = None
+            trials, measuring = dict[int, Trial](), None
             if self._measures and not same:
                 from vrt_lite.measures.measuring import Measuring  # noqa: PLC0415 - numpy
 

@@ -22,6 +22,7 @@ from vrt_lite.cli.run_options import choose_jobs, jobs_option, store_option
 from vrt_lite.errors import ClipsError, UsageError
 
 if TYPE_CHECKING:
+    from vrt_lite.ranking.rank import Ranking
     from vrt_lite.settings import Remote
 
 STATUS = """Exit status: 0 all clips are scored, 2 usage, 3 some clip cannot be used or has no score (the rest is
@@ -70,12 +71,10 @@ def score(
     percentile of each: the per cent of the other clips of its folder or group that have less. Each clip is judged once.
     What was judged is kept, so that the same command goes on, and rank finds it.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
-    from vrt_lite.ranking.clip_scores import list_scores, name_scores, score_lines  # noqa: PLC0415
     from vrt_lite.ranking.entries import read_entries  # noqa: PLC0415
     from vrt_lite.ranking.rank import rank_clips  # noqa: PLC0415
     from vrt_lite.runs.store import Store  # noqa: PLC0415
     from vrt_lite.show.progress import RankingView, open_screen  # noqa: PLC0415
-    from vrt_lite.show.table import show_table  # noqa: PLC0415
 
     jobs = choose_jobs(jobs, model, projector, backend)
     settings = read_settings(options, backend)
@@ -90,6 +89,14 @@ def score(
         if not judge.pointwise:
             raise UsageError("This judge compares two clips and scores none by itself. Use: vrt-lite rank")
         ranking = rank_clips(groups, store=kept, judge=judge, watcher=view, name=name, jobs=jobs)
+    _print(ranking, as_csv=as_csv, as_json=as_json)
+
+
+def _print(ranking: Ranking, *, as_csv: bool, as_json: bool) -> None:
+    """Print the scores. ClipsError if a clip has none."""
+    from vrt_lite.ranking.clip_scores import list_scores, name_scores, score_lines  # noqa: PLC0415
+    from vrt_lite.show.table import show_table  # noqa: PLC0415
+
     scored = [clip for ladder in ranking.ladders for clip in list_scores(ladder)]
     if as_json:
         print_json({"run": ranking.run, "judge": ranking.judge, "clips": [clip.to_json() for clip in scored]})

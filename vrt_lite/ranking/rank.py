@@ -84,7 +84,7 @@ class Ranking:
     `run` is that run's name, `judge` the name of the judge's model, and `scope` says what that sees.
 
     `found` is the number of judgements that existed before, `unread` of those without a verdict as a clip could not be
-    read, `died` of those at which the engine died.
+    read, `died` of those at which the engine died. `before` is the ranking by a quicker judge that chose these clips.
     """
 
     run: str
@@ -95,6 +95,7 @@ class Ranking:
     unread: int = 0
     died: int = 0
     scope: str = ""
+    before: Ranking | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -107,6 +108,7 @@ class Ranking:
             "found": self.found,
             "unread": self.unread,
             "died": self.died,
+            **({"before": self.before.to_json()} if self.before else {}),
         }
 
 
@@ -132,12 +134,11 @@ def rank_clips(
     identity = identify_run(participants.groups, judge)
     run = store.begin(name or _name_run(participants, identity.judge), kind="rank", identity=identity)
     opened = dict(run.items("opened"))
-    least = 1 if effort.pointwise else 2
-    participants = drop_broken(participants, open_clip=_open_and_close, known=opened, least=least)
+    participants = drop_broken(participants, open_clip=_open_and_close, known=opened, least=effort.least_clips)
     for clip in (clip for group in participants.groups for clip in group.clips if clip.sha256 not in opened):
         run.put("opened", clip.sha256, {})
     participants = flag_clips(participants, measure_clips(participants.groups, run, judge, watcher.observe))
-    participants = drop_flagged(participants, least=least) if effort.exclude_flagged else participants
+    participants = drop_flagged(participants, least=effort.least_clips) if effort.exclude_flagged else participants
     _update_about(run, describe_run(participants, identity, effort, judge.scope))
     run.list_only(find_members(participants.groups))
     results = list(run.all_results())
@@ -168,12 +169,16 @@ def rank_clips(
         done=add_result,
         observe=watcher.observe,
     )
-    for group in participants.groups:
-        if group.alone and len(group.clips) <= _MOST_LISTED:
-            run.list_derived(group.results.values())
-    ladders = tuple(rate_group(group) for group in participants.groups)
+    ladders = tuple(_rate_and_list(group, run) for group in participants.groups)
     unread, died = count_unread(participants.groups), count_died(participants.groups)
     return Ranking(run.name, identity.model, ladders, participants.left_out, found, unread, died, judge.scope)
+
+
+def _rate_and_list(group: ClipGroup, run: Run) -> Ladder:
+    """Rate a group. Lists its pairs too if they follow from clips that were judged by themselves."""
+    if group.alone and len(group.clips) <= _MOST_LISTED:
+        run.list_derived(group.results.values())
+    return rate_group(group)
 
 
 def count_unread(groups: Sequence[ClipGroup]) -> int:

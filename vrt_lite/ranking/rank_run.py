@@ -53,6 +53,11 @@ class Effort:
             raise UsageError("This judge judges each clip once, by itself: leave --budget and --stop-at out.")
         return replace(self, both_orders=False, pointwise=True)
 
+    @property
+    def least_clips(self) -> int:
+        """How many clips a group needs at least."""
+        return 1 if self.pointwise else 2
+
     def chooses(self, clips: int) -> bool:
         """Return whether judgements are chosen in a group of this many clips; otherwise all of them are made."""
         return self.budget is not None or self.confidence is not None or clips > ALL_PAIRS_UP_TO

@@ -103,30 +103,18 @@ def judge_all(
     with _Workers(run, store, judge, jobs, observe) as workers:
         claimed_elsewhere: list[tuple[Task, Question]] = []
         judge_key = functools.cache(judge.key_here)
-        begun: set[Question] = set()
-        failed: dict[Question, Result] = {}
 
         def start_or_find(task: Task, question: Question, *, take_over: bool) -> bool:
             """Return whether the task is done or is being judged; otherwise it must wait."""
-            if result := run.result(question) or failed.pop(question, None):
-                done(task, result, question in begun)
+            if result := run.result(question) or workers.failed.pop(question, None):
+                done(task, result, question in workers.begun)
                 return True
-            if not (task.second and judge.pointwise):
-                return workers.start(task, question, take_over=take_over)
-            # The pair waits for its clips, each judged by itself, and is then found.
-            for path, of_clip in zip((task.first, task.second), question.of_clips, strict=True):
-                clip = Task(path, None, task.prompt, label=question)
-                if run.result(of_clip) is None and workers.start(clip, of_clip, take_over=take_over):
-                    begun.add(question)
-            return False
+            start = workers.start_clips if task.second and judge.pointwise else workers.start
+            return start(task, question, take_over=take_over)
 
         def wait_a_little(*, take_over: bool) -> None:
             for task, result in workers.wait():
-                if not isinstance(task.label, Question):
-                    done(task, result, True)
-                elif all(of_clip.key != result.key or not run.result(of_clip) for of_clip in task.label.of_clips):
-                    changed = VideoError(task.first, "was changed while it was judged")
-                    failed[task.label] = replace(failure_of(task.label, changed), error=result.error or str(changed))
+                done(task, result, True)
             claimed_elsewhere[:] = [
                 waiting for waiting in claimed_elsewhere if not start_or_find(*waiting, take_over=take_over)
             ]
@@ -162,6 +150,10 @@ class _Workers:
         self._observe = observe if jobs == 1 else ignore
         self._pool = ThreadPool(jobs)
         self._in_progress: dict[Future[Result], tuple[Task, Question]] = {}
+        self.begun = set[Question]()
+        """The pairs of which a clip was judged by itself."""
+        self.failed: dict[Question, Result] = {}
+        """The pairs of which a clip could not be kept."""
         self._starting = Lock()
         self._stop = Stop()
 
@@ -200,11 +192,27 @@ class _Workers:
             self._in_progress[self._pool.submit(self._judge_and_keep, task, question)] = (task, question)
         return True
 
+    def start_clips(self, task: Task, question: Question, *, take_over: bool) -> bool:
+        """Start to judge the clips of a pair, each by itself; False, as the pair is found once both are judged."""
+        for path, of_clip in zip((task.first, task.second), question.of_clips, strict=True):
+            clip = Task(path or task.first, None, task.prompt, label=question)
+            if self._run.result(of_clip) is None and self.start(clip, of_clip, take_over=take_over):
+                self.begun.add(question)
+        return False
+
     def wait(self) -> list[tuple[Task, Result]]:
         """Wait a moment, and return what was judged by then. Raises what ended a thread's work."""
         if not self._in_progress:
             sleep(_POLL_SECONDS)
-        return [(task, future.result()) for future, task in self._take_done()]
+        finished = [(task, future.result()) for future, task in self._take_done()]
+        for task, result in finished:
+            pair = task.label
+            if isinstance(pair, Question) and not any(
+                of_clip.key == result.key and self._run.result(of_clip) for of_clip in pair.of_clips
+            ):
+                changed = VideoError(task.first, "was changed while it was judged")
+                self.failed[pair] = replace(failure_of(pair, changed), error=result.error or str(changed))
+        return [(task, result) for task, result in finished if not isinstance(task.label, Question)]
 
     def _take_done(self) -> list[tuple[Future[Result], Task]]:
         # A short wait, as on Windows an interrupt cannot break one.
