@@ -226,8 +226,8 @@ def test_what_cannot_be_told_is_one_line(
     assert says in err
 
 
-def test_the_readmes_table_of_gpus_is_what_the_command_says() -> None:
-    table = vram_table.BLOCK.search(vram_table.README.read_text("utf-8"))
+def test_the_table_of_gpus_is_what_the_command_says() -> None:
+    table = vram_table.BLOCK.search(vram_table.PAGE.read_text("utf-8"))
     assert table
     assert table[0] == vram_table.make_table()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -119,29 +120,41 @@ def _row(entry: ListedModel) -> tuple[str, ...]:
 
 
 @click.command(epilog=_CACHE_STATUS)
-@click.option("--clear", is_flag=True, help="Delete them.")
-def cache(*, clear: bool) -> None:
-    """Show or delete what is kept: encoded frames, and measures.
+@click.option("--clear", is_flag=True, help="Delete the encoded frames and the measures.")
+@click.option("--clear-uploads", is_flag=True, help="Delete the clips that were sent to vrt-lite serve.")
+def cache(*, clear: bool, clear_uploads: bool) -> None:
+    """Show or delete what is kept on disk.
 
-    Beyond 2000 megabytes the least recently used are deleted; another limit, or 0 to keep none:
-    vrt-lite config set cache-mb N. Deleting them costs time, never a verdict.
+    That is encoded frames, measures of clips, and uploads. Of encoded frames, beyond 2000 megabytes the least
+    recently used are deleted; another limit, or 0 to keep none:
+    vrt-lite config set cache-mb N. Deleting them and the measures costs time, never a verdict. Without the uploads,
+    what was judged of them stays, but they cannot be played again.
     """
     from vrt_lite import embeddings  # noqa: PLC0415
-    from vrt_lite.disk import disk_errors  # noqa: PLC0415
+    from vrt_lite.disk import data_home, disk_errors  # noqa: PLC0415
     from vrt_lite.measures import kept as measures  # noqa: PLC0415
+    from vrt_lite.web.upload_folder import list_uploads  # noqa: PLC0415
 
     kept = find_kept().get("cache-mb")
     disk, folder = embeddings.users_disk(int(kept.value) if kept else None), embeddings.cache_folder()
     entries, size_bytes = embeddings.usage(folder)
     clips = len(list(measures.list_files(measures.measures_folder())))
+    uploads = list_uploads(data_home() / "uploads")
+    sent = f"{len(uploads)} uploads{{}}, {format_bytes(sum(size for _, size in uploads))}"
     if clear:
         with disk_errors():
             embeddings.clear(folder)
             measures.clear(measures.measures_folder())
         click.echo(f"{entries} embeddings are deleted, {format_bytes(size_bytes)}")
         click.echo(f"the measures of {clips} clips are deleted")
+    if clear_uploads:
+        for upload, _ in uploads:
+            shutil.rmtree(upload, ignore_errors=True)
+        click.echo(sent.format(" are deleted"))
+    if clear or clear_uploads:
         return
     print_text(str(folder))
     bound = f"at most {disk.most_bytes / 1e6:.0f} MB" if disk else "off: cache-mb is 0"
     click.echo(f"{entries} embeddings, {format_bytes(size_bytes)} ({bound})")
     click.echo(f"measures of {clips} clips")
+    print_text(sent.format(f" in {data_home() / 'uploads'}"))

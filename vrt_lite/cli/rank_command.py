@@ -22,9 +22,8 @@ from vrt_lite.cli.options import (
     read_settings,
     report_options,
 )
-from vrt_lite.cli.run_judge import open_run_judge
-from vrt_lite.cli.run_options import choose_jobs, jobs_option, print_effort, store_option
-from vrt_lite.errors import ClipsError, EngineEndedError, NoVerdictError, UsageError, VrtError
+from vrt_lite.cli.run_options import choose_jobs, jobs_option, open_run_judge, print_effort, store_option
+from vrt_lite.errors import ClipsError, NoVerdictError, UsageError, VrtError, WorkerEndedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from vrt_lite.cli.report_writing import WantedReport
     from vrt_lite.ranking.clip_groups import RankedClip
     from vrt_lite.ranking.rank import Ranking
-    from vrt_lite.runs.judge_process import JudgeProcess
     from vrt_lite.settings import EffortName, Remote, Settings
     from vrt_lite.show.progress import RankingView
 
@@ -41,7 +39,7 @@ STATUS = """With --watch a new clip is judged when it is whole: a file that is s
 deleted clips leave the ranking. Ctrl-C, or a spent --budget, ends it with the leaderboard and status 0.
 
 Exit status: 0 all clips are ranked, 2 usage, 3 some clip cannot be used or read (the rest is ranked, if
-two are left), 4 model missing, corrupt or mismatched, or the engine died at a pair (the rest is ranked), 5 out of
+two are left). 4 model missing, corrupt or mismatched, or the engine died at a pair (the rest is ranked). 5 out of
 memory, 6 no pair got a verdict, 7 the store of runs cannot be used, 130 interrupted."""
 
 
@@ -110,12 +108,10 @@ def rank(
     \b
     vrt-lite rank renders/ --prompt "A fox runs through snow."
     vrt-lite rank "takes/**/*.mp4" --prompt-file fox.txt --top 3 --copy-to best
-    vrt-lite rank renders/ --watch --prompt "A fox runs through snow."
     vrt-lite rank renders/ --model QUICK --top 3 --then vr-thinker-7b --prompt "A fox runs through snow."
 
-    CLIPS are files, folders, patterns and numbered pictures (frames/%04d.png); or one table (.csv, .tsv, .jsonl) with
-    the columns clip, prompt and group, where each group is ranked by itself. Its paths are relative to it; --prompt is
-    for rows without one.
+    CLIPS are files, folders, patterns and numbered pictures (frames/%04d.png); or one table (.csv, .tsv, .jsonl) of
+    clip, prompt and group, where groups are ranked apart. Its paths are relative to it; --prompt is for other rows.
 
     Up to 12 clips are judged pair by pair. For more, or with --budget or --stop-at, the judgement (one order of one
     pair) that tells most is next, until the order is certain. Every judgement is kept when it is made: after an
@@ -132,7 +128,7 @@ def rank(
     effort = Effort(both_orders=orders == "both", budget=budget, confidence=stop_at, exclude_flagged=exclude_flagged)
     rank_them = functools.partial(rank_them, effort=effort, name=name)
     view = view_of(open_screen(quiet=quiet or as_json, live=verbose < 2))
-    opening = functools.partial(open_run_judge, model, projector, backend, settings, verbose=verbose, quiet=quiet)
+    opening = functools.partial(open_run_judge, model, projector, backend, settings, log=verbose > 1, quiet=quiet)
     ranking = _judge_and_rank(rank_them, opening, store, view, jobs)
     if then:
         ranking = _rank_again(ranking, then, top or 3, settings, store, as_json=as_json, quiet=quiet)
@@ -141,7 +137,7 @@ def rank(
 
 def _judge_and_rank(
     rank_them: Callable[..., Ranking],
-    opening: Callable[..., Judge | JudgeProcess],
+    opening: Callable[..., Judge],
     store: Path | None,
     view: RankingView,
     jobs: int,
@@ -168,7 +164,7 @@ def _rank_again(
     best = [(ladder, best_clips(ladder, top)) for ladder in before.ladders]
     groups = [Group(ladder.group, ladder.prompt, tuple(clip.path for clip in clips)) for ladder, clips in best]
     view, jobs = RankingView(open_screen(quiet=quiet or as_json)), choose_jobs(None, model, None, None)
-    opening = functools.partial(open_run_judge, model, None, None, settings, verbose=0, quiet=quiet)
+    opening = functools.partial(open_run_judge, model, None, None, settings, log=False, quiet=quiet)
     again = _judge_and_rank(functools.partial(rank_clips, groups), opening, store, view, jobs)
     return replace(again, before=before)
 
@@ -281,7 +277,7 @@ def _finish(
 
         write_run_report(report, ranking.run, store, quiet=quiet)
     if ranking.died:
-        raise EngineEndedError(
+        raise WorkerEndedError(
             f"{ranking.died} judgement(s) are missing, as the engine died while it made them; the rest is ranked. To "
             f"try again: vrt-lite runs --retry {shlex.quote(ranking.run)}, and then the same command."
         )

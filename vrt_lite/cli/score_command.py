@@ -17,8 +17,7 @@ from vrt_lite.cli.options import (
     read_prompt,
     read_settings,
 )
-from vrt_lite.cli.run_judge import open_run_judge
-from vrt_lite.cli.run_options import choose_jobs, jobs_option, store_option
+from vrt_lite.cli.run_options import choose_jobs, jobs_option, open_run_judge, store_option
 from vrt_lite.errors import ClipsError, UsageError
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ def score(
     view = RankingView(open_screen(quiet=quiet or as_json or as_csv, live=verbose < 2))
     with (
         Store(store) as kept,
-        open_run_judge(model, projector, backend, settings, kept, verbose=verbose, quiet=quiet, jobs=jobs) as judge,
+        open_run_judge(model, projector, backend, settings, kept, log=verbose > 1, quiet=quiet, jobs=jobs) as judge,
         view,
     ):
         judge.connect(view.observe)
