@@ -121,6 +121,7 @@ HEAVY = {
 COMMANDS = (
     "compare",
     "rank",
+    "score",
     "pull",
     "models",
     "rm",
