@@ -79,7 +79,7 @@ def list_folder(state: ServerState, path: str = "") -> dict[str, Any]:
 
 def list_judges(state: ServerState) -> dict[str, Any]:
     """List the models that are here, or can be pulled."""
-    from vrt_lite.fitting.model_list import list_models  # noqa: PLC0415
+    from vrt_lite.model_list import list_models  # noqa: PLC0415
     from vrt_lite.models.quants import total_memory  # noqa: PLC0415
 
     memory = total_memory()

@@ -78,7 +78,7 @@ def show_run(state: ServerState, run: str = "") -> Response:
 
 def show_judges(state: ServerState) -> Response:
     """Show the judges that are here or can be pulled, and which fit this machine."""
-    from vrt_lite.fitting.model_list import list_models  # noqa: PLC0415
+    from vrt_lite.model_list import list_models  # noqa: PLC0415
     from vrt_lite.models.quants import total_memory  # noqa: PLC0415
 
     memory = total_memory()
