@@ -123,7 +123,7 @@ def test_models_lists_and_rm_deletes(hub: Hub, home: Path, capfd: pytest.Capture
     rows = {line.split()[0]: line for line in out.splitlines()}
     assert "bundled" in rows[BUNDLED]
     assert "yes" in rows[BUNDLED]
-    assert re.search(r"here +Q8_0 +0\.01 GB +~\S+ GB +no +mit", rows[REPO])
+    assert re.search(r"here +Q8_0 +0\.01 GB +~\S+ GB +- +no +mit", rows[REPO])
     assert "non-commercial" in rows["qwen2.5-vl-3b"]
     assert "Apache-2.0" in rows["qwen2.5-vl-7b"]
     assert re.search("can be pulled.*MIT", rows["vr-thinker-7b"])

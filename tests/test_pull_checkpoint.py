@@ -397,7 +397,7 @@ def test_an_interrupt_is_130_and_the_next_pull_goes_on(
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=30)
-    assert process.returncode == 130
+    assert process.returncode == 130, err
     assert err.splitlines()[-1] == "vrt-lite: Interrupted."
     hub.seconds_per_chunk = 0
     hub.ranges.clear()
