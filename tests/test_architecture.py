@@ -98,7 +98,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "python_multipart": {"web"},
     "rich": {"show"},
     "starlette": {"web"},
-    "tomlkit": {"profile.py", "stored_settings.py"},
+    "tomlkit": {"cli/profile_command.py", "profile.py", "stored_settings.py"},
     "uvicorn": {"web"},
 }
 """Packages that are not of the standard library, and the only places in vrt_lite that may import each."""
@@ -121,6 +121,7 @@ HEAVY = {
 COMMANDS = (
     "compare",
     "rank",
+    "score",
     "pull",
     "models",
     "rm",
@@ -128,6 +129,7 @@ COMMANDS = (
     "completion",
     "config",
     "doctor",
+    "profile",
     "estimate",
     "convert",
     "tune",
