@@ -49,7 +49,5 @@ def _quantize(target: Target, kind: Type, padded: int) -> Target:
         case _:
             pass
     if len(shape) == 1 or ".patch_embd." in target.name or ".position_embd." in target.name:
-        kind = (
-            target.type
-        )  # biases and norms; what the engine reads without blocks
+        kind = target.type  # biases and norms; what the engine reads without blocks
     return replace(target, shape=shape, type=fit_row(kind, shape[-1]))

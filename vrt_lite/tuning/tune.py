@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import psutil
 
+from vrt_lite.advice import install_engine
 from vrt_lite.backends import describe_machine, read_memory
 from vrt_lite.errors import EngineEndedError, ModelError, VrtError
 from vrt_lite.machine import EngineSettings
@@ -117,7 +118,7 @@ def tune(
     except EngineEndedError as error:
         raise ModelError(
             f"{files.name} cannot be measured, the engine does not run with its default settings: {error}. "
-            "Install it again: pip install --force-reinstall --no-cache-dir llama-cpp-python"
+            f"Install it again: {install_engine()}"
         ) from error
     tuning = Tuning(
         **{name: getattr(result.setup.settings, name) for name in SETTINGS},
