@@ -86,7 +86,6 @@ def evaluate(
     \b
     vrt-lite eval genai-bench --from ./GenAI-Bench --model ./vr-thinker-7b
     vrt-lite eval videogen-rewardbench --pull --sample 500
-    vrt-lite eval mj-bench-video --from ./MJ-BENCH-VIDEO --order both
     vrt-lite eval pairs.csv --plots figures
 
     SET is genai-bench, videogen-rewardbench or mj-bench-video, a folder with one of them, or a table in CSV or JSONL.

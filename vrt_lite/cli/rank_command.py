@@ -104,11 +104,9 @@ def rank(
     \b
     vrt-lite rank renders/ --prompt "A fox runs through snow."
     vrt-lite rank "takes/**/*.mp4" --prompt-file fox.txt --top 3 --copy-to best
-    vrt-lite rank renders/ --watch --prompt "A fox runs through snow."
 
-    CLIPS are files, folders, patterns and numbered pictures (frames/%04d.png); or one table (.csv, .tsv, .jsonl) with
-    the columns clip, prompt and group, where each group is ranked by itself. Its paths are relative to it; --prompt is
-    for rows without one.
+    CLIPS are files, folders, patterns and numbered pictures (frames/%04d.png); or one table (.csv, .tsv, .jsonl) of
+    clip, prompt and group, where groups are ranked apart. Its paths are relative to it; --prompt is for other rows.
 
     Up to 12 clips are judged pair by pair. For more, or with --budget or --stop-at, the judgement (one order of one
     pair) that tells most is next, until the order is certain. Every judgement is kept when it is made: after an
