@@ -81,6 +81,8 @@ def parse(command: str) -> None:
     if words[0] in GROUPS:
         group = GROUPS[words[0]]
         with click.Context(group, info_name=words[0]) as ctx, understood():
+            if words[1].startswith("-"):
+                group.make_context(words[0], words[1:])
             while isinstance(group, click.Group):
                 name, verb, words = group.resolve_command(ctx, words[1:])
                 assert verb
