@@ -123,6 +123,10 @@ def compare(
         print_json(judgement.to_json())
     else:
         show_verdict(judgement)
+    if not silent:
+        from vrt_lite.show.better_judge import show_better_judge  # noqa: PLC0415
+
+        show_better_judge(judgement)
     if report:
         from vrt_lite.cli.report_writing import write_wanted  # noqa: PLC0415
 
