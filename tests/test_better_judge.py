@@ -12,7 +12,8 @@ from vrt_lite import Judgement, compare
 from vrt_lite.interfaces import TimeRange
 from vrt_lite.model_list import ListedModel
 from vrt_lite.models.library import recipes
-from vrt_lite.show.better_judge import find_better_judge, show_better_judge, suggest_judge
+from vrt_lite.show import show_verdict
+from vrt_lite.show.better_judge import find_better_judge, suggest_judge
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 GB = 10**9
@@ -61,11 +62,12 @@ def test_the_best_that_fits_is_named(models: list[ListedModel], free_gb: int, na
 def test_it_stands_once_under_a_verdict_on_a_terminal(judgement: Judgement) -> None:
     line = find_better_judge()
     assert not line or any(f"vrt-lite pull {name}" in line for name in recipes())  # a small machine has none
-    terminal, pipe = Terminal(), io.StringIO()
-    show_better_judge(judgement, stream=terminal)
-    show_better_judge(judgement, stream=pipe)
-    assert terminal.getvalue().count("vrt-lite pull") == bool(line)
-    assert pipe.getvalue() == ""
     other = replace(judgement, model=replace(judgement.model, name="vr-thinker-7b"))
-    show_better_judge(other, stream=(silent := Terminal()))
-    assert silent.getvalue() == ""
+    for shown, stream, advise, times in (
+        (judgement, Terminal(), True, bool(line)),
+        (judgement, Terminal(), False, 0),
+        (judgement, io.StringIO(), True, 0),
+        (other, Terminal(), True, 0),
+    ):
+        show_verdict(shown, advise=advise, stream=stream)
+        assert stream.getvalue().count("vrt-lite pull") == times

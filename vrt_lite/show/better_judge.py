@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -57,14 +56,13 @@ def find_better_judge() -> str:
     return suggest_judge((list_model(recipe.name) for recipe in ranked), read_memory().free_bytes)
 
 
-def show_better_judge(judgement: Judgement, *, stream: TextIO | None = None) -> None:
-    """Print the line under a verdict of a bundled judge, on a terminal only."""
+def show_better_judge(judgement: Judgement, stream: TextIO) -> None:
+    """Print the line on a terminal, if the judge was a bundled one."""
     from vrt_lite.models import bundled_names  # noqa: PLC0415
 
-    to = stream or sys.stdout
-    wanted = to.isatty() and not judgement.backend and judgement.model.name in bundled_names()
+    wanted = not judgement.backend and judgement.model.name in bundled_names()
     if wanted and (line := find_better_judge()):
-        console_on(to).print(line, markup=False, highlight=False, style="dim")
+        console_on(stream).print(line, markup=False, highlight=False, style="dim")
 
 
 if __name__ == "__main__":
