@@ -32,6 +32,7 @@ from bench.loopback_hub import serve_folder
 from convert.__main__ import convert
 from train.__main__ import train
 from vrt_lite.cli import cli
+from vrt_lite.errors import ModelError
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", "bench/README.md", "integrations/comfyui/README.md"]
@@ -109,8 +110,8 @@ def understood() -> Iterator[None]:
     try:
         with contextlib.suppress(click.exceptions.Exit):
             yield
-    except click.BadParameter as error:
-        if not error.message.endswith("does not exist."):
+    except (click.BadParameter, ModelError) as error:
+        if not str(error).endswith(("does not exist.", "No such file or directory.")):
             raise
 
 
