@@ -9,6 +9,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from vrt_lite.advice import install_extra
 from vrt_lite.errors import UsageError
 from vrt_lite.show.evaluation_words import MEASURES, name_band, name_key, name_main, name_set
 from vrt_lite.show.words import DIMENSION_NAMES
@@ -155,7 +156,7 @@ def draw_plots(figures: Figures, folder: Path) -> list[Path]:
 def check_plots() -> None:
     """Raise UsageError if matplotlib, which draws the plots, is missing."""
     if not find_spec("matplotlib"):
-        raise UsageError("Plots are drawn by matplotlib, which is missing. Install it: pip install 'vrt-lite[eval]'")
+        raise UsageError(f"Plots are drawn by matplotlib, which is missing. Install it: {install_extra('eval')}")
 
 
 def _plots(figures: Figures) -> Iterator[tuple[str, Any]]:
