@@ -227,6 +227,43 @@ def load_profile(path: Path) -> Profile:
     return _read_table(table, path.parent, str(path))
 
 
+def find_faults(path: Path) -> list[str]:
+    """What is wrong with a profile, a line for each fault; ModelError if it cannot be read, or is not valid TOML."""
+    try:
+        load_profile(path)
+        return []
+    except ModelError as error:
+        last = str(error)
+        try:
+            table = tomllib.loads(path.read_bytes().decode())
+        except (OSError, ValueError):
+            raise error from None
+    faults = [last]
+
+    def fault_without(key: str) -> str:
+        left = {name: value for name, value in table.items() if name != key}
+        try:
+            _read_table(left, path.parent, str(path))
+        except ModelError as error:
+            return str(error)
+        return ""
+
+    # A key is at fault if without it there is another fault, or none.
+    while key := next((key for key in table if fault_without(key) != last), None):
+        last = fault_without(key)
+        del table[key]
+        if not last:
+            break
+        faults.append(last)
+    return faults
+
+
+def to_table(profile: Profile) -> dict[str, Any]:
+    """The values of a profile as a TOML file has them; `load_profile` makes the same profile of it."""
+    values = {name: value for name, value in asdict(profile).items() if value is not None}
+    return json.loads(json.dumps(values))
+
+
 def read_portable(path: Path) -> bytes:
     """Read a profile's text, with the prompts that it takes from files beside it; ModelError as `load_profile`."""
     load_profile(path)

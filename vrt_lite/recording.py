@@ -103,6 +103,9 @@ def make_judgement(
     skipped = settings.skip_second_order(trials[0].verdict) if list(trials) == [0] and not pointwise else None
     if len(orders) == 1 and settings.both_orders and not skipped and not pointwise:
         warnings.append(warn_of_one_order(orders[0].first))
+    default_profile = not mode.files.has_profile if mode.files else "model" not in settings.sources
+    if orders and default_profile:
+        warnings.append(warn_of_default_profile(used.model.name))
     limited = bool(orders) and (settings.limits_pixels or settings.effort != "full")
     warnings += warn_of_prompt(pair.prompt, inputs, mode.profile, mode.own, limited=limited)
     one, other = (*verdicts, None, None)[:2]
@@ -133,6 +136,12 @@ def make_judgement(
         skipped_order=skipped,
         scores=(dict(rounds[0].scores), dict(rounds[-1].scores)) if pointwise and orders else None,
     )
+
+
+def warn_of_default_profile(model: str) -> Warned:
+    """The warning for a model that has no profile of its own, and so is judged with VR-Thinker's."""
+    text = f"{model} has no profile.toml, so it was asked as VR-Thinker is: its prompts, frames and rounds."
+    return Warned("default_profile", text)
 
 
 def warn_of_prompt(
@@ -266,7 +275,9 @@ def record_settings(settings: Settings, profile: Profile, engine: EngineUsed | N
     """Every setting, with the profile's value where the profile decides, and where it comes from."""
     words = {key: Wording(d.name, d.explain) for key, d in profile.dimensions.items()}
     dimensions: Wordings = {"TA": words["TA"], "VQ": words["VQ"], "MQ": words["MQ"]}
-    own: dict[str, Any] = {f.name: getattr(settings, f.name) for f in fields(settings) if f.name != "cache_mb"}
+    own: dict[str, Any] = {
+        f.name: getattr(settings, f.name) for f in fields(settings) if f.name not in ("cache_mb", "profile")
+    }
     in_profile = ("workspace", "first_frames", "window", "rounds", "max_pixels", "tool_max_pixels", "max_new_tokens")
     decided: dict[str, Any] = {name: getattr(profile, name) for name in in_profile}
     sources = settings.find_sources(tuned=bool(engine and engine.tuned))

@@ -51,6 +51,7 @@ _GROUPS: Final[dict[str, dict[str, str]]] = {
         "estimate": "estimate_command:estimate",
         "tune": "tune_command:tune",
         "convert": "convert_command:convert",
+        "profile": "profile_command:profile",
         "rm": "models_command:rm",
     },
     "This machine": {
