@@ -115,6 +115,18 @@ class Profile:
         """Whether each clip is judged by itself."""
         return self.answer is not None and self.answer.form == "clip"
 
+    @property
+    def clips_at_once(self) -> int:
+        """How many clips one judgement shows."""
+        return 1 if self.pointwise else 2
+
+    @property
+    def answers(self) -> str:
+        """What the judge answers, and about what, in words."""
+        how = "a clip" if self.pointwise else "a pair, at once" if self.answer else "a pair, in rounds"
+        own = len(self.answer.names) - len(self.keys) if self.answer else 0
+        return f"{how}: {' '.join(self.keys)}{f' and {own} of its own' if own else ''}"
+
     def count_first(self, seconds: float, frames: int) -> int:
         """How many frames of a clip of so many seconds and frames are shown first."""
         if self.answer and self.answer.fps:

@@ -16,9 +16,10 @@ from vrt_lite.errors import ModelError
 from vrt_lite.machine import format_bytes
 
 if TYPE_CHECKING:
+    from vrt_lite.evaluation.figures import PublishedAccuracy
     from vrt_lite.model_list import ListedModel
 
-HEADINGS = ("NAME", "STATE", "QUANT", "ON DISK", "MEMORY", "A PAIR", "VERIFIED", "LICENCE")
+HEADINGS = ("NAME", "STATE", "QUANT", "ON DISK", "MEMORY", "TIME", "ANSWERS", "ACCURACY", "VERIFIED", "LICENCE")
 STATUS = "Exit status: 0 done, 2 usage, 4 model missing, damaged, refused or out of reach, 130 interrupted."
 _CACHE_STATUS = "Exit status: 0 done, 2 usage, 4 the folder cannot be changed, 130 interrupted."
 
@@ -70,18 +71,25 @@ def models(*, as_json: bool) -> None:
 
     Of what can be pulled, QUANT is the one that a pull takes on this machine.
     MEMORY is about what judging takes: weights, projector, and the context that the model's profile asks for.
-    A PAIR is how long it takes here in one order: by earlier judgements, else by the engine's speed, measured once.
+    TIME is how long a pair in one order takes here, or a clip: by earlier judgements, else by the engine's speed.
+    ANSWERS says what is judged: alignment (TA), visual quality (VQ), motion quality (MQ), overall (OA).
+    ACCURACY is published, tied pairs left out: below the table stands who says so, also where sources conflict.
     VERIFIED says whether this project has checked the model's verdicts.
     """
     from vrt_lite.model_list import list_models  # noqa: PLC0415
 
     found = list_models()
+    published = {entry.name: _find_accuracy(entry.name) for entry in found}
     if as_json:
-        print_json([asdict(entry) for entry in found])
+        print_json([{**asdict(entry), "accuracy": [of.to_json() for of in published[entry.name]]} for entry in found])
         return
     from vrt_lite.show.table import show_table  # noqa: PLC0415
 
-    show_table(HEADINGS, [_row(entry) for entry in found])
+    show_table(HEADINGS, [_row(entry, published[entry.name]) for entry in found])
+    for name, of in published.items():
+        told = "; ".join(f"{a.set} {a.split} {a.value:.1f} % ({a.source})" for a in of)
+        if told:
+            print_text(f"{name}, accuracy: {told}")
     for way in filter(None, (entry.way_here for entry in found)):
         print_text(way)
     for entry in found:
@@ -112,7 +120,14 @@ def rm(model: str) -> None:
     print_text(f"{name} is deleted, {format_bytes(freed)}")
 
 
-def _row(entry: ListedModel) -> tuple[str, ...]:
+def _find_accuracy(name: str) -> list[PublishedAccuracy]:
+    from vrt_lite.evaluation.figures import list_published  # noqa: PLC0415
+    from vrt_lite.models.library import recipes  # noqa: PLC0415
+
+    return list_published(recipes()[name].published) if name in recipes() else []
+
+
+def _row(entry: ListedModel, published: list[PublishedAccuracy]) -> tuple[str, ...]:
     from vrt_lite.show.words import format_range  # noqa: PLC0415
 
     about = "" if entry.state in ("bundled", "here", "damaged") else "~"
@@ -123,6 +138,8 @@ def _row(entry: ListedModel) -> tuple[str, ...]:
         f"{about}{entry.disk_bytes / 1e9:.2f} GB",
         f"~{entry.memory_bytes / 1e9:.1f} GB" if entry.memory_bytes else "-",
         format_range(entry.seconds) if entry.seconds else "-",
+        entry.answers or "-",
+        " / ".join(f"{of.value:.1f}" for of in published) or "-",
         "yes" if entry.verified else "no",
         entry.licence,
     )

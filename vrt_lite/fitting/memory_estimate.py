@@ -262,7 +262,7 @@ def vision_buffer(shape: ModelShape, patches: int, *, flash: bool, on_gpu: bool)
 def context_tokens(shape: ModelShape, profile: Profile) -> int:
     """The context that the engine will choose for clips shown at the full size, before their text is tokenised."""
     cells = profile.max_pixels // PIXELS_PER_TOKEN
-    patches = 2 * -(-profile.first_frames // 2)
+    patches = profile.clips_at_once * -(-profile.first_frames // 2)
     bound = profile.context_bound(count_text_tokens(profile) + patches * cells, profile.tool_cells)
     return min(bound, shape.trained_context)
 
@@ -349,7 +349,7 @@ def _places(layers: int, on_gpus: int | None, shares: Sequence[float]) -> list[i
 def _frames(shape: ModelShape, profile: Profile, cells: int) -> int:
     """Bytes of the shown frames in RGB, and of their embeddings."""
     called = profile.frames_per_call * (profile.rounds - 1)
-    patches = 2 * -(-profile.first_frames // 2) * cells + called * profile.tool_cells
+    patches = profile.clips_at_once * -(-profile.first_frames // 2) * cells + called * profile.tool_cells
     embeddings = min(patches * shape.width * _F32, _EMBEDDINGS_BYTES)
-    shown = 2 * profile.first_frames * cells + called * profile.tool_cells
+    shown = profile.clips_at_once * profile.first_frames * cells + called * profile.tool_cells
     return shown * PIXELS_PER_TOKEN * 3 + embeddings

@@ -45,9 +45,10 @@ def count_work(profile: Profile, size: tuple[int, int] | None = None) -> tuple[i
     rounds, cells = min(_ROUNDS, profile.rounds), count_cells(profile, size)
     called = (rounds - 1) * profile.frames_per_call * count_cells(profile, size, called=True)
     called //= 2 if profile.tool_form == "video" else 1  # a frame alone fills a pair of frames
-    encoded = 2 * -(-profile.first_frames // 2) * cells + called
+    encoded = profile.clips_at_once * -(-profile.first_frames // 2) * cells + called
     read = encoded + count_text_tokens(profile) + (rounds - 1) * _TURN_TOKENS
-    return encoded, read, rounds * min(_WRITTEN, profile.max_new_tokens)
+    heads = profile.answer is not None and bool(profile.answer.head)  # then nothing is written
+    return encoded, read, 0 if heads else rounds * min(_WRITTEN, profile.max_new_tokens)
 
 
 def estimate_seconds(
