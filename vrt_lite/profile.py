@@ -115,11 +115,16 @@ class Profile:
         """Whether each clip is judged by itself."""
         return self.answer is not None and self.answer.form == "clip"
 
-    def count_first(self, seconds: float) -> int:
-        """How many frames of a clip of so many seconds are shown first."""
+    def count_first(self, seconds: float, frames: int) -> int:
+        """How many frames of a clip of so many seconds and frames are shown first."""
         if self.answer and self.answer.fps:
-            return self.answer.count_frames(seconds, most=self.workspace)
+            return min(self.answer.count_frames(seconds, most=self.workspace), max(frames, self.least_frames))
         return self.first_frames
+
+    @property
+    def least_frames(self) -> int:
+        """How many frames are shown first of the shortest clip."""
+        return self.answer.count_frames(0.0, most=4) if self.answer and self.answer.fps else self.first_frames
 
     @property
     def reports(self) -> bool:
@@ -208,6 +213,43 @@ def load_profile(path: Path) -> Profile:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ModelError(f"Profile {path} is not valid TOML: {error}.") from error
     return _read_table(table, path.parent, str(path))
+
+
+def find_faults(path: Path) -> list[str]:
+    """What is wrong with a profile, a line for each fault; ModelError if it cannot be read, or is not valid TOML."""
+    try:
+        load_profile(path)
+        return []
+    except ModelError as error:
+        last = str(error)
+        try:
+            table = tomllib.loads(path.read_bytes().decode())
+        except (OSError, ValueError):
+            raise error from None
+    faults = [last]
+
+    def fault_without(key: str) -> str:
+        left = {name: value for name, value in table.items() if name != key}
+        try:
+            _read_table(left, path.parent, str(path))
+        except ModelError as error:
+            return str(error)
+        return ""
+
+    # A key is at fault if without it there is another fault, or none.
+    while key := next((key for key in table if fault_without(key) != last), None):
+        last = fault_without(key)
+        del table[key]
+        if not last:
+            break
+        faults.append(last)
+    return faults
+
+
+def to_table(profile: Profile) -> dict[str, Any]:
+    """The values of a profile as a TOML file has them; `load_profile` makes the same profile of it."""
+    values = {name: value for name, value in asdict(profile).items() if value is not None}
+    return json.loads(json.dumps(values))
 
 
 def read_portable(path: Path) -> bytes:

@@ -138,7 +138,7 @@ def test_figures_are_of_the_one_pair_that_was_judged(tmp_path: Path) -> None:
     assert "|Prompt alignment (TA): 7 of 8 pairs not judged; they are left out of its figures.|" in made.page
     rows_drawn = {row.label: row.words for row in list_charts(made.figures)[0].rows}
     assert rows_drawn["Prompt alignment (TA) (1 of 8), tau"] == "0.0 (0-79) of 1"
-    assert rows_drawn["overall, tau"] == "100.0 (68-100) of 8"
+    assert rows_drawn["Overall, tau"] == "100.0 (68-100) of 8"
     assert "tau 100.0" not in "".join(line for line in made.terminal.splitlines() if "alignment" in line)
 
 

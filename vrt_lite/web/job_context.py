@@ -51,6 +51,11 @@ class JobJudge:
         """As `Judge.scope`."""
         return self._judge.scope
 
+    @property
+    def pointwise(self) -> bool:
+        """As `Judge.pointwise`."""
+        return self._judge.pointwise
+
     def key(self) -> str:
         """As `Judge.key`."""
         return self._judge.key()
