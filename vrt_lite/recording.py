@@ -166,7 +166,7 @@ def warn_of_prompt(
         yield Warned("other_first_frames", text)
     if not profile.understands(prompt):
         why = "The judge does not understand this prompt" if prompt else "No prompt was given"
-        yield Warned("alignment_not_judged" if prompt else "no_prompt", f"{why}: alignment (TA) is not judged.")
+        yield Warned("alignment_not_judged" if prompt else "no_prompt", f"{why}: prompt alignment (TA) is not judged.")
     elif not prompt:
         what = "alignment was" if "TA" in profile.keys else "the clips were"
         yield Warned("no_prompt", f"No prompt was given: {what} judged without one.")
