@@ -103,9 +103,7 @@ def make_judgement(
     skipped = settings.skip_second_order(trials[0].verdict) if list(trials) == [0] and not pointwise else None
     if len(orders) == 1 and settings.both_orders and not skipped and not pointwise:
         warnings.append(warn_of_one_order(orders[0].first))
-    default_profile = not mode.files.has_profile if mode.files else "model" not in settings.sources
-    if orders and default_profile:
-        warnings.append(warn_of_default_profile(used.model.name))
+    warnings += warn_of_default_profile(mode, settings, used.model.name) if orders else ()
     limited = bool(orders) and (settings.limits_pixels or settings.effort != "full")
     warnings += warn_of_prompt(pair.prompt, inputs, mode.profile, mode.own, limited=limited)
     one, other = (*verdicts, None, None)[:2]
@@ -138,10 +136,11 @@ def make_judgement(
     )
 
 
-def warn_of_default_profile(model: str) -> Warned:
-    """The warning for a model that has no profile of its own, and so is judged with VR-Thinker's."""
-    text = f"{model} has no profile.toml, so it was asked as VR-Thinker is: its prompts, frames and rounds."
-    return Warned("default_profile", text)
+def warn_of_default_profile(mode: Mode, settings: Settings, model: str) -> Iterator[Warned]:
+    """Warn of a model that has no profile of its own, and so is judged with VR-Thinker's."""
+    if not (mode.files.has_profile if mode.files else "model" in settings.sources):
+        text = f"{model} has no profile.toml, so it was asked as VR-Thinker is: its prompts, frames and rounds."
+        yield Warned("default_profile", text)
 
 
 def warn_of_prompt(
