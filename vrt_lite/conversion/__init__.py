@@ -8,6 +8,8 @@ as it arrives, `vrt-lite convert` and `convert export` those of a folder, `conve
 
 checkpoint.py         a folder's config, small files and tensor table as checked plain values
 shards.py             a safetensors shard: its table, and rows of a tensor
+torch_state.py        a checkpoint of torch.save: its table, read without running what it names
+reward_state.py       a reward model with heads, as VideoAlign's trainer leaves it
 lora.py               merges a PEFT adapter while the weights are read
 families.py           the kinds of checkpoints: each is a half for the text model and one for the vision tower
 text_tensors.py       the language model: which stored tensor becomes which GGUF tensor, and its fields

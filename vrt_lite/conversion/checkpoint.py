@@ -95,7 +95,7 @@ def read_checkpoint(
     tensors = {canonical(n): StoredTensor(folder / s, "", shapes.get(canonical(n), ()), 0) for s, n in stored}
     if len(tensors) != len(listed):
         raise ModelError(f"{folder} holds one tensor under two spellings of its name: download again")
-    return Checkpoint(folder, name or folder.name, config, _preprocessor(folder), tensors)
+    return Checkpoint(folder, name or folder.name, config, read_preprocessor(folder), tensors)
 
 
 def read_json(path: Path) -> Section:
@@ -122,7 +122,7 @@ def read_text(path: Path) -> str:
         raise ModelError(f"{path} cannot be read: {error}") from error
 
 
-def _preprocessor(folder: Path) -> Section:
+def read_preprocessor(folder: Path) -> Section:
     """Read preprocessor_config.json, or the part of processor_config.json where transformers 5 stores it."""
     path = folder / "preprocessor_config.json"
     if not path.is_file() and (newer := folder / "processor_config.json").is_file():

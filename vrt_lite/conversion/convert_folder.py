@@ -8,6 +8,7 @@ from pathlib import Path
 
 from vrt_lite.conversion.pair_plan import plan_pair
 from vrt_lite.conversion.pair_writer import FinishedFile, write_planned
+from vrt_lite.conversion.reward_state import STATE
 
 
 def convert_folder(
@@ -30,7 +31,8 @@ def convert_folder(
     that were changed since an earlier run are converted anew. Raises ModelError for a checkpoint that cannot be used,
     UsageError for a full disk, an unfit name, or another model's profile in `out`.
     """
-    shards = [(path.name, path.stat()) for path in sorted(source.glob("*.safetensors"))]
+    weights = sorted((*source.glob("*.safetensors"), *source.glob(STATE)))
+    shards = [(path.name, path.stat()) for path in weights]
     plan = plan_pair(
         source,
         text_type=text_type,

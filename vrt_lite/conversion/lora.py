@@ -70,18 +70,32 @@ def adapt(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
         if a is None or b is None:
             raise ModelError(f"{path}: {module:.120} has only one of lora_A and lora_B")
         target = canonical(module.removeprefix(PREFIX)) + ".weight"
-        stored = merged.get(target)
-        if stored is None or isinstance(stored, AdaptedTensor):
-            raise ModelError(f"{path}: {module:.120} adapts {target:.80}, which the checkpoint does not have once")
-        if not stored.shape:
-            raise ModelError(f"{path}: {module:.120} adapts {target:.80}, which this checkpoint does not use")
-        expected = ((rank, stored.shape[-1]), (stored.shape[0], rank))
-        if len(stored.shape) != 2 or (a.shape, b.shape) != expected:
-            raise ModelError(f"{path}: {module:.120} is {a.shape}, {b.shape} for {target} of {stored.shape}")
-        merged[target] = AdaptedTensor(stored.path, stored.dtype, stored.shape, stored.offset, a, b, scale)
+        where = f"{path}: {module:.120}"
+        merged[target] = adapt_tensor(where, target, merged.get(target), (a, b), scale=scale, rank=rank)
     if merged == checkpoint.tensors:
         raise ModelError(f"{path} holds no tensor")
     return replace(checkpoint, tensors=merged)
+
+
+def adapt_tensor(
+    where: str,
+    target: str,
+    stored: StoredTensor | None,
+    halves: tuple[StoredTensor, StoredTensor],
+    *,
+    scale: float,
+    rank: int,
+) -> AdaptedTensor:
+    """Return a tensor with its correction. Raises ModelError, which begins with `where`, unless all shapes fit."""
+    if stored is None or isinstance(stored, AdaptedTensor):
+        raise ModelError(f"{where} adapts {target:.80}, which the checkpoint does not have once")
+    if not stored.shape:
+        raise ModelError(f"{where} adapts {target:.80}, which this checkpoint does not use")
+    a, b = halves
+    expected = ((rank, stored.shape[-1]), (stored.shape[0], rank))
+    if len(stored.shape) != 2 or (a.shape, b.shape) != expected:
+        raise ModelError(f"{where} is {a.shape}, {b.shape} for {target} of {stored.shape}")
+    return AdaptedTensor(stored.path, stored.dtype, stored.shape, stored.offset, a, b, scale)
 
 
 def _scale(config: Section) -> tuple[float, int]:
@@ -94,5 +108,10 @@ def _scale(config: Section) -> tuple[float, int]:
     config.require(bias="none")
     if config.values.get("init_lora_weights") not in PLAIN_STARTS:
         raise config.value_error("init_lora_weights", "a start that leaves the base model as it is published")
-    rank, alpha = config.integer("r"), config.real("lora_alpha")
+    return scale_and_rank(config, "r")
+
+
+def scale_and_rank(config: Section, key: str) -> tuple[float, int]:
+    """Return the factor of B A and the rank, which is under `key`."""
+    rank, alpha = config.integer(key), config.real("lora_alpha")
     return alpha / (math.sqrt(rank) if config.values.get("use_rslora") is True else rank), rank

@@ -5,6 +5,7 @@ write: same tensors, order, shapes, types and data, and the same metadata, save 
 
 - `vrt_lite.tokens_per_second`, `vrt_lite.vision.min_pixels`, `.max_pixels` are added to the text file:
   the position clock and the pixel bounds are in the checkpoint and have no GGUF key.
+- `vrt_lite.head.weight` is added where a checkpoint has heads (rm_head.weight), and their tokens are user-defined.
 - `general.license` and `general.source.url` may be set from the command line.
 - `tokenizer.ggml.pre` comes from comparing the split pattern, not from hashing a tokenised test text.
 - Only bos, eos and pad ids, and one chat template; the family has no other.
@@ -34,6 +35,7 @@ from vrt_lite.conversion.families import Half, expected_shapes, family_of
 from vrt_lite.conversion.gguf_writer import VERSION, GgufField, GgufFile, Target, resolve, type_field
 from vrt_lite.conversion.projector import quantize_projector
 from vrt_lite.conversion.quantization_types import quantize_file
+from vrt_lite.conversion.reward_state import HEAD_PREFIX, REWARD_TOKENS, find_head, head_fields
 from vrt_lite.conversion.shards import StoredTensor
 from vrt_lite.conversion.tower_parts import PREFIX
 from vrt_lite.conversion.type_names import PLAIN_TYPES
@@ -53,8 +55,11 @@ def text_file(
     """
     half = family_of(checkpoint.config).text
     text = half.config(checkpoint.config)
-    own = (*tokenizer_fields.fields(checkpoint.folder, text), *text_tensors.vrt_lite_fields(checkpoint))
-    elsewhere = (PREFIX, "lm_head.") if text_tensors.is_tied(text) else PREFIX
+    head = find_head(checkpoint)
+    # Such a token is in the same run of text as the caption, where control tokens are not recognised.
+    words = tokenizer_fields.fields(checkpoint.folder, text, plain=REWARD_TOKENS if head else ())
+    own = (*words, *text_tensors.vrt_lite_fields(checkpoint), *head_fields(head))
+    elsewhere = (PREFIX, HEAD_PREFIX, "lm_head.") if text_tensors.is_tied(text) else (PREFIX, HEAD_PREFIX)
     tensors = {name: stored for name, stored in checkpoint.tensors.items() if not name.startswith(elsewhere)}
     plain = kind if exported and kind == "q8_0" else _plain(kind)
     file = _text(half, text, tensors, plain, own)

@@ -18,6 +18,7 @@ from vrt_lite.conversion.families import expected_shapes
 from vrt_lite.conversion.gguf_writer import GgufFile, Target, header_bytes
 from vrt_lite.conversion.importance_matrix import read_importance
 from vrt_lite.conversion.pair_files import projector_file, text_file
+from vrt_lite.conversion.reward_state import HEAD_PREFIX, STATE, read_reward_state
 from vrt_lite.conversion.shards import StoredTensor, canonical, read_shard
 from vrt_lite.conversion.type_names import CONVERTER_TYPES, PROJECTOR_TYPES, TEXT_TYPES
 from vrt_lite.disk import file_sha256
@@ -80,8 +81,8 @@ class PairPlan:
                 raise ModelError(f"{shard} has no tensor {name:.80}, which the checkpoint has there: download again")
             if shape and found[name].shape != shape:
                 raise ModelError(f"{shard}: {name} is {found[name].shape}, config.json says {shape}")
-        # A checkpoint without an index may hold the output of a tied model, which no file needs.
-        if odd := [name for name in found if name not in planned and not name.startswith("lm_head.")]:
+        # A checkpoint without an index may hold the output of a tied model, which no file needs, or heads.
+        if odd := [name for name in found if name not in planned and not name.startswith(("lm_head.", HEAD_PREFIX))]:
             raise ModelError(f"{shard}: tensor {odd[0]:.80} is none that config.json describes")
         return found
 
@@ -111,7 +112,10 @@ def plan_pair(
     if text_type not in (*TEXT_TYPES, *CONVERTER_TYPES) or projector_type not in ("f32", *PROJECTOR_TYPES):
         raise UsageError(f"types are {text_type!r} and {projector_type!r}, needs to be of {', '.join(TEXT_TYPES)}")
     folder = folder.resolve()
-    checkpoint = read_checkpoint(folder, expected_shapes, name=folder_name)
+    if (folder / STATE).is_file():
+        checkpoint = read_reward_state(folder, name=folder_name)
+    else:
+        checkpoint = read_checkpoint(folder, expected_shapes, name=folder_name)
     stem = name or checkpoint.name
     if adapter:
         checkpoint = lora.adapt(checkpoint, adapter)

@@ -7,7 +7,7 @@ special tokens and lists of chat templates are left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast
@@ -27,14 +27,22 @@ QWEN2_SPLIT = (
 ID_KEYS = {"bos": "bos_token_id", "eos": "eos_token_id", "pad": "padding_token_id"}
 
 
-def fields(folder: Path, text: Section) -> Iterator[GgufField]:
-    """Return the tokenizer's fields. Raises ModelError for another kind of tokenizer or a broken one."""
+def fields(folder: Path, text: Section, *, plain: Sequence[str] = ()) -> Iterator[GgufField]:
+    """Return the tokenizer's fields. Raises ModelError for another kind of tokenizer or a broken one.
+
+    The tokens `plain` are user-defined whatever tokenizer.json says of them; those that it lacks are added behind all.
+    """
     tokenizer, rows = read_json(folder / "tokenizer.json"), text_tensors.vocabulary_size(text)
     model = tokenizer.section("model")
     model.require(type="BPE")
     if QWEN2_SPLIT not in _patterns(tokenizer.values.get("pre_tokenizer")):
         raise ModelError(f"{tokenizer.where}: the pre-tokenizer is not Qwen2's, no other can be exported")
-    added = list(_added(tokenizer))
+    added = [(i, word, TokenType.USER_DEFINED if word in plain else kind) for i, word, kind in _added(tokenizer)]
+    vocabulary = model.section("vocab").values
+    known = {word for _, word, _ in added}
+    end = 1 + max((i for i in (*vocabulary.values(), *(i for i, *_ in added)) if type(i) is int), default=-1)
+    more = [word for word in plain if word not in known]
+    added += [(end + i, word, TokenType.USER_DEFINED) for i, word in enumerate(more)]
     tokens, types = _table(model, added, rows)
     yield GgufField("tokenizer.ggml.model", "gpt2", GGUFValueType.STRING)
     yield GgufField("tokenizer.ggml.pre", "qwen2", GGUFValueType.STRING)

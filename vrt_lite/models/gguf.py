@@ -19,6 +19,9 @@ from typing import BinaryIO, Final
 from vrt_lite.disk import open_to_read
 from vrt_lite.errors import ModelError
 
+HEAD: Final = "vrt_lite.head.weight"
+"""The weights of the heads with which a judge scores a clip: one after the other, each as wide as the model."""
+_LONGEST_HEAD: Final = 2**18
 _MOST_ENTRIES: Final = 2**16
 _MOST_TEXTS: Final = 2**20
 _LONGEST_STRING: Final = 2**26
@@ -56,7 +59,7 @@ class Gguf:
     types: dict[str, str] = field(default_factory=dict[str, str])
     """The type of each value as stored, such as "uint32" or "array of string"."""
     numbers: dict[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
-    """The items of each array of at most 16 numbers."""
+    """The items of each array of at most 16 numbers, and of the heads."""
     distinct: dict[str, int] = field(default_factory=dict[str, int])
     """How many different texts each array of strings has."""
 
@@ -203,7 +206,7 @@ class _Reader:
         self._types[key] = f"array of {_TYPE_NAMES[item]}" if item < len(_TYPE_NAMES) else ""
         if item == _STRING:
             self._distinct[key] = len({self._bytes(self._scalar("Q")) for _ in range(count)})
-        elif item in _SCALARS and count <= _MOST_KEPT:
+        elif item in _SCALARS and count <= (_LONGEST_HEAD if key == HEAD else _MOST_KEPT):
             self._numbers[key] = tuple(self._scalar(_SCALARS[item]) for _ in range(count))
         elif item in _SCALARS:
             self._bytes(count * struct.calcsize(_SCALARS[item]))

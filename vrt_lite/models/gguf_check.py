@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from vrt_lite.errors import ModelError
-from vrt_lite.models.gguf import Gguf, Header, Tensor
+from vrt_lite.models.gguf import HEAD, Gguf, Header, Tensor
 
 BLOCKS: Final[Mapping[int, tuple[int, int]]] = {
     **{0: (1, 4), 1: (1, 2), 30: (1, 2)},  # F32, F16, BF16
@@ -97,6 +97,8 @@ def _check_text(numbers: _Numbers, tensors: Mapping[str, Tensor]) -> None:
     sections = numbers.reals("rope.dimension_sections", "int32", 4)
     if min(sections) < 0 or 2 * sum(sections) != size:
         raise ValueError(f"{numbers.key('rope.dimension_sections')} is {sections}; their sum must be {size // 2}")
+    if (values := len(numbers.gguf.numbers.get(HEAD, ()))) % width:
+        raise ValueError(f"{HEAD} has {values} values, which are no whole heads of {width}")
     numbers.whole("n_deepstack_layers", default=0, least=0, most=layers)
     vocabulary, inner = _check_tokenizer(numbers.gguf), numbers.whole("feed_forward_length")
     needed = _text_shapes(tensors, width, layers, heads * size, kv_heads * size, inner, vocabulary)

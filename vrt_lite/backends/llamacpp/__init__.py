@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from vrt_lite.backends.llamacpp.context import Context
 from vrt_lite.backends.llamacpp.decoding import MOST_GUESSED, PromptLookup, Sampler, loops, odds, odds_of_opening
 from vrt_lite.backends.llamacpp.engine import Model, start_engine
+from vrt_lite.backends.llamacpp.heads import Heads
 from vrt_lite.backends.llamacpp.kv_cache import KvCache, PrefixCache, Step, count_tokens, split_runs, take_steps
 from vrt_lite.backends.llamacpp.lower import FrameBlock, Item, lower
 from vrt_lite.backends.llamacpp.vision import Vision, content_key
@@ -90,6 +91,7 @@ class LlamaCppBackend(contextlib.ExitStack):
             self._vision = opened.enter_context(Vision(projector, self._model, settings=settings, cache=cache))
             self._banned = [self._model.control(name) for name in NEVER_WRITTEN]
             self._digits = [self._model.control(digit) for digit in "012"]
+            self._heads = Heads(text, self._model, tuple(profile.answer.head) if profile.answer else ())
             self.enter_context(opened.pop_all())
         self.callback(self._end)
         self._context: Context | None = None
@@ -132,20 +134,29 @@ class LlamaCppBackend(contextlib.ExitStack):
         patches: Patches = {}
         items = lower(conversation, self._model, lambda part: self._block(part, frames, patches))
         lane.patches = frozenset(patches)
+        heads = self._heads.find_places(items, sampling.heads)
+        items = items[: 1 + max(heads.values(), default=len(items))]  # what follows the last head has no effect
         cache = self._cache_for(lane, items, sampling.max_new_tokens)
         encoded = self._encode(patches, frames, observe)
         vision_end = time.perf_counter()
-        kept = cache.prefill(items, observe, others=[o.cache for o in self.lanes if o.cache and o is not lane])
-        logits = cache.context.logits()
-        prefill_end = time.perf_counter()
-        for run in split_runs(items[kept:]):
-            if not isinstance(run, FrameBlock):
-                lane.lookup.learn(run)
-        reply = yield from self._write(lane, cache, logits, sampling, observe)
+        others = [o.cache for o in self.lanes if o.cache and o is not lane]
+        if heads:
+            read, scores = self._heads.read_scores(cache, items, heads, observe=observe, others=others)
+            prefill_end = time.perf_counter()
+            reply = Reply("", scores=scores)
+        else:
+            kept = cache.prefill(items, observe, others=others)
+            read = count_tokens(items[kept:])
+            logits = cache.context.logits()
+            prefill_end = time.perf_counter()
+            for run in split_runs(items[kept:]):
+                if not isinstance(run, FrameBlock):
+                    lane.lookup.learn(run)
+            reply = yield from self._write(lane, cache, logits, sampling, observe)
         self._vision.trim(frozenset[str]().union(*(other.patches for other in self.lanes)))
         usage = Usage(
-            tokens_prefilled=count_tokens(items[kept:]),
-            tokens_reused=count_tokens(items[:kept]),
+            tokens_prefilled=read,
+            tokens_reused=count_tokens(items) - read,
             tokens_generated=len(reply.tokens),
             frames_encoded=sum(len(patches[key]) for key in encoded),
             frames_reused=sum(len(shown) for key, shown in patches.items() if key not in encoded),
@@ -176,6 +187,8 @@ class LlamaCppBackend(contextlib.ExitStack):
             padded = (*part.frames, part.frames[-1]) if len(part.frames) % 2 else part.frames
             groups = [padded[i : i + 2] for i in range(0, len(padded), 2)]
             steps = self._profile.clock.steps(len(groups), part.seconds_per_patch)
+        if self._profile.answer and self._profile.answer.positions == "sequential":
+            steps = ()
         keys: list[str] = []
         height = width = 0
         for group in groups:
