@@ -92,11 +92,11 @@ def _read_table(path: Path, file: BinaryIO, archive: ZipFile) -> list[tuple[str,
     if about.compress_type != ZIP_STORED or about.file_size > MAX_HEADER_BYTES:
         raise ModelError(f"its description is compressed, or has {about.file_size} bytes")
     with archive.open(about) as described:
-        table = _Unpickler(cast("BinaryIO", described)).load()
-    if not isinstance(table, _Table):
+        table: object = _Unpickler(cast("BinaryIO", described)).load()
+    if not isinstance(table, dict):
         raise ModelError(f"it holds a {type(table).__name__}, not a state dict")
-    folder = name.removesuffix("data.pkl")
-    return [(str(key), _place(path, file, archive, folder, piece)) for key, piece in table.items()]
+    folder, pieces = name.removesuffix("data.pkl"), cast("dict[object, object]", table)
+    return [(str(key), _place(path, file, archive, folder, piece)) for key, piece in pieces.items()]
 
 
 def _place(path: Path, file: BinaryIO, archive: ZipFile, folder: str, piece: Any) -> StoredTensor:
