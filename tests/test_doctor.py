@@ -229,8 +229,8 @@ def test_amx_kernels_of_an_old_compiler_are_noted(build: EngineBuild, broken: bo
     assert not list(check_amx(EngineReport(build, replace(HERE, engine="AVX512 = 1"), MEMORY)))
 
 
-def test_the_readme_has_the_command_for_each_gpu() -> None:
-    table = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_documentation_has_the_command_for_each_gpu() -> None:
+    table = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
     for maker in ("NVIDIA", "Apple", "AMD or Intel"):
         words = install_for_gpu([maker]).partition(" -m ")[2]
         assert f"| `{words}` |" in table

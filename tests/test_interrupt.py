@@ -104,7 +104,7 @@ def test_a_step_that_nothing_can_break_ends_with_the_process() -> None:
         "            time.sleep(60)\n"
         "        except KeyboardInterrupt:\n"
         "            pass\n"
-        "cli.cli.add_command(stuck)\n"
+        "cli._COMMANDS['stuck'] = ''\n"
         "cli._Commands.get_command = lambda self, ctx, name: stuck\n"
         "sys.argv[1:] = ['stuck']\n"
         "from vrt_lite.__main__ import main\n"
@@ -229,8 +229,8 @@ def cut_7b(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("^encoding", 1.0, ()),
         ("^reading", 0.5, ()),
         ("^reading", 12.0, ("--max-pixels", "12544")),  # few tokens to read: it writes by then
-        ("^reading.*exchanged", 0.5, ("--both-orders",)),
-        ("^reading.*exchanged", 12.0, ("--both-orders", "--max-pixels", "12544")),
+        ("^reading.*exchanged", 0.5, ("--orders", "both")),
+        ("^reading.*exchanged", 12.0, ("--orders", "both", "--max-pixels", "12544")),
     ],
     ids=["vision", "prefill", "writing", "second prefill", "writing both"],
 )

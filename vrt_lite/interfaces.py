@@ -257,6 +257,11 @@ def check_stops() -> None:
         stop.check()
 
 
+def stop_in_force() -> Stop:
+    """A stop that ends with those in force here, for work in another thread."""
+    return Stop(*_in_force.get())
+
+
 def wait_until_done(work: Future[_Result]) -> _Result:
     """Wait for `work`, and return its result. KeyboardInterrupt comes within 0.2 s.
 

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from io import TextIOWrapper
 from itertools import chain
 from pathlib import Path
+from threading import Lock
 from typing import Final, TextIO, cast
 
 from vrt_lite.disk import open_to_read
@@ -17,6 +18,7 @@ CSV_SUFFIXES: Final = frozenset((".csv", ".tsv"))
 TABLE_SUFFIXES: Final = CSV_SUFFIXES | {".jsonl", ".ndjson"}
 _LARGEST_BYTES = 64 * 2**20
 _CELL_BYTES = 2**20  # the csv module's own limit is smaller than some captions
+_reading = Lock()
 
 Row = Mapping[str, object]
 
@@ -72,23 +74,29 @@ def _csv_rows(file: TextIO, path: Path) -> Iterator[tuple[int, Row | str]]:
     heading = file.readline()
     reader = csv.reader(chain([heading], file), delimiter=max(",;\t", key=heading.count), strict=True)
     names: list[str] = []
-    limit = csv.field_size_limit(_CELL_BYTES)
-    try:
-        while True:
-            try:
-                cells = next(reader, None)
-            except csv.Error as error:
-                if not names:
-                    raise UsageError(f"{path} is not CSV: {error}.") from error
-                yield reader.line_num, f"is not CSV: {error}"
-                continue
-            if cells is None:
-                return
+    while True:
+        try:
+            cells = _next_cells(reader)
+        except csv.Error as error:
             if not names:
-                names = [cell.strip() for cell in cells]
-            elif cells and len(cells) != len(names):
-                yield reader.line_num, f"has {len(cells)} cells, not {len(names)}"
-            elif cells:
-                yield reader.line_num, dict(zip(names, cells, strict=True))
-    finally:
-        csv.field_size_limit(limit)
+                raise UsageError(f"{path} is not CSV: {error}.") from error
+            yield reader.line_num, f"is not CSV: {error}"
+            continue
+        if cells is None:
+            return
+        if not names:
+            names = [cell.strip() for cell in cells]
+        elif cells and len(cells) != len(names):
+            yield reader.line_num, f"has {len(cells)} cells, not {len(names)}"
+        elif cells:
+            yield reader.line_num, dict(zip(names, cells, strict=True))
+
+
+def _next_cells(reader: Iterator[list[str]]) -> list[str] | None:
+    """The next row's cells. The csv module has one limit for the whole process: it is ours for this row alone."""
+    with _reading:
+        limit = csv.field_size_limit(_CELL_BYTES)
+        try:
+            return next(reader, None)
+        finally:
+            csv.field_size_limit(limit)

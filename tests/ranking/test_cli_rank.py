@@ -105,7 +105,7 @@ def test_a_folder_is_ranked_and_found_again(capfd: pytest.CaptureFixture[str], c
 
 def test_json_says_it_all(capfd: pytest.CaptureFixture[str], clips: Path) -> None:
     (clips / "c.mp4").write_text("no video", encoding="utf-8")
-    same = (str(clips), "-p", PROMPT, *JUDGE, "--top", "1", "--one-order", "--effort", "quick")
+    same = (str(clips), "-p", PROMPT, *JUDGE, "--top", "1", "--orders", "one", "--effort", "quick")
     status, out, err = ranked(capfd, *same, "--json")
     told: dict[str, Any] = json.loads(out)
     [ladder] = told["ladders"]
@@ -124,19 +124,20 @@ def test_json_says_it_all(capfd: pytest.CaptureFixture[str], clips: Path) -> Non
 
 def test_a_resumed_ranking_loads_no_decoder_and_starts_no_judge(clips: Path, own_home: Path) -> None:
     program = (
-        "import sys\nfrom vrt_lite.cli import run\n"
+        "import sys\nfrom vrt_lite.cli import run\nstarted = []\n"
+        "sys.addaudithook(lambda event, _: started.append(event) if event == 'subprocess.Popen' else None)\n"
         f"status = run(['rank', {str(clips)!r}, '-p', {PROMPT!r}, '-q'])\n"
-        "heavy = ('av', 'llama_cpp', 'rich', 'PIL', 'httpx', 'multiprocessing.spawn')\n"
-        "print(status, *[name for name in heavy if name in sys.modules])"
+        "heavy = ('av', 'llama_cpp', 'rich', 'PIL', 'httpx')\n"
+        "print(status, len(started), *[name for name in heavy if name in sys.modules])"
     )
 
     def last_line() -> list[str]:
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
         return done.stdout.splitlines()[-1].split()
 
-    # The engine is loaded in another process.
-    assert last_line() == ["0", "av", "PIL", "multiprocessing.spawn"]
-    assert last_line() == ["0"]
+    # Clips and the engine are opened in another process.
+    assert last_line() == ["0", "1"]
+    assert last_line() == ["0", "0"]
 
 
 def test_what_cannot_be_is_refused_in_a_line(capfd: pytest.CaptureFixture[str], clips: Path, tmp_path: Path) -> None:
@@ -147,7 +148,7 @@ def test_what_cannot_be_is_refused_in_a_line(capfd: pytest.CaptureFixture[str], 
     refused(capfd, 2, "is no folder", str(clips), "--copy-to", str(clips / "a.mp4"))
     refused(capfd, 2, "at most 8000 are allowed", str(clips), "-p", "x" * 8001)
     refused(capfd, 2, "budget", str(clips), "--budget", "0")
-    refused(capfd, 2, "confidence", str(clips), "--confidence", "1")
+    refused(capfd, 2, "stop-at", str(clips), "--stop-at", "1")
     refused(capfd, 4, "no-such-model", str(clips), "--model", "no-such-model")
 
 
@@ -250,7 +251,7 @@ def test_a_table_ranks_each_group(capfd: pytest.CaptureFixture[str], clips: Path
     table = clips / "clips.csv"
     rows = ("clip,prompt,group", f"a.mp4,{PROMPT},one", "b.mp4,,one", "b.mp4,A grey.,two", "gone.mp4,,two")
     table.write_text("\n".join(rows), encoding="utf-8")
-    status, out, _ = ranked(capfd, str(table), "--one-order")
+    status, out, _ = ranked(capfd, str(table), "--orders", "one")
     assert status == 3
     assert "one:" in out
     assert "two:" not in out

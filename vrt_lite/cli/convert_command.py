@@ -44,7 +44,7 @@ STATUS = """Exit status: 0 done, 2 usage or too little disk, 4 a checkpoint, ada
 def convert(
     source: Path, *, out: Path, licence: str | None, source_url: str | None, quiet: bool, **options: Any
 ) -> None:
-    """Convert the Qwen2.5-VL checkpoint folder SRC to a quantised GGUF pair.
+    """Convert the checkpoint folder SRC to a quantised GGUF pair.
 
     \b
     vrt-lite convert ~/models/VR-Thinker --out ~/judge
@@ -56,8 +56,8 @@ def convert(
     straight to its place, quantised: there is no file in between, and little memory is used. The bytes are those that
     llama.cpp's converter and quantiser give.
 
-    A run that was stopped goes on when the same command is given again. Until then DIR has files that end in
-    .vrt-unfinished and .vrt-journal; delete them if you do not want to go on.
+    A run that was stopped goes on when the same command is given again. Until then DIR has a folder that ends
+    in .vrt-unfinished; delete it if you do not want to go on.
 
     \b
     TYPE, with about the bits that a weight takes in a 7B:

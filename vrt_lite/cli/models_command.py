@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -30,17 +31,17 @@ _CACHE_STATUS = "Exit status: 0 done, 2 usage, 4 the folder cannot be changed, 1
 )
 @click.option("-q", "--quiet", is_flag=True, help="Only errors.")
 def pull(model: str, *, projector_type: str | None, quiet: bool) -> None:
-    """Fetch a model from the Hugging Face hub; every file is checked.
+    """Fetch a model from the Hugging Face hub.
 
     \b
     vrt-lite pull vr-thinker-7b
     vrt-lite pull vr-thinker-7b:q5_k_m --projector-type q6_k
     vrt-lite pull ggml-org/Qwen2.5-VL-7B-Instruct-GGUF:Q4_K_M
 
-    GGUF files are taken as they are. A Qwen2.5-VL checkpoint (safetensors) is converted while it arrives: the disk
-    holds the result and at most two of its files. Without a quant, the largest from Q4_K_M to Q8_0 that fits this
-    machine's memory is taken. An interrupted pull goes on with the file in which it stopped. The model is then found by
-    its name: vrt-lite compare a.mp4 b.mp4 --model NAME
+    Every file is checked. GGUF files are taken as they are. A checkpoint (safetensors) is converted while it arrives:
+    the disk holds the result and at most two of its files. Without a quant, the largest from Q4_K_M to Q8_0 that fits
+    this machine's memory is taken. An interrupted pull goes on with the file in which it stopped. The model is then
+    found by its name: vrt-lite compare a.mp4 b.mp4 --model NAME
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     from vrt_lite.models import bundled_names  # noqa: PLC0415
     from vrt_lite.models.quants import total_memory  # noqa: PLC0415
@@ -119,29 +120,41 @@ def _row(entry: ListedModel) -> tuple[str, ...]:
 
 
 @click.command(epilog=_CACHE_STATUS)
-@click.option("--clear", is_flag=True, help="Delete them.")
-def cache(*, clear: bool) -> None:
-    """Show what is kept on disk: encoded frames (embeddings), so that none is encoded twice, and measures of clips.
+@click.option("--clear", is_flag=True, help="Delete the encoded frames and the measures.")
+@click.option("--clear-uploads", is_flag=True, help="Delete the clips that were sent to vrt-lite serve.")
+def cache(*, clear: bool, clear_uploads: bool) -> None:
+    """Show or delete what is kept on disk.
 
-    Beyond 2000 megabytes the least recently used are deleted; another limit, or 0 to keep none:
-    vrt-lite config set cache-mb N. Deleting them costs time, never a verdict.
+    That is encoded frames, measures of clips, and uploads. Of encoded frames, beyond 2000 megabytes the least
+    recently used are deleted; another limit, or 0 to keep none:
+    vrt-lite config set cache-mb N. Deleting them and the measures costs time, never a verdict. Without the uploads,
+    what was judged of them stays, but they cannot be played again.
     """
     from vrt_lite import embeddings  # noqa: PLC0415
-    from vrt_lite.disk import disk_errors  # noqa: PLC0415
+    from vrt_lite.disk import data_home, disk_errors  # noqa: PLC0415
     from vrt_lite.measures import kept as measures  # noqa: PLC0415
+    from vrt_lite.web.upload_folder import list_uploads  # noqa: PLC0415
 
     kept = find_kept().get("cache-mb")
     disk, folder = embeddings.users_disk(int(kept.value) if kept else None), embeddings.cache_folder()
     entries, size_bytes = embeddings.usage(folder)
     clips = len(list(measures.list_files(measures.measures_folder())))
+    uploads = list_uploads(data_home() / "uploads")
+    sent = f"{len(uploads)} uploads{{}}, {format_bytes(sum(size for _, size in uploads))}"
     if clear:
         with disk_errors():
             embeddings.clear(folder)
             measures.clear(measures.measures_folder())
         click.echo(f"{entries} embeddings are deleted, {format_bytes(size_bytes)}")
         click.echo(f"the measures of {clips} clips are deleted")
+    if clear_uploads:
+        for upload, _ in uploads:
+            shutil.rmtree(upload, ignore_errors=True)
+        click.echo(sent.format(" are deleted"))
+    if clear or clear_uploads:
         return
     print_text(str(folder))
     bound = f"at most {disk.most_bytes / 1e6:.0f} MB" if disk else "off: cache-mb is 0"
     click.echo(f"{entries} embeddings, {format_bytes(size_bytes)} ({bound})")
     click.echo(f"measures of {clips} clips")
+    print_text(sent.format(f" in {data_home() / 'uploads'}"))

@@ -38,7 +38,7 @@ run_argument = click.argument("run", metavar="[RUN]", default="latest")
 @click.option("--retry", metavar="RUN", help="Forget a run's failures, so that they are judged again.")
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
 def runs(*, store: Path | None, remove: str | None, retry: str | None, as_json: bool) -> None:
-    """List the runs of rank, eval and serve, the last used first.
+    """List the runs of rank, eval and serve.
 
     An interrupted run continues when its command is given again. FAILED counts judgements without a verdict. Wherever a
     RUN is named, the beginning of its name is enough if no other begins so, and "latest" is the one last used.
@@ -65,7 +65,7 @@ def runs(*, store: Path | None, remove: str | None, retry: str | None, as_json: 
 @store_option
 @click.option("--json", "as_json", is_flag=True, help="Print the run and its results as JSON.")
 def show(run: str, *, store: Path | None, as_json: bool) -> None:
-    """Show the results of RUN: the leaderboard of a ranking, the figures of an evaluation, a list of comparisons.
+    """Show the results of RUN: leaderboard, figures or comparisons.
 
     Judges nothing. RUN is a name (see: vrt-lite runs), the beginning of one, or latest, which is the default.
     """
@@ -117,21 +117,31 @@ def show(run: str, *, store: Path | None, as_json: bool) -> None:
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it is there.")
 @store_option
 def export(run: str, *, output: Path, form: Format | None, overwrite: bool, store: Path | None) -> None:
-    """Write every judgement of RUN, by default the latest, to a file, one a line, in the order made.
+    """Write every judgement of RUN to a file, one a line.
 
     \b
     vrt-lite export foxes -o foxes.csv
     vrt-lite export foxes -o - --format jsonl | head -1
 
-    CSV: number; first and second (shown as video 1 and video 2); prompt; TA, VQ, MQ and OA (1, 2, or 0 for a tie);
-    "TA tie", "TA 1", "TA 2" and so on, the probabilities; "TA both orders" and so on, the result of both orders (1, 2,
-    tie, or undecided, and which one it leans to; empty without the other order); source, rounds, calls, tokens,
-    seconds; error, if there was no verdict; the clips' sha256; the key; the kind of failure; warnings; what was chosen
-    for the memory (pixels a frame, pixels a requested frame, KV type); on which of TA, VQ, MQ and OA the two orders
-    disagree; of an evaluation the rows of its table that list the pair, and their labels, about first and second. A
-    text that a spreadsheet would take for a formula begins with an apostrophe.
+    CSV has these columns:
 
-    JSONL: the same, and the whole judgement.
+    \b
+    number; first, second: shown as video 1 and 2; prompt
+    TA, VQ, MQ, OA: 1, 2, or 0 for a tie
+    "TA tie", "TA 1", "TA 2" and so on: the probabilities
+    "TA both orders" and so on: 1, 2, tie, or undecided and
+        the way it leans; empty without the other order
+    source, rounds, calls, tokens, seconds
+    error, if there was no verdict; its kind; warnings
+    the clips' sha256; the key
+    what was chosen for the memory: pixels a frame and a
+        requested frame, KV type
+    in which of TA, VQ, MQ and OA the two orders disagree
+    of an evaluation: the rows of its table that list the
+        pair, and their labels, about first and second
+
+    A text that a spreadsheet would take for a formula begins with an apostrophe. JSONL has the same, and the whole
+    judgement.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     form = form or _format_of(output)
     from vrt_lite.runs.export import csv_lines, json_lines  # noqa: PLC0415

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from vrt_lite.errors import EngineEndedError, MissingClipError, VideoError
+from vrt_lite.errors import MissingClipError, VideoError, WorkerEndedError
 from vrt_lite.evaluation.cases import (
     EvalAbout,
     EvalCase,
@@ -269,5 +269,5 @@ class _Cases:
 def _failure(result: Result) -> Failure:
     if not result.first or result.failure == MissingClipError.kind:
         return "missing clip"
-    named: dict[str, Failure] = {VideoError.kind: "broken clip", EngineEndedError.kind: "engine died"}
+    named: dict[str, Failure] = {VideoError.kind: "broken clip", WorkerEndedError.kind: "engine died"}
     return named.get(result.failure, "no verdict")

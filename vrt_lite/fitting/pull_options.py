@@ -17,27 +17,19 @@ from vrt_lite.conversion.checkpoint import INDEX
 from vrt_lite.conversion.pair_files import describe_pair
 from vrt_lite.conversion.type_names import CONVERTER_TYPES, PROJECTOR_TYPES, TEXT_TYPES
 from vrt_lite.errors import ModelError
-from vrt_lite.fitting.engine_buffers import ModelShape
-from vrt_lite.fitting.memory_estimate import shape_of
+from vrt_lite.fitting.memory_estimate import ModelShape, shape_of
 from vrt_lite.models.hub import Listing, list_repository
 from vrt_lite.models.library import recipes
 from vrt_lite.models.quants import SHARE_OF_MEMORY, TextFile, best_quant, normalise_quant, quant_of
 from vrt_lite.profile import PROFILE_NAME, Profile, default_profile, load_profile, parse_profile
-from vrt_lite.pulling.checkpoint_files import (
-    CHOICES,
-    PROJECTOR_TYPE,
-    SMALL_FILES,
-    check_type,
-    find_shards,
-    read_config,
-)
+from vrt_lite.pulling.checkpoint_pull import CHOICES, PROJECTOR_TYPE, check_type, find_shards, read_config
 from vrt_lite.pulling.gguf_files import SelectedFiles, select_files
 from vrt_lite.pulling.pull_source import (
+    SMALL_FILES,
     PullSource,
     check_paths,
     fetch_small_files,
     is_checkpoint,
-    list_small_files,
     parse_reference,
 )
 
@@ -122,7 +114,7 @@ def _read_checkpoint(source: PullSource, listed: Listing, quant: str, projector_
     quants = _types(listed.repository, quant) or QUANTS
     with TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        fetch_small_files(listed, list_small_files(listed, ("config.json", INDEX, PROFILE_NAME)), folder)
+        fetch_small_files(listed, folder, ("config.json", INDEX, PROFILE_NAME))
         config, shards = read_config(listed, folder), find_shards(source, listed, folder)
         own = folder / PROFILE_NAME
         profile = load_profile(own) if own.is_file() else default_profile()
@@ -197,7 +189,7 @@ def _config_of(listed: Listing) -> Mapping[str, Any]:
 
 def _fetch_config(listed: Listing) -> Mapping[str, Any]:
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        fetch_small_files(listed, list_small_files(listed, ("config.json",)), Path(folder))
+        fetch_small_files(listed, Path(folder), ("config.json",))
         return read_config(listed, Path(folder))
 
 

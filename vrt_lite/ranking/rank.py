@@ -11,12 +11,11 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
-from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
-from vrt_lite.errors import EngineEndedError, MissingClipError, VideoError
+from vrt_lite.errors import MissingClipError, VideoError, WorkerEndedError
 from vrt_lite.interfaces import Event
 from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.ranking.clip_groups import ClipGroup, collect_votes, find_members
@@ -128,7 +127,7 @@ def rank_clips(
     identity = identify_run(participants.groups, judge)
     run = store.begin(name or _name_run(participants, identity.judge), kind="rank", identity=identity)
     opened = dict(run.items("opened"))
-    participants = drop_broken(participants, open_clip=_open_and_close, known=opened)
+    participants = drop_broken(participants, open_clip=judge.look_at, known=opened)
     for clip in (clip for group in participants.groups for clip in group.clips if clip.sha256 not in opened):
         run.put("opened", clip.sha256, {})
     participants = flag_clips(participants, measure_clips(participants.groups, run, judge, watcher.observe))
@@ -175,7 +174,7 @@ def count_unread(groups: Sequence[ClipGroup]) -> int:
 
 def count_died(groups: Sequence[ClipGroup]) -> int:
     """Count the judgements at which the engine died."""
-    return sum(result.failure == EngineEndedError.kind for group in groups for result in group.results.values())
+    return sum(result.failure == WorkerEndedError.kind for group in groups for result in group.results.values())
 
 
 def _choose_tasks(groups: Sequence[ClipGroup], effort: Effort) -> Iterator[Task]:
@@ -219,12 +218,6 @@ def next_orders(group: ClipGroup, chosen: set[tuple[int, int]], effort: Effort) 
     # With one order only, each clip is shown first in about half of its pairs.
     i, j = pair if sum(pair) % 2 else (pair[1], pair[0])
     return [(i, j), (j, i)] if effort.both_orders else [(i, j)]
-
-
-def _open_and_close(path: Path) -> None:
-    from vrt_lite.video import open_clip  # noqa: PLC0415 - the decoder only when there is something to decode
-
-    open_clip(path).close()
 
 
 def _name_run(participants: Participants, judge_key: str) -> str:

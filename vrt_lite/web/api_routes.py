@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from vrt_lite.errors import UsageError
 from vrt_lite.web.clip_store import name_clip
-from vrt_lite.web.event_stream import CONTENT_TYPE, wait_for_end, write_events
+from vrt_lite.web.event_stream import CONTENT_TYPE, EVENT_HEADERS, wait_for_end, write_events
 from vrt_lite.web.json_answer import JsonAnswer
 from vrt_lite.web.request_bodies import CompareBody, PullBody, RankBody, RewardsBody, read_body
 from vrt_lite.web.run_routes import list_run_routes
@@ -62,7 +62,7 @@ async def compare(request: Request) -> Response:
             body = read_body(_read_form(fields) | clips, CompareBody)
         else:
             body = read_body(await state.body_reader.read_json(request), CompareBody)
-        job = await run_in_threadpool(_begin, state, "compare", body)
+        job = await state.checking.do(lambda: _begin(state, "compare", body))
     except BaseException:
         state.clip_store.uploads.give_back(uploads)
         raise
@@ -77,31 +77,32 @@ async def compare(request: Request) -> Response:
 
 async def rank(request: Request) -> Response:
     """Rank clips, or the videos of a folder."""
-    body = read_body(await state_of(request).body_reader.read_json(request), RankBody)
-    job = await run_in_threadpool(_begin, state_of(request), "rank", body)
+    state = state_of(request)
+    body = read_body(await state.body_reader.read_json(request), RankBody)
+    job = await state.checking.do(lambda: _begin(state, "rank", body))
     return await _answer(request, job, wait=body.wait)
 
 
 async def rewards(request: Request) -> Response:
     """Give each clip of a prompt a scalar."""
-    body = read_body(await state_of(request).body_reader.read_json(request), RewardsBody)
-    job = await run_in_threadpool(_begin, state_of(request), "rewards", body)
+    state = state_of(request)
+    body = read_body(await state.body_reader.read_json(request), RewardsBody)
+    job = await state.checking.do(lambda: _begin(state, "rewards", body))
     return await _answer(request, job, wait=body.wait)
 
 
 async def upload(request: Request) -> Response:
     """Take a clip; return its id, by which other requests name it."""
-    clip = await state_of(request).body_reader.take_clip(request)
-    path = state_of(request).clip_store.find(clip)
-    return JsonAnswer(
-        {"clip": clip, "name": name_clip(path), "address": state_of(request).clip_store.make_address(path)}, 201
-    )
+    state = state_of(request)
+    clip = await state.body_reader.take_clip(request)
+    return JsonAnswer(await state.slow_work.do(_describe_upload, state, clip), 201)
 
 
 async def list_folder(request: Request) -> Response:
     """List the folders and clips of an allowed folder."""
     clip_store = state_of(request).clip_store
-    return JsonAnswer(await run_in_threadpool(clip_store.list_folder, request.query_params.get("path", "")))
+    path = request.query_params.get("path", "")
+    return JsonAnswer(await state_of(request).slow_work.do(clip_store.list_folder, path))
 
 
 async def list_judges(request: Request) -> Response:
@@ -136,9 +137,8 @@ async def pull(request: Request) -> Response:
 
 
 async def list_jobs(request: Request) -> Response:
-    """List the jobs that are remembered, the newest first, without their results."""
-    jobs = [job.describe() | {"result": None} for job in state_of(request).queue.jobs()]
-    return JsonAnswer({"jobs": jobs})
+    """List the jobs that are remembered, the newest first, without their requests and results."""
+    return JsonAnswer({"jobs": [job.summarize() for job in state_of(request).queue.jobs()]})
 
 
 async def show_job(request: Request) -> Response:
@@ -172,7 +172,7 @@ async def follow_job(request: Request) -> Response:
     last = request.headers.get("last-event-id", "0")
     after = int(last) if last.isascii() and last.isdigit() and len(last) < _MOST_DIGITS else 0
     events = write_events(_job_of(request), after=after)
-    return StreamingResponse(events, media_type=CONTENT_TYPE)
+    return StreamingResponse(events, media_type=CONTENT_TYPE, headers=EVENT_HEADERS)
 
 
 async def describe_api(request: Request) -> Response:
@@ -189,7 +189,7 @@ def _job_of(request: Request) -> ServedJob:
 def _begin(state: ServerState, kind: JobKind, body: _Asked) -> ServedJob:
     """Check what is asked for, and put it in the queue."""
     find = state.clip_store.find_all if isinstance(body, RankBody) else state.clip_store.find
-    for clip in (body.a, body.b) if isinstance(body, CompareBody) else body.clips:
+    for clip in dict.fromkeys((body.a, body.b) if isinstance(body, CompareBody) else body.clips):
         find(clip)
     state.context.check_model(body.model)
     job = ServedJob(kind, msgspec.to_builtins(body))
@@ -230,7 +230,12 @@ def _stream_own(request: Request, job: ServedJob) -> StreamingResponse:
             if not job.ended:
                 queue.stop(job, "cancelled")
 
-    return StreamingResponse(follow(), media_type=CONTENT_TYPE)
+    return StreamingResponse(follow(), media_type=CONTENT_TYPE, headers=EVENT_HEADERS)
+
+
+def _describe_upload(state: ServerState, clip: str) -> dict[str, str]:
+    path = state.clip_store.find(clip)
+    return {"clip": clip, "name": name_clip(path), "address": state.clip_store.make_address(path)}
 
 
 def _answer_job(job: ServedJob) -> Response:

@@ -16,6 +16,8 @@ from vrt_lite.web.served_job import ServedJob
 _HEARTBEAT_SECONDS = 10.0
 _LOOK_SECONDS = 0.5
 CONTENT_TYPE = "text/event-stream"
+EVENT_HEADERS = {"x-accel-buffering": "no"}
+"""So that nginx passes each event on when it comes."""
 
 
 async def wait_for_end(job: ServedJob, request: Request) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mimetypes
 from importlib.resources import files
@@ -13,6 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from vrt_lite.clip_files import ASSUMED_FPS, MOST_FPS, PICTURE_SUFFIXES
 from vrt_lite.errors import VrtError
@@ -58,20 +60,21 @@ def list_page_routes() -> list[Route]:
 
 async def show_compare_form(request: Request) -> Response:
     """Show the form to compare two clips."""
-    return _page("compare_form.html", "Compare", "compare", **_form_values(state_of(request)))
+    return _page("compare_form.html", "Compare", "compare", **await run_in_threadpool(_form_values, state_of(request)))
 
 
 async def show_rank_form(request: Request) -> Response:
     """Show the form to rank clips, and the rankings that are not finished."""
     state = state_of(request)
     unfinished = [job for job in state.queue.jobs() if job.kind != "pull" and not job.ended]
-    return _page("rank_form.html", "Rank", "rank", unfinished=unfinished, **_form_values(state))
+    values = await run_in_threadpool(_form_values, state)
+    return _page("rank_form.html", "Rank", "rank", unfinished=unfinished, **values)
 
 
 async def show_runs(request: Request) -> Response:
     """Show all runs of the store that hold the words that are searched for, and the jobs."""
     state, search = state_of(request), request.query_params.get("search", "")
-    found = await run_in_threadpool(list_runs_found, state.store, search)
+    found = await state.slow_work.do(list_runs_found, state.store, search)
     runs = [run | {"query": urlencode({"run": run["name"]})} for run in found[:_MOST_RUNS]]
     jobs = [job for job in state.queue.jobs() if not job.ended]
     more = max(len(found) - _MOST_RUNS, 0)
@@ -84,7 +87,7 @@ async def show_run(request: Request) -> Response:
 
     name = request.query_params.get("run", "")
     try:
-        html = await run_in_threadpool(write_served_report, state_of(request), name)
+        html = await state_of(request).slow_work.do(write_served_report, state_of(request), name)
     except VrtError as error:
         return _page("message.html", "Nothing to show", "runs", status=404, message=str(error))
     # The report has a policy of its own, by the digests of its style and script.
@@ -135,19 +138,17 @@ async def show_job_page(request: Request) -> Response:
         return _page("message.html", "This job is over", "runs", status=404, message=str(error))
     prompt, folders = str(job.request.get("prompt", "")), [str(folder) for folder in state.clip_store.folders]
     if job.kind == "compare":
-        return _page("compare_job.html", "Comparing", "job", job=job, prompt=prompt, clips=_list_clips(state, job))
+        clips = await state.slow_work.do(_list_clips, state, job)
+        return _page("compare_job.html", "Comparing", "job", job=job, prompt=prompt, clips=clips)
     return _page("rank_job.html", "Ranking", "job", job=job, prompt=prompt, folders=folders)
 
 
 async def show_verdict(request: Request) -> Response:
     """Show the verdict of a comparison as the report does; a part of a page."""
-    from vrt_lite.web.run_report import render_verdict  # noqa: PLC0415 - the report's own modules
-
     state, job = state_of(request), state_of(request).queue.find(request.path_params["id"])
     if job.kind != "compare" or job.result is None:
         raise RefusedRequestError(404, "no_verdict", "This job has no verdict.")
-    clips = [clip["address"] for clip in _list_clips(state, job)]
-    return HTMLResponse(await run_in_threadpool(render_verdict, job.result["judgement"], state, clips))
+    return HTMLResponse(await state.slow_work.do(_render_verdict, state, job))
 
 
 async def show_frame(request: Request) -> Response:
@@ -158,20 +159,17 @@ async def show_frame(request: Request) -> Response:
     video, source = request.path_params["video"], request.path_params["source"]
     if job.kind != "compare" or video not in (1, 2):
         raise RefusedRequestError(404, "missing_frame", "There is no such frame.")
-    path = state.clip_store.find(str(job.request["ab"[video - 1]]))
-    picture = await run_in_threadpool(draw_job_frame, path, source)
+    picture = await state.slow_work.do(draw_job_frame, state, str(job.request["ab"[video - 1]]), source)
     return Response(picture, media_type="image/jpeg", headers={"cache-control": "private, max-age=3600"})
 
 
 async def play_clip(request: Request) -> Response:
     """Send a clip, or a copy that browsers play, or a range of its bytes."""
     state, name = state_of(request), request.path_params["name"]
-    path = await run_in_threadpool(state.clip_store.find_address, name)
+    headers = {"content-security-policy": "default-src 'none'; sandbox"}
     if name.endswith(".mp4"):
-        path = await run_in_threadpool(state.copies.copy, path)
-    kind = mimetypes.guess_type(path.name)[0] or ""
-    kind = kind if kind.startswith("video/") else "application/octet-stream"
-    return FileResponse(path, media_type=kind, headers={"content-security-policy": "default-src 'none'; sandbox"})
+        return FileResponse(await state.copying.do(_make_copy, state, name), media_type="video/mp4", headers=headers)
+    return await run_in_threadpool(_OpenedClip, state, name, headers)
 
 
 async def send_static(request: Request) -> Response:
@@ -186,6 +184,36 @@ async def send_static(request: Request) -> Response:
 async def send_no_icon(request: Request) -> Response:
     """Send nothing to a browser that asks for an icon by itself."""
     return Response(status_code=204)
+
+
+class _OpenedClip(FileResponse):
+    """A clip, opened once: what was checked is what is sent."""
+
+    def __init__(self, state: ServerState, name: str, headers: dict[str, str]) -> None:
+        path = state.clip_store.find_address(name)
+        kind = mimetypes.guess_type(path.name)[0] or ""
+        kind = kind if kind.startswith("video/") else "application/octet-stream"
+        self._opened = contextlib.ExitStack()
+        place = self._opened.enter_context(state.clip_store.open(path))
+        super().__init__(place, media_type=kind, headers=headers, stat_result=place.stat())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it, and close it."""
+        with self._opened:
+            await super().__call__(scope, receive, send)
+
+
+def _make_copy(state: ServerState, name: str) -> Path:
+    path = state.clip_store.find_address(name)
+    with state.clip_store.open(path) as opened:
+        return state.copies.copy(path, opened)
+
+
+def _render_verdict(state: ServerState, job: ServedJob) -> str:
+    from vrt_lite.web.run_report import render_verdict  # noqa: PLC0415 - the report's own modules
+
+    assert job.result
+    return render_verdict(job.result["judgement"], state, [clip["address"] for clip in _list_clips(state, job)])
 
 
 def _page(template: str, title: str, page: str, *, status: int = 200, **values: Any) -> Response:

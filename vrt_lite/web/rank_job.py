@@ -38,6 +38,7 @@ class JobWatcher:
         self._context = context
         self._judge = ", ".join(text for text in (judge.describe()["--model"], judge.scope) if text)
         self._gives_way = gives_way
+        self._hide = context.clip_store.uploads.hide
         self._pair = PairWatcher(job)
         self._groups: Sequence[ClipGroup] = ()
         self._told = 0.0
@@ -56,7 +57,9 @@ class JobWatcher:
         left = progress.seconds_left
         self._job.add("progress", done=progress.done, most=progress.most, seconds_left=left)
         one, two = (make_visible(clips[k].name) for k in (i, j))
-        words = write_headline(result.verdict, (one, two)) if result.verdict else f"No verdict: {result.error}"
+        words = (
+            write_headline(result.verdict, (one, two)) if result.verdict else f"No verdict: {self._hide(result.error)}"
+        )
         winners = dict.fromkeys(KEYS) | dict(result.winners) if result.winners else None
         self._job.add("pair", clips=[{"name": one}, {"name": two}], winners=winners, words=make_visible(words))
         self._context.end_judgement(progress.result.seconds)

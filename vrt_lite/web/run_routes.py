@@ -50,19 +50,22 @@ def list_run_routes() -> list[Route]:
 async def list_runs(request: Request) -> Response:
     """List the runs, the last used first."""
     search = request.query_params.get("search", "")
-    return JsonAnswer({"runs": await run_in_threadpool(list_runs_found, state_of(request).store, search)})
+    state = state_of(request)
+    return JsonAnswer({"runs": await state.slow_work.do(list_runs_found, state.store, search)})
 
 
 async def show_run(request: Request) -> Response:
     """Describe a run: what it is about, and what was found by now: a ranking's ladders, or the comparisons."""
-    return JsonAnswer(await run_in_threadpool(_describe_run, state_of(request), _name_of(request)))
+    state = state_of(request)
+    return JsonAnswer(await state.slow_work.do(_describe_run, state, _name_of(request)))
 
 
 async def export_run(request: Request) -> Response:
     """Export a run's judgements as CSV or JSON lines."""
-    run, form = state_of(request).store.run(_name_of(request)), request.query_params.get("format", "csv")
+    form = request.query_params.get("format", "csv")
     if form not in ("csv", "jsonl"):
         raise UsageError(f"The format {form[:20]!r} is neither csv nor jsonl.")
+    run = await run_in_threadpool(state_of(request).store.run, _name_of(request))
     lines = csv_lines(run) if form == "csv" else json_lines(run)
     kind = "text/csv" if form == "csv" else "application/jsonl"
     return _send_file(lines, f"{run.name}.{form}", kind)
@@ -72,20 +75,21 @@ async def copy_best(request: Request) -> Response:
     """Copy the best clips of a ranking to the folder `best` of an allowed folder, numbered."""
     state = state_of(request)
     body = read_body(await state.body_reader.read_json(request), CopyBody)
-    return JsonAnswer(await run_in_threadpool(_copy, state, body))
+    return JsonAnswer(await state.slow_work.do(_copy, state, body))
 
 
 async def export_votes(request: Request) -> Response:
     """Export the votes of a run as a table."""
-    run = state_of(request).store.run(_name_of(request))
-    return _send_file(
-        await run_in_threadpool(lambda: iter(list(write_table(run)))), f"{run.name} votes.csv", "text/csv"
-    )
+    state = state_of(request)
+    run = await run_in_threadpool(state.store.run, _name_of(request))
+    lines = await state.slow_work.do(lambda: list(write_table(run)))
+    return _send_file(iter(lines), f"{run.name} votes.csv", "text/csv")
 
 
 async def show_next_pair(request: Request) -> Response:
     """Give the next pair to vote on: where its sides are played, and a ticket."""
-    return JsonAnswer(await run_in_threadpool(_find_next_pair, state_of(request), _name_of(request)))
+    state = state_of(request)
+    return JsonAnswer(await run_in_threadpool(_find_next_pair, state, _name_of(request)))
 
 
 async def vote(request: Request) -> Response:
@@ -99,9 +103,7 @@ async def vote(request: Request) -> Response:
 async def show_agreement(request: Request) -> Response:
     """Compare the votes with each judge."""
     state = state_of(request)
-    run = state.store.run(_name_of(request))
-    judges = await run_in_threadpool(measure_agreement, run, state.store)
-    return JsonAnswer({"run": run.name, "votes": len(read_votes(run)), "judges": judges})
+    return JsonAnswer(await state.slow_work.do(_describe_agreement, state, _name_of(request)))
 
 
 def list_runs_found(store: Store, search: str) -> list[dict[str, Any]]:
@@ -150,6 +152,11 @@ def _describe_run(state: ServerState, name: str) -> dict[str, Any]:
     if run.kind == "compare":
         told["comparisons"] = [pair.to_json() for pair in list_comparisons(run)]
     return told
+
+
+def _describe_agreement(state: ServerState, name: str) -> dict[str, Any]:
+    run = state.store.run(name)
+    return {"run": run.name, "votes": len(read_votes(run)), "judges": measure_agreement(run, state.store)}
 
 
 def _copy(state: ServerState, body: CopyBody) -> dict[str, list[str]]:

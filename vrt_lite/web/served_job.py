@@ -21,6 +21,7 @@ JobKind = Literal["compare", "rank", "rewards", "pull"]
 JobState = Literal["queued", "running", "paused", "done", "failed", "cancelled"]
 ENDED: Final = ("done", "failed", "cancelled")
 _JOIN_SECONDS = 0.1
+_SHORT_PROMPT = 200
 _NEWEST_ONLY = frozenset(("state", "stage", "left", "progress", "ladder", "log"))
 """Of these kinds only the newest event is kept."""
 _OF_ONE_PAIR = frozenset(("pair", "stage", "round", "wrote", "outcome"))
@@ -77,6 +78,11 @@ class ServedJob:
             told["request"] = self.request
             told["progress"] = next((e.data for e in self._events if e.kind == "progress"), None)
             return told | {"result": self.result, "error": self.error}
+
+    def summarize(self) -> dict[str, Any]:
+        """Return the state as plain data that is always small: of the request the beginning of its prompt."""
+        prompt = str(self.request.get("prompt", ""))[:_SHORT_PROMPT]
+        return self.describe() | {"request": {"prompt": prompt} if prompt else {}, "result": None}
 
     def add(self, kind: str, /, **data: Any) -> None:
         """Add an event, and wake those who follow the job."""

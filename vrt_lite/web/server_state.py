@@ -16,6 +16,7 @@ from vrt_lite.web.job_context import JobContext, JudgeChoice
 from vrt_lite.web.job_files import JobFiles
 from vrt_lite.web.perform_job import perform_job
 from vrt_lite.web.playable_copies import PlayableCopies
+from vrt_lite.web.slow_work import SlowWork
 from vrt_lite.web.uploading import BodyReader
 from vrt_lite.web.votes import VoteBox
 
@@ -29,6 +30,7 @@ class ServerState:
             home = data_home()
             self.clip_store = ClipStore(folders, home / "uploads")
             self.copies = PlayableCopies(home / "copies")
+            self.slow_work, self.copying, self.checking = SlowWork(2), SlowWork(1), SlowWork(2)
             self.body_reader = BodyReader(self.clip_store.uploads)
             self.ballots = VoteBox(self.store)
             self.context = JobContext(self.store, self.clip_store, choice)
@@ -46,6 +48,8 @@ class ServerState:
         with self._closing:
             if not self._closed:
                 self._closed = True
+                for work in (self.slow_work, self.copying, self.checking):
+                    work.close()
                 self.queue.close()
                 self.context.close()
                 self.store.close()
