@@ -15,7 +15,7 @@ from typing import Literal
 from vrt_lite.fitting.memory_estimate import count_text_tokens
 from vrt_lite.interfaces import Predicted
 from vrt_lite.judgement import Judgement
-from vrt_lite.profile import CELL, PIXELS_PER_TOKEN, Profile
+from vrt_lite.profile import Profile
 from vrt_lite.settings import BothOrders
 
 _TURN_TOKENS = 60
@@ -77,10 +77,10 @@ class JudgementWork:
 
 def count_work(profile: Profile, habits: Habits, size: tuple[int, int] | None = None) -> JudgementWork:
     """Count the tokens of a judgement of clips of this (width, height); without it, of the largest frames."""
-    tokens = [profile.max_pixels // PIXELS_PER_TOKEN, profile.tool_max_pixels // PIXELS_PER_TOKEN]
+    tokens = [profile.max_pixels // profile.pixels_per_token, profile.tool_cells]
     if size:
         sides = (profile.frame_size(*size, called=called) for called in (False, True))
-        tokens = [(width // CELL) * (height // CELL) for width, height in sides]
+        tokens = [(width // profile.cell) * (height // profile.cell) for width, height in sides]
     calls = min(habits.rounds, profile.rounds) - 1
     called = profile.frames_per_call / _frames_of_patch(profile)
     return JudgementWork(
@@ -187,7 +187,7 @@ def measure_stages(judgement: Judgement) -> Stages:
 def count_encoded_tokens(judgement: Judgement, profile: Profile) -> float:
     """Count the visual tokens that were encoded for a judgement."""
     shown, called = (
-        sum((width // CELL) * (height // CELL) for width, height in sizes) / 2
+        sum((width // profile.cell) * (height // profile.cell) for width, height in sizes) / 2
         for sizes in (
             [clip.shown_size for clip in judgement.inputs],
             [clip.tool_size or clip.shown_size for clip in judgement.inputs],

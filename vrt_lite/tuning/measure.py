@@ -23,7 +23,6 @@ from vrt_lite.backends.llamacpp.context import Context, Tokens
 from vrt_lite.backends.llamacpp.engine import Model
 from vrt_lite.backends.llamacpp.vision import Vision
 from vrt_lite.errors import ModelError
-from vrt_lite.profile import CELL
 from vrt_lite.tuning.search import Seconds, Setup, Stage
 
 MAX_PREFILL: Final = 1024
@@ -82,8 +81,8 @@ def measure_setup(
 
 def _time_encoding(vision: Vision, task: MeasuringTask, baseline: Baseline) -> float:
     # The first evaluation reads the weights from the disk and sets up buffers.
-    vision.encode("warm-up", [np.zeros((2 * CELL, 2 * CELL, 3), np.uint8)] * 2)
-    frames = _noise_frames(task.cells)
+    vision.encode("warm-up", [np.zeros((2 * vision.cell, 2 * vision.cell, 3), np.uint8)] * 2)
+    frames = _noise_frames(task.cells, vision.cell)
     seconds = _median_seconds(lambda: vision.encode("pair", frames), task)
     _check_same("embeddings", vision.embeddings("pair").reshape(-1), baseline)
     return seconds
@@ -150,9 +149,9 @@ def _feed(context: Context, tokens: list[int], position: int) -> None:
     context.logits()
 
 
-def _noise_frames(cells: int) -> list[NDArray[np.uint8]]:
-    """Two frames of noise, 16:9, with at most `cells` visual tokens each."""
+def _noise_frames(cells: int, cell: int) -> list[NDArray[np.uint8]]:
+    """Two frames of noise, 16:9, with at most `cells` visual tokens each, of `cell` pixels a side."""
     rows = max(math.isqrt(cells * 9 // 16), 1)
-    shape = (rows * CELL, cells // rows * CELL, 3)
+    shape = (rows * cell, cells // rows * cell, 3)
     draw = np.random.default_rng(0)
     return [draw.integers(0, 256, shape, dtype=np.uint8) for _ in range(2)]

@@ -25,7 +25,7 @@ from vrt_lite.judgement import Judgement
 from vrt_lite.machine import EngineSettings
 from vrt_lite.models import ModelFiles
 from vrt_lite.models.gguf import Gguf, Tensor, read_gguf
-from vrt_lite.profile import PIXELS_PER_TOKEN, Profile
+from vrt_lite.profile import Profile
 from vrt_lite.tuning import load_tuning
 from vrt_lite.tuning.kept_costs import (
     KeptCosts,
@@ -103,7 +103,7 @@ def _tuned_costs(files: ModelFiles, plan: EnginePlan) -> UnitCosts | None:
     if tuning is None:
         return None
     speed = tuning.speed
-    tokens = files.profile.max_pixels // PIXELS_PER_TOKEN
+    tokens = files.profile.max_pixels // files.profile.pixels_per_token
     return UnitCosts(speed.pair_seconds / tokens, 1 / speed.prefill, 1 / speed.decode, _OTHER_SECONDS, "tuned")
 
 
@@ -126,7 +126,7 @@ def _measure_small(files: ModelFiles, plan: EnginePlan) -> UnitCosts:
     from vrt_lite.tuning.search import STAGES, Setup  # noqa: PLC0415
 
     profile = plan.profile
-    tokens = profile.max_pixels // PIXELS_PER_TOKEN
+    tokens = profile.max_pixels // profile.pixels_per_token
     task = MeasuringTask(files.text, profile.system_prompt + profile.user_prompt, tokens, _SMALL_BUDGET_SECONDS)
     seconds, _ = measure_setup(task, Setup(plan.settings, files.projector), STAGES, Baseline())
     costs = UnitCosts(seconds["vision"] / tokens, seconds["prefill"], seconds["decode"], _OTHER_SECONDS, "estimated")
@@ -139,7 +139,8 @@ def _add_up(files: ModelFiles, plan: EnginePlan) -> UnitCosts:
     text, projector = read_gguf(files.text), read_gguf(files.projector)
     layers = [tensor for tensor in text.tensors if tensor.name.startswith("blk.") and len(tensor.dimensions) == 2]
     # Of the last layer only keys and values are needed of a token that is read.
-    last = f"blk.{text.number('qwen2vl.block_count') - 1}."
+    kind = text.values.get("general.architecture")
+    last = f"blk.{text.number(f'{kind}.block_count') - 1}."
     needed = [tensor for tensor in layers if not tensor.name.startswith((f"{last}ffn", f"{last}attn_output"))]
     output = [tensor for tensor in text.tensors if tensor.name == "output.weight"] or [
         tensor for tensor in text.tensors if tensor.name == "token_embd.weight"
@@ -151,9 +152,9 @@ def _add_up(files: ModelFiles, plan: EnginePlan) -> UnitCosts:
     many = partial(_multiply_seconds, speeds.many)
     one = partial(_multiply_seconds, speeds.one)
     read_tokens = count_text_tokens(plan.profile) + 2 * plan.profile.first_frames * (
-        plan.profile.max_pixels // PIXELS_PER_TOKEN
+        plan.profile.max_pixels // plan.profile.pixels_per_token
     )
-    width = text.number("qwen2vl.embedding_length") * text.number("qwen2vl.block_count")
+    width = text.number(f"{kind}.embedding_length") * text.number(f"{kind}.block_count")
     attended = _ATTENTION * 2 * width * read_tokens / 2 / speeds.many[str(_F16)]
     patch = _BESIDE * many(tower) + _tower_attention(projector, plan.profile, speeds)
     return UnitCosts(
@@ -167,7 +168,7 @@ def _add_up(files: ModelFiles, plan: EnginePlan) -> UnitCosts:
 
 def _tower_attention(projector: Gguf, profile: Profile, speeds: KeptMatrixSpeeds) -> float:
     """Seconds that one patch of a frame attends to others: those of its window, or all where a layer sees all."""
-    patches = _PATCHES_PER_TOKEN * profile.max_pixels // PIXELS_PER_TOKEN
+    patches = _PATCHES_PER_TOKEN * profile.max_pixels // profile.pixels_per_token
     layers = projector.number("clip.vision.block_count")
     every = projector.number("clip.vision.n_wa_pattern") or 1
     seen = layers / every * patches + layers * (1 - 1 / every) * _WINDOW_PATCHES

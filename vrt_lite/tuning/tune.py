@@ -12,7 +12,7 @@ from vrt_lite.errors import EngineEndedError, ModelError, VrtError
 from vrt_lite.machine import EngineSettings
 from vrt_lite.models import ModelFiles, loses_detail
 from vrt_lite.models.gguf import gguf_bytes
-from vrt_lite.profile import PIXELS_PER_TOKEN, Profile
+from vrt_lite.profile import Profile
 from vrt_lite.settings import Settings
 from vrt_lite.tuning import SETTINGS, Tuning, plan_engine
 from vrt_lite.tuning.child import run_in_child
@@ -50,7 +50,7 @@ class Measurer:
         least_seconds: float = 30.0,
         times: float = 10.0,
     ) -> None:
-        prompt, cells = profile.system_prompt + profile.user_prompt, profile.max_pixels // PIXELS_PER_TOKEN
+        prompt, cells = profile.system_prompt + profile.user_prompt, profile.max_pixels // profile.pixels_per_token
         self._task = MeasuringTask(files.text, prompt, cells, budget_seconds)
         self._measure_setup = measure_setup
         self._patience_seconds = first_seconds

@@ -23,13 +23,13 @@ from vrt_lite.backends.llamacpp.decoding import MOST_GUESSED, PromptLookup, Samp
 from vrt_lite.backends.llamacpp.engine import Model, start_engine
 from vrt_lite.backends.llamacpp.heads import Heads
 from vrt_lite.backends.llamacpp.kv_cache import KvCache, PrefixCache, Step, count_tokens, split_runs, take_steps
-from vrt_lite.backends.llamacpp.lower import FrameBlock, Item, lower
+from vrt_lite.backends.llamacpp.lower import FrameBlock, Item, lower, stamp
 from vrt_lite.backends.llamacpp.vision import Vision, content_key
 from vrt_lite.embeddings import EmbeddingCache
 from vrt_lite.errors import ContextFullError, OutOfMemoryError
 from vrt_lite.interfaces import Encoding, FrameStore, Observe, Sampling, Working, Wrote
 from vrt_lite.machine import EngineSettings
-from vrt_lite.profile import CELL, CONTEXT_STEP, PIXELS_PER_TOKEN, Profile
+from vrt_lite.profile import CONTEXT_STEP, Profile
 from vrt_lite.protocol.messages import Conversation, FrameRef, Image, Odds, Reply, StopReason, Usage, Video
 from vrt_lite.protocol.tags import FORMAT
 from vrt_lite.scheduler import Batched, InThread, Work, run_alone
@@ -132,7 +132,7 @@ class LlamaCppBackend(contextlib.ExitStack):
         start = time.perf_counter()
         self._check_open()
         patches: Patches = {}
-        items = lower(conversation, self._model, lambda part: self._block(part, frames, patches))
+        items = self._lower(conversation, frames, patches)
         lane.patches = frozenset(patches)
         heads = self._heads.find_places(items, sampling.heads)
         items = items[: 1 + max(heads.values(), default=len(items))]  # what follows the last head has no effect
@@ -179,6 +179,12 @@ class LlamaCppBackend(contextlib.ExitStack):
         if self.ended:
             raise OutOfMemoryError("The engine was closed for lack of memory. Lower --ctx, --max-pixels or --jobs.")
 
+    def _lower(self, conversation: Conversation, frames: FrameStore, patches: Patches) -> list[Item]:
+        """The conversation as items. Adds the frames of each patch to `patches`."""
+        if self._profile.clock.rule == "text":
+            conversation = stamp(conversation)
+        return lower(conversation, self._model, lambda part: self._block(part, frames, patches))
+
     def _block(self, part: Video | Image, frames: FrameStore, patches: Patches) -> FrameBlock:
         """A part's block, by content. Adds the frames of each of its patches to `patches`."""
         if isinstance(part, Image):
@@ -197,7 +203,7 @@ class LlamaCppBackend(contextlib.ExitStack):
             key = content_key(pixels)
             keys.append(key)
             patches[key] = group
-        return FrameBlock(tuple(keys), steps, height // CELL, width // CELL)
+        return FrameBlock(tuple(keys), steps, height // self._vision.cell, width // self._vision.cell)
 
     def _new_lookup(self) -> PromptLookup:
         """A prompt lookup that has learned the answer's format."""
@@ -224,7 +230,7 @@ class LlamaCppBackend(contextlib.ExitStack):
         """The tokens that all rounds of a conversation that begins with `items` can need."""
         p = self._profile
         largest = max((item.rows * item.columns for item in items if isinstance(item, FrameBlock)), default=0)
-        if not p.tool_min_pixels <= largest * PIXELS_PER_TOKEN <= p.tool_max_pixels:
+        if not p.tool_min_pixels <= largest * p.pixels_per_token <= p.tool_max_pixels:
             largest = p.tool_cells
         return min(p.context_bound(count_tokens(items), largest), self._model.trained_context)
 
