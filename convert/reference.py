@@ -246,7 +246,7 @@ class Reference:
                 return 1.0
             case "truncate":
                 return float(int(seconds))
-            case "exact":
+            case "exact" | "text":
                 return seconds
 
     def _positions(self, inputs: dict[str, Any], seconds: Sequence[float]) -> Any:
@@ -270,10 +270,12 @@ class Reference:
                 (self._video_id, "pixel_values_videos", "video_grid_thw"),
             ):
                 if pixels in inputs:
-                    output = self._model.model.visual(inputs[pixels], grid_thw=inputs[grid])
-                    merged, deep = output if isinstance(output, tuple) else (output, ())
-                    if hasattr(output, "pooler_output"):  # 5.x puts what the merger gave among other things
-                        merged, deep = output.pooler_output, getattr(output, "deepstack_features", None) or ()
+                    output: Any = self._model.model.visual(inputs[pixels], grid_thw=inputs[grid])
+                    # 5.x puts what the merger gave among other things.
+                    merged = getattr(output, "pooler_output", output)
+                    deep = getattr(output, "deepstack_features", None) or ()
+                    if self._stamps and self._truncates:
+                        merged, deep = output
                     values = np.concatenate([merged.numpy(), *(extra.numpy() for extra in deep)], axis=1)
                     found = np.empty((len(ids), values.shape[1]), np.float32) if found is None else found
                     found[ids == pad] = values

@@ -10,8 +10,8 @@ from typing import Literal
 from gguf import LlamaFileType
 
 from vrt_lite.errors import ModelError, UsageError
+from vrt_lite.models import PROJECTORS
 from vrt_lite.models.gguf import Header, list_pair, read_header
-from vrt_lite.models.gguf_check import PROJECTORS
 from vrt_lite.pulling.pull_source import SMALL_FILES
 
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)

@@ -40,6 +40,7 @@ LAYERS: tuple[set[str], ...] = (
     {"server_mode"},
     {"modes"},
     {"forecast"},
+    {"model_list"},
     {"recording"},
     {"trace_file", "joining"},
     {"comparing"},

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from vrt_lite.comparing import Comparer, Comparing, Finish
 from vrt_lite.disk import file_sha256
 from vrt_lite.errors import UsageError
-from vrt_lite.interfaces import Backend, Observe, Stop, ignore, stops_in_force
+from vrt_lite.interfaces import Backend, Observe, Stop, TimeRange, ignore, stops_in_force
 from vrt_lite.judgement import Judgement
 from vrt_lite.models import ModelFiles
 from vrt_lite.modes import WantedJudge, choose_mode
@@ -24,7 +24,6 @@ from vrt_lite.settings import Remote, Settings, Source, describe_settings, key_o
 from vrt_lite.shortage import check_memory
 
 if TYPE_CHECKING:
-    from vrt_lite.fitting.predicted_time import Prediction
     from vrt_lite.pair_frames import Workspace
 
 
@@ -129,10 +128,11 @@ class Judge:
         self.mode.profile = self._comparing.plan()
         return self._key(self.mode.profile)
 
-    def predict(self, clip: str | Path) -> Prediction | None:
-        """Predict how long a judgement of clips like this one takes here; None if that is not known.
+    def predict(self, clip: str | Path) -> TimeRange | None:
+        """Predict how long judging clips like this one in one order takes here; None if that is not known.
 
-        It is not known for a server, for a clip that cannot be read, and on a GPU before the first judgement.
+        It is not known for a server, for a clip that cannot be read, and before the first judgement by a small model
+        or on a GPU.
         """
         return self._comparing.predict(Path(clip))
 

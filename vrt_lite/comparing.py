@@ -23,6 +23,7 @@ from vrt_lite.interfaces import (
     Sampling,
     Stop,
     Stopwatch,
+    TimeRange,
     Working,
     check_stops,
     wait_until_done,
@@ -36,9 +37,9 @@ from vrt_lite.recording import ShownPair, add_warning, make_judgement
 from vrt_lite.scheduler import InThread, Scheduler, Together, Work
 from vrt_lite.settings import MOST_JOBS, Settings
 from vrt_lite.shortage import ThreadPool
+from vrt_lite.tuning import keep_time
 
 if TYPE_CHECKING:
-    from vrt_lite.fitting.predicted_time import Prediction
     from vrt_lite.measures.kept import KeptMeasures
     from vrt_lite.measures.measuring import Measuring
     from vrt_lite.trace_file import TraceFile
@@ -56,7 +57,7 @@ class Comparing(Protocol):
         """The profile that fits the memory now. Raises OutOfMemoryError."""
         ...
 
-    def predict(self, clip: Path) -> Prediction | None:
+    def predict(self, clip: Path) -> TimeRange | None:
         """As `Judge.predict`."""
         ...
 
@@ -105,7 +106,7 @@ class Comparer:
         """The profile that fits the memory now. Loads the engine's library, but no model. Raises OutOfMemoryError."""
         return self.mode.plan()
 
-    def predict(self, clip: Path) -> Prediction | None:
+    def predict(self, clip: Path) -> TimeRange | None:
         """As `Judge.predict`."""
         from vrt_lite.forecast import predict_like  # noqa: PLC0415 - a small judge's compare does without
 
@@ -204,10 +205,8 @@ class Comparer:
                 measured=measured,
             )
             judgement: Judgement = yield InThread(lambda _: record())  # the digest of the model may not be ready
-            if takes_long and trials:
-                from vrt_lite.forecast import learn  # noqa: PLC0415
-
-                learn(mode, judgement)
+            if trials and isinstance(mode, LocalMode) and mode.files:
+                keep_time(mode.files, mode.start_planning().result(), judgement)
             if lines and lines.failure:
                 judgement = add_warning(judgement, Warned("trace_not_written", lines.failure))
             if finish:

@@ -16,7 +16,7 @@ import psutil
 from vrt_lite.backends import describe_machine
 from vrt_lite.comparing import Comparer, Finish
 from vrt_lite.errors import ModelError, OutOfMemoryError, ShortageError, VideoError, WorkerEndedError, WorkerKilledError
-from vrt_lite.interfaces import Observe, Stop, stop_in_force
+from vrt_lite.interfaces import Observe, Stop, TimeRange, stop_in_force
 from vrt_lite.judgement import Judgement
 from vrt_lite.machine import Machine
 from vrt_lite.modes import WantedJudge, choose_mode
@@ -25,7 +25,6 @@ from vrt_lite.shortage import explain_shortage, memory_limit
 from vrt_lite.worker import Worker
 
 if TYPE_CHECKING:
-    from vrt_lite.fitting.predicted_time import Prediction
     from vrt_lite.pair_frames import Workspace
 
 _T = TypeVar("_T")
@@ -44,6 +43,7 @@ class WorkerComparer:
         self._worker = Worker(most_bytes, prints=wanted.verbose)
         self._gate = _Gate()
         self._deaths = 0
+        self._has_judged = False
 
     def close(self) -> None:
         """End the process, whatever it does."""
@@ -60,7 +60,7 @@ class WorkerComparer:
         except WorkerEndedError as error:
             raise ModelError(str(error)) from error
 
-    def predict(self, clip: Path) -> Prediction | None:
+    def predict(self, clip: Path) -> TimeRange | None:
         """As `Judge.predict`; None if the process dies of it."""
         with contextlib.suppress(WorkerEndedError):
             return self._ask("predict", clip)
@@ -91,9 +91,14 @@ class WorkerComparer:
         except WorkerEndedError as error:
             self._deaths += 1
             if self._deaths < MOST_DEATHS:
-                raise
+                if self._has_judged or self._wanted.model is None:
+                    raise
+                raise WorkerEndedError(
+                    f"{error} Nothing was judged with {self._wanted.model} yet: if its files are damaged, pull or copy "
+                    "them again."
+                ) from error
             raise ModelError(f"The judge's process ended at {self._deaths} pairs in a row, lastly: {error}") from error
-        self._deaths = 0
+        self._deaths, self._has_judged = 0, True
         return judgement
 
     def _ask(self, what: str, *args: object) -> Any:

@@ -127,6 +127,14 @@ class Profile:
         return self.first_frames
 
     @property
+    def first_patches(self) -> int:
+        """How many temporal patches a judge sees first: two frames of a video are one, and so is an image."""
+        clips = 1 if self.pointwise else 2
+        return clips * (
+            self.first_frames if self.answer and self.answer.show == "images" else -(-self.first_frames // 2)
+        )
+
+    @property
     def reports(self) -> bool:
         """Whether the judge reads a report of what was measured."""
         return self.evidence is not None and self.evidence.allowed

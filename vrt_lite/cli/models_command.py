@@ -15,9 +15,9 @@ from vrt_lite.errors import ModelError
 from vrt_lite.machine import format_bytes
 
 if TYPE_CHECKING:
-    from vrt_lite.fitting.model_list import ListedModel
+    from vrt_lite.model_list import ListedModel
 
-HEADINGS = ("NAME", "STATE", "QUANT", "ON DISK", "MEMORY", "VERIFIED", "LICENCE")
+HEADINGS = ("NAME", "STATE", "QUANT", "ON DISK", "MEMORY", "A PAIR", "VERIFIED", "LICENCE")
 STATUS = "Exit status: 0 done, 2 usage, 4 model missing, damaged, refused or out of reach, 130 interrupted."
 _CACHE_STATUS = "Exit status: 0 done, 2 usage, 4 the folder cannot be changed, 130 interrupted."
 
@@ -65,9 +65,10 @@ def models(*, as_json: bool) -> None:
 
     Of what can be pulled, QUANT is the one that a pull takes on this machine.
     MEMORY is about what judging takes: weights, projector, and the context that the model's profile asks for.
+    A PAIR is how long it takes here in one order: by earlier judgements, else by the engine's speed, measured once.
     VERIFIED says whether this project has checked the model's verdicts.
     """
-    from vrt_lite.fitting.model_list import list_models  # noqa: PLC0415
+    from vrt_lite.model_list import list_models  # noqa: PLC0415
 
     found = list_models()
     if as_json:
@@ -107,6 +108,8 @@ def rm(model: str) -> None:
 
 
 def _row(entry: ListedModel) -> tuple[str, ...]:
+    from vrt_lite.show.words import format_range  # noqa: PLC0415
+
     about = "" if entry.state in ("bundled", "here", "damaged") else "~"
     return (
         entry.name,
@@ -114,6 +117,7 @@ def _row(entry: ListedModel) -> tuple[str, ...]:
         entry.quant or "-",
         f"{about}{entry.disk_bytes / 1e9:.2f} GB",
         f"~{entry.memory_bytes / 1e9:.1f} GB" if entry.memory_bytes else "-",
+        format_range(entry.seconds) if entry.seconds else "-",
         "yes" if entry.verified else "no",
         entry.licence,
     )

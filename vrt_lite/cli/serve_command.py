@@ -67,19 +67,10 @@ def serve(
     curl 127.0.0.1:8765/v1/compare -F a=@a.mp4 -F b=@b.mp4 -F prompt="A fox."
 
     What is judged is kept in the same store as that of rank. On another address than loopback every request needs a
-    token, which is printed, or is taken from VRT_LITE_TOKEN. The API is described at /openapi.json.
+    token, which is printed, or is taken from VRT_LITE_TOKEN. The API is described at /docs.
 
-    Behind a reverse proxy give the proxy's name: --host-name judge.example.org. The proxy must pass on the Host, and
-    should buffer neither bodies nor answers; it may speak TLS. The token is asked for there too. For nginx:
-
-    \b
-    location / {
-      proxy_pass http://127.0.0.1:8765;
-      proxy_set_header Host $http_host;
-      proxy_buffering off;
-      proxy_request_buffering off;
-      client_max_body_size 5g;
-    }
+    Behind a reverse proxy give the proxy's name: --host-name judge.example.org. The proxy must pass on the Host. The
+    token is asked for there too. docs/serve.md has a proxy's settings.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     settings = read_settings(options | {"both_orders": False}, backend)
     for folder in folders:

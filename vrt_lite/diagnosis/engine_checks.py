@@ -71,13 +71,10 @@ def _read_machine() -> tuple[Machine, MachineMemory]:
 def _run_judge() -> float:
     """In the child: run the bundled judge's model as by default; returns the tokens that it reads in a second."""
     from vrt_lite.models import find  # noqa: PLC0415
-    from vrt_lite.tuning.measure import Baseline, MeasuringTask, measure_setup  # noqa: PLC0415
-    from vrt_lite.tuning.search import Setup  # noqa: PLC0415
+    from vrt_lite.tuning.measure import measure_model  # noqa: PLC0415
 
     files = find()
-    task = MeasuringTask(files.text, files.profile.system_prompt, cells=16, budget_seconds=0.1)
-    seconds, _ = measure_setup(task, Setup(EngineSettings(), files.projector), ("vision", "prefill"), Baseline())
-    return 1 / seconds["prefill"]
+    return 1 / measure_model(files.text, files.projector, EngineSettings(), 16).read
 
 
 def read_build(folder: Path) -> EngineBuild:

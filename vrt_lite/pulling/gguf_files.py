@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from vrt_lite.errors import ModelError
 from vrt_lite.machine import format_bytes
+from vrt_lite.models import PROJECTORS
 from vrt_lite.models.gguf import part_names
-from vrt_lite.models.gguf_check import PROJECTORS
 from vrt_lite.models.hub import HubFile, Listing, Progress, check_free_space, download, is_whole
 from vrt_lite.models.library import StoredFile, StoredModel, keep_only, partial_folder
 from vrt_lite.models.quants import CONTEXT_BYTES, SHARE_OF_MEMORY, TextFile, best_quant, normalise_quant, quant_of

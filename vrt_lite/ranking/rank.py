@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import msgspec
 
 from vrt_lite.errors import MissingClipError, VideoError, WorkerEndedError
-from vrt_lite.interfaces import Event
+from vrt_lite.interfaces import Event, TimeRange
 from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.ranking.clip_groups import ClipGroup, collect_votes, find_members
 from vrt_lite.ranking.entries import Group
@@ -59,7 +59,7 @@ class RankProgress:
 class RankWatcher(Protocol):
     """Gets the progress of a ranking."""
 
-    def begins(self, groups: Sequence[ClipGroup], done: int, most: int, seconds: float | None, /) -> None:
+    def begins(self, groups: Sequence[ClipGroup], done: int, most: int, predicted: TimeRange | None, /) -> None:
         """Called before judging: `done` of at most `most` judgements exist, the others are to take `seconds`."""
         ...
 
@@ -141,16 +141,15 @@ def rank_clips(
     tasks = _choose_tasks(participants.groups, effort)
     first = next(tasks, None)
     left = JudgementsLeft(participants.groups, effort)
-    clock = RunClock(judge.predict(first.first) if first else None, left.clips, jobs=jobs)
-    watcher.begins(participants.groups, found, left.most, clock.seconds_left())
+    clock = RunClock(judge.predict(first.first) if first else None, lambda: left.most - left.done, jobs=jobs)
+    watcher.begins(participants.groups, found, left.most, clock.predict())
 
     def add_result(task: Task, result: Result, now: bool) -> None:
         label: tuple[int, int, int] = task.label
         number, i, j = label
         participants.groups[number].results[i, j] = result
         if now and (judgement := run.judgement(result.key)):
-            clips = participants.groups[number].clips
-            clock.add(clips[i].sha256, clips[j].sha256, judgement)
+            clock.add(judgement)
         watcher.judged(RankProgress(left.done, left.most, clock.seconds_left(), label, result))
 
     judge_all(

@@ -16,8 +16,7 @@ from time import sleep
 from typing import Any, Protocol
 
 from vrt_lite.errors import NoVerdictError, StoreError, VideoError, WorkerEndedError
-from vrt_lite.fitting.predicted_time import Prediction
-from vrt_lite.interfaces import Observe, Stop, ignore
+from vrt_lite.interfaces import Observe, Stop, TimeRange, ignore
 from vrt_lite.judgement import Judgement
 from vrt_lite.runs.question import Question, Result, failure_of
 from vrt_lite.runs.store import Run, Store
@@ -55,7 +54,7 @@ class PairJudge(Protocol):
         """As `Judge.measure`."""
         ...
 
-    def predict(self, clip: Path) -> Prediction | None:
+    def predict(self, clip: Path) -> TimeRange | None:
         """As `Judge.predict`."""
         ...
 

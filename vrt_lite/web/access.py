@@ -18,7 +18,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from vrt_lite.web.json_answer import JsonAnswer
+from vrt_lite.web.endpoints import JsonAnswer
 
 COOKIE: Final = "vrt_lite_token"
 POLICY: Final = (

@@ -15,9 +15,8 @@ from starlette.types import ASGIApp
 
 from vrt_lite.errors import VrtError
 from vrt_lite.web.access import AccessMiddleware
-from vrt_lite.web.api_routes import list_api_routes
-from vrt_lite.web.json_answer import JsonAnswer
-from vrt_lite.web.page_routes import list_page_routes
+from vrt_lite.web.endpoints import JsonAnswer
+from vrt_lite.web.page_routes import API, PAGES
 from vrt_lite.web.refusals import describe_error
 from vrt_lite.web.server_state import ServerState
 
@@ -34,7 +33,7 @@ def build_application(state: ServerState, *, host: str, names: Collection[str], 
         adopting.cancel()
         state.close()
 
-    routes = [*list_api_routes(), *list_page_routes()]
+    routes = [endpoint.make_route() for endpoint in (*API, *PAGES)]
     handlers = {VrtError: _answer_error, HTTPException: _answer_http_error, Exception: _answer_error}
     app = Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
     app.state.server = state

@@ -14,8 +14,7 @@ import msgspec
 
 from vrt_lite.api import Judge
 from vrt_lite.errors import ModelError
-from vrt_lite.fitting.predicted_time import Prediction
-from vrt_lite.interfaces import Observe, Stop
+from vrt_lite.interfaces import Observe, Stop, TimeRange
 from vrt_lite.judgement import Judgement
 from vrt_lite.models import bundled_names
 from vrt_lite.models.library import find_stored
@@ -64,7 +63,7 @@ class JobJudge:
         """As `Judge.key_here`."""
         return self._judge.key_here()
 
-    def predict(self, clip: Path) -> Prediction | None:
+    def predict(self, clip: Path) -> TimeRange | None:
         """As `Judge.predict`."""
         return self._judge.predict(clip)
 

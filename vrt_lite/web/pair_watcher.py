@@ -39,9 +39,9 @@ class PairWatcher:
         """Add the event to the job."""
         job = self._job
         match event:
-            case Predicted(seconds):
+            case Predicted(predicted):
                 if self._spaces:  # of a comparison; a ranking has its own
-                    job.add("left", seconds_left=seconds)
+                    job.add("left", seconds_left=predicted.middle)
             case Wrote(text):
                 job.add_text(make_visible(text))
             case Encoding(done, total) | Prefill(done, total):

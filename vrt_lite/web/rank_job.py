@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from vrt_lite.errors import NoVerdictError
-from vrt_lite.interfaces import Event
+from vrt_lite.interfaces import Event, TimeRange
 from vrt_lite.measures.flags import describe_flags
 from vrt_lite.protocol.messages import KEYS, OVERALL
 from vrt_lite.ranking.clip_groups import ClipGroup
@@ -43,10 +43,10 @@ class JobWatcher:
         self._groups: Sequence[ClipGroup] = ()
         self._told = 0.0
 
-    def begins(self, groups: Sequence[ClipGroup], done: int, most: int, seconds: float | None, /) -> None:
+    def begins(self, groups: Sequence[ClipGroup], done: int, most: int, predicted: TimeRange | None, /) -> None:
         """Tell how much there is to do."""
         self._groups = groups
-        self._job.add("progress", done=done, most=most, seconds_left=seconds)
+        self._job.add("progress", done=done, most=most, seconds_left=predicted and predicted.middle)
         self.tell_ladders(map(rate_group, self._groups))
         self._stop_if_asked()
 

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from vrt_lite.judgement import Judgement
-from vrt_lite.show.pages.frame_album import FrameAlbum, draw_frame, find_places
+from vrt_lite.show.pages.frame_album import FrameAlbum, find_places
 from vrt_lite.show.pages.pair_page import prepare_pair
 from vrt_lite.show.pages.render_templates import render
 from vrt_lite.show.pages.run_page import ServedReport, write_run
@@ -39,9 +39,3 @@ def render_verdict(judgement: Any, state: ServerState, addresses: list[str]) -> 
         album.embed_in_place(clip, (source for of, source in frames if of == video), places)
     one, two = addresses
     return render("pair_article.html", **prepare_pair(read, album, (one, two)))
-
-
-def draw_job_frame(state: ServerState, clip: str, source: int) -> bytes:
-    """Draw a frame of a clip."""
-    with state.clip_store.open(state.clip_store.find(clip)) as opened:
-        return draw_frame(opened, source)

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from threading import RLock
 from typing import Any, Final, Literal
 
+import msgspec
+
 from vrt_lite.errors import VrtError
 from vrt_lite.interfaces import Stop
 from vrt_lite.web.refusals import describe_error
@@ -45,6 +47,19 @@ class JobEvent:
     data: Mapping[str, Any]
 
 
+class ToldJob(msgspec.Struct):
+    """A job as clients get it. `created` is Unix seconds; what each kind's `result` is, its request tells."""
+
+    id: str
+    kind: JobKind
+    state: JobState
+    created: float
+    request: Mapping[str, Any]
+    progress: Mapping[str, Any] | None
+    result: dict[str, Any] | None
+    error: dict[str, Any] | None
+
+
 class ServedJob:
     """One job. `request` is plain JSON from which the job can be begun again."""
 
@@ -74,10 +89,11 @@ class ServedJob:
     def describe(self) -> dict[str, Any]:
         """Return the state as plain data; with the result or the error once it has ended."""
         with self._lock:
-            told: dict[str, Any] = {"id": self.id, "kind": self.kind, "state": self.state, "created": self.created}
-            told["request"] = self.request
-            told["progress"] = next((e.data for e in self._events if e.kind == "progress"), None)
-            return told | {"result": self.result, "error": self.error}
+            progress = next((e.data for e in self._events if e.kind == "progress"), None)
+            told = ToldJob(
+                self.id, self.kind, self.state, self.created, self.request, progress, self.result, self.error
+            )
+            return msgspec.structs.asdict(told)
 
     def summarize(self) -> dict[str, Any]:
         """Return the state as plain data that is always small: of the request the beginning of its prompt."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from starlette.requests import Request
 
@@ -20,6 +21,9 @@ from vrt_lite.web.slow_work import SlowWork
 from vrt_lite.web.uploading import BodyReader
 from vrt_lite.web.votes import VoteBox
 
+Lane = Literal["reading", "clips", "copies"]
+"""What slow work is about: the store and models, the files of clips, or copies that browsers play."""
+
 
 class ServerState:
     """What requests share. `store` is opened here, and closed with the rest."""
@@ -30,7 +34,7 @@ class ServerState:
             home = data_home()
             self.clip_store = ClipStore(folders, home / "uploads")
             self.copies = PlayableCopies(home / "copies")
-            self.slow_work, self.copying, self.checking = SlowWork(2), SlowWork(1), SlowWork(2)
+            self.lanes: dict[Lane, SlowWork] = {"reading": SlowWork(4), "clips": SlowWork(2), "copies": SlowWork(1)}
             self.body_reader = BodyReader(self.clip_store.uploads)
             self.ballots = VoteBox(self.store)
             self.context = JobContext(self.store, self.clip_store, choice)
@@ -48,7 +52,7 @@ class ServerState:
         with self._closing:
             if not self._closed:
                 self._closed = True
-                for work in (self.slow_work, self.copying, self.checking):
+                for work in self.lanes.values():
                     work.close()
                 self.queue.close()
                 self.context.close()
