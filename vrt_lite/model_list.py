@@ -22,7 +22,9 @@ from vrt_lite.tuning import plan_engine, plan_shape
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedModel:
-    """A model that is here, or can be. `memory_bytes` is an estimate, and so are the `seconds` of a pair in one order.
+    """A model that is here, or can be. `memory_bytes` is an estimate, and so are the `seconds` of a judgement.
+
+    That is one order of a pair, or one clip: `answers` says of what, and what it judges.
 
     Of what is not here, `quant` is the one that a pull takes on this machine, `disk_bytes` is what stays of it, and
     `fetched_bytes` is what the pull fetches: a checkpoint if the model is `converted` here, else the files that stay.
@@ -35,6 +37,7 @@ class ListedModel:
     fetched_bytes: int = 0
     memory_bytes: int = 0
     seconds: TimeRange | None = None
+    answers: str = ""
     converted: bool = False
     verified: bool = False
     licence: str = ""
@@ -119,6 +122,7 @@ def _list_recipe(recipe: Recipe) -> ListedModel:
         fetched_bytes=option.disk.fetched,
         memory_bytes=estimate_default_bytes(option.shape, offered.profile),
         seconds=seconds,
+        answers=offered.profile.answers,
         converted=offered.converted,
         verified=recipe.verified,
         licence=recipe.licence,
@@ -142,4 +146,5 @@ def _estimate_files(files: ModelFiles) -> dict[str, Any]:
     seconds = None
     with contextlib.suppress(OutOfMemoryError):
         seconds = predict(files, plan_engine(files, Settings()))
-    return {"memory_bytes": estimate_default_bytes(read_shape(files), files.profile), "seconds": seconds}
+    memory = estimate_default_bytes(read_shape(files), files.profile)
+    return {"memory_bytes": memory, "seconds": seconds, "answers": files.profile.answers}

@@ -120,19 +120,34 @@ class Profile:
         """Whether each clip is judged by itself."""
         return self.answer is not None and self.answer.form == "clip"
 
-    def count_first(self, seconds: float) -> int:
-        """How many frames of a clip of so many seconds are shown first."""
+    @property
+    def clips_at_once(self) -> int:
+        """How many clips one judgement shows."""
+        return 1 if self.pointwise else 2
+
+    @property
+    def answers(self) -> str:
+        """What the judge answers, and about what, in words."""
+        how = "a clip" if self.pointwise else "a pair, at once" if self.answer else "a pair, in rounds"
+        own = len(self.answer.names) - len(self.keys) if self.answer else 0
+        return f"{how}: {' '.join(self.keys)}{f' and {own} of its own' if own else ''}"
+
+    def count_first(self, seconds: float, frames: int) -> int:
+        """How many frames of a clip of so many seconds and frames are shown first."""
         if self.answer and self.answer.fps:
-            return self.answer.count_frames(seconds, most=self.workspace)
+            return min(self.answer.count_frames(seconds, most=self.workspace), max(frames, self.least_frames))
         return self.first_frames
 
     @property
     def first_patches(self) -> int:
         """How many temporal patches a judge sees first: two frames of a video are one, and so is an image."""
-        clips = 1 if self.pointwise else 2
-        return clips * (
-            self.first_frames if self.answer and self.answer.show == "images" else -(-self.first_frames // 2)
-        )
+        single = self.answer is not None and self.answer.show == "images"
+        return self.clips_at_once * (self.first_frames if single else -(-self.first_frames // 2))
+
+    @property
+    def least_frames(self) -> int:
+        """How many frames are shown first of the shortest clip."""
+        return self.answer.count_frames(0.0, most=4) if self.answer and self.answer.fps else self.first_frames
 
     @property
     def reports(self) -> bool:
@@ -231,6 +246,43 @@ def load_profile(path: Path) -> Profile:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ModelError(f"Profile {path} is not valid TOML: {error}.") from error
     return _read_table(table, path.parent, str(path))
+
+
+def find_faults(path: Path) -> list[str]:
+    """What is wrong with a profile, a line for each fault; ModelError if it cannot be read, or is not valid TOML."""
+    try:
+        load_profile(path)
+        return []
+    except ModelError as error:
+        last = str(error)
+        try:
+            table = tomllib.loads(path.read_bytes().decode())
+        except (OSError, ValueError):
+            raise error from None
+    faults = [last]
+
+    def fault_without(key: str) -> str:
+        left = {name: value for name, value in table.items() if name != key}
+        try:
+            _read_table(left, path.parent, str(path))
+        except ModelError as error:
+            return str(error)
+        return ""
+
+    # A key is at fault if without it there is another fault, or none.
+    while key := next((key for key in table if fault_without(key) != last), None):
+        last = fault_without(key)
+        del table[key]
+        if not last:
+            break
+        faults.append(last)
+    return faults
+
+
+def to_table(profile: Profile) -> dict[str, Any]:
+    """The values of a profile as a TOML file has them; `load_profile` makes the same profile of it."""
+    values = {name: value for name, value in asdict(profile).items() if value is not None}
+    return json.loads(json.dumps(values))
 
 
 def read_portable(path: Path) -> bytes:

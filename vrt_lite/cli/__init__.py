@@ -35,6 +35,7 @@ _GROUPS: Final[dict[str, dict[str, str]]] = {
     "Judge": {
         "compare": "compare_command:compare",
         "rank": "rank_command:rank",
+        "score": "score_command:score",
         "serve": "serve_command:serve",
         "eval": "eval_command:evaluate",
     },
@@ -50,6 +51,7 @@ _GROUPS: Final[dict[str, dict[str, str]]] = {
         "estimate": "estimate_command:estimate",
         "tune": "tune_command:tune",
         "convert": "convert_command:convert",
+        "profile": "profile_command:profile",
         "rm": "models_command:rm",
     },
     "This machine": {

@@ -368,5 +368,5 @@ def _frames(shape: ModelShape, profile: Profile, cells: int) -> int:
     called = profile.frames_per_call * (profile.rounds - 1)
     patches = profile.first_patches * cells + called * profile.tool_cells
     embeddings = min(patches * shape.input_width * _F32, _EMBEDDINGS_BYTES)
-    shown = 2 * profile.first_frames * cells + called * profile.tool_cells
+    shown = profile.clips_at_once * profile.first_frames * cells + called * profile.tool_cells
     return shown * profile.pixels_per_token * 3 + embeddings

@@ -47,7 +47,8 @@ def count_work(profile: Profile, size: tuple[int, int] | None = None) -> tuple[i
     called //= 2 if profile.tool_form == "video" else 1  # a frame alone fills a pair of frames
     encoded = profile.first_patches * cells + called
     read = encoded + count_text_tokens(profile) + (rounds - 1) * _TURN_TOKENS
-    return encoded, read, rounds * min(_WRITTEN, profile.max_new_tokens)
+    heads = profile.answer is not None and bool(profile.answer.head)  # then nothing is written
+    return encoded, read, 0 if heads else rounds * min(_WRITTEN, profile.max_new_tokens)
 
 
 def estimate_seconds(
