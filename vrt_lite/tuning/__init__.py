@@ -24,7 +24,7 @@ from vrt_lite.judgement import Judgement
 from vrt_lite.machine import MOST_SEQUENCES, EngineSettings, Machine, MachineMemory
 from vrt_lite.models import ModelFiles, find
 from vrt_lite.models.gguf import parts_of
-from vrt_lite.profile import CELL, Profile
+from vrt_lite.profile import Profile
 from vrt_lite.settings import Settings
 
 _MAX_FILE_BYTES = 65_536
@@ -218,7 +218,7 @@ def keep_time(files: ModelFiles, plan: EnginePlan, judgement: Judgement) -> None
         return
     t, (width, height) = judgement.timings, judgement.inputs[0].shown_size
     seconds = (t.vision + t.prefill + t.generate + t.other) / len(judgement.orders)
-    times = (*read_times(files, plan), ((width // CELL) * (height // CELL), seconds))
+    times = (*read_times(files, plan), (width * height // plan.profile.pixels_per_token, seconds))
     with contextlib.suppress(OSError):
         keep(_times_path(files, plan), times[-_MOST_TIMES:])
 
