@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from vrt_lite.fitting.time_estimate import MatrixSpeeds
     from vrt_lite.video import ClipInfo
 
-_MEASURED, _ADDED_UP = 1.5, 2.0
-"""The factors on both sides of what earlier judgements took, and of what was added up."""
+_ADDED_UP = 2.0
+"""The factor on both sides of what was added up."""
 _SAME_SIZE = 1.25
 """Clips whose frames have visual tokens within this factor take about as long."""
 Size = tuple[int, int]
@@ -42,7 +42,8 @@ def predict(files: ModelFiles, plan: EnginePlan, size: Size | None = None) -> Ti
     cells = count_cells(plan.profile, size)
     times = [seconds for of, seconds in read_times(files, plan) if 1 / _SAME_SIZE < of / cells < _SAME_SIZE]
     if times:
-        return TimeRange(min(times) / _MEASURED, max(times) * _MEASURED)
+        margin = 1 + 1 / len(times)  # the more is known, the less it differs
+        return TimeRange(min(times) / margin, max(times) * margin)
     return predict_shape(read_shape(files), plan, size)
 
 
