@@ -87,6 +87,7 @@ THIRD_PARTY: dict[str, set[str]] = {
         "pair_frames.py",
         "ranking",
         "show/pages",
+        "diagnosis/judge_checks.py",
         "show/sheet.py",
         "tuning",
         "video",

@@ -52,8 +52,8 @@ def doctor(*, judge: str | None, as_json: bool) -> None:
 
 def _check_judge(name: str) -> dict[str, list[Finding]]:
     from vrt_lite.api import Judge  # noqa: PLC0415
-    from vrt_lite.diagnosis.judge_checks import check_judge, draw_specimens  # noqa: PLC0415
+    from vrt_lite.diagnosis.judge_checks import check_judge, draw_clips  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as folder, Judge(name, process=True) as judge:
-        one, other = draw_specimens(Path(folder))
+        one, other = draw_clips(Path(folder))
         return {f"judge {name}": check_judge(judge, one, other, Path(folder))}

@@ -96,10 +96,7 @@ def evaluate(
     SET is genai-bench, videogen-rewardbench or mj-bench-video, a folder with one of them, or a table in CSV or JSONL.
     A table has the columns a, b (clips), prompt, and one or more of overall, TA, VQ, MQ; id, group if you like. Clips
     are absolute paths, or relative to the table; numbered pictures are frames/%04d.png@8, 8 a second. A label is A, B
-    or same, or 1, 2, 0; empty is no label.
-
-    The splits of genai-bench are test_v1 (the authors' leaderboard; taken if it is there), test (other papers' tables)
-    and unifiedreward (UnifiedReward's data.json). Published figures are shown beside the same split only.
+    or same, or 1, 2, 0; empty is no label. The splits of genai-bench are test_v1, test and unifiedreward.
 
     Every judgement is kept when it is made: the same call resumes where it stopped. The network is used with --pull
     and --backend only. --seed also draws the sample and the random order.
@@ -129,7 +126,7 @@ def evaluate(
 
 def _check_judge(judge: Judge, found: LabelledSet) -> None:
     """Check the judge with two clips of the set that have different captions; print the findings to stderr."""
-    from vrt_lite.diagnosis.judge_checks import Specimen, check_judge  # noqa: PLC0415
+    from vrt_lite.diagnosis.judge_checks import CaptionedClip, check_judge  # noqa: PLC0415
     from vrt_lite.evaluation.clips import Clips  # noqa: PLC0415
 
     place = found.place
@@ -138,7 +135,7 @@ def _check_judge(judge: Judge, found: LabelledSet) -> None:
     if len(by_caption) < 2:
         print_text("self-check: left out, as it needs two clips that are there and have different prompts", err=True)
         return
-    one, other = (Specimen(path, caption) for caption, path in islice(by_caption.items(), 2))
+    one, other = (CaptionedClip(path, caption) for caption, path in islice(by_caption.items(), 2))
     with tempfile.TemporaryDirectory() as folder:
         for finding in check_judge(judge, one, other, Path(folder)):
             print_text(f"self-check: {finding.level}: {finding.text}", err=True)

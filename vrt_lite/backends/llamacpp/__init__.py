@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from vrt_lite.backends.llamacpp.context import Context
 from vrt_lite.backends.llamacpp.decoding import MOST_GUESSED, PromptLookup, Sampler, loops, odds, odds_of_opening
 from vrt_lite.backends.llamacpp.engine import Model, start_engine
-from vrt_lite.backends.llamacpp.heads import Heads
+from vrt_lite.backends.llamacpp.reward_heads import RewardHeads
 from vrt_lite.backends.llamacpp.kv_cache import KvCache, PrefixCache, Step, count_tokens, split_runs, take_steps
 from vrt_lite.backends.llamacpp.lower import FrameBlock, Item, lower, stamp
 from vrt_lite.backends.llamacpp.vision import Vision, content_key
@@ -91,7 +91,7 @@ class LlamaCppBackend(contextlib.ExitStack):
             self._vision = opened.enter_context(Vision(projector, self._model, settings=settings, cache=cache))
             self._banned = [self._model.control(name) for name in NEVER_WRITTEN]
             self._digits = [self._model.control(digit) for digit in "012"]
-            self._heads = Heads(text, self._model, tuple(profile.answer.head) if profile.answer else ())
+            self._heads = RewardHeads(text, self._model, tuple(profile.answer.head) if profile.answer else ())
             self.enter_context(opened.pop_all())
         self.callback(self._end)
         self._context: Context | None = None
