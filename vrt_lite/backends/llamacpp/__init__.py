@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from vrt_lite.backends.llamacpp.context import Context
 from vrt_lite.backends.llamacpp.decoding import MOST_GUESSED, PromptLookup, Sampler, loops, odds, odds_of_opening
 from vrt_lite.backends.llamacpp.engine import Model, start_engine
-from vrt_lite.backends.llamacpp.reward_heads import RewardHeads
 from vrt_lite.backends.llamacpp.kv_cache import KvCache, PrefixCache, Step, count_tokens, split_runs, take_steps
 from vrt_lite.backends.llamacpp.lower import FrameBlock, Item, lower, stamp
+from vrt_lite.backends.llamacpp.reward_heads import RewardHeads
 from vrt_lite.backends.llamacpp.vision import Vision, content_key
 from vrt_lite.embeddings import EmbeddingCache
 from vrt_lite.errors import ContextFullError, OutOfMemoryError
