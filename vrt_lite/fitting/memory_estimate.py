@@ -329,7 +329,8 @@ def estimate_memory(
     weights = split([*shape.layers, shape.output + (shape.embedding if shape.tied and places[-1] is not None else 0)])
     cells = profile.max_pixels // profile.pixels_per_token
     token = 2 * shape.kv_width * (2.0 * _F16 if settings.exact else _KV_BYTES[settings.kv_type])
-    shown = -(-profile.first_frames // 2) * cells
+    shown, layers = -(-profile.first_frames // 2) * cells, len(shape.layers)
+    copied = count_text_tokens(profile) + 2 * shown if profile.first_frames > 2 else 0
     # The text model and the vision tower decide separately: see `Context` and `Vision` in backends/llamacpp.
     flash = settings.flash_attention is not False and not settings.exact
     patches = 4 * max(cells, profile.tool_cells)
@@ -339,11 +340,11 @@ def estimate_memory(
         term("weights", {**weights, None: weights[None] + shape.embedding}),
         term("repacked weights", {None: split(shape.packed)[None] if settings.repack else 0}),
         term("projector", {vision_place: shape.projector}),
-        term("keys and values", split([settings.sequences * token * context] * len(shape.layers))),
+        term("keys and values", split([settings.sequences * token * context] * layers)),
         term("evaluation of text", {**dict.fromkeys(used, reserved), None: touched}),
         term("evaluation of frames", {None: vision_inputs(shape, patches), vision_place: vision}),
-        # One pair makes one: that of the order before.
-        term("kept states", {None: min(settings.prefixes, 1) * (shown + 64) * token * len(shape.layers)}),
+        # One pair keeps one: that of the order before. For a patch of under a second the whole state is copied once.
+        term("states of the engine", {None: (min(settings.prefixes, 1) * (shown + 64) + copied) * token * layers}),
         term("frames and embeddings", {None: pairs * _frames(shape, profile, cells)}),
         term("decoding of clips", {None: pairs * _DECODER_BYTES * source_pixels}),
         term("program", {**dict.fromkeys({*used, vision_place}, _GPU_BYTES), None: program}),

@@ -107,10 +107,12 @@ def refuse_impossible(settings: Settings) -> None:
             "this process may use. Lower it, or leave it out."
         )
     if settings.gpu_layers and not has_gpu():
+        from vrt_lite.advice import install_engine  # noqa: PLC0415 - rarely needed
+
         raise UsageError(
             f"--gpu-layers {settings.gpu_layers} cannot be met: the engine installed here has no GPU to use, only the "
             f"processor ({describe_machine().processor}). Leave it out, or install the engine with a GPU back end: "
-            "pip install --force-reinstall --no-cache-dir -C cmake.args=-DGGML_CUDA=on llama-cpp-python "
+            f"{install_engine('cuda')} "
             "(for AMD and Intel: -DGGML_VULKAN=on)."
         )
 
