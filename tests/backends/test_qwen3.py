@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,14 @@ from numpy.typing import NDArray
 
 from convert.stage_outputs import StagedBackend
 from convert.verify import distances, divergence
+from vrt_lite.backends.llamacpp.engine import Model
+from vrt_lite.backends.llamacpp.lower import stamp
+from vrt_lite.fitting.memory_estimate import read_shape
 from vrt_lite.interfaces import Sampling, ignore
+from vrt_lite.judge import Pair, opening
 from vrt_lite.machine import EngineSettings
-from vrt_lite.protocol.messages import FrameRef
+from vrt_lite.models import find, profile_of
+from vrt_lite.protocol.messages import FrameRef, Text, Video
 
 TESTS = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(TESTS / "golden")]
@@ -52,6 +58,31 @@ def backend(pair: tuple[Path, Path]) -> Iterator[StagedBackend]:
 def reference() -> dict[str, NDArray[Any]]:
     with np.load(TESTS / "golden" / "qwen3.npz") as file:
         return dict(file)
+
+
+def test_its_frames_are_sized_and_its_memory_is_counted_by_its_own_widths(pair: tuple[Path, Path]) -> None:
+    files = find(pair[0], projector=pair[1])
+    assert (files.profile.cell, files.profile.clock.rule, files.profile.tool_cells) == (32, "text", 512)
+    assert files.profile.frame_size(1280, 720, called=False) == (1152, 640)
+    shape, families = read_shape(files), golden.families
+    assert (shape.head_size, shape.kv_width) == (families.HEAD, families.KV_HEADS * families.HEAD)
+    assert (shape.deep_layers, shape.input_width, shape.vision_full_every) == (3, 4 * families.WIDTH, 1)
+    with Model(pair[0], settings=EngineSettings(gpu_layers=0)) as model:
+        assert model.input_width == shape.input_width
+        assert model.cache_bytes == 2 * 2 * shape.kv_width * families.LAYERS
+
+
+def test_a_video_is_shown_with_the_times_of_its_frames() -> None:
+    profile = replace(profile_of("qwen3-vl-2b"), workspace=4, first_frames=4)
+    turns = opening(Pair("A fox", (5.0, 5.0), sources=((0, 50, 100, 149), (0, 9, 20, 29))), profile)
+    one, two = (part for part in turns[-1].parts if isinstance(part, Video))
+    assert one.times == (0, 50 / 30, 100 / 30, 149 / 30)
+    assert two.times == (0, 9 / 6, 20 / 6, 29 / 6)
+    stamped = [part for part in stamp(turns)[-1].parts if isinstance(part, Text)]
+    assert [part.text for part in stamped][:4] == [
+        *("<0.8 seconds>", "<4.2 seconds>"),
+        *("<0.8 seconds>", "<4.1 seconds>"),
+    ]
 
 
 @pytest.mark.parametrize("number", range(len(CASES)), ids=[case.name for case in CASES])

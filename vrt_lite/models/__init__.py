@@ -16,7 +16,7 @@ from vrt_lite.errors import ModelError
 from vrt_lite.machine import SMALL_MODEL_BYTES
 from vrt_lite.models.gguf import Header, gguf_bytes, list_pair, parts_of, read_gguf, read_header, whole_name
 from vrt_lite.models.library import find_stored, recipes, stored_models
-from vrt_lite.profile import CELLS, PROFILE_NAME, Profile, default_profile, load_profile, parse_profile
+from vrt_lite.profile import CELLS, PROFILE_NAME, Clock, Profile, default_profile, load_profile, parse_profile
 
 BUNDLED: Final = "vrt-tiny-2"
 PROJECTORS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -204,8 +204,15 @@ def _describe(header: Header) -> str:
 
 
 def _default_for(header: Header) -> Profile:
-    """VR-Thinker's profile, with the clock's rate that the conversion wrote into the file."""
+    """VR-Thinker's profile, with the clock's rate that the conversion wrote into the file; Qwen3-VL tells it in words.
+
+    Its frames have as many visual tokens, which are larger.
+    """
     profile = default_profile()
+    if (cell := CELLS[str(header["general.architecture"])]) != profile.cell:
+        bounds = ("min_pixels", "max_pixels", "tool_min_pixels", "tool_max_pixels")
+        larger = {name: getattr(profile, name) // profile.pixels_per_token * cell**2 for name in bounds}
+        return replace(profile, clock=Clock("text"), cell=cell, **larger)
     rate = header.get("vrt_lite.tokens_per_second")
     if not isinstance(rate, float) or not 0 < rate <= 1000:
         return profile

@@ -243,6 +243,8 @@ class Recipe:
     about `checkpoint_size` bytes, which a pull converts.
     `config` is what the published config.json says about the model's shape. `quants` are those that are published as
     GGUF, as far as it is known. `published` is the name under which tables of published accuracy have the model.
+
+    `by_hand` says which files make the folder to convert, where a pull cannot make it.
     """
 
     name: str
@@ -250,6 +252,7 @@ class Recipe:
     licence_url: str = ""
     verified: bool = False
     published: str = ""
+    by_hand: str = ""
     repository: str = ""
     revision: str = ""
     quant: str = ""

@@ -43,6 +43,7 @@ def pull(
     a file to give the model in place of its own.
     """
     source, given = parse_reference(reference), read_portable(profile) if profile else b""
+    _check_in_one_step(source)
     with disk_errors(), contextlib.ExitStack() as stack:
         if stack.enter_context(locked(source.name)):
             progress.say(f"waited for another process that was changing {source.name}")
@@ -85,6 +86,15 @@ def pull(
     if model is None:
         raise ModelError(f"{source.name} was removed while it arrived. Pull it again.")
     return model
+
+
+def _check_in_one_step(source: PullSource) -> None:
+    """Raise ModelError, with what to do instead, for a model whose files are in several repositories."""
+    if source.recipe and source.recipe.by_hand:
+        raise ModelError(
+            f"{source.name} cannot be pulled in one step: put into one folder {source.recipe.by_hand}. Then run: "
+            f"vrt-lite profile show {source.name} > FOLDER/{PROFILE_NAME}; vrt-lite convert FOLDER --out DIR"
+        )
 
 
 def _is_intact(here: StoredModel) -> bool:

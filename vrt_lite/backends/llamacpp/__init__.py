@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,6 @@ from vrt_lite.backends.llamacpp.decoding import MOST_GUESSED, PromptLookup, Samp
 from vrt_lite.backends.llamacpp.engine import Model, start_engine
 from vrt_lite.backends.llamacpp.kv_cache import KvCache, PrefixCache, Step, count_tokens, split_runs, take_steps
 from vrt_lite.backends.llamacpp.lower import FrameBlock, Item, lower, stamp
-from vrt_lite.backends.llamacpp.reward_heads import RewardHeads
 from vrt_lite.backends.llamacpp.vision import Vision, content_key
 from vrt_lite.embeddings import EmbeddingCache
 from vrt_lite.errors import ContextFullError, OutOfMemoryError
@@ -33,6 +32,9 @@ from vrt_lite.profile import CONTEXT_STEP, Profile
 from vrt_lite.protocol.messages import Conversation, FrameRef, Image, Odds, Reply, StopReason, Usage, Video
 from vrt_lite.protocol.tags import FORMAT
 from vrt_lite.scheduler import Batched, InThread, Work, run_alone
+
+if TYPE_CHECKING:
+    from vrt_lite.backends.llamacpp.score_heads import ScoreHeads
 
 NEVER_WRITTEN = (
     "<|im_start|>",
@@ -91,7 +93,11 @@ class LlamaCppBackend(contextlib.ExitStack):
             self._vision = opened.enter_context(Vision(projector, self._model, settings=settings, cache=cache))
             self._banned = [self._model.control(name) for name in NEVER_WRITTEN]
             self._digits = [self._model.control(digit) for digit in "012"]
-            self._heads = RewardHeads(text, self._model, tuple(profile.answer.head) if profile.answer else ())
+            self._heads: ScoreHeads | None = None
+            if profile.answer and profile.answer.head:
+                from vrt_lite.backends.llamacpp.score_heads import ScoreHeads  # noqa: PLC0415 - most judges have none
+
+                self._heads = ScoreHeads(text, self._model, tuple(profile.answer.head))
             self.enter_context(opened.pop_all())
         self.callback(self._end)
         self._context: Context | None = None
@@ -134,13 +140,13 @@ class LlamaCppBackend(contextlib.ExitStack):
         patches: Patches = {}
         items = self._lower(conversation, frames, patches)
         lane.patches = frozenset(patches)
-        heads = self._heads.find_places(items, sampling.heads)
+        heads = self._heads.find_places(items, sampling.heads) if self._heads else {}
         items = items[: 1 + max(heads.values(), default=len(items))]  # what follows the last head has no effect
         cache = self._cache_for(lane, items, sampling.max_new_tokens)
         encoded = self._encode(patches, frames, observe)
         vision_end = time.perf_counter()
         others = [o.cache for o in self.lanes if o.cache and o is not lane]
-        if heads:
+        if self._heads and heads:
             read, scores = self._heads.read_scores(cache, items, heads, observe=observe, others=others)
             prefill_end = time.perf_counter()
             reply = Reply("", scores=scores)
