@@ -121,6 +121,7 @@ HEAVY = {
 COMMANDS = (
     "compare",
     "rank",
+    "score",
     "pull",
     "models",
     "rm",
@@ -347,7 +348,7 @@ MAY_HAVE_THREADS: dict[str, set[str]] = {
     "decoding and measuring clips": {"comparing.py", "video", "pair_frames.py", "measures"},
     "digests, the plan and the model, while clips are opened": {"modes.py", "backends/llamacpp/engine.py"},
     "requests to a server": {"backends/http"},
-    "the pipe of a process": {"worker.py", "judge_worker.py", "tuning/child.py"},
+    "the pipe of a process": {"worker.py", "judge_worker.py"},
     "the server": {"web"},
     "the terminal, and ending in time": {"show", "__main__.py"},
     "files: fetched, written and read": {"disk.py", "tables.py", "pulling", "conversion", "ranking"},

@@ -96,6 +96,11 @@ class Judge:
         """What the judge sees, in a line; "" if its profile does not say."""
         return self.mode.profile.scope
 
+    @property
+    def pointwise(self) -> bool:
+        """Whether each clip is judged by itself."""
+        return self.mode.profile.pointwise
+
     def connect(self, observe: Observe = ignore, *, stop: Stop | None = None) -> None:
         """Ask a server what it serves, if the key depends on that; `stop` ends it, `observe` is told of waits."""
         with stops_in_force(*([stop] if stop else ())):

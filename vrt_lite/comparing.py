@@ -168,19 +168,19 @@ class Comparer:
             mode.prepare()
             clips: tuple[Clip, Clip] = yield InThread(lambda _: stack.enter_context(open_clips(*paths)))
             same = clips[0].info.sha256 == clips[1].info.sha256
-            if not same:
+            runs = not same or mode.profile.pointwise
+            if runs:
                 with stopwatch.measure("wait"):
                     yield InThread(lambda _: mode.plan())
             spaces = (workspace_of(clips[0], mode.profile), workspace_of(clips[1], mode.profile))
             frames = PairFrames(clips, spaces)
             pair = ShownPair(prompt, (clips[0].info, clips[1].info), spaces)
-            trials: dict[int, Trial] = {}
-            measuring = None
+            trials, measuring = dict[int, Trial](), None
             if self._measures and not same:
                 from vrt_lite.measures.measuring import Measuring  # noqa: PLC0415 - numpy
 
                 measuring = stack.enter_context(Measuring(clips, self._kept_measures))
-            if not same:
+            if runs:
                 if takes_long:
                     from vrt_lite.forecast import announce  # noqa: PLC0415
 
@@ -246,12 +246,13 @@ class Comparer:
                 return error
 
         found: list[Trial | NoVerdictError]
-        if settings.both_orders is True and mode.at_once:
+        both = False if mode.profile.pointwise else settings.both_orders
+        if both is True and mode.at_once:
             found = yield Together([judge_order(0), judge_order(1)])
         else:
             found = [(yield from judge_order(0))]
             first = found[0].verdict if isinstance(found[0], Trial) else None
-            if settings.both_orders and not settings.skip_second_order(first):
+            if both and not settings.skip_second_order(first):
                 found.append((yield from judge_order(1)))
         trials = {order: trial for order, trial in enumerate(found) if isinstance(trial, Trial)}
         for failure in found:

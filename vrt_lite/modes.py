@@ -244,9 +244,10 @@ class LocalMode(_FileMode):
             loading, began = self._engine.start(), watch.total
             loading.add_done_callback(lambda _: watch.seconds.update(load=watch.total - began))
             observe(Working("decoding frames"))
-            first = (shown_first(self.profile.workspace, self.profile.first_frames, clip) for clip in (0, 1))
-            shown = [frame for of_clip in first for frame in of_clip]
-            yield InThread(lambda _: frames.pixels(shown))
+            if not self.profile.answer:  # else their number depends on the clip
+                first = (shown_first(self.profile.workspace, self.profile.first_frames, clip) for clip in (0, 1))
+                shown = [frame for of_clip in first for frame in of_clip]
+                yield InThread(lambda _: frames.pixels(shown))
             observe(Loading(self._files.name))
         yield from self._engine.open()
 
@@ -273,7 +274,8 @@ class LocalMode(_FileMode):
     def start_planning(self) -> Future[EnginePlan]:
         """Start, once, to choose what fits the memory."""
         if self._planning is None:
-            sequences = max(self._jobs, 2 if self._settings.both_orders is True else 1)
+            both = self._settings.both_orders is True and not self.own.pointwise
+            sequences = max(self._jobs, 1 + both)
             self._planning = self._pool.submit(
                 plan_engine,
                 self._files,

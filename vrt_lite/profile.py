@@ -115,11 +115,16 @@ class Profile:
         """Whether each clip is judged by itself."""
         return self.answer is not None and self.answer.form == "clip"
 
-    def count_first(self, seconds: float) -> int:
-        """How many frames of a clip of so many seconds are shown first."""
+    def count_first(self, seconds: float, frames: int) -> int:
+        """How many frames of a clip of so many seconds and frames are shown first."""
         if self.answer and self.answer.fps:
-            return self.answer.count_frames(seconds, most=self.workspace)
+            return min(self.answer.count_frames(seconds, most=self.workspace), max(frames, self.least_frames))
         return self.first_frames
+
+    @property
+    def least_frames(self) -> int:
+        """How many frames are shown first of the shortest clip."""
+        return self.answer.count_frames(0.0, most=4) if self.answer and self.answer.fps else self.first_frames
 
     @property
     def reports(self) -> bool:

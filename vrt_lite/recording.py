@@ -41,8 +41,8 @@ from vrt_lite.protocol.verdict import (
     Verdict,
     decide_by_measures,
     join_orders,
+    make_verdict,
     withdraw_contradicted,
-    without_alignment,
 )
 from vrt_lite.settings import Settings, Wording, Wordings
 
@@ -71,6 +71,7 @@ class ShownPair:
             ((a.width, a.height), (b.width, b.height)),
             self.measured,
             (self.workspaces[0].source, self.workspaces[1].source),
+            a.sha256 == b.sha256,
         )
 
 
@@ -93,20 +94,26 @@ def make_judgement(
     a, b = (record_clip(clip.info, space, clip.warnings) for clip, space in zip(clips, pair.workspaces, strict=True))
     one, two = ({of.name: of.values[clip] for of in measures or ()} for clip in (0, 1))
     inputs = (replace(a, flags=find_flags(one)), replace(b, flags=find_flags(two)))
-    usages = [r.reply.usage for trial in trials.values() for r in trial.rounds]
+    rounds = [r for trial in trials.values() for r in trial.rounds]
+    usages = [r.reply.usage for r in rounds]
     orders = tuple(record_order(first, trial, pair, mode.profile, measured) for first, trial in trials.items())
     verdicts = [order.verdict for order in orders]
     warnings = list(mode.notes()) if orders else []
-    skipped = settings.skip_second_order(trials[0].verdict) if list(trials) == [0] else None
-    if len(orders) == 1 and settings.both_orders and not skipped:
+    pointwise = mode.profile.pointwise  # then the mirror is the other order
+    skipped = settings.skip_second_order(trials[0].verdict) if list(trials) == [0] and not pointwise else None
+    if len(orders) == 1 and settings.both_orders and not skipped and not pointwise:
         warnings.append(warn_of_one_order(orders[0].first))
+    default_profile = not mode.files.has_profile if mode.files else "model" not in settings.sources
+    if orders and default_profile:
+        warnings.append(warn_of_default_profile(used.model.name))
     limited = bool(orders) and (settings.limits_pixels or settings.effort != "full")
     warnings += warn_of_prompt(pair.prompt, inputs, mode.profile, mode.own, limited=limited)
     one, other = (*verdicts, None, None)[:2]
-    understood = mode.profile.understands(pair.prompt)
-    joined = join_orders(one, other) or BothOrders(TIE if understood else without_alignment(TIE))
+    unread = () if mode.profile.understands(pair.prompt) else ("TA",)
+    judged = {key: TIE.preferences[key] for key in mode.profile.keys if key not in unread}
+    joined = join_orders(one, other) or BothOrders(make_verdict(judged, TIE.source))
     warnings += [
-        *warn_of_clips(inputs, mode.profile.first_frames),
+        *warn_of_clips(inputs, mode.profile.least_frames),
         *warn_of_measures(joined.verdict, measures, measured),
     ]
     return Judgement(
@@ -127,7 +134,14 @@ def make_judgement(
         measured=measured,
         scope=mode.profile.scope if orders else "",
         skipped_order=skipped,
+        scores=(dict(rounds[0].scores), dict(rounds[-1].scores)) if pointwise and orders else None,
     )
+
+
+def warn_of_default_profile(model: str) -> Warned:
+    """The warning for a model that has no profile of its own, and so is judged with VR-Thinker's."""
+    text = f"{model} has no profile.toml, so it was asked as VR-Thinker is: its prompts, frames and rounds."
+    return Warned("default_profile", text)
 
 
 def warn_of_prompt(
@@ -156,7 +170,7 @@ def warn_of_prompt(
     elif not prompt:
         what = "alignment was" if "TA" in profile.keys else "the clips were"
         yield Warned("no_prompt", f"No prompt was given: {what} judged without one.")
-    if clips[0].sha256 == clips[1].sha256:
+    if clips[0].sha256 == clips[1].sha256 and not profile.pointwise:
         yield Warned("same_file", "Both clips are the same file: a tie, said without running the model.")
 
 

@@ -30,6 +30,8 @@ class ServerMode:
 
     def __init__(self, remote: Remote, own: Profile, settings: Settings, *, projector: Path | None) -> None:
         _refuse_local_settings(settings, projector)
+        if own.answer and own.answer.head:
+            raise UsageError(f"{own.name} is read at the model's state, which no server tells: leave --backend out.")
         self.files: ModelFiles | None = None
         self.own = own
         self.profile = settings.applied_to(own)

@@ -19,6 +19,8 @@ _T = TypeVar("_T")
 _OPEN_FILES: Final = (errno.EMFILE, errno.ENFILE)
 _NO_MEMORY: Final = (errno.ENOMEM, errno.EAGAIN)
 _PLENTY_BYTES: Final = 2**30
+_PRIVATE: Final[dict[str, int]] = {} if sys.platform == "win32" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}
+"""A limit of a process's data counts no shared memory."""
 _MOST_HEAPS: Final = -8
 """M_ARENA_MAX of glibc's malloc.h."""
 _DECODER_THREADS: Final = 16
@@ -89,10 +91,10 @@ def check_memory() -> None:
         raise ShortageError("memory")
 
 
-def has_memory() -> bool:
-    """Whether this process can reserve plenty of memory now; it is not used."""
+def has_memory(size: int = _PLENTY_BYTES) -> bool:
+    """Whether this process can reserve so much memory now; it is not used."""
     try:
-        mmap.mmap(-1, _PLENTY_BYTES).close()
+        mmap.mmap(-1, size, **_PRIVATE).close()
     except (OSError, MemoryError, ValueError):
         return False
     return True

@@ -35,6 +35,7 @@ _GROUPS: Final[dict[str, dict[str, str]]] = {
     "Judge": {
         "compare": "compare_command:compare",
         "rank": "rank_command:rank",
+        "score": "score_command:score",
         "serve": "serve_command:serve",
         "eval": "eval_command:evaluate",
     },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -29,8 +30,9 @@ _CACHE_STATUS = "Exit status: 0 done, 2 usage, 4 the folder cannot be changed, 1
     type=click.Choice(PROJECTOR_TYPES),
     help="Of a checkpoint's vision tower. On a CPU q6_k takes less than half of f16's time. [default: f16]",
 )
+@click.option("--profile", metavar="FILE", type=click.Path(path_type=Path), help="Profile for it, not its own.")
 @click.option("-q", "--quiet", is_flag=True, help="Only errors.")
-def pull(model: str, *, projector_type: str | None, quiet: bool) -> None:
+def pull(model: str, *, projector_type: str | None, profile: Path | None, quiet: bool) -> None:
     """Fetch a model from the Hugging Face hub.
 
     \b
@@ -52,7 +54,10 @@ def pull(model: str, *, projector_type: str | None, quiet: bool) -> None:
         if model in bundled_names():
             progress.say(f"{model} comes with vrt-lite; there is nothing to pull.")
             return
-        pulled = pull_model(model, memory_bytes=total_memory(), progress=progress, projector_type=projector_type)
+        memory_bytes = total_memory()
+        pulled = pull_model(
+            model, memory_bytes=memory_bytes, progress=progress, projector_type=projector_type, profile=profile
+        )
         progress.say(f"ready: vrt-lite compare a.mp4 b.mp4 --model {pulled.manifest.name}")
     if not quiet:
         click.echo(str(pulled.folder))

@@ -138,10 +138,10 @@ def _not_here(path: Path, *, given_as_file: bool) -> ModelError:
     """The error for an unknown model, with the ways to get it, or with the models that there are."""
     here = [model.manifest.name for model in stored_models()]
     if path.name in (*here, *bundled_names()):
-        return ModelError(f"{path} does not exist. The model of that name is here: --model {path.name}")
+        return ModelError(f"{path} is not here, but a model of that name is: use it with --model {path.name}")
     if path.name in recipes():
         return ModelError(
-            f"{path} does not exist. Fetch the model of that name: vrt-lite pull {path.name}, then use it: "
+            f"{path} is not here. Fetch the model of that name with vrt-lite pull {path.name}, and use it with "
             f"--model {path.name}"
         )
     if given_as_file:

@@ -212,7 +212,7 @@ def verdict_lines(judgement: Judgement, *, encoding: str = "utf-8") -> list[str]
     lines.append(f"frames: {count_frames(judgement)}")
     lines.append(f"seconds: {judgement.timings.total:.2f}")
     lines += [f"judge: {judgement.model.name}, {judgement.scope}"] if judgement.scope else []
-    if judgement.settings.effort != "full" or judgement.skipped_order:
+    if judgement.settings.effort != "full" or judgement.skipped_order or judgement.scores:
         from vrt_lite.show.efforts import describe_effort, describe_skipped_order  # noqa: PLC0415 - rarely needed
 
         lines += [line for line in (describe_skipped_order(judgement), describe_effort(judgement)) if line]

@@ -148,7 +148,7 @@ def _prepare_board(material: RunMaterial, group: ClipGroup, ladder: Ladder, key:
         key,
         capitalize_first(DIMENSION_NAMES[key]),
         tuple(rows),
-        (min((r.low for r in rated), default=-1.0), max((r.high for r in rated), default=1.0)),
+        (min((r.span[0] for r in rated), default=-1.0), max((r.span[1] for r in rated), default=1.0)),
         tuple(
             (ladder.clips[i], tuple(_prepare_cell(material, group, outcomes, (i, j), key) for j in best)) for i in best
         ),
