@@ -100,10 +100,10 @@ def test_earlier_judgements_tell_most(judged: Judgement) -> None:
     keep_time(files, plan, taking(judged, 6.0))
     assert predict(files, plan, (480, 270)) == TimeRange(3.0, 12.0)
     keep_time(files, plan, taking(judged, 12.0))
-    assert predict(files, plan, (480, 270)) == TimeRange(4.0, 18.0)
+    assert predict(files, plan, (480, 270)) == TimeRange(6.0 / 1.75, 21.0)
     for _ in range(8):  # the last ones count
         keep_time(files, plan, taking(judged, 1.5))
-    assert predict(files, plan, (480, 270)) == TimeRange(1.5 / 1.125, 1.5 * 1.125)
+    assert predict(files, plan, (480, 270)) == TimeRange(1.5 / 1.5625, 1.5 * 1.5625)
     # Of clips of another size, with other settings, or of frames that were encoded before, it says nothing.
     assert predict(files, plan, (270, 270)) is None
     other = replace(plan, estimate=replace(plan.estimate, settings=replace(plan.settings, threads=1)))
@@ -111,7 +111,7 @@ def test_earlier_judgements_tell_most(judged: Judgement) -> None:
     known = replace(judged.orders[0].rounds[0], frames_encoded=0)
     order = replace(judged.orders[0], rounds=(known, *judged.orders[0].rounds[1:]))
     keep_time(files, plan, taking(replace(judged, orders=(order,)), 100.0))
-    assert predict(files, plan, (480, 270)) == TimeRange(1.5 / 1.125, 1.5 * 1.125)
+    assert predict(files, plan, (480, 270)) == TimeRange(1.5 / 1.5625, 1.5 * 1.5625)
 
 
 def test_a_damaged_file_is_as_if_there_was_none(judged: Judgement, own_home: Path) -> None:

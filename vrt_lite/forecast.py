@@ -42,7 +42,7 @@ def predict(files: ModelFiles, plan: EnginePlan, size: Size | None = None) -> Ti
     cells = count_cells(plan.profile, size)
     times = [seconds for of, seconds in read_times(files, plan) if 1 / _SAME_SIZE < of / cells < _SAME_SIZE]
     if times:
-        margin = 1 + 1 / len(times)  # the more is known, the less it differs
+        margin = 1.5 + 0.5 / len(times)  # the more is known, the less it differs
         return TimeRange(min(times) / margin, max(times) * margin)
     return predict_shape(read_shape(files), plan, size)
 
