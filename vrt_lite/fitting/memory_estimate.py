@@ -342,15 +342,9 @@ def estimate_memory(
         term("projector", {vision_place: shape.projector}),
         term("keys and values", split([settings.sequences * token * context] * layers)),
         term("evaluation of text", {**dict.fromkeys(used, reserved), None: touched}),
-<<<<<<< HEAD
         term("evaluation of frames", {None: vision_inputs(shape, patches), vision_place: vision}),
-        # One pair makes one: that of the order before.
-        term("kept states", {None: min(settings.prefixes, 1) * (shown + 64) * token * len(shape.layers)}),
-=======
-        term("evaluation of frames", {None: vision_inputs(patches), vision_place: vision}),
         # One pair keeps one: that of the order before. For a patch of under a second the whole state is copied once.
         term("states of the engine", {None: (min(settings.prefixes, 1) * (shown + 64) + copied) * token * layers}),
->>>>>>> fitting
         term("frames and embeddings", {None: pairs * _frames(shape, profile, cells)}),
         term("decoding of clips", {None: pairs * _DECODER_BYTES * source_pixels}),
         term("program", {**dict.fromkeys({*used, vision_place}, _GPU_BYTES), None: program}),
