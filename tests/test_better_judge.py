@@ -18,7 +18,14 @@ from vrt_lite.show.better_judge import find_better_judge, suggest_judge
 EXAMPLES = Path(__file__).parent.parent / "examples"
 GB = 10**9
 BEST, QUICK, UNTIMED = (
-    ListedModel(name=name, state="can be pulled", disk_bytes=GB, memory_bytes=gigabytes * GB, seconds=seconds)
+    ListedModel(
+        name=name,
+        state="can be pulled",
+        disk_bytes=GB,
+        memory_bytes=gigabytes * GB,
+        seconds=seconds,
+        answers="a clip: VQ" if name == "quick" else "a pair, in rounds: VQ OA",
+    )
     for name, gigabytes, seconds in (
         ("best", 8, TimeRange(3000, 12_000)),
         ("quick", 3, TimeRange(120, 300)),
@@ -41,13 +48,13 @@ def judgement() -> Judgement:
     ("models", "free_gb", "named"),
     [
         ([BEST, QUICK], 2, ""),
-        ([BEST, QUICK], 6, "quick, 2 to 5 min a pair: vrt-lite pull quick"),
-        ([BEST, QUICK], 9, "quick, 2 to 5 min a pair: vrt-lite pull quick"),  # an hour and more is too long
+        ([BEST, QUICK], 6, "quick, 2 to 5 min a clip: vrt-lite pull quick"),
+        ([BEST, QUICK], 9, "quick, 2 to 5 min a clip: vrt-lite pull quick"),  # an hour and more is too long
         ([BEST], 9, "best, 50 min to 3.3 h a pair: vrt-lite pull best"),  # unless all take as long
         ([BEST, replace(BEST, name="alike", seconds=TimeRange(2900, 11_000))], 9, "vrt-lite pull best"),
         ([replace(BEST, seconds=TimeRange(600, 1200)), QUICK], 9, "best, 10 to 20 min a pair: vrt-lite pull best"),
         ([UNTIMED, QUICK], 9, "memory: untimed: vrt-lite pull untimed"),
-        ([replace(QUICK, state="here")], 9, "A larger judge is here: quick, 2 to 5 min a pair: --model quick"),
+        ([replace(QUICK, state="here")], 9, "A larger judge is here: quick, 2 to 5 min a clip: --model quick"),
         ([], 9, ""),
     ],
 )

@@ -36,7 +36,8 @@ def suggest_judge(models: Iterable[ListedModel], free_bytes: int) -> str:
 
 
 def _describe(model: ListedModel, free_bytes: int) -> str:
-    takes = f"{model.name}, {format_range(model.seconds)} a pair" if model.seconds else model.name
+    what = " ".join(model.answers.split()[:2]).strip(":,")  # a pair, or a clip
+    takes = f"{model.name}, {format_range(model.seconds)} {what}" if model.seconds else model.name
     if model.state == "here":
         return f"A larger judge is here: {takes}: --model {model.name}"
     return f"A larger judge for {format_bytes(free_bytes)} of free memory: {takes}: vrt-lite pull {model.name}"
