@@ -44,7 +44,7 @@ from vrt_lite.protocol.messages import LONGEST_PROMPT
 from vrt_lite.recording import ShownPair, add_warning, make_judgement
 from vrt_lite.scheduler import InThread, Scheduler, Together, Work
 from vrt_lite.settings import MOST_JOBS, Remote, Settings, Source, describe_settings, key_of
-from vrt_lite.shortage import ThreadPool, check_memory
+from vrt_lite.shortage import ThreadPool
 
 if TYPE_CHECKING:
     from vrt_lite.fitting.predicted_time import Prediction
@@ -85,7 +85,6 @@ class Judge:
         It may remember digests, as `Store.digest` does. Raises ShortageError if memory is too short for threads, and
         UsageError for settings that exclude each other.
         """
-        check_memory()
         settings = settings or Settings()
         if settings.evidence and not measures:
             raise UsageError("Evidence is what is measured: it cannot be given to a judge without measuring.")

@@ -4,60 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import mmap
-import os
 import sys
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from threading import Event, Thread
 from typing import Final, ParamSpec, TypeVar
 
 from vrt_lite.errors import ShortageError
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-_OPEN_FILES: Final = (errno.EMFILE, errno.ENFILE)
-_NO_MEMORY: Final = (errno.ENOMEM, errno.EAGAIN)
-_PLENTY_BYTES: Final = 2**30
 _MOST_HEAPS: Final = -8
 """M_ARENA_MAX of glibc's malloc.h."""
-_DECODER_THREADS: Final = 16
-"""As many as FFmpeg's decoders start by themselves, at most."""
 
 
 def shortage_of(error: BaseException) -> ShortageError | None:
     """The shortage behind an error of Python, the system or FFmpeg; None if it has another cause.
 
-    A damaged file may ask for more memory than any machine has: what is there now is tried.
+    FFmpeg's lack of memory has another cause: a damaged file asks for more than it may have.
     """
     if isinstance(error, ShortageError):
         return error
     number = getattr(error, "errno", None)
-    if number in _OPEN_FILES:
+    if number in (errno.EMFILE, errno.ENFILE):
         return ShortageError("open files")
-    # A library that finds no room is an ImportError without a number. A decoder that can start no thread reports
-    # EAGAIN, which it does for some damaged files too.
-    if (isinstance(error, MemoryError | ImportError) or number in _NO_MEMORY) and not has_memory():
+    if (isinstance(error, MemoryError) and number is None) or (isinstance(error, OSError) and number == errno.ENOMEM):
         return ShortageError("memory")
-    if number == errno.EAGAIN and not _can_start_threads():
-        return ShortageError("threads")
     return None
-
-
-def explain_shortage(error: BaseException) -> ShortageError | None:
-    """The shortage behind an error that nothing else explains: any, if there is no memory or no thread now."""
-    from importlib.metadata import PackageNotFoundError, distributions  # noqa: PLC0415 - 30 ms
-
-    if short := shortage_of(error):
-        return short
-    # A folder that cannot be opened counts as empty there. The package is here if it is found now.
-    if isinstance(error, PackageNotFoundError) and any(distributions(name=error.name)):
-        return ShortageError("open files")
-    if os.strerror(errno.EMFILE) in str(error):  # the system's loader of libraries gives no number
-        return ShortageError("open files")
-    if not has_memory():
-        return ShortageError("memory")
-    return None if _can_start_threads() else ShortageError("threads")
 
 
 def limit_heaps() -> None:
@@ -81,37 +53,6 @@ def memory_limit() -> int | None:
 
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     return None if limit == resource.RLIM_INFINITY else limit
-
-
-def check_memory() -> None:
-    """Raise ShortageError if this process can reserve little memory now."""
-    if not has_memory():
-        raise ShortageError("memory")
-
-
-def has_memory() -> bool:
-    """Whether this process can reserve plenty of memory now; it is not used."""
-    try:
-        mmap.mmap(-1, _PLENTY_BYTES).close()
-    except (OSError, MemoryError, ValueError):
-        return False
-    return True
-
-
-def _can_start_threads() -> bool:
-    """Whether this process can have as many more threads as a decoder starts.
-
-    It must have memory: `start` waits for ever if the new thread finds no memory for its first lines.
-    """
-    end = Event()
-    try:
-        for _ in range(_DECODER_THREADS):
-            Thread(target=end.wait, daemon=True).start()
-    except RuntimeError:
-        return False
-    finally:
-        end.set()
-    return True
 
 
 class ThreadPool(ThreadPoolExecutor):

@@ -17,7 +17,7 @@ from vrt_lite.interfaces import Observe, Stop, ignore
 from vrt_lite.judgement import Judgement
 from vrt_lite.models import ModelFiles
 from vrt_lite.settings import Settings
-from vrt_lite.shortage import explain_shortage, limit_heaps, memory_limit
+from vrt_lite.shortage import limit_heaps, memory_limit, shortage_of
 from vrt_lite.tuning.child import ChildProcess
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ def _next_message(child: ChildProcess, stop: Stop) -> Any:
 
 def _shortage_behind(error: EngineEndedError) -> ShortageError | None:
     """Return the shortage for which the process may have died: an engine that cannot allocate memory ends."""
-    return ShortageError("memory") if memory_limit() else explain_shortage(error)
+    return ShortageError("memory") if memory_limit() else shortage_of(error)
 
 
 def _answer_questions(pipe: Pipe, open_judge: Callable[[], Judge]) -> None:
@@ -239,7 +239,7 @@ def _portable(error: Exception) -> Exception:
     """Return the error, or one that tells the same and can be pickled; a shortage if that is its cause."""
     if isinstance(error, VrtError):
         return error
-    if short := explain_shortage(error):
+    if short := shortage_of(error):
         return short
     told = RuntimeError(f"{type(error).__name__}: {error}")
     told.add_note(traceback.format_exc())

@@ -25,7 +25,7 @@ import psutil
 from vrt_lite.errors import ASK_DOCTOR, ModelError, OutOfMemoryError
 from vrt_lite.machine import SMALL_MODEL_BYTES, EngineSettings, Gpu, Machine, MachineMemory
 from vrt_lite.models.gguf import gguf_bytes
-from vrt_lite.shortage import explain_shortage
+from vrt_lite.shortage import shortage_of
 
 if TYPE_CHECKING:
     from vrt_lite.backends.llamacpp.abort_check import AbortCheck
@@ -39,7 +39,7 @@ try:
     import llama_cpp.llama_cpp as _llama
     import llama_cpp.mtmd_cpp as _mtmd
 except (OSError, RuntimeError) as error:  # what llama_cpp raises if its libraries are missing, or do not fit
-    raise explain_shortage(error) or ModelError(f"The engine cannot be loaded: {error}.{ASK_DOCTOR}") from error
+    raise shortage_of(error) or ModelError(f"The engine cannot be loaded: {error}.{ASK_DOCTOR}") from error
 finally:
     if _spins_by_default:
         del os.environ["GOMP_SPINCOUNT"]
