@@ -19,7 +19,6 @@ from convert.clip_pairs import ClipPair
 from convert.source import find_exact, projector_beside
 from vrt_lite.api import Judge
 from vrt_lite.backends.llamacpp import LlamaCppBackend
-from vrt_lite.conversion import text_tensors
 from vrt_lite.conversion.pair_writer import FinishedFile, describe
 from vrt_lite.disk import draft_of
 from vrt_lite.errors import ModelError, NoVerdictError, UsageError, VideoError
@@ -78,7 +77,7 @@ def find_judge_files(source: Path, projector: Path | None) -> ModelFiles:
 
     Its projector is the one with the same name, or else the largest one beside it, which is the most exact.
     """
-    path = find_exact(source, text_tensors.ARCHITECTURE, or_only=True) if source.is_dir() else source
+    path = find_exact(source, "text model", or_only=True) if source.is_dir() else source
     return find(path, projector=projector or projector_beside(path))
 
 

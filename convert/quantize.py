@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from convert.source import find_exact
-from vrt_lite.conversion import text_tensors, vision_tensors
 from vrt_lite.conversion.gguf_source import read_source
 from vrt_lite.conversion.gguf_writer import GgufFile
 from vrt_lite.conversion.importance_matrix import read_importance
@@ -42,12 +41,12 @@ def quantize_pair(
         raise UsageError("--imatrix is for the text model: give --type")
     files = list[GgufFile]()
     if text_type:
-        text = find_exact(source, text_tensors.ARCHITECTURE)
+        text = find_exact(source, "text model")
         importance = read_importance(imatrix) if imatrix else None
         file = quantize_file(read_source(text, "f32"), text_type, importance=importance)
         files.append(replace(file, name=_name_for(text, text_type)))
     if projector_type:
-        projector = find_exact(source, vision_tensors.ARCHITECTURE)
+        projector = find_exact(source, "projector")
         plain = projector_type in PLAIN_TYPES
         file = read_source(projector, projector_type if plain else "f32")
         file = file if plain else quantize_projector(file, projector_type)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from gguf import LlamaFileType
 
-from vrt_lite.conversion.text_tensors import ARCHITECTURE as TEXT
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.models.gguf import Header, list_pair, read_header
+from vrt_lite.models.gguf_check import PROJECTORS
 from vrt_lite.pulling.checkpoint_files import SMALL_FILES
 from vrt_lite.pulling.pull_source import SHARDS
 
@@ -67,18 +68,16 @@ def _reason(error: Exception, revision: str | None) -> str:
     return f"it cannot be had from the hub: {error}"
 
 
-def find_exact(source: Path, architecture: str, *, or_only: bool = False) -> Path:
-    """Find the one GGUF of this architecture that is not quantised, in a folder, or the file itself.
+def find_exact(source: Path, role: Literal["text model", "projector"], *, or_only: bool = False) -> Path:
+    """Find the one GGUF of this role that is not quantised, in a folder, or the file itself.
 
     With `or_only` the only one may be quantised. Raises ModelError.
     """
-    role = "text model" if architecture == TEXT else "projector"
+    wanted = tuple(PROJECTORS) if role == "text model" else ("clip",)
     if not source.exists():
         raise ModelError(f"{source} is neither a folder nor a file: give the folder that `export` wrote")
-    paths = list_pair(source)[architecture != TEXT] if source.is_dir() else [source]
-    headers = {
-        path: header for path in paths if (header := read_header(path)).get("general.architecture") == architecture
-    }
+    paths = list_pair(source)[role == "projector"] if source.is_dir() else [source]
+    headers = {path: header for path in paths if (header := read_header(path)).get("general.architecture") in wanted}
     whole = [path for path, header in headers.items() if header.get("general.file_type") in UNQUANTIZED]
     found = whole or (list(headers) if or_only else [])
     if len(found) == 1:
@@ -91,7 +90,9 @@ def find_exact(source: Path, architecture: str, *, or_only: bool = False) -> Pat
             f"{source} holds the {role} only as {types}: a file quantised twice is worse than one quantised"
             " once; export with --type f16, bf16 or f32 and quantise that"
         )
-    raise ModelError(f"{source} holds no {role} ({architecture}) as GGUF: make one with `python -m convert export`")
+    raise ModelError(
+        f"{source} holds no {role} ({' or '.join(wanted)}) as GGUF: make one with `python -m convert export`"
+    )
 
 
 def _type_name(header: Header) -> str:

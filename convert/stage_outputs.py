@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from vrt_lite.backends.llamacpp import LlamaCppBackend, Patches
 from vrt_lite.backends.llamacpp.kv_cache import split_runs
-from vrt_lite.backends.llamacpp.lower import FrameBlock, lower, patch_positions
+from vrt_lite.backends.llamacpp.lower import FrameBlock, lower
 from vrt_lite.interfaces import FrameStore, ignore
 from vrt_lite.protocol.messages import Conversation
 
@@ -51,7 +51,7 @@ class StagedBackend(LlamaCppBackend):
             if isinstance(run, FrameBlock):
                 cache.append_block(run)
                 tokens += [FRAME] * run.tokens
-                positions += [patch_positions(start, step, run.rows, run.columns) for step in run.steps]
+                positions += [run.planes(number, start) for number in range(len(run.patches))]
                 embeddings += [self._vision.embeddings(key) for key in run.patches]
             else:
                 logits.append(np.stack(cache.append_tokens(run)))

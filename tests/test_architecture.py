@@ -28,7 +28,7 @@ LAYERS: tuple[set[str], ...] = (
     {"tables", "clip_files"},
     {"protocol", "machine"},
     {"profile", "interfaces"},
-    {"withholding", "scheduler"},
+    {"withholding", "scheduler", "worker"},
     {"judge", "video", "models"},
     {"settings", "pair_frames", "embeddings", "conversion"},
     {"measures", "stored_settings"},
@@ -135,7 +135,7 @@ COMMANDS = (
     "serve",
 )
 MOST_LINES, MOST_FUNCTION_LINES = 600, 60
-MOST_MODULES_OF_COMPARE = 66
+MOST_MODULES_OF_COMPARE = 67
 
 
 def modules(*trees: str) -> list[Path]:
@@ -342,7 +342,7 @@ MAY_HAVE_THREADS: dict[str, set[str]] = {
     "decoding and measuring clips": {"api.py", "video", "pair_frames.py", "measures"},
     "digests, the plan and the model, while clips are opened": {"modes.py", "backends/llamacpp/engine.py"},
     "requests to a server": {"backends/http"},
-    "the pipe of a process": {"tuning/child.py"},
+    "the pipe of a process": {"worker.py", "tuning/child.py"},
     "the server": {"web"},
     "the terminal, and ending in time": {"show", "__main__.py"},
     "files: fetched, written and read": {"disk.py", "pulling", "conversion", "ranking"},

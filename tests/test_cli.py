@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 
 import av
 import chat_server
+import click
 import clips
 import jsonschema
 import pytest
@@ -24,7 +26,7 @@ from judgements import sure
 from vrt_lite.api import Judge
 from vrt_lite.backends import describe_machine
 from vrt_lite.backends.scripted import ScriptedBackend
-from vrt_lite.cli import run
+from vrt_lite.cli import cli, run
 from vrt_lite.errors import UsageError, VideoError
 from vrt_lite.interfaces import FrameStore
 from vrt_lite.judgement import Judgement
@@ -114,7 +116,7 @@ def test_orders_that_disagree_name_no_winner(
     # Video 1: (0.74 + 0.38) / 2 in the mean, video 2: (0.22 + 0.58) / 2.
     script = (leaning(0.74, 0.22), leaning(0.58, 0.38), leaning(0.74, 0.22), leaning(0.58, 0.38))
     with serving(*script, owner="someone") as server:  # one order after the other
-        judge = ("--backend", server.url, "--both-orders", "--no-cache")
+        judge = ("--backend", server.url, "--orders", "both", "--no-cache")
         status, out, _ = compare(capfd, A, B, *PROMPT, *judge, "--sheet", str(tmp_path / "sheet.png"))
         record = judged(capfd, A, B, *PROMPT, *judge)
     assert status == 0
@@ -144,15 +146,15 @@ def test_without_probabilities_orders_that_disagree_lean_to_neither(
 ) -> None:
     monkeypatch.delenv("VRT_LITE_API_KEY", raising=False)
     with serving(chat_server.says(sure().text)) as server:
-        record = judged(capfd, A, B, *PROMPT, "--backend", server.url, "--both-orders")
+        record = judged(capfd, A, B, *PROMPT, "--backend", server.url, "--orders", "both")
     assert record["verdict"]["overall"] == {"winner": 0, "undecided": True, "leans": 0, "probabilities": None}
     tie = {"winner": 0, "undecided": False, "leans": None, "probabilities": None}
     assert record["verdict"]["dimensions"]["TA"] == tie
 
 
 def test_both_orders_mirror_when_the_clips_are_exchanged(capfd: pytest.CaptureFixture[str]) -> None:
-    straight = judged(capfd, A, B, *PROMPT, "--both-orders")
-    exchanged = judged(capfd, B, A, *PROMPT, "--both-orders")
+    straight = judged(capfd, A, B, *PROMPT, "--orders", "both")
+    exchanged = judged(capfd, B, A, *PROMPT, "--orders", "both")
     assert len(straight["orders"]) == 2
     mirror = {0: 0, 1: 2, 2: 1}
     assert {k: mirror[w] for k, w in winners(straight["verdict"]).items()} == winners(exchanged["verdict"])
@@ -466,7 +468,7 @@ def test_an_interrupt_during_the_first_imports_is_status_130() -> None:
 def test_help_names_every_option_and_status(capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["compare", "--help"]) == 0
     text = capfd.readouterr().out
-    for option in ("--prompt-file", "--both-orders", "--gpu-layers", "--sheet", "--trace", "--preset"):
+    for option in ("--prompt-file", "--orders", "--gpu-layers", "--sheet", "--trace", "--preset"):
         assert option in text
     assert "130 interrupted" in text
     assert '\n  vrt-lite compare a.mp4 b.mp4 --prompt "A fox runs through snow."\n' in text
@@ -569,3 +571,43 @@ def test_row_8_a_picture_too_large_is_refused_before_decoding(
     large = tmp_path / "large.avi"
     clips.write_clip(large, codec="mjpeg", pix_fmt="yuvj420p", size=(8192, 8192), pictures=picture)
     refused(capfd, 3, "8192x8192", A, str(large))
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (("a.mp4", "b.mp4"), "compare"),
+        (("a.mp4", "--prompt", "x", "b.mp4"), "compare"),
+        (("frames/%04d.png", "b.mp4"), "compare"),
+        (("a.mp4", "b.mp4", "c.mp4", "-p", "x"), "rank"),
+        (("takes/**/*.mp4",), "rank"),
+        ((".",), "rank"),
+        (("pairs.csv", "-q"), "rank"),
+        (("rank", "a.mp4"), "rank"),
+    ],
+)
+def test_clips_without_a_command_are_compared_or_ranked(words: tuple[str, ...], command: str) -> None:
+    name, _, rest = cli.resolve_command(click.Context(cli), list(words))
+    assert name == command
+    assert rest == list(words if words[0] != command else words[1:])
+
+
+@pytest.mark.parametrize(
+    ("word", "said"), [("compar", "Did you mean 'compare'?"), ("sevre", "'serve'"), ("zzz", "'zzz'.")]
+)
+def test_an_unknown_command_is_refused_with_the_nearest(
+    word: str, said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run([word]) == 2
+    assert said in capfd.readouterr().err
+
+
+def test_help_fits_one_screen(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run(["--help"]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert len(lines) <= 48
+    assert not [line for line in lines[1:] if line.endswith("...")]
+    commands = [line.split()[0] for line in lines if re.match(r"  [a-z]+  +[A-Z]", line)]
+    assert commands[:2] == ["compare", "rank"]
+    assert set(commands) == set(cli.list_commands(click.Context(cli)))

@@ -114,13 +114,12 @@ def test_values_are_completed_too(own_home: Path) -> None:
     assert values("vrt-lite compare --effort q") == ["quick"]
     assert values("vrt-lite config set max") == ["max-pixels"]
     assert values("vrt-lite config set cache t") == ["true"]
-    assert values("vrt-lite config set both-orders a") == ["auto"]
-    assert values("vrt-lite compare --both-orders a") == ["auto"]
+    assert values("vrt-lite config set orders a") == ["auto"]
+    assert values("vrt-lite compare --orders a") == ["auto"]
     assert values("vrt-lite tune vrt-tiny-") == ["vrt-tiny-0", "vrt-tiny-2"]
     # A clip's name is the shell's own business; a broken settings file does not matter.
     (own_home / "config.toml").write_text("what?", encoding="utf-8")
     assert completed("bash", "vrt-lite compare st") == ["file,st"]
-    assert completed("bash", "vrt-lite compare --both-orders st") == ["file,st"]
 
 
 def test_another_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,7 +43,7 @@ VALUES: dict[str, tuple[Any, Any, Any]] = {
     "gpu-layers": (1, "auto", 0),
     "kv-type": ("q8_0", "f16", "q8_0"),
     "threads": ("auto", 2, 1),
-    "both-orders": ("auto", True, "auto"),
+    "orders": ("auto", "both", "one"),
     "cache": (False, True, False),
     "cache-mb": (5, 0, None),
     "backend": ("http://file:1/v1", "http://variable:1/v1", "local"),
@@ -70,10 +70,10 @@ def in_force(key: str, option: Any = None) -> tuple[Any, str | None]:
     words: list[str] = []
     if option is not None:
         words = [f"--{'' if option else 'no-'}{key}"] if isinstance(option, bool) else [f"--{key}", str(option)]
-    with parsed("compare" if key == "both-orders" else "rank", *CLIPS, *words) as ctx:
+    with parsed("compare" if key == "orders" else "rank", *CLIPS, *words) as ctx:
         if key == "cache-mb":
             return read_settings(options_of(ctx)).cache_mb, None
-        name = key.replace("-", "_")
+        name = "both_orders" if key == "orders" else key.replace("-", "_")
         return ctx.params[name], find_sources()[name]
 
 
@@ -83,7 +83,9 @@ def words_of(value: Any) -> str:
 
 def as_given(key: str, value: Any) -> Any:
     """What an option makes of a value."""
-    return None if value == "auto" and key != "both-orders" else value
+    if key == "orders":
+        return {"one": False, "both": True, "auto": "auto"}[value]
+    return None if value == "auto" else value
 
 
 def test_every_key_has_values() -> None:
@@ -190,17 +192,16 @@ def test_where_a_setting_comes_from_is_no_part_of_a_judgements_key() -> None:
         assert key_of(settings, settings.applied_to(profile), judge=judge) == changed
 
 
-@pytest.mark.parametrize("key", [name for name, key in KEYS.items() if key.type is int])
+@pytest.mark.parametrize("key", [name for name, key in KEYS.items() if key.most >= 0])
 def test_numbers_are_allowed_as_far_as_they_can_be_used(key: str) -> None:
     bounds = KEYS[key]
-    assert not bounds.allows(bounds.least - 1)
-    assert bounds.allows(bounds.least)
-    assert bounds.allows(bounds.most)
+    assert [bounds.parse(n) for n in (bounds.least - 1, bounds.most + 1, 1.0, [1], True)] == [None] * 5
+    assert [bounds.parse(n) for n in (bounds.least, str(bounds.most))] == [bounds.least, bounds.most]
     name = key.replace("-", "_")
     if name not in ("workspace", "first_frames", "window", "rounds", "max_pixels", "tool_max_pixels"):
         return
     other = {"workspace": {"first_frames": 1}, "first_frames": {"workspace": 10_000}}.get(name, {})
-    for value in (max(bounds.least, 2) if name == "workspace" else bounds.least, bounds.most):
+    for value in (bounds.least, bounds.most):
         assert getattr(Settings(**{name: value, **other}).applied_to(default_profile()), name) == value
     with pytest.raises(UsageError, match=name):
         Settings(**{name: bounds.least - 1, **other}).applied_to(default_profile())
@@ -223,13 +224,13 @@ REFUSED = {
     "rounds = 0": "give 1 to 100",
     "rounds = true": "give 1 to 100",
     "rounds = 3.0": "give 1 to 100",
-    "cache = 1": "give true or false",
+    "cache = 2": "give true or false",
     "kv-type = 'q4_0'": "give f16 or q8_0",
-    "ctx = 'much'": "give 256 or more, or auto",
+    "ctx = 'much'": "give at least 256 or auto",
     "model = ''": "give a name, folder or text GGUF",
-    "jobs = 257": "give 1 to 256, or auto",
-    "both-orders = 'maybe'": "give true, false or auto",
-    "both-orders = 1": "give true, false or auto",
+    "jobs = 257": "give 1 to 256 or auto",
+    "orders = 'maybe'": "give one, both or auto",
+    "orders = []": "give one, both or auto",
     "effort = 'most'": "give quick, balanced or full",
     "backend = 'ftp://host'": "give local or http://HOST/v1",
     "[compare]\nrounds = 3": "'compare', which nothing reads",
@@ -282,7 +283,7 @@ def test_a_file_that_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> None:
     assert str(settings_path()) in finding.next_step
 
 
-@pytest.mark.parametrize("key", [name for name, key in KEYS.items() if key.type is not str or key.words])
+@pytest.mark.parametrize("key", [name for name, key in KEYS.items() if not key.text])
 def test_a_variable_that_cannot_be_used_is_named(
     key: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,9 +14,9 @@ from vrt_lite.cli import run
 from vrt_lite.embeddings import MEMORY_BYTES
 from vrt_lite.errors import OutOfMemoryError
 from vrt_lite.fitting import EnginePlan, choose_plan, fits
-from vrt_lite.fitting.engine_buffers import ModelShape
 from vrt_lite.fitting.memory_estimate import (
     Estimate,
+    ModelShape,
     context_tokens,
     estimate_default_bytes,
     estimate_memory,
@@ -45,7 +45,9 @@ SEVEN = ModelShape(
     width=3584,
     feed_forward=18_944,
     heads=28,
-    kv_width=512,
+    kv_heads=4,
+    head_size=128,
+    vision_layers=32,
     vocabulary=152_064,
     merges=151_387,
     trained_context=128_000,
@@ -207,10 +209,10 @@ def test_what_does_not_fit_names_what_would() -> None:
     with pytest.raises(OutOfMemoryError, match=r"Lower --ctx: \d+ tokens are enough"):
         chosen(memory, settings=EngineSettings(context=120_000), choose_kv_type=False)
     large = with_cells(4096)
-    with pytest.raises(OutOfMemoryError, match=r"This would fit: --max-pixels 153664\."):
+    with pytest.raises(OutOfMemoryError, match=r"This would fit: --max-pixels 614656\."):
         choose_plan(SEVEN, large, EngineSettings(), memory, choose_pixels=False)
     # And it does.
-    assert choose_plan(SEVEN, large.with_max_pixels(153_664), EngineSettings(), memory, choose_pixels=False)
+    assert choose_plan(SEVEN, large.with_max_pixels(614_656), EngineSettings(), memory, choose_pixels=False)
     few = MachineMemory(0, 16 * GB, (Gpu("GPU", GB),))
     with pytest.raises(OutOfMemoryError, match=r"on GPU; .*Leave out --gpu-layers"):
         chosen(few, settings=EngineSettings(gpu_layers=20))

@@ -158,7 +158,7 @@ def test_every_command_says_which_file_it_uses(folder: Path, tmp_path: Path, cap
     table.write_text(f"a,b,prompt,overall\na.mp4,b.mp4,{PROMPT},A\n", encoding="utf-8")
     for first, *rest in (
         ("compare", *CLIPS, "--prompt", PROMPT),
-        ("rank", *CLIPS, "--prompt", PROMPT, "--one-order"),
+        ("rank", *CLIPS, "--prompt", PROMPT, "--orders", "one"),
         ("eval", str(table), "--from", str(ROOT / "examples")),
         ("estimate", str(folder)),
         ("tune", str(folder), "--forget"),

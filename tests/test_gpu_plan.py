@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from vrt_lite.fitting import EnginePlan, fits
-from vrt_lite.fitting.engine_buffers import ModelShape
-from vrt_lite.fitting.memory_estimate import Term, estimate_memory
+from vrt_lite.fitting.memory_estimate import ModelShape, Term, estimate_memory
 from vrt_lite.fitting.pull_options import list_pull_options
 from vrt_lite.machine import Gpu, KvType, MachineMemory
 from vrt_lite.profile import Profile

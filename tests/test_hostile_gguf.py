@@ -142,7 +142,7 @@ BROKEN = [
     (
         TEXT,
         add(Entry("qwen2vl.expert_used_count", 4, 7)),
-        "it has qwen2vl.expert_used_count, which no Qwen2.5-VL model",
+        "it has qwen2vl.expert_used_count, which no judge has",
     ),
     (TEXT, add(Entry("general.alignment", 4, 1)), "general.alignment is 1; it must be a multiple of 32"),
     (TEXT, put("tokenizer.ggml.model", b"llama"), "tokenizer.ggml.model is 'llama'; it must be gpt2"),

@@ -488,7 +488,11 @@ def test_the_quant_is_the_largest_good_one_that_fits() -> None:
 
 def test_every_recipe_names_its_licence_and_row() -> None:
     table = (ROOT / "models" / "README.md").read_text(encoding="utf-8")
-    assert set(recipes()) == {*bundled_names(), "vr-thinker-7b", "qwen2.5-vl-3b", "qwen2.5-vl-7b"}
+    assert set(recipes()) == {
+        *bundled_names(),
+        *("vr-thinker-7b", "qwen2.5-vl-3b", "qwen2.5-vl-7b"),
+        *("unifiedreward-7b", "unifiedreward-7b-point", "unifiedreward-think-7b"),
+    }
     for recipe in recipes().values():
         assert recipe.licence
         assert f"[{recipe.name}]({recipe.name}.toml) |" in table

@@ -229,8 +229,8 @@ def cut_7b(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("^encoding", 1.0, ()),
         ("^reading", 0.5, ()),
         ("^reading", 12.0, ("--max-pixels", "12544")),  # few tokens to read: it writes by then
-        ("^reading.*exchanged", 0.5, ("--both-orders",)),
-        ("^reading.*exchanged", 12.0, ("--both-orders", "--max-pixels", "12544")),
+        ("^reading.*exchanged", 0.5, ("--orders", "both")),
+        ("^reading.*exchanged", 12.0, ("--orders", "both", "--max-pixels", "12544")),
     ],
     ids=["vision", "prefill", "writing", "second prefill", "writing both"],
 )

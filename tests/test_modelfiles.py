@@ -79,7 +79,7 @@ def test_a_folder_must_hold_one_of_each(copy: Path) -> None:
 def test_swapped_files_are_refused() -> None:
     with pytest.raises(ModelError, match=r"architecture 'clip'.*looks like a projector"):
         find(JUDGE.projector, projector=JUDGE.projector)
-    with pytest.raises(ModelError, match=r"no Qwen2\.5-VL projector .architecture 'qwen2vl'"):
+    with pytest.raises(ModelError, match=r"no projector for a qwen2vl model .architecture 'qwen2vl'"):
         find(JUDGE.text, projector=JUDGE.text)
 
 

@@ -148,7 +148,7 @@ def draw_panel(judgement: Judgement, width: int) -> str:
 
 def write_pair(walk: Walk) -> str:
     path = walk.folder / "pair.html"
-    walk.say("compare", A, B, "--prompt", PROMPT, "--both-orders", "--report", str(path))
+    walk.say("compare", A, B, "--prompt", PROMPT, "--orders", "both", "--report", str(path))
     return path.read_text(encoding="utf-8")
 
 
@@ -177,7 +177,7 @@ JSON_OF: dict[str, Callable[[Walk], Any]] = {
 }
 TEXT_OF: dict[str, Callable[[Walk], str]] = {
     "plain lines": lambda w: w.say("compare", A, B, "--prompt", PROMPT),
-    "plain lines, verbose": lambda w: w.say("compare", A, B, "--prompt", PROMPT, "--both-orders", "--verbose"),
+    "plain lines, verbose": lambda w: w.say("compare", A, B, "--prompt", PROMPT, "--orders", "both", "--verbose"),
     "the panel": lambda w: draw_panel(w.judgement, 88),
     "the narrow panel": lambda w: draw_panel(w.judgement, 40),
     "rank": lambda w: w.say("rank", A, B, "--prompt", PROMPT),

@@ -46,7 +46,7 @@ def test_rank_and_eval_write_the_report_of_their_run_and_report_takes_the_last(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     store = ("--store", str(tmp_path / "runs.sqlite"))
-    assert run(["rank", *clips, *JUDGE, *store, "--one-order", "--name", "two", "--report", "rank.html"]) == 0
+    assert run(["rank", *clips, *JUDGE, *store, "--orders", "one", "--name", "two", "--report", "rank.html"]) == 0
     assert "maple.mp4</bdi> leads</h1>" in page_of(Path("rank.html"))
     Path("pairs.csv").write_text(f"a,b,prompt,overall\n{clips[0]},{clips[1]},{PROMPT},A\n")
     assert run(["eval", "pairs.csv", *JUDGE[:2], "-q", *store, "--name", "of-it", "--report", "eval.html"]) == 0
@@ -65,8 +65,7 @@ def test_what_cannot_be_is_refused_before_anything_is_judged(
     monkeypatch.chdir(tmp_path)
     Path("notes.html").write_text("mine")
     for arguments, says in (
-        (["--embed"], "--embed and --open are about a report: give its --report FILE.html as well."),
-        (["--open"], "--embed and --open are about a report"),
+        (["--embed"], "--embed is about a report: give its --report FILE.html, or --open, as well."),
         (["--report", "ab.txt"], "a report is HTML. Give a name that ends in .html."),
         (["--report", "notes.html"], "notes.html is there and is no report: give another name."),
         (["--report", "no/where.html"], "there is no folder"),
@@ -81,23 +80,29 @@ def test_what_cannot_be_is_refused_before_anything_is_judged(
     assert "there are none yet. vrt-lite rank and vrt-lite eval make them." in capfd.readouterr().err
 
 
-def open_report(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def open_report(folder: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """`vrt-lite report --open` of a judgement, in a process of its own: webbrowser looks for browsers once."""
     (folder / "a b.json").write_text(json.dumps(judgement([sure()]).to_json()))
-    command = [sys.executable, "-m", "vrt_lite", "report", "a b.json", "--open"]
+    command = [sys.executable, "-m", "vrt_lite", *(words or ("report", "a b.json")), "--open"]
     found = {"VRT_LITE_HOME": os.environ["VRT_LITE_HOME"], "PYTHONPATH": str(ROOT), **environment}
     return subprocess.run(command, env=found, cwd=folder, check=False, capture_output=True, text=True)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="webbrowser splits the command there as a POSIX shell would")
-def test_open_hands_the_page_to_the_browser(tmp_path: Path) -> None:
+def test_open_hands_the_page_to_the_browser(tmp_path: Path, clips: tuple[str, str]) -> None:
     seen = tmp_path / "seen.txt"
     browser = tmp_path / "browser.py"
     browser.write_text(f"import pathlib, sys; pathlib.Path({str(seen)!r}).write_text(sys.argv[1])")
-    done = open_report(tmp_path, BROWSER=f"{sys.executable} {browser} %s", PATH=os.environ["PATH"])
+    surroundings = {"BROWSER": f"{sys.executable} {browser} %s", "PATH": os.environ["PATH"], "TMPDIR": str(tmp_path)}
+    done = open_report(tmp_path, **surroundings)
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(r"a b\.html is written \(\d\.\d MB\)\n", done.stderr)
     assert seen.read_text() == (tmp_path / "a b.html").as_uri()
+    # Without a name it lies among temporary files.
+    done = open_report(tmp_path, *clips, *JUDGE, **surroundings)
+    assert done.returncode == 0, done.stderr
+    [page] = tmp_path.glob("vrt-lite-*/report.html")
+    assert seen.read_text() == page.as_uri()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system always has a browser")

@@ -1,4 +1,4 @@
-"""`--both-orders auto`: the second order is judged only if the first leaves a doubt, and the verdict says so."""
+"""`--orders auto`: the second order is judged only if the first leaves a doubt, and the verdict says so."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import chat_server
-import click
 import jsonschema
 import pytest
 from chat_server import serving
@@ -17,7 +16,7 @@ from judgements import FINAL, ONE, TIED, TWO, call, sure, with_odds
 
 from vrt_lite.api import Judge
 from vrt_lite.backends.scripted import ScriptedBackend
-from vrt_lite.cli import cli, run
+from vrt_lite.cli import run
 from vrt_lite.errors import UsageError
 from vrt_lite.fitting.predicted_time import event_of
 from vrt_lite.fitting.time_left import TimeLeft
@@ -144,55 +143,18 @@ def test_the_terminal_and_the_report_say_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "orders"),
-    [
-        ("A B", False),
-        ("--both-orders A B", True),
-        ("A B --both-orders", True),
-        ("A --both-orders B", True),
-        ("--both-orders auto A B", "auto"),
-        ("A B --both-orders auto", "auto"),
-        ("A B --both-orders=auto", "auto"),
-        ("A B --both-orders no", False),
-        ("A B --both-orders -p no", True),
-        ("--both-orders -q A B", True),
-        ("--both-orders -- A B", True),
-        ("--both-orders auto -- A B", "auto"),
-        ("A B --both-orders --both-orders auto", "auto"),
-        ("A B --both-orders yes --both-orders=no", False),
-        ("A B -p --both-orders", False),
-    ],
-)
-def test_both_orders_may_have_a_value(words: str, orders: object) -> None:
-    with parsed(*(A if word == "A" else B if word == "B" else word for word in words.split())) as ctx:
-        assert (ctx.params["a"], ctx.params["b"], ctx.params["both_orders"]) == (A, B, orders)
-
-
-def test_a_clip_may_be_called_as_the_option() -> None:
-    with parsed("--", "--both-orders", "auto") as ctx:
-        assert (ctx.params["a"], ctx.params["b"], ctx.params["both_orders"]) == ("--both-orders", "auto", False)
-
-
-@pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["--both-orders=maybe"], "'maybe' is not allowed; give yes, auto or no."),
-        (["--both-orders="], "'' is not allowed; give yes, auto or no."),
-        (["--both-orders", "auto", "--confidence", "1"], "1.0 is not in the range 0.5<x<1."),
-        (["--confidence", "0.8"], "--confidence 0.8 is about --both-orders auto: give both."),
-        (["--both-orders", "--confidence", "0.8"], "--confidence 0.8 is about --both-orders auto: give both."),
+        (["--orders=maybe"], "'maybe' is not one of 'one', 'both', 'auto'."),
+        (["--orders="], "'' is not one of 'one', 'both', 'auto'."),
+        (["--orders", "auto", "--skip-second-at", "1"], "1.0 is not in the range 0.5<x<1."),
+        (["--skip-second-at", "0.8"], "--skip-second-at 0.8 is about --orders auto: give both."),
+        (["--orders", "both", "--skip-second-at", "0.8"], "--skip-second-at 0.8 is about --orders auto: give both."),
     ],
 )
 def test_what_is_refused(words: list[str], expected: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["compare", A, B, *words]) == 2
     assert expected in capfd.readouterr().err
-
-
-def parsed(*words: str) -> click.Context:
-    """The context of `compare` with these words, before it runs."""
-    compare = cli.get_command(click.Context(cli), "compare")
-    assert compare
-    return compare.make_context("compare", list(words))
 
 
 def test_the_bundled_judge_is_asked_again_only_in_doubt(capfd: pytest.CaptureFixture[str]) -> None:
@@ -203,8 +165,8 @@ def test_the_bundled_judge_is_asked_again_only_in_doubt(capfd: pytest.CaptureFix
         jsonschema.validate(record, make_schema())
         return [len(record["orders"]), record.get("skipped_order", {}).get("confidence"), record["warnings"]]
 
-    assert orders("--both-orders", "auto", "--confidence", "0.51") == [1, 0.51, []]
-    assert orders("--both-orders", "auto") == [2, None, []]  # calibrated, it is never that certain
+    assert orders("--orders", "auto", "--skip-second-at", "0.51") == [1, 0.51, []]
+    assert orders("--orders", "auto") == [2, None, []]  # calibrated, it is never that certain
 
 
 def test_a_server_without_probabilities_judges_both_orders(
@@ -212,7 +174,7 @@ def test_a_server_without_probabilities_judges_both_orders(
 ) -> None:
     monkeypatch.delenv("VRT_LITE_API_KEY", raising=False)
     with serving(chat_server.says(sure().text)) as server:
-        assert run(["compare", A, B, "-p", PROMPT, "--backend", server.url, "--both-orders", "auto", "--json"]) == 0
+        assert run(["compare", A, B, "-p", PROMPT, "--backend", server.url, "--orders", "auto", "--json"]) == 0
         assert len(server.bodies) == 2
     assert len(json.loads(capfd.readouterr().out)["orders"]) == 2
 

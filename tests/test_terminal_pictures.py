@@ -28,7 +28,7 @@ COMMANDS = {
     "no run": ["show", "a run of that name"],
     "no model": ["compare", "a.mp4", "b.mp4", "--model", "some-model-that-nobody-has-here"],
     "no report": ["report", "a judgement that is nowhere.json"],
-    "bad option": ["rank", "renders", "--confidence", "7"],
+    "bad option": ["rank", "renders", "--stop-at", "7"],
 }
 
 

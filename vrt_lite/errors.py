@@ -7,6 +7,8 @@
     ├── ClipsError             3  several clips that cannot be used, each reported before
     ├── ModelError             4  a model that is missing, broken or mismatched
     │   └── EngineEndedError      the process that the engine runs in crashed, or gave no answer in time
+    ├── WorkerEndedError       4  the process that judges crashed, or gave no answer in time
+    │   └── WorkerKilledError  5  the system killed it, probably for want of memory
     ├── OutOfMemoryError       5  the machine cannot hold the model or its context
     ├── ShortageError          5  the machine has run out of memory, open files or threads
     ├── NoVerdictError         6  the model ended without a readable judgement
@@ -85,6 +87,26 @@ class EngineEndedError(ModelError):
     """The process that the engine runs in crashed, or gave no answer in time."""
 
     kind = "engine_ended"
+
+
+class WorkerEndedError(VrtError):
+    """The process that decodes and judges crashed, or gave no answer in time."""
+
+    status = 4
+    kind = "worker_ended"
+
+
+class WorkerKilledError(WorkerEndedError):
+    """The system killed the process that decodes and judges."""
+
+    status = 5
+    kind = "worker_killed"
+
+    def __str__(self) -> str:
+        return (
+            "The judge's process was killed, probably by the system for lack of memory. Close other programs, use "
+            "fewer --jobs, or lower --max-pixels; then run the same command again."
+        )
 
 
 class OutOfMemoryError(VrtError):

@@ -8,10 +8,10 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import defaultdict
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from vrt_lite.protocol.messages import Conversation, FrameRef, Reply, Usage
@@ -132,12 +132,17 @@ class Sampling:
 
     `concluded` tells whether nothing that follows a text will be read. A back end may stop there, or any time later:
     the loop cuts the reply where its text alone says that it is over.
+
+    `openings` are the words with which a winner and a tie begin; the reply has the odds at each (tie, then the rest in
+    halves). With `heads` nothing is written: the reply has the score of each, read at the token that it names.
     """
 
     max_new_tokens: int
     temperature: float = 0.0
     seed: int = 0
     concluded: Callable[[str], bool] = never
+    openings: tuple[str, str] | None = None
+    heads: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 class FrameStore(Protocol):

@@ -3,13 +3,15 @@
 In each round the judge sees the transcript through its memory window and writes a reply: a final answer, a call for
 frames, or neither. After a call or neither, the loop adds a message and goes on. The loop does no work of its own: it
 yields what it wants answered and is sent the reply, by `follow` or by whoever has another way to get replies.
+
+A judge whose profile has an `answer` gives one reply: about the pair, or about one clip (`judge_clip`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias, TypeVar
 
 from vrt_lite.errors import ContextFullError, NoVerdictError
 from vrt_lite.interfaces import (
@@ -28,6 +30,17 @@ from vrt_lite.interfaces import (
 )
 from vrt_lite.profile import Profile
 from vrt_lite.protocol import tags
+from vrt_lite.protocol.answer_form import (
+    AnswerForm,
+    ClipScore,
+    Scores,
+    compare_scores,
+    find_pair_end,
+    normalise,
+    pair_odds,
+    read_pair,
+    read_scores,
+)
 from vrt_lite.protocol.messages import (
     Conversation,
     FrameRef,
@@ -50,6 +63,7 @@ from vrt_lite.scheduler import InThread, Work, run_alone
 
 Outcome = Literal["final", "tool", "correction"]
 
+_Result = TypeVar("_Result")
 _LONGEST_LIST = 200
 """Characters of a model's own frame numbers that a refusal repeats to it."""
 
@@ -107,7 +121,7 @@ class Round:
     """One round: the frames newly shown, the reply, what was read from it, and the correction if it was bad.
 
     What it chose in the dimensions that are `not_judged` means nothing. `report` is what was measured, as the judge
-    read it with these frames.
+    read it with these frames. `scores` are those of the clip, from a judge that judges it by itself.
     """
 
     number: int
@@ -117,6 +131,7 @@ class Round:
     correction: str = ""
     not_judged: tuple[Key, ...] = ()
     report: str = ""
+    scores: Scores = field(default_factory=dict[str, ClipScore])
 
     @property
     def outcome(self) -> Outcome:
@@ -151,6 +166,8 @@ class Ask:
 
 Judging: TypeAlias = Generator[Ask | Round, Reply | None, Trial]
 """A trial in progress. An `Ask` is sent its reply, or thrown ContextFullError. A `Round` has ended: it is sent None."""
+Scoring: TypeAlias = Generator[Ask | Round, Reply | None, Round]
+"""A clip's judgement in progress, as a trial is: it ends with the one round."""
 Answer: TypeAlias = Callable[[Ask, Observe], Work[Reply]]
 """Answers what a trial asks, and tells an observer of it."""
 
@@ -158,8 +175,15 @@ Answer: TypeAlias = Callable[[Ask, Observe], Work[Reply]]
 def judge(pair: Pair, profile: Profile, *, sampling: Sampling | None = None) -> Judging:
     """Judge a pair; NoVerdictError if no round gave a final or recommended answer.
 
-    A caption that the profile does not understand is not shown, and alignment is not judged.
+    A caption that the profile does not understand is not shown, and alignment is not judged. Clips that are judged one
+    by one have a round each, and the verdict follows from their scores.
     """
+    if profile.pointwise:
+        one = yield from judge_clip(pair, profile, sampling=sampling)
+        two = yield from judge_clip(pair, profile, sampling=sampling, clip=1)
+        return Trial((one, two), compare_scores(one.scores, two.scores))
+    if profile.answer:
+        return (yield from _judge_once(pair, profile, profile.answer, sampling))
     understood = profile.understands(pair.caption)
     pair = pair if understood else replace(pair, caption="")
     sampling = replace(sampling or Sampling(profile.max_new_tokens), concluded=tags.concluded)
@@ -191,6 +215,52 @@ def judge(pair: Pair, profile: Profile, *, sampling: Sampling | None = None) -> 
         transcript = (*transcript, Message("assistant", (Generated(reply.text, reply.tokens),)), following)
     verdict = _verdict(rounds, profile, unread=not understood)
     return Trial(tuple(rounds), verdict if understood else without_alignment(verdict))
+
+
+def judge_clip(pair: Pair, profile: Profile, *, sampling: Sampling | None = None, clip: int = 0) -> Scoring:
+    """Score one clip of a pair by itself. NoVerdictError if the reply has not the scores of the profile's form."""
+    form = profile.answer
+    assert form
+    sampling = replace(sampling or Sampling(profile.max_new_tokens), heads=form.tokens)
+    conversation = opening(pair, profile, clips=(clip,))
+    reply = yield Ask(clip + 1, conversation[-1].frames, conversation, sampling)
+    assert reply
+    scores = normalise(reply.scores, form) if form.head else read_scores(reply.text, form)
+    if isinstance(scores, tags.Malformed):
+        raise _no_answer(scores)
+    scored = Round(clip + 1, conversation[-1].frames, reply, tags.Answer(tags.Marks({}, {})), scores=scores)
+    yield scored
+    return scored
+
+
+def _judge_once(pair: Pair, profile: Profile, form: AnswerForm, sampling: Sampling | None) -> Judging:
+    """Judge a pair in one reply."""
+    conversation = opening(pair, profile)
+    shown = conversation[-1].frames
+
+    def end(text: str) -> int | None:
+        return find_pair_end(text, form)
+
+    def concluded(text: str) -> bool:
+        return end(text) is not None
+
+    sampling = sampling or Sampling(profile.max_new_tokens)
+    sampling = replace(sampling, concluded=concluded, openings=form.openings)
+    reply = yield Ask(1, shown, conversation, sampling)
+    assert reply
+    reply = replace(reply, text=reply.text[: end(reply.text)])
+    parsed = read_pair(reply.text, form)
+    if isinstance(parsed, tags.Malformed):
+        yield Round(1, shown, reply, parsed, f"it {parsed.reason}")
+        raise _no_answer(parsed)
+    judged = Round(1, shown, reply, parsed, report=report_of(pair, profile))
+    yield judged
+    odds = pair_odds(reply.text, parsed, reply.odds, form)
+    return Trial((judged,), from_marks(parsed.marks, odds, "final", temperatures=profile.temperatures))
+
+
+def _no_answer(reply: tags.Malformed) -> NoVerdictError:
+    return NoVerdictError(f"No verdict: the reply {reply.reason}. Is the profile's [answer] that of this model?")
 
 
 def judge_with(
@@ -242,6 +312,20 @@ def follow(
 
         told = observe_without_alignment(told)
     judging = judge(pair, profile, sampling=sampling)
+    return (yield from listen(judging, answer, order=order, observe=observe, told=told, on_round=on_round))
+
+
+def listen(
+    judging: Generator[Ask | Round, Reply | None, _Result],
+    answer: Answer,
+    *,
+    order: int = 0,
+    observe: Observe = ignore,
+    told: Observe | None = None,
+    on_round: Callable[[Round], None] = lambda _: None,
+) -> Work[_Result]:
+    """Give what judges the replies of `answer`; `told` gets what is told of them, by default as `observe` does."""
+    told = told or observe
     try:
         wanted = next(judging)
         while True:
@@ -285,10 +369,9 @@ def _cut(reply: Reply) -> Reply:
     return replace(reply, text=reply.text[:end], odds={at: odds for at, odds in reply.odds.items() if at < end})
 
 
-def opening(pair: Pair, profile: Profile) -> Conversation:
-    """The first two turns: the system prompt; both videos, the task, and what was measured."""
-    first = (shown_first(profile.workspace, profile.first_frames, clip) for clip in (0, 1))
-    videos = (_video(frames, pair, profile) for frames in first)
+def opening(pair: Pair, profile: Profile, *, clips: tuple[int, ...] = (0, 1)) -> Conversation:
+    """The first two turns: the system prompt; the videos of the clips, the task, and what was measured."""
+    videos = [part for clip in clips for part in _first_shown(clip, pair, profile)]
     task = render_user(
         profile.user_prompt,
         caption=pair.caption or profile.no_caption,
@@ -298,7 +381,20 @@ def opening(pair: Pair, profile: Profile) -> Conversation:
     # Last, so that all before it is the same with another report. Plain text, as a caption is.
     report = report_of(pair, profile)
     measured = (Text(report, trusted=False),) if report else ()
-    return (Message("system", (Text(profile.system_prompt),)), Message("user", (*videos, *task, *measured)))
+    # Without a prompt VR-Thinker's turn is there, and empty. Other judges' templates have none.
+    system = (Message("system", (Text(profile.system_prompt),)),) if profile.system_prompt or not profile.answer else ()
+    return (*system, Message("user", (*videos, *task, *measured)))
+
+
+def _first_shown(clip: int, pair: Pair, profile: Profile) -> tuple[Part, ...]:
+    """What is shown of a clip first: a video, or single images."""
+    if not profile.answer:
+        return (_video(shown_first(profile.workspace, profile.first_frames, clip), pair, profile),)
+    count = len(pair.sources[clip]) if pair.sources else profile.first_frames
+    frames = shown_first(count, count, clip)
+    if profile.answer.show == "images":
+        return tuple(Image(frame) for frame in frames)
+    return (Video(frames, pair.seconds_per_patch(clip, frames, count)),)
 
 
 def report_of(pair: Pair, profile: Profile) -> str:

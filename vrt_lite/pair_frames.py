@@ -37,7 +37,9 @@ class Workspace:
 
 def workspace_of(clip: Clip, profile: Profile) -> Workspace:
     """Sample an open clip by its own clock. VideoError for a picture that is too narrow."""
-    source = sample_workspace(clip.ticks.tolist(), profile.workspace, profile.first_frames)
+    shown = profile.count_first(clip.info.duration_seconds)
+    # In one reply a judge can ask for no more.
+    source = sample_workspace(clip.ticks.tolist(), shown if profile.answer else profile.workspace, shown)
     try:
         sizes = [profile.frame_size(clip.info.width, clip.info.height, called=called) for called in (False, True)]
     except ValueError as error:

@@ -17,9 +17,10 @@ from typing import Any, Literal, TypeVar, cast, get_args
 
 from vrt_lite.disk import open_to_read
 from vrt_lite.errors import ModelError, UsageError
+from vrt_lite.protocol.answer_form import AnswerForm, Head, Template, Total, check_form
 from vrt_lite.protocol.caption_sentences import Captions, check_captions, understands
 from vrt_lite.protocol.clock import Clock, ClockRule
-from vrt_lite.protocol.messages import CELL, DIMENSIONS, Dimension, placeholders, smart_resize
+from vrt_lite.protocol.messages import CELL, DIMENSIONS, KEYS, Dimension, Key, has_caption, smart_resize
 from vrt_lite.protocol.report import MEASURED_KEYS, ReportWords
 from vrt_lite.protocol.verdict import TEMPERATURES
 
@@ -32,12 +33,15 @@ CONTEXT_STEP = 256
 """Contexts are whole multiples of this many tokens, as the engine's cache is."""
 _TURN_OVERHEAD = 64
 _USUAL_REPLY = 512
+_USUAL_SECONDS = 5.0
 
 _UNSTATED = (
     *("temperatures", "scope", "captions", "refusals", "trusts_measures", "decides"),
-    *("distinct_frames", "evidence"),
+    *("distinct_frames", "evidence", "answer"),
 )
 _HERE = Path(__file__).parent
+_PROMPTS = _HERE / "prompts"
+"""Published prompts, byte for byte; SOURCES.tsv says where each is from. A profile may name one of them."""
 _REFUSALS: Mapping[str, str] = {
     "too_many": "Execution Error: You have selected {count} frames in total. "
     "Think again which frames you need to check in details (no more than {limit} frames)",
@@ -98,6 +102,24 @@ class Profile:
     decides: tuple[str, ...] = ()
     # The words of the report of what was measured, which is a part of the first turn; None: there is no such report.
     evidence: ReportWords | None = None
+    # How the judge answers in one reply; None: by VR-Thinker's loop.
+    answer: AnswerForm | None = None
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """What the judge answers of TA, VQ, MQ and OA."""
+        return self.answer.keys if self.answer else KEYS
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether each clip is judged by itself."""
+        return self.answer is not None and self.answer.form == "clip"
+
+    def count_first(self, seconds: float) -> int:
+        """How many frames of a clip of so many seconds are shown first."""
+        if self.answer and self.answer.fps:
+            return self.answer.count_frames(seconds, most=self.workspace)
+        return self.first_frames
 
     @property
     def reports(self) -> bool:
@@ -171,8 +193,8 @@ def default_profile() -> Profile:
     """VR-Thinker's profile: the model card's prompt byte for byte."""
     return replace(
         Profile(),
-        system_prompt=_read(_HERE / "prompts" / "vr-thinker-system.txt"),
-        user_prompt=_read(_HERE / "prompts" / "vr-thinker-user.txt"),
+        system_prompt=_read(_PROMPTS / "vr-thinker-system.txt"),
+        user_prompt=_read(_PROMPTS / "vr-thinker-user.txt"),
     )
 
 
@@ -204,7 +226,7 @@ def _read_table(table: dict[str, Any], folder: Path, where: str) -> Profile:
         raise ModelError(f"Profile {where}: {error}") from error
 
 
-_T = TypeVar("_T", "Profile", Clock)
+_T = TypeVar("_T", bound="Profile | Clock | AnswerForm | Template | Head | Total")
 
 
 def _from_table(table: dict[str, Any], folder: Path) -> Profile:
@@ -212,12 +234,17 @@ def _from_table(table: dict[str, Any], folder: Path) -> Profile:
     values: dict[str, Any] = dict(table)
     for prompt in ("system_prompt", "user_prompt"):
         if file := values.pop(f"{prompt}_file", None):
-            values[prompt] = _read(folder / _plain_name(file))
+            beside = folder / _plain_name(file)
+            values[prompt] = _read(beside if beside.is_file() else _PROMPTS / beside.name)
     for bound in ("min_pixels", "max_pixels"):
         if bound in values:  # one range for all frames, unless a tool's frames have their own
             values.setdefault(f"tool_{bound}", values[bound])
     if isinstance(keys := values.get("decides"), list):
         values["decides"] = tuple(cast("list[object]", keys))
+    if "answer" in values:
+        form = _read_form(_as_table(values.pop("answer"), "answer"))
+        first = form.count_frames(_USUAL_SECONDS, most=form.frames)
+        profile = replace(profile, system_prompt="", rounds=1, workspace=form.frames, first_frames=first, answer=form)
     if "evidence" in values:
         profile = replace(profile, evidence=_read_words(values.pop("evidence")))
     if "clock" in values:
@@ -229,6 +256,19 @@ def _from_table(table: dict[str, Any], folder: Path) -> Profile:
         own = {key: Dimension(**words) for key, words in _as_table(values["dimensions"], "dimensions").items()}
         values["dimensions"] = {**profile.dimensions, **own}
     return check(_merge(profile, values, ""))
+
+
+def _read_form(table: dict[str, Any]) -> AnswerForm:
+    values = dict(table)
+    defaults: dict[str, Template | Head] = {"choice": Template(), "score": Template(), "head": Head()}
+    for name, default in defaults.items():
+        own = _as_table(values.pop(name, {}), f"answer.{name}").items()
+        where = f"answer.{name}."
+        values[name] = {key: _merge(default, _as_table(of, where + key), f"{where}{key}.") for key, of in own}
+    total = dict(_as_table(values.pop("overall", {}), "answer.overall"))
+    if isinstance(total.get("sum"), list):
+        total["sum"] = tuple(map(str, total["sum"]))
+    return _merge(AnswerForm(overall=_merge(Total(), total, "answer.overall.")), values, "answer.")
 
 
 def _read_words(table: object) -> ReportWords:
@@ -293,10 +333,22 @@ def check(profile: Profile) -> Profile:
         raise ValueError(f"tool_form = {p.tool_form!r} is not image or video.")
     if set(p.dimensions) != set(DIMENSIONS):
         raise ValueError(f"dimensions are {sorted(p.dimensions)}, not TA, VQ, MQ.")
-    if "caption" not in placeholders(p.user_prompt):
+    if not has_caption(p.user_prompt):
         raise ValueError("user_prompt has no {caption}.")
     _check_fitted(p)
+    if p.answer:
+        _check_answer(p, p.answer)
     return profile
+
+
+def _check_answer(profile: Profile, form: AnswerForm) -> None:
+    check_form(form)
+    if profile.rounds > 1:
+        raise ValueError("rounds is above 1, but a judge with an [answer] gives one reply.")
+    if profile.captions:
+        raise ValueError("captions are for judges without an [answer].")
+    if profile.reports and profile.pointwise:
+        raise ValueError("evidence is about two clips, and the judge sees one at a time.")
 
 
 def _check_fitted(profile: Profile) -> None:

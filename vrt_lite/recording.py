@@ -32,7 +32,7 @@ from vrt_lite.modes import Mode
 from vrt_lite.pair_frames import Workspace
 from vrt_lite.profile import Profile
 from vrt_lite.protocol import tags
-from vrt_lite.protocol.messages import Choice, FrameRef, Usage
+from vrt_lite.protocol.messages import KEYS, Choice, FrameRef, Usage
 from vrt_lite.protocol.report import Measured
 from vrt_lite.protocol.verdict import (
     TIE,
@@ -155,7 +155,8 @@ def warn_of_prompt(
         why = "The judge does not understand this prompt" if prompt else "No prompt was given"
         yield Warned("alignment_not_judged" if prompt else "no_prompt", f"{why}: alignment (TA) is not judged.")
     elif not prompt:
-        yield Warned("no_prompt", "No prompt was given: alignment was judged without one.")
+        what = "alignment was" if "TA" in profile.keys else "the clips were"
+        yield Warned("no_prompt", f"No prompt was given: {what} judged without one.")
     if clips[0].sha256 == clips[1].sha256:
         yield Warned("same_file", "Both clips are the same file: a tie, said without running the model.")
 
@@ -243,7 +244,7 @@ def record_round(r: Round, first: int, pair: ShownPair) -> JudgedRound:
         text=r.reply.text,
         snapshot=r.parsed.notes.snapshot,
         thought=r.parsed.notes.thought,
-        answer=_choices(r, r.parsed.marks) if isinstance(r.parsed, tags.Answer) else None,
+        answer=_choices(r, r.parsed.marks) if isinstance(r.parsed, tags.Answer) and not r.scores else None,
         recommendation=recommendation
         and Recommendation(_choices(r, recommendation), cast("Confidence | None", recommendation.confidence)),
         call=r.parsed.payload if isinstance(r.parsed, tags.FrameCall) else None,
@@ -297,7 +298,7 @@ def _shrunk(clip: JudgedClip, profile: Profile) -> bool:
 
 
 def _choices(r: Round, marks: tags.Marks) -> Choices:
-    c: dict[str, Choice | None] = {**marks.choices, **dict.fromkeys(r.not_judged)}
+    c: dict[str, Choice | None] = {**dict.fromkeys(KEYS), **marks.choices, **dict.fromkeys(r.not_judged)}
     return {"TA": c["TA"], "VQ": c["VQ"], "MQ": c["MQ"], "OA": marks.choices["OA"]}
 
 

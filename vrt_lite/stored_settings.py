@@ -12,8 +12,7 @@ import os
 import shlex
 import tomllib
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from vrt_lite.disk import HOME_VARIABLE, locked, open_to_read, settings_path, write_file
@@ -28,10 +27,11 @@ if TYPE_CHECKING:
 Value = str | int | bool
 LOCAL: Final = "local"
 """The value of `backend` for this machine."""
-_MOST_PIXELS = 16_384 * 784
 _LARGEST = 2**31
 _LONGEST = 4096
 _MAX_FILE_BYTES = 2**20
+_OWN = "the model's own"
+_AUTO: Final = {"auto": "auto"}
 _SWITCH: Final = {
     "true": True,
     "on": True,
@@ -44,21 +44,21 @@ _SWITCH: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Key:
-    """A setting that can be kept: its name, what holds if it is not set, and which values it can have.
+    """A setting that can be kept: its name, what holds if it is not set, and the values that it can have.
 
-    A number is within `least` and `most`, or one of `words`; a switch is on, off, or one of `words`; a text is one of
-    `words`, or any if there are none.
+    They are the numbers from `least` to `most`; what each of the `words` stands for; and any text, if `text` says what
+    it is.
     """
 
     name: str
     default: str
-    type: type[Value]
     least: int = 0
-    most: int = _LARGEST
-    words: tuple[str, ...] = ()
-    what: str = "a text"
+    most: int = -1
+    _: KW_ONLY
+    words: Mapping[str, Value] = field(default_factory=dict[str, Value])
+    text: str = ""
 
     @property
     def variable(self) -> str:
@@ -68,60 +68,54 @@ class Key:
     @property
     def allowed(self) -> str:
         """Its values, in words."""
-        if self.type is int:
-            numbers = f"{self.least} to {self.most}" if self.most < _LARGEST else f"{self.least} or more"
-            return ", or ".join((numbers, *self.words))
-        words = ("true", "false", *self.words) if self.type is bool else self.words
-        return " or ".join((", ".join(words[:-1]), words[-1])) if words else self.what
+        numbers = f"{self.least} to {self.most}" if self.most < _LARGEST else f"at least {self.least}"
+        words = [word for word, value in self.words.items() if word == str(value).lower()]
+        *listed, last = filter(None, (numbers if self.most >= 0 else "", *words, self.text))
+        return f"{', '.join(listed)} or {last}" if listed else last
 
-    def allows(self, value: object) -> bool:
-        """Whether it can have this value."""
-        if isinstance(value, str):
-            free = self.type is str and not self.words and 0 < len(value) <= _LONGEST and value.isprintable()
-            return value in self.words or (free and (self.name != "backend" or _is_server(value)))
-        if self.type is int:
-            return type(value) is int and self.least <= value <= self.most
-        return type(value) is self.type
-
-    def parse(self, text: str) -> Value | None:
-        """The value in a text, as of a variable or an argument; None if it cannot have it."""
-        value: Value | None = text
-        if self.type is bool:
-            value = _SWITCH.get(text.lower(), text)
-        elif self.type is int and text.isascii() and text.isdigit() and len(text) < 20:
-            value = int(text)
-        return value if self.allows(value) else None
+    def parse(self, given: object) -> Value | None:
+        """The value that is given as a text, or as TOML has it; None if it cannot have it."""
+        text = str(given) if isinstance(given, str | int) else ""
+        if text.lower() in self.words:
+            return self.words[text.lower()]
+        if text.isascii() and text.isdigit() and len(text) < 20 and self.least <= int(text) <= self.most:
+            return int(text)
+        free = self.text and 0 < len(text) <= _LONGEST and text.isprintable()
+        return text if free and (self.name != "backend" or _is_server(text)) else None
 
 
-def _is_server(value: str) -> bool:
+def _is_server(text: str) -> bool:
     with contextlib.suppress(UsageError):
-        return value == LOCAL or bool(Remote(value))
+        return bool(Remote(text))
     return False
 
 
-_OWN = "the model's own"
+def _choice(*words: str) -> Mapping[str, Value]:
+    return {word: word for word in words}
+
+
 KEYS: Final[Mapping[str, Key]] = {
     key.name: key
     for key in (
-        Key(name="model", default=BUNDLED, type=str, what="a name, folder or text GGUF"),
-        Key(name="effort", default="full", type=str, words=tuple(EFFORTS)),
-        Key(name="workspace", default=_OWN, type=int, least=2, most=10_000),
-        Key(name="first-frames", default=_OWN, type=int, least=1, most=10_000),
-        Key(name="window", default=_OWN, type=int, most=100),
-        Key(name="rounds", default=_OWN, type=int, least=1, most=100),
-        Key(name="max-pixels", default=_OWN, type=int, least=784, most=_MOST_PIXELS),
-        Key(name="tool-max-pixels", default=_OWN, type=int, least=784, most=_MOST_PIXELS),
-        Key(name="ctx", default="auto", type=int, least=256, words=("auto",)),
-        Key(name="gpu-layers", default="auto", type=int, words=("auto",)),
-        Key(name="kv-type", default="f16 if it fits", type=str, words=get_args(KvType)),
-        Key(name="threads", default="auto", type=int, least=1, words=("auto",)),
-        Key(name="both-orders", default="false", type=bool, words=("auto",)),
-        Key(name="cache", default="true", type=bool),
-        Key(name="cache-mb", default="2000", type=int),
-        Key(name="backend", default=LOCAL, type=str, what=f"{LOCAL} or http://HOST/v1"),
-        Key(name="served-model", default="the only one", type=str, what="a name on the server"),
-        Key(name="backend-kind", default="auto", type=str, words=get_args(RemoteKind)),
-        Key(name="jobs", default="auto", type=int, least=1, most=MOST_JOBS, words=("auto",)),
+        Key("model", BUNDLED, text="a name, folder or text GGUF"),
+        Key("effort", "full", words=_choice(*EFFORTS)),
+        Key("workspace", _OWN, 2, 10_000),
+        Key("first-frames", _OWN, 1, 10_000),
+        Key("window", _OWN, 0, 100),
+        Key("rounds", _OWN, 1, 100),
+        Key("max-pixels", _OWN, 784, 16_384 * 784),
+        Key("tool-max-pixels", _OWN, 784, 16_384 * 784),
+        Key("ctx", "auto", 256, _LARGEST, words=_AUTO),
+        Key("gpu-layers", "auto", 0, _LARGEST, words=_AUTO),
+        Key("kv-type", "f16 if it fits", words=_choice(*get_args(KvType))),
+        Key("threads", "auto", 1, _LARGEST, words=_AUTO),
+        Key("orders", "one", words=_choice("one", "both", "auto")),
+        Key("cache", "true", words=_SWITCH),
+        Key("cache-mb", "2000", 0, _LARGEST),
+        Key("backend", LOCAL, words=_choice(LOCAL), text="http://HOST/v1"),
+        Key("served-model", "the only one", text="a name on the server"),
+        Key("backend-kind", "auto", words=_choice(*get_args(RemoteKind))),
+        Key("jobs", "auto", 1, MOST_JOBS, words=_AUTO),
     )
 }
 """Everything that can be kept, by name, in the order in which it is shown."""
@@ -160,77 +154,37 @@ def find_stored(environment: Mapping[str, str] | None = None) -> dict[str, Store
 
 def read_stored(environment: Mapping[str, str]) -> tuple[dict[str, StoredValue], list[Problem]]:
     """All values that are kept and can be used, by key, and what cannot be used. Never fails."""
-    values, problems = _read_file(settings_path())
-    found = {name: StoredValue(value, "file") for name, value in values.items()}
-    for name, key in KEYS.items():
-        if text := environment.get(key.variable):
-            value = key.parse(text)
-            if value is None:
-                wrong = f"The variable {key.variable} {_explain_value(key, text)}"
-                problems.append(Problem(wrong, "Correct or unset the variable", variable=key.variable))
-            else:
-                found[name] = StoredValue(value, "environment")
+    found: dict[str, StoredValue] = {}
+    problems: list[Problem] = []
+    table: Mapping[str, object] = {}
+    try:
+        table = tomllib.loads(_read_text())
+    except (OSError, ValueError, RecursionError) as error:
+        problems.append(_explain_file(error, "read"))
+    for name, value in table.items():
+        key = KEYS.get(name)
+        if key and (parsed := key.parse(value)) is not None:
+            found[name] = StoredValue(parsed, "file")
+            continue
+        wrong = _explain_value(key, value, name) if key else f"has {describe_unknown(name)}"
+        command = f"vrt-lite config unset {shlex.quote(name)}"
+        problems.append(Problem(f"The settings file {settings_path()} {wrong}", "Correct it, or", command))
+    for key in KEYS.values():
+        if not (text := environment.get(key.variable)):
+            continue
+        if (parsed := key.parse(text)) is not None:
+            found[key.name] = StoredValue(parsed, "environment")
+            continue
+        wrong = f"The variable {key.variable} {_explain_value(key, text)}"
+        problems.append(Problem(wrong, "Correct or unset the variable", variable=key.variable))
     return found, problems
 
 
-def _read_file(path: Path) -> tuple[dict[str, Value], list[Problem]]:
-    """The file's values that can be used, and what cannot be used of it. No file is an empty one."""
-    try:
-        with open_to_read(path) as file:
-            data = file.read(_MAX_FILE_BYTES + 1)
-        table = tomllib.loads(_decode(data))
-    except FileNotFoundError:
-        return {}, []
-    except OSError as error:
-        return {}, [_unreadable(path, error)]
-    except (ValueError, RecursionError) as error:
-        return {}, [_damaged(path, error)]
-    values: dict[str, Value] = {}
-    problems: list[Problem] = []
-    for name, value in table.items():
-        key = KEYS.get(name)
-        if key and key.allows(value):
-            values[name] = value
-            continue
-        wrong = _explain_value(key, value, name) if key else _explain_unknown(name)
-        problems.append(Problem(f"The settings file {path} {wrong}", "Correct it, or", f"{_UNSET} {shlex.quote(name)}"))
-    return values, problems
-
-
-_UNSET = "vrt-lite config unset"
-
-
-def _decode(data: bytes) -> str:
-    if len(data) > _MAX_FILE_BYTES:
-        raise ValueError(f"it has more than {_MAX_FILE_BYTES} bytes")
-    return data.decode("utf-8-sig")
-
-
-def _damaged(path: Path, error: Exception) -> Problem:
-    reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error).rstrip(".")
-    text = f"The settings file {path} is not valid TOML ({reason})"
-    return Problem(text, "Correct that line, or give the file another name", cause=error)
-
-
-def _unreadable(path: Path, error: OSError) -> Problem:
-    text = f"The settings file {path} cannot be read: {error.strerror or error}"
-    return Problem(text, f"Make it readable, or set {HOME_VARIABLE} to another folder", cause=error)
-
-
-def _explain_value(key: Key, value: object, name: str = "") -> str:
-    """Say what is wrong with a value; that of `backend` is not shown, as it may hold credentials."""
-    shown = "a value" if key.name == "backend" else repr(value)[:80]
-    return f"has {shown}{f' for {name}' if name else ''}, which is not allowed; give {key.allowed}"
-
-
-def _explain_unknown(name: str) -> str:
-    return f"has the key {name[:80]!r}, which nothing reads; {describe_keys(name)}"
-
-
-def describe_keys(name: str) -> str:
-    """What to give in the place of an unknown key: the one that looks like it, else all."""
+def describe_unknown(name: str) -> str:
+    """Say that there is no such key, and what to give in its place: the one that looks like it, else all."""
     near = difflib.get_close_matches(name.lower().replace("_", "-"), KEYS, n=1)
-    return f"the nearest key is {near[0]}" if near else "vrt-lite config lists the keys"
+    instead = f"the nearest key is {near[0]}" if near else "vrt-lite config lists the keys"
+    return f"the key {name[:80]!r}, which nothing reads; {instead}"
 
 
 def store_value(name: str, value: Value) -> None:
@@ -242,10 +196,7 @@ def store_value(name: str, value: Value) -> None:
 def forget_value(name: str) -> bool:
     """Delete a key from the file, known or not; returns whether it was there. UsageError if it cannot be written."""
     with _changed_document() as document:
-        there = name in document
-        if there:
-            del document[name]
-        return there
+        return document.pop(name, None) is not None
 
 
 @contextlib.contextmanager
@@ -259,22 +210,39 @@ def _changed_document() -> Generator[TOMLDocument]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with locked("settings"):
-            before = _read_text(path)
+            before = _read_text()
             document = tomlkit.parse(before)
             yield document
-            after = tomlkit.dumps(document)
-            if after != before:
+            if (after := tomlkit.dumps(document)) != before:
                 write_file(path, after.encode())
-    except OSError as error:
-        text = f"The settings file {path} cannot be changed ({error.filename or path}: {error.strerror or error})"
-        raise Problem(text, f"Make it writable, or set {HOME_VARIABLE} to another folder").as_error() from error
-    except (TOMLKitError, ValueError, RecursionError) as error:
-        raise _damaged(path, error).as_error() from error
+    except (OSError, TOMLKitError, ValueError, RecursionError) as error:
+        raise _explain_file(error, "changed").as_error() from error
 
 
-def _read_text(path: Path) -> str:
+def _read_text() -> str:
+    """The file's text; "" without a file."""
     try:
-        with open_to_read(path) as file:
-            return _decode(file.read(_MAX_FILE_BYTES + 1))
+        with open_to_read(settings_path()) as file:
+            data = file.read(_MAX_FILE_BYTES + 1)
     except FileNotFoundError:
         return ""
+    if len(data) > _MAX_FILE_BYTES:
+        raise ValueError(f"it has more than {_MAX_FILE_BYTES} bytes")
+    return data.decode("utf-8-sig")
+
+
+def _explain_file(error: Exception, done: str) -> Problem:
+    """Why the file cannot be read or changed."""
+    file = f"The settings file {settings_path()}"
+    if isinstance(error, OSError):
+        text = f"{file} cannot be {done}: {error.filename or ''}: {error.strerror or error}"
+        return Problem(text, f"Grant access, or set {HOME_VARIABLE} to another folder", cause=error)
+    reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error).rstrip(".")
+    step = "Correct that line, or give the file another name"
+    return Problem(f"{file} is not valid TOML ({reason})", step, cause=error)
+
+
+def _explain_value(key: Key, value: object, name: str = "") -> str:
+    """Say what is wrong with a value; that of `backend` is not shown, as it may hold credentials."""
+    shown = "a value" if key.name == "backend" else repr(value)[:80]
+    return f"has {shown}{f' for {name}' if name else ''}, which is not allowed; give {key.allowed}"

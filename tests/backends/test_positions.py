@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vrt_lite.backends.llamacpp.lower import FrameBlock, patch_positions
+from vrt_lite.backends.llamacpp.lower import FrameBlock
 from vrt_lite.profile import Clock
 from vrt_lite.protocol.messages import smart_resize
 
@@ -29,7 +29,7 @@ def positions(parts: list[list[Any]], clock: Clock) -> list[list[int]]:
             continue
         patches, rows, columns, seconds = sizes if kind == "video" else (1, *sizes, 0.0)
         block = FrameBlock(tuple("k" * patches), clock.steps(patches, seconds), rows, columns)
-        found += [patch_positions(position, step, rows, columns) for step in block.steps]
+        found += [block.planes(number, position) for number in range(patches)]
         position += block.positions
     return np.concatenate(found, axis=1)[:3].tolist()
 

@@ -256,7 +256,19 @@ def rank_arguments(place: Path) -> list[str]:
     for name in ("a.mp4", "b.mp4", "e.mkv"):
         (place / "clips" / name).write_bytes(good_clips()[name])
     store = ["--store", str(place / "runs.sqlite")]
-    return ["rank", str(place / "clips"), "-p", "A fox.", "--one-order", "-q", "--no-cache", "--name", "foxes", *store]
+    return [
+        "rank",
+        str(place / "clips"),
+        "-p",
+        "A fox.",
+        "--orders",
+        "one",
+        "-q",
+        "--no-cache",
+        "--name",
+        "foxes",
+        *store,
+    ]
 
 
 def assert_whole(place: Path, arguments: list[str]) -> None:

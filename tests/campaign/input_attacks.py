@@ -43,8 +43,18 @@ ODD_TEXTS = (
 _OPTIONS = (
     *("--prompt", "--prompt-file", "--model", "--projector", "--workspace", "--first-frames", "--window", "--rounds"),
     *("--max-pixels", "--tool-max-pixels", "--ctx", "--gpu-layers", "--kv-type", "--threads", "--seed", "--preset"),
-    *("--temperature", "--dimension", "--both-orders", "--json", "--sheet", "--trace", "--backend", "--served-model"),
-    *("--store", "--name", "--budget", "--confidence", "--top", "--copy-to", "--jobs", "--one-order", "--limit"),
+    *(
+        "--temperature",
+        "--dimension",
+        "--orders",
+        "--skip-second-at",
+        "--json",
+        "--sheet",
+        "--trace",
+        "--backend",
+        "--served-model",
+    ),
+    *("--store", "--name", "--budget", "--stop-at", "--top", "--copy-to", "--jobs", "--limit"),
     *("--sample", "--order", "--from", "--split", "--format", "-o", "--rm", "--retry", "--memory", "--vram", "--clear"),
     *("--no-cache", "--no-measures", "--out", "--type", "--lora", "--imatrix", "-v", "-h", "--version"),
 )

@@ -90,7 +90,7 @@ CASES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "config not UTF-8": (lambda f: (f / "config.json").write_bytes(b"\xff\xfe{"), "cannot be read"),
     "config a list": (lambda f: write_json(f / "config.json", []), "a JSON list"),
     "config nested without end": (lambda f: (f / "config.json").write_text("[" * 200_000), "as JSON"),
-    "another architecture": (put("config.json", "model_type", value="qwen2_vl"), "'qwen2_5_vl'"),
+    "another architecture": (put("config.json", "model_type", value="llava"), "'qwen2_5_vl'"),
     "text_config a word": (put("config.json", "text_config", value="no"), "needs an object"),
     "no hidden size": (put("config.json", "text_config", "hidden_size", value=None), "hidden_size is None"),
     "layers without end": (put("config.json", "text_config", "num_hidden_layers", value=10**9), "1023"),

@@ -193,7 +193,7 @@ def test_sources_that_do_not_qualify(out: Path) -> None:
     with pytest.raises(ModelError, match=r"only as d-Q8_0\.gguf \(Q8_0\).*quantised twice"):
         quantize_pair(out, text_type="q4_k_m")
     (out / "d-Q8_0.gguf").unlink()
-    with pytest.raises(ModelError, match=r"holds no text model \(qwen2vl\)"):
+    with pytest.raises(ModelError, match=r"holds no text model \(qwen2vl or qwen3vl\)"):
         quantize_pair(out, text_type="q4_k_m")
     with pytest.raises(ModelError, match="holds no text model"):
         quantize_pair(out / "mmproj-c-F32.gguf", text_type="q4_k_m")

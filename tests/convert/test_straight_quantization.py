@@ -9,6 +9,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
+import synthetic_families
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from synthetic_checkpoint import TextShape, make
@@ -36,12 +37,15 @@ NAMED = ("q8_0", "q6_k", "q5_k_m", "q4_k_m", "q3_k_s", "iq4_xs")
 TYPES = [*NAMED, *(pytest.param(kind, marks=pytest.mark.nightly) for kind in TEXT_TYPES if kind not in NAMED)]
 
 
-@pytest.fixture(scope="module", params=SHAPES)
+@pytest.fixture(scope="module", params=[*SHAPES, "qwen2_vl", "qwen3_vl"])
 def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint in c, its export in out, and a matrix for all its weights."""
     folder = tmp_path_factory.mktemp("straight")
-    tied = request.param == "whole blocks"
-    make(folder / "c", shape=SHAPES[request.param], shards=1 if tied else 2, tied=tied)
+    if request.param in SHAPES:
+        tied = request.param == "whole blocks"
+        make(folder / "c", shape=SHAPES[request.param], shards=1 if tied else 2, tied=tied)
+    else:
+        synthetic_families.make(folder / "c", request.param, dtype="BF16")
     text, _ = export_pair(folder / "c", folder / "out", text_type="bf16", projector_type="bf16")
     write_matrix(folder / "matrix.gguf", text.path)
     return folder

@@ -44,16 +44,16 @@ def main(converter: Path, out: Path) -> None:
     """Convert every variant, and write the golden file into `out`."""
     sys.path.insert(0, str(converter))
     import convert_hf_to_gguf  # it puts the gguf package of its own release first
-    import synthetic_checkpoint
     from conversion import base
-    from gguf_description import FOLDER, TYPES, VARIANTS, describe
+    from gguf_description import FOLDER, TYPES, VARIANTS, describe, make_variant
 
     base.TextModel.get_vocab_base_pre = lambda self, tokenizer: "qwen2"
     golden: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as scratch:
-        for variant, settings in VARIANTS.items():
+        for variant in VARIANTS:
             source = Path(scratch) / variant / FOLDER
-            synthetic_checkpoint.make(source, **settings)
+            source.parent.mkdir()
+            make_variant(source, variant)
             for kind in TYPES[variant]:
                 for role, flags in (("text", []), ("projector", ["--mmproj"])):
                     file = Path(scratch) / f"{variant}-{kind}-{role}.gguf"

@@ -227,10 +227,10 @@ MISSING = "a judgement of two foxes in the snow that nobody has kept.json"
 SCREENS: dict[str, Callable[[TextIO], object]] = {
     "vrt-lite compare a.mp4 b.mp4": _verdict,
     "vrt-lite compare a.mp4 b.mp4  (a tie)": lambda stream: show_verdict(_tie(), stream=stream),
-    "vrt-lite compare … --both-orders  (undecided, long names)": lambda stream: show_verdict(
+    "vrt-lite compare … --orders both  (undecided, long names)": lambda stream: show_verdict(
         _undecided(), stream=stream
     ),
-    "vrt-lite compare … --both-orders auto": lambda stream: show_verdict(
+    "vrt-lite compare … --orders auto": lambda stream: show_verdict(
         replace(judgement([sure()]), skipped_order=SkippedOrder(0.93, 0.9)), stream=stream
     ),
     "vrt-lite rank renders/": _rank(["maple.mp4", "cedar.mp4", "aspen.mp4", "birch.mp4", "alder.mp4"]),

@@ -32,10 +32,11 @@ def make(folder: Path, pair: tuple[Path, Path]) -> None:
     words, tower = (gguf.GGUFReader(path) for path in pair)
     texts, shown = _text_config(words), _vision_config(tower)
     tied = "output.weight" not in {tensor.name for tensor in words.tensors}
-    weights = _weights(words, text_tensors.placements(Section("text GGUF", texts), tied=tied))
+    texts["tie_word_embeddings"] = tied
+    weights = _weights(words, text_tensors.placements(Section("text GGUF", texts)))
     weights |= _weights(tower, vision_tensors.placements(Section("projector GGUF", shown)))
     outer: dict[str, Any] = {"architectures": ["Qwen2_5_VLForConditionalGeneration"], "model_type": "qwen2_5_vl"}
-    outer["tie_word_embeddings"] = texts["tie_word_embeddings"] = tied
+    outer["tie_word_embeddings"] = tied
     synthetic.write_safetensors(folder / "model.safetensors", weights, "F32")
     synthetic.write_json(folder / "config.json", outer | {"text_config": texts, "vision_config": shown})
     synthetic.write_json(folder / "tokenizer.json", _tokenizer(words))

@@ -105,7 +105,7 @@ def test_a_folder_is_ranked_and_found_again(capfd: pytest.CaptureFixture[str], c
 
 def test_json_says_it_all(capfd: pytest.CaptureFixture[str], clips: Path) -> None:
     (clips / "c.mp4").write_text("no video", encoding="utf-8")
-    same = (str(clips), "-p", PROMPT, *JUDGE, "--top", "1", "--one-order", "--effort", "quick")
+    same = (str(clips), "-p", PROMPT, *JUDGE, "--top", "1", "--orders", "one", "--effort", "quick")
     status, out, err = ranked(capfd, *same, "--json")
     told: dict[str, Any] = json.loads(out)
     [ladder] = told["ladders"]
@@ -147,7 +147,7 @@ def test_what_cannot_be_is_refused_in_a_line(capfd: pytest.CaptureFixture[str], 
     refused(capfd, 2, "is no folder", str(clips), "--copy-to", str(clips / "a.mp4"))
     refused(capfd, 2, "at most 8000 are allowed", str(clips), "-p", "x" * 8001)
     refused(capfd, 2, "budget", str(clips), "--budget", "0")
-    refused(capfd, 2, "confidence", str(clips), "--confidence", "1")
+    refused(capfd, 2, "stop-at", str(clips), "--stop-at", "1")
     refused(capfd, 4, "no-such-model", str(clips), "--model", "no-such-model")
 
 
@@ -250,7 +250,7 @@ def test_a_table_ranks_each_group(capfd: pytest.CaptureFixture[str], clips: Path
     table = clips / "clips.csv"
     rows = ("clip,prompt,group", f"a.mp4,{PROMPT},one", "b.mp4,,one", "b.mp4,A grey.,two", "gone.mp4,,two")
     table.write_text("\n".join(rows), encoding="utf-8")
-    status, out, _ = ranked(capfd, str(table), "--one-order")
+    status, out, _ = ranked(capfd, str(table), "--orders", "one")
     assert status == 3
     assert "one:" in out
     assert "two:" not in out

@@ -21,7 +21,7 @@ def test_a_folder_gives_its_videos_in_natural_order(tmp_path: Path) -> None:
     touched(tmp_path, "take 10.mp4", "take 9.MOV", "notes.txt", ".hidden.mp4", "take 1.webm")
     touched(tmp_path / "sub.mp4", "inner.mp4")
     [group] = read_entries([str(tmp_path)], prompt="A fox.")
-    left_out = f"{tmp_path}: 2 left out: notes.txt is no clip; sub.mp4 is a folder."
+    left_out = f"{tmp_path}: 2 left out: notes.txt is no clip; sub.mp4 is a folder (--recursive takes its videos)."
     clips = tuple(tmp_path / name for name in ("take 1.webm", "take 9.MOV", "take 10.mp4"))
     assert group == Group("", "A fox.", clips, (left_out,))
 
@@ -73,6 +73,22 @@ def test_a_folder_says_what_to_give_for_its_numbered_pictures(tmp_path: Path) ->
     )
     [group] = read_entries([str(renders / "shot" / "%04d.png"), str(renders / "a.gif")], fps="8")
     assert group.clips == (renders / "shot" / "%04d.png@8", renders / "a.gif")
+
+
+def test_folders_in_folders_are_taken_if_it_is_said(tmp_path: Path) -> None:
+    for name in ("day 2/b.mp4", "day 10/deep/c.mp4", "day 10/.trash/old.mp4", "day 2/notes.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    with pytest.raises(UsageError, match=r"holds no videos.*Its folders hold some: give --recursive\."):
+        read_entries([str(tmp_path)])
+    [group] = read_entries([str(tmp_path)], recursive=True)
+    assert group.clips == (tmp_path / "day 2/b.mp4", tmp_path / "day 10/deep/c.mp4")
+    assert group.left_out == (f"{tmp_path}: 1 left out: notes.txt is no clip.",)
+    (tmp_path / "a.mp4").touch()
+    [group] = read_entries([str(tmp_path)])
+    assert group.clips == (tmp_path / "a.mp4",)
+    said = "2 left out: day 2 is a folder (--recursive takes its videos); day 10 is a folder."
+    assert group.left_out == (f"{tmp_path}: {said}",)
 
 
 def test_folders_of_numbered_pictures_are_clips(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_a_killed_engine_in_the_command(tmp_path: Path, deaths: int) -> None:
     file = tmp_path / "runs.sqlite"
     clips = [str(EXAMPLES / f"{name}.mp4") for name in ("a", "b", "circle")]
     command = [sys.executable, "-m", "vrt_lite", "rank", *clips, "-p", "A red square moving right.", "-m", "vrt-tiny-0"]
-    command += ["--one-order", "--store", str(file), "--json", "--no-cache"]
+    command += ["--orders", "one", "--store", str(file), "--json", "--no-cache"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         watched, killed = psutil.Process(process.pid), set[int]()
         until = time.monotonic() + 60

@@ -109,7 +109,7 @@ def test_other_errors_are_no_shortage() -> None:
 
 
 def rank(folder: Path, *more: str) -> list[str]:
-    return ["rank", str(folder), "-p", "A red square.", "-m", "vrt-tiny-2", "--one-order", "-q", *more]
+    return ["rank", str(folder), "-p", "A red square.", "-m", "vrt-tiny-2", "--orders", "one", "-q", *more]
 
 
 def limited(kind: str, limit: int, arguments: list[str]) -> tuple[int, str]:
@@ -152,7 +152,7 @@ def test_a_ranking_with_too_few_files_ends_with_a_status_and_is_whole_the_next_t
 
 def test_many_jobs_with_few_files_lose_nothing(folder: Path, own_home: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with serving(says(FINAL)) as server:
-        asking = ["rank", str(folder), "-p", "A red square.", "--backend", server.url, "--one-order", "-q"]
+        asking = ["rank", str(folder), "-p", "A red square.", "--backend", server.url, "--orders", "one", "-q"]
         for limit in (16, 24):
             status, line = limited("RLIMIT_NOFILE", limit, [*asking, "--jobs", "20"])
             assert status in {0, 1, 5, 7, 8}, line

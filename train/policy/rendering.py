@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from train.policy.policy_tokenizer import IMAGE, START, VIDEO, PolicyTokenizer
 from vrt_lite.backends.llamacpp.kv_cache import split_runs
-from vrt_lite.backends.llamacpp.lower import FrameBlock, Item, lower, patch_positions
+from vrt_lite.backends.llamacpp.lower import FrameBlock, Item, lower
 from vrt_lite.interfaces import FrameStore
 from vrt_lite.profile import CELL, Profile
 from vrt_lite.protocol.messages import Conversation, FrameRef, Generated, Image, Message, Video
@@ -142,7 +142,7 @@ class _RenderedSoFar:
         if isinstance(run, FrameBlock):
             kind = self.pictures[self._blocks][0]
             self._blocks += 1
-            planes = [patch_positions(self._at, step, run.rows, run.columns)[:3] for step in run.steps]
+            planes = [run.planes(number, self._at)[:3] for number in range(len(run.patches))]
             self._ids.append(np.full(run.tokens, self._pads[kind], np.int64))
             self._kinds.append(np.full(run.tokens, kind, np.int64))
             self._learned.append(np.zeros(run.tokens, np.bool_))

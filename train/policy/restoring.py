@@ -49,7 +49,7 @@ def _write(recipe: TrainingRecipe, text: Path, projector: Path, folder: Path) ->
     config = Section("config.json", json.loads(model.config.to_json_string()))
     pieces: dict[str, list[Placement]] = {}
     for piece in (
-        *text_tensors.placements(text_tensors.config(config), tied=text_tensors.is_tied(config)),
+        *text_tensors.placements(text_tensors.config(config)),
         *vision_tensors.placements(vision_tensors.config(config)),
     ):
         pieces.setdefault(piece.source, []).append(piece)

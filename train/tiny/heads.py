@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,12 +12,13 @@ from typing import Any, Final
 import lightgbm
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
 
 from train.tiny.drawn_pairs import DrawnPair, Vectors, draw_pairs, keys_of, labels
 from train.tiny.fault_kinds import FAULTS
 from train.tiny.making import Specimen
 from vrt_lite.disk import write_file
-from vrt_lite.measures.preference import load_heads
+from vrt_lite.measures.preference import FLOOR, load_heads
 from vrt_lite.measures.trees import softmax
 from vrt_lite.protocol.report import MEASURED_KEYS
 
@@ -47,8 +49,10 @@ _COPIES: Final = 3
 _REPEATING: Final = 0.25
 """The weight of clean clips whose frames repeat by nature: most clips that repeat stutter."""
 _PLAIN: Final = 0.6
-_WRONG, _WRONG_PLAIN = (1.0, 0.05), (0.07, 0.04)
+_WRONG, _WRONG_PLAIN = (1.0, 0.065), (0.07, 0.05)
 """Of held-back pairs with a fault, so many may be wrong at most: (different scenes, one scene), all and plain ones."""
+_ALIKE_SHARE: Final = 0.35
+"""The share of pairs without a fault in what the odds of one scene are fitted to: users compare many such versions."""
 _ALIKE_NAMED: Final = (0.36, 0.14)
 """Of held-back pairs without a fault, so many may have a winner."""
 _NAMED_RIGHT: Final = 0.9
@@ -81,10 +85,7 @@ def fit(
     arrays |= _fit_names(train, pairs, vectors.rows(pairs))
     arrays |= {
         "same_look": np.array(_SAME_LOOK),
-        "temperatures": np.ones(len(MEASURED_KEYS)),
-        "ties": np.ones(len(MEASURED_KEYS)),
-        "slopes": np.ones((len(MEASURED_KEYS), 2)),
-        "bounds": np.full((len(MEASURED_KEYS), 2), 0.5),
+        **{name: np.ones((len(MEASURED_KEYS), 2)) for name in ("temperatures", "ties", "slopes", "bounds")},
         "sure": np.array(0.6),
     }
     write_file(out, _pack(arrays))
@@ -158,23 +159,23 @@ def _calibrate(path: Path, held: Sequence[Specimen], names: tuple[str, ...]) -> 
     rows, better = vectors.rows(pairs), labels(pairs)
     alone, _ = vectors.vary_alone(pairs, 0)
     hard = np.array([bool(held[p.two].fault) and FAULTS[held[p.two].fault].hard for p in pairs])
-    weights = np.minimum([pair.weight for pair in pairs], 1) * np.where(
-        hard, 0.5, 1.0
-    )  # hard kinds are made twice as often
+    weights = np.minimum([pair.weight for pair in pairs], 1)
+    weights[hard] /= 2  # they are made twice as often
+    alike = same & np.array([not held[p.one].fault and not held[p.two].fault for p in pairs])
+    weights[alike] *= _ALIKE_SHARE / (1 - _ALIKE_SHARE) * weights[same & ~alike].sum() / weights[alike].sum()
     fault = np.array([0.0 if held[p.one].fault else held[p.two].strength for p in pairs])
-    fitted = {name: np.ones(len(MEASURED_KEYS)) for name in ("temperatures", "ties")}
-    fitted |= {name: np.ones((len(MEASURED_KEYS), 2)) for name in ("slopes", "bounds")}
+    fitted = {name: np.ones((len(MEASURED_KEYS), 2)) for name in ("temperatures", "ties", "slopes", "bounds")}
     for number, key in enumerate(MEASURED_KEYS):
         found = heads.faults[key].scores(alone)[:, 0]
         lead, right = np.array([found[p.two] - found[p.one] for p in pairs]), better[:, number]
-        joined = join_orders(softmax(heads.pairs[key].scores(rows[same].reshape(-1, rows.shape[2]))))
-        ways = {
-            "ties": (~same, [(float(tie), np.array((tie, 1.0, 1.0))) for tie in np.geomspace(0.2, 20, 24)]),
-            "temperatures": (same, [(float(t), (joined + 1e-6) ** (1 / t)) for t in np.geomspace(0.5, 3, 24)]),
-        }
-        for scene, (name, (here, tried)) in enumerate(ways.items()):
-            value, slope, odds = _fit_odds(tried, lead[here], right[here], weights[here])
-            fitted[name][number], fitted["slopes"][number, scene] = value, slope
+        logs = np.zeros((len(pairs), 3))
+        logs[same] = np.log(
+            join_orders(softmax(heads.pairs[key].scores(rows[same].reshape(-1, rows.shape[2])))) + FLOOR
+        )
+        for scene, here in enumerate((~same, same)):
+            found_here, odds = _fit_odds(logs[here], lead[here], right[here], weights[here])
+            for name, value in zip(("temperatures", "ties", "slopes"), found_here, strict=True):
+                fitted[name][number, scene] = value
             fitted["bounds"][number, scene] = _fit_bound(odds, right[here], fault[here], weights[here], scene)
     chosen = [n for n, p in enumerate(pairs) if p.worse and p.same_scene and not held[p.one].fault]
     shares = softmax(heads.naming.scores(rows[chosen, 1]))
@@ -193,22 +194,24 @@ def join_orders(shares: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _fit_odds(
-    tried: Sequence[tuple[float, NDArray[np.float64]]],
-    lead: NDArray[np.float64],
-    better: NDArray[Any],
-    weights: NDArray[np.float64],
-) -> tuple[float, float, NDArray[np.float64]]:
-    """Return the value tried, the slope, and their odds (pairs, 3), with which the right answers are likeliest."""
-    place = np.arange(len(lead))
-    best, found = -np.inf, (0.0, 0.0, np.empty((0, 3)))
-    for value, prior in tried:
-        for slope in (0.0, *np.geomspace(0.5, 30, 30)):
-            odds = prior * np.exp(slope / 2 * np.stack((0 * lead, lead, -lead), axis=1))
-            odds /= odds.sum(1, keepdims=True)
-            likelihood = float(weights @ np.log(odds[place, better]))
-            if likelihood > best:
-                best, found = likelihood, (value, float(slope), odds)
-    return found
+    logs: NDArray[np.float64], lead: NDArray[np.float64], better: NDArray[Any], weights: NDArray[np.float64]
+) -> tuple[tuple[float, float, float], NDArray[np.float64]]:
+    """Return temperature, weight of a tie and slope with which the right answers are likeliest, and their odds (n, 3).
+
+    The logarithm of the odds is linear in 1 / temperature, log tie and slope, so there is one best place.
+    """
+    terms = np.stack((logs, np.broadcast_to((1.0, 0, 0), logs.shape), np.stack((0 * lead, lead, -lead), axis=1) / 2), 2)
+    right = np.eye(3)[better]
+
+    def lose(place: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        odds = softmax(terms @ place)
+        missing = weights[:, None] * (odds - right)
+        return -float(weights @ np.log((odds * right).sum(1))), np.einsum("na,nap->p", missing, terms)
+
+    least = [(1 / 3, 2.0), (None, None), (0.0, None)]
+    place = minimize(lose, np.array((1.0, 0.0, 1.0)), jac=True, method="L-BFGS-B", bounds=least).x
+    sharpness, tie, slope = (float(value) for value in place)
+    return (1 / sharpness, math.exp(tie), slope), softmax(terms @ place)
 
 
 def _fit_bound(

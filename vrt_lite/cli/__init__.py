@@ -13,7 +13,10 @@ import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from importlib import import_module
+from itertools import takewhile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
@@ -28,27 +31,37 @@ if TYPE_CHECKING:
     from vrt_lite.settings import Source
     from vrt_lite.stored_settings import StoredValue
 
-_COMMANDS: Final = {
-    "cache": "models_command:cache",
-    "compare": "compare_command:compare",
-    "completion": "completion_command:completion",
-    "config": "config_command:config",
-    "convert": "convert_command:convert",
-    "doctor": "doctor_command:doctor",
-    "estimate": "estimate_command:estimate",
-    "eval": "eval_command:evaluate",
-    "export": "runs_command:export",
-    "models": "models_command:models",
-    "pull": "models_command:pull",
-    "rank": "rank_command:rank",
-    "report": "report_command:report",
-    "rm": "models_command:rm",
-    "runs": "runs_command:runs",
-    "serve": "serve_command:serve",
-    "show": "runs_command:show",
-    "tune": "tune_command:tune",
+_GROUPS: Final[dict[str, dict[str, str]]] = {
+    "Judge": {
+        "compare": "compare_command:compare",
+        "rank": "rank_command:rank",
+        "serve": "serve_command:serve",
+        "eval": "eval_command:evaluate",
+    },
+    "Results": {
+        "report": "report_command:report",
+        "runs": "runs_command:runs",
+        "show": "runs_command:show",
+        "export": "runs_command:export",
+    },
+    "Judges": {
+        "models": "models_command:models",
+        "pull": "models_command:pull",
+        "estimate": "estimate_command:estimate",
+        "tune": "tune_command:tune",
+        "convert": "convert_command:convert",
+        "rm": "models_command:rm",
+    },
+    "This machine": {
+        "doctor": "doctor_command:doctor",
+        "config": "config_command:config",
+        "cache": "models_command:cache",
+        "completion": "completion_command:completion",
+    },
 }
-"""By name: the command's module, and what it is called there."""
+"""What most people want first. By name: the command's module, and what it is called there."""
+_COMMANDS: Final = {name: place for group in _GROUPS.values() for name, place in group.items()}
+_TABLES: Final = (".csv", ".tsv", ".jsonl")
 _KEPT: Final = "vrt_lite.kept"
 _SOURCES: Final[dict[ParameterSource | None, Source]] = {
     ParameterSource.COMMANDLINE: "option",
@@ -68,7 +81,30 @@ class _Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """List all names."""
-        return list(_COMMANDS)
+        return sorted(_COMMANDS)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands in groups."""
+        room = formatter.width - 6 - max(map(len, _COMMANDS))
+        for heading, names in _GROUPS.items():
+            commands = {name: self.get_command(ctx, name) for name in names}
+            with formatter.section(heading):
+                formatter.write_dl(
+                    [(name, found.get_short_help_str(room)) for name, found in commands.items() if found]
+                )
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command. Clips without one are compared if they are two files, and else ranked."""
+        if args[0] not in _COMMANDS:
+            if not _names_clip(args[0]):
+                meant = get_close_matches(args[0], _COMMANDS, 1)
+                ctx.fail(f"No such command {args[0]!r}." + (f" Did you mean {meant[0]!r}?" if meant else ""))
+            clips = list(takewhile(lambda word: not word.startswith("-"), args))
+            ranked = len(clips) > 2 or any(map(_names_many, clips))
+            args = ["rank" if ranked else "compare", *args]
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return the command of that name, if there is one."""
@@ -78,10 +114,23 @@ class _Commands(click.Group):
         return getattr(import_module(f"vrt_lite.cli.{module}"), attribute)
 
 
+def _names_clip(word: str) -> bool:
+    return os.path.lexists(word) or bool(Path(word).suffix) or any(sign in word for sign in "/\\*%")
+
+
+def _names_many(word: str) -> bool:
+    return os.path.isdir(word) or "*" in word or Path(word).suffix.lower() in _TABLES  # noqa: PTH112 - raises nothing
+
+
 @click.group(cls=_Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="vrt-lite")
 def cli() -> None:
-    """Say which of two generated videos is better, on this machine."""
+    """Say which of two generated videos is better, on this machine.
+
+    \b
+    vrt-lite a.mp4 b.mp4 --prompt "A fox runs through snow."
+    vrt-lite renders/ --prompt "A fox runs through snow."
+    """  # noqa: D301 - \b is click's mark for "do not wrap"
 
 
 class _Kept(click.Parameter):
@@ -91,7 +140,7 @@ class _Kept(click.Parameter):
         value, source = super().consume_value(ctx, opts)
         if source is ParameterSource.COMMANDLINE or ctx.resilient_parsing:
             return value, source
-        kept = kept_in(ctx).get((self.name or "").replace("_", "-"))
+        kept = kept_in(ctx).get(max(self.opts, key=len).lstrip("-").replace("_", "-"))
         if kept is None:
             return value, source
         by_variable = kept.source == "environment"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,84 +24,42 @@ from vrt_lite.cli.options import (
 from vrt_lite.errors import UsageError
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     from vrt_lite.api import Finish
     from vrt_lite.cli.report_writing import WantedReport
     from vrt_lite.settings import BothOrders, Remote, Settings
 
-_BOTH_ORDERS: Final = "--both-orders"
-_ORDERS: Final[Mapping[str, BothOrders]] = {"yes": True, "auto": "auto", "no": False}
+_ORDERS: Final[Mapping[str, BothOrders]] = {"one": False, "both": True, "auto": "auto"}
+
 STATUS = """Exit status: 0 a verdict, 2 usage, 3 bad video, 4 model missing, corrupt or mismatched,
 5 out of memory, 6 no verdict from the model, 8 back end's server failed, 130 interrupted."""
 
 
-class CompareCommand(click.Command):
-    """A command whose --both-orders means yes if no value follows it."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments, after --both-orders has got its value."""
-        valued = (p for p in self.params if isinstance(p, click.Option) and not (p.is_flag or p.count))
-        names = {name for option in valued for name in (*option.opts, *option.secondary_opts)}
-        return super().parse_args(ctx, list(_join_values(args, names)))
+def _read_orders(ctx: click.Context, parameter: click.Parameter, value: str) -> BothOrders:
+    return _ORDERS[value]
 
 
-def _join_values(arguments: Sequence[str], valued: Collection[str]) -> Iterator[str]:
-    """Yield the arguments, --both-orders joined with its value: the next word if that is a value, else yes.
-
-    The words after the other options with a value, which are `valued`, and all after "--" stay as they are.
-    """
-    left = deque(arguments)
-    while left:
-        argument = left.popleft()
-        if argument == "--":
-            yield from (argument, *left)
-            return
-        if argument == _BOTH_ORDERS:
-            yield f"{argument}={left.popleft() if left and left[0] in _ORDERS else 'yes'}"
-            continue
-        yield argument
-        if argument in valued and left:
-            yield left.popleft()
-
-
-def _read_both_orders(value: object) -> object:
-    """Return the value of --both-orders; one that is kept, or the default, is a value already."""
-    if value not in _ORDERS.values():
-        if value not in _ORDERS:
-            raise click.BadParameter(f"{value!r} is not allowed; give yes, auto or no.")
-        value = _ORDERS[str(value)]
-    return value
-
-
-def _complete_both_orders(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Return the values that begin so; if there are none, let the shell complete the name of a clip."""
-    from click.shell_completion import CompletionItem  # noqa: PLC0415 - only while a shell completes
-
-    return [CompletionItem(word) for word in _ORDERS if word.startswith(begun)] or [CompletionItem(begun, type="file")]
-
-
-@click.command(cls=CompareCommand, epilog=STATUS)
+@click.command(epilog=STATUS)
 @click.argument("a", metavar="A", type=FILE)
 @click.argument("b", metavar="B", type=FILE)
 @prompt_options
 @judge_options
 @fps_option
 @click.option(
-    _BOTH_ORDERS,
+    "--orders",
+    "both_orders",
     cls=KeptOption,
-    metavar="[AUTO|NO]",
-    type=_read_both_orders,
-    default=False,
-    shell_complete=_complete_both_orders,
-    help="Judge both orders and average them; opposite winners are undecided. auto: the second order only if the first "
-    "one leaves a doubt. [default: no]",
+    type=click.Choice(list(_ORDERS)),
+    default="one",
+    callback=_read_orders,
+    help="Judge A beside B once, or with the clips exchanged too and average: opposite winners are undecided. auto: "
+    "the second order only if the first one leaves a doubt. [default: one]",
 )
 @click.option(
-    "--confidence",
+    "--skip-second-at",
+    "confidence",
     metavar="P",
     type=click.FloatRange(0.5, 1, min_open=True, max_open=True),
-    help="With --both-orders auto: a first order whose choice has this probability leaves no doubt. [default: 0.95]",
+    help="With --orders auto: a first order whose choice has this probability leaves no doubt. [default: 0.95]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the judgement as JSON.")
 @click.option("--trace", metavar="FILE", type=click.Path(path_type=Path), help="Write each round as a JSON line.")
@@ -134,7 +91,7 @@ def compare(
 
     \b
     vrt-lite compare a.mp4 b.mp4 --prompt "A fox runs through snow."
-    vrt-lite compare a.mp4 b.mp4 --model ./vr-thinker-7b --both-orders auto --json
+    vrt-lite compare a.mp4 b.mp4 --model ./vr-thinker-7b --orders auto --json
     vrt-lite compare a.mp4 b.mp4 --report ab.html --open
     vrt-lite compare a.mp4 b.mp4 --backend http://127.0.0.1:8000/v1
     vrt-lite compare a.webp "frames/%04d.png" --fps 8
@@ -176,7 +133,7 @@ def _read_settings(options: Mapping[str, Any], backend: Remote | None) -> Settin
     given = {name: value for name, value in options.items() if name != "confidence" or value is not None}
     settings = read_settings(given, backend)
     if "confidence" in given and settings.both_orders != "auto":
-        raise UsageError(f"--confidence {given['confidence']:g} is about --both-orders auto: give both.")
+        raise UsageError(f"--skip-second-at {given['confidence']:g} is about --orders auto: give both.")
     return settings
 
 

@@ -18,7 +18,7 @@ _VARIABLE = "_VRT_LITE_COMPLETE"
 @click.argument("shell", metavar="|".join(SHELLS), type=click.Choice(SHELLS))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the script with which a shell completes commands, options and values of vrt-lite.
+    """Print the script with which a shell completes commands.
 
     These commands install it for the shells that are opened afterwards:
 

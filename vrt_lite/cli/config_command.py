@@ -38,15 +38,14 @@ def complete_values(ctx: click.Context, parameter: click.Parameter, begun: str) 
     key = KEYS.get(ctx.params.get("key") or "")
     if key and key.name == "model":
         return complete_models(ctx, parameter, begun)
-    words = (*(("true", "false") if key.type is bool else ()), *key.words) if key else ()
-    return [CompletionItem(word) for word in words if word.startswith(begun)]
+    return [CompletionItem(word) for word in (key.words if key else ()) if word.startswith(begun)]
 
 
 @click.group(epilog=STATUS, invoke_without_command=True)
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
 @click.pass_context
 def config(ctx: click.Context, *, as_json: bool) -> None:
-    """Show what is set for all commands and where each value comes from, or change it.
+    """Show or change what is set for all commands.
 
     \b
     vrt-lite config
@@ -151,10 +150,10 @@ def path() -> None:
 
 
 def _find_key(name: str) -> Key:
-    from vrt_lite.stored_settings import KEYS, describe_keys  # noqa: PLC0415
+    from vrt_lite.stored_settings import KEYS, describe_unknown  # noqa: PLC0415
 
     if name not in KEYS:
-        raise UsageError(f"There is no key {name[:80]!r}: {describe_keys(name)}.")
+        raise UsageError(f"There is {describe_unknown(name)}.")
     return KEYS[name]
 
 

@@ -44,7 +44,7 @@ STATUS = """Exit status: 0 done, 2 usage or too little disk, 4 a checkpoint, ada
 def convert(
     source: Path, *, out: Path, licence: str | None, source_url: str | None, quiet: bool, **options: Any
 ) -> None:
-    """Convert the Qwen2.5-VL checkpoint folder SRC to a quantised GGUF pair.
+    """Convert the checkpoint folder SRC to a quantised GGUF pair.
 
     \b
     vrt-lite convert ~/models/VR-Thinker --out ~/judge

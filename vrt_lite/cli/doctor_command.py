@@ -15,7 +15,7 @@ STATUS = "Exit status: 0 nothing is broken, 2 usage, 9 a problem was found, 130 
 @click.command(epilog=STATUS)
 @click.option("--json", "as_json", is_flag=True, help="Print all findings as JSON.")
 def doctor(*, as_json: bool) -> None:
-    """Check this machine: engine, devices, folders, models, settings and packages.
+    """Check this machine: engine, devices, models and settings.
 
     \b
     vrt-lite doctor

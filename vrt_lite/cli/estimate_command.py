@@ -54,7 +54,7 @@ def estimate(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Estimate how much memory and time judging with MODEL takes, before anything is loaded or fetched.
+    """Estimate the memory and time that judging with MODEL takes.
 
     \b
     vrt-lite estimate

@@ -82,7 +82,7 @@ def evaluate(
     verbose: int,
     **options: Any,
 ) -> None:
-    """Compare a judge with a labelled SET of pairs: its accuracy, its cost, and its failures.
+    """Compare a judge with a labelled SET of pairs.
 
     \b
     vrt-lite eval genai-bench --from ./GenAI-Bench --model ./vr-thinker-7b

@@ -30,17 +30,17 @@ _CACHE_STATUS = "Exit status: 0 done, 2 usage, 4 the folder cannot be changed, 1
 )
 @click.option("-q", "--quiet", is_flag=True, help="Only errors.")
 def pull(model: str, *, projector_type: str | None, quiet: bool) -> None:
-    """Fetch a model from the Hugging Face hub; every file is checked.
+    """Fetch a model from the Hugging Face hub.
 
     \b
     vrt-lite pull vr-thinker-7b
     vrt-lite pull vr-thinker-7b:q5_k_m --projector-type q6_k
     vrt-lite pull ggml-org/Qwen2.5-VL-7B-Instruct-GGUF:Q4_K_M
 
-    GGUF files are taken as they are. A Qwen2.5-VL checkpoint (safetensors) is converted while it arrives: the disk
-    holds the result and at most two of its files. Without a quant, the largest from Q4_K_M to Q8_0 that fits this
-    machine's memory is taken. An interrupted pull goes on with the file in which it stopped. The model is then found by
-    its name: vrt-lite compare a.mp4 b.mp4 --model NAME
+    Every file is checked. GGUF files are taken as they are. A checkpoint (safetensors) is converted while it arrives:
+    the disk holds the result and at most two of its files. Without a quant, the largest from Q4_K_M to Q8_0 that fits
+    this machine's memory is taken. An interrupted pull goes on with the file in which it stopped. The model is then
+    found by its name: vrt-lite compare a.mp4 b.mp4 --model NAME
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     from vrt_lite.models import bundled_names  # noqa: PLC0415
     from vrt_lite.models.quants import total_memory  # noqa: PLC0415
@@ -121,7 +121,7 @@ def _row(entry: ListedModel) -> tuple[str, ...]:
 @click.command(epilog=_CACHE_STATUS)
 @click.option("--clear", is_flag=True, help="Delete them.")
 def cache(*, clear: bool) -> None:
-    """Show what is kept on disk: encoded frames (embeddings), so that none is encoded twice, and measures of clips.
+    """Show or delete what is kept: encoded frames, and measures.
 
     Beyond 2000 megabytes the least recently used are deleted; another limit, or 0 to keep none:
     vrt-lite config set cache-mb N. Deleting them costs time, never a verdict.

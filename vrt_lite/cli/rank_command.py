@@ -47,13 +47,19 @@ memory, 6 no pair got a verdict, 7 the store of runs cannot be used, 130 interru
 @prompt_options
 @judge_options
 @fps_option
+@click.option("-r", "--recursive", is_flag=True, help="Take the videos of folders in folders too.")
 @click.option("--watch", is_flag=True, help="Rank folders: judge new clips as they come, until Ctrl-C.")
-@click.option("--one-order", is_flag=True, help="Judge each pair once, not in both orders. Half the work.")
+@click.option(
+    "--orders",
+    type=click.Choice(["one", "both"]),
+    default="both",
+    help="one: judge each pair once, not with the clips exchanged too. Half the work. [default: both]",
+)
 @click.option(
     "--budget", metavar="N", type=click.IntRange(1), help="At most N judgements, those of earlier calls included."
 )
 @click.option(
-    "--confidence",
+    "--stop-at",
     metavar="P",
     type=click.FloatRange(0.5, 1, min_open=True, max_open=True),
     help="Stop when each clip is better than the next with this probability. [default: 0.8 if pairs are chosen]",
@@ -77,10 +83,11 @@ def rank(
     projector: Path | None,
     backend: Remote | None,
     fps: str | None,
+    recursive: bool,
     watch: bool,
-    one_order: bool,
+    orders: str,
     budget: int | None,
-    confidence: float | None,
+    stop_at: float | None,
     exclude_flagged: bool,
     top: int | None,
     copy_to: Path | None,
@@ -104,20 +111,20 @@ def rank(
     the columns clip, prompt and group, where each group is ranked by itself. Its paths are relative to it; --prompt is
     for rows without one.
 
-    Up to 12 clips are judged pair by pair. For more, or with --budget or --confidence, the judgement (one order of one
+    Up to 12 clips are judged pair by pair. For more, or with --budget or --stop-at, the judgement (one order of one
     pair) that tells most is next, until the order is certain. Every judgement is kept when it is made: after an
     interruption the same command goes on. A rating is in log odds; clips with a letter in common cannot be told apart.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     jobs = choose_jobs(jobs, model, projector, backend)
     settings = read_settings(options, backend)
     rank_them, view_of = (_choose_watching if watch else _choose_ranking)(
-        clips, read_prompt(prompt, prompt_file), fps=fps, copy_to=copy_to, quiet=quiet
+        clips, read_prompt(prompt, prompt_file), fps=fps, copy_to=copy_to, quiet=quiet, recursive=recursive
     )
     from vrt_lite.ranking.rank_run import Effort  # noqa: PLC0415
     from vrt_lite.runs.store import Store  # noqa: PLC0415
     from vrt_lite.show.progress import open_screen  # noqa: PLC0415
 
-    effort = Effort(both_orders=not one_order, budget=budget, confidence=confidence, exclude_flagged=exclude_flagged)
+    effort = Effort(both_orders=orders == "both", budget=budget, confidence=stop_at, exclude_flagged=exclude_flagged)
     view = view_of(open_screen(quiet=quiet or as_json, live=verbose < 2))
     with (
         _saying_what_is_kept(view),
@@ -142,14 +149,14 @@ def _saying_what_is_kept(view: RankingView) -> Generator[None]:
 
 
 def _choose_ranking(
-    clips: Sequence[str], prompt: str, *, fps: str | None, copy_to: Path | None, quiet: bool
+    clips: Sequence[str], prompt: str, *, fps: str | None, copy_to: Path | None, quiet: bool, recursive: bool
 ) -> tuple[Callable[..., Ranking], type[RankingView]]:
     """Read what to rank. Returns what ranks it, and its view. Unless `quiet`, prints what folders hold beside clips."""
     from vrt_lite.ranking.entries import read_entries  # noqa: PLC0415
     from vrt_lite.ranking.rank import rank_clips  # noqa: PLC0415
     from vrt_lite.show.progress import RankingView  # noqa: PLC0415
 
-    groups = read_entries(clips, prompt=prompt, fps=fps)
+    groups = read_entries(clips, prompt=prompt, fps=fps, recursive=recursive)
     _check_inputs([group.prompt for group in groups], copy_to)
     for line in (line for group in groups for line in group.left_out if not quiet):
         print_text(line, err=True)
@@ -157,13 +164,15 @@ def _choose_ranking(
 
 
 def _choose_watching(
-    folders: Sequence[str], prompt: str, *, fps: str | None, copy_to: Path | None, quiet: bool
+    folders: Sequence[str], prompt: str, *, fps: str | None, copy_to: Path | None, quiet: bool, recursive: bool
 ) -> tuple[Callable[..., Ranking], type[RankingView]]:
     """Return what ranks the clips of folders as they come, and its view."""
     from vrt_lite.ranking.folder_watch import FolderWatch  # noqa: PLC0415
     from vrt_lite.ranking.watch import watch_folders  # noqa: PLC0415
     from vrt_lite.show.watching import FolderView  # noqa: PLC0415
 
+    if recursive:
+        raise UsageError("--watch looks at the folders that are named: leave out --recursive, or name each.")
     if fps is not None:
         raise UsageError(f"--fps {fps} is for numbered pictures, and --watch takes video files: leave out one of them.")
     _check_inputs([prompt], copy_to)

@@ -30,7 +30,7 @@ _LARGEST = 64 * 2**20
 @store_option
 @click.option("--overwrite", is_flag=True, help="Replace FILE.html even if it is no report.")
 def report(what: str, *, output: Path | None, embed: bool, open_it: bool, store: Path | None, overwrite: bool) -> None:
-    """Write one HTML file that shows a run, or what compare --json printed.
+    """Write a run, or what compare --json printed, as a page.
 
     \b
     vrt-lite report --open

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,11 +27,16 @@ class WantedReport:
 
 
 def want_report(path: Path | None, *, embed: bool, open_it: bool) -> WantedReport | None:
-    """Return the report that the options of a command ask for, if any. UsageError if it cannot be written."""
+    """Return the report that the options of a command ask for, if any. UsageError if it cannot be written.
+
+    A report that is only opened lies among the system's temporary files.
+    """
     if path is None:
-        if embed or open_it:
-            raise UsageError("--embed and --open are about a report: give its --report FILE.html as well.")
-        return None
+        if not open_it:
+            if embed:
+                raise UsageError("--embed is about a report: give its --report FILE.html, or --open, as well.")
+            return None
+        path = Path(tempfile.mkdtemp(prefix="vrt-lite-")) / "report.html"
     return WantedReport(check_target(path), embed, open_it)
 
 

@@ -38,7 +38,7 @@ run_argument = click.argument("run", metavar="[RUN]", default="latest")
 @click.option("--retry", metavar="RUN", help="Forget a run's failures, so that they are judged again.")
 @click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
 def runs(*, store: Path | None, remove: str | None, retry: str | None, as_json: bool) -> None:
-    """List the runs of rank, eval and serve, the last used first.
+    """List the runs of rank, eval and serve.
 
     An interrupted run continues when its command is given again. FAILED counts judgements without a verdict. Wherever a
     RUN is named, the beginning of its name is enough if no other begins so, and "latest" is the one last used.
@@ -65,7 +65,7 @@ def runs(*, store: Path | None, remove: str | None, retry: str | None, as_json: 
 @store_option
 @click.option("--json", "as_json", is_flag=True, help="Print the run and its results as JSON.")
 def show(run: str, *, store: Path | None, as_json: bool) -> None:
-    """Show the results of RUN: the leaderboard of a ranking, the figures of an evaluation, a list of comparisons.
+    """Show the results of RUN: leaderboard, figures or comparisons.
 
     Judges nothing. RUN is a name (see: vrt-lite runs), the beginning of one, or latest, which is the default.
     """
@@ -117,7 +117,7 @@ def show(run: str, *, store: Path | None, as_json: bool) -> None:
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it is there.")
 @store_option
 def export(run: str, *, output: Path, form: Format | None, overwrite: bool, store: Path | None) -> None:
-    """Write every judgement of RUN, by default the latest, to a file, one a line, in the order made.
+    """Write every judgement of RUN to a file, one a line.
 
     \b
     vrt-lite export foxes -o foxes.csv

@@ -50,7 +50,7 @@ def serve(
     backend: Remote | None,
     **options: Any,
 ) -> None:
-    """Serve pages to compare, rank and vote, and an API, on this machine.
+    """Serve pages and an API to compare, rank and vote.
 
     \b
     vrt-lite serve --open

@@ -34,7 +34,7 @@ _BUSY = 0.3
 @click.option("--json", "as_json", is_flag=True, help="Print what was measured as JSON.")
 @click.option("--forget", is_flag=True, help="Delete what an earlier run saved for this model here.")
 def tune(model: str | None, *, projector: Path | None, budget: float, as_json: bool, forget: bool) -> None:
-    """Measure once which engine settings are quickest for a model on this machine.
+    """Measure which engine settings are quickest for a model.
 
     \b
     vrt-lite tune

@@ -9,8 +9,11 @@ as it arrives, `vrt-lite convert` and `convert export` those of a folder, `conve
 checkpoint.py         a folder's config, small files and tensor table as checked plain values
 shards.py             a safetensors shard: its table, and rows of a tensor
 lora.py               merges a PEFT adapter while the weights are read
+families.py           the kinds of checkpoints: each is a half for the text model and one for the vision tower
 text_tensors.py       the language model: which stored tensor becomes which GGUF tensor, and its fields
-vision_tensors.py     the same for the vision tower and its merger
+qwen3_text.py         the same for Qwen3-VL
+vision_tensors.py     the same for the vision tower and its merger; qwen2_vision.py, qwen3_vision.py for other families
+tower_parts.py        what these towers have in common
 tokenizer_fields.py   the vocabulary as GGUF fields
 gguf_source.py        a GGUF that is not quantised, as a source
 gguf_writer.py        storage types, a file's header, tensors as blocks of rows

@@ -88,7 +88,6 @@ def read_checkpoint(
     if not folder.is_dir():
         raise ModelError(f"{folder} is not a folder: give the checkpoint's own, with config.json and shards")
     config = read_json(folder / "config.json")
-    check_model_type(config)
     shapes = expected(config)
     listed = _listed(folder / INDEX) or dict.fromkeys(shapes, ONLY_SHARD)
     # In the order of llama.cpp's converter: by shard, then by name.
@@ -97,12 +96,6 @@ def read_checkpoint(
     if len(tensors) != len(listed):
         raise ModelError(f"{folder} holds one tensor under two spellings of its name: download again")
     return Checkpoint(folder, name or folder.name, config, _preprocessor(folder), tensors)
-
-
-def check_model_type(config: Section) -> None:
-    """Raise ModelError unless a config.json describes a Qwen2.5-VL."""
-    if config.values.get("model_type") != "qwen2_5_vl":
-        raise config.value_error("model_type", "'qwen2_5_vl'; no other can be exported")
 
 
 def read_json(path: Path) -> Section:

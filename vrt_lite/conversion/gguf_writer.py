@@ -144,6 +144,8 @@ def storage_type(name: str, shape: tuple[int, ...], requested: GGMLQuantizationT
     """Return a tensor's type by the rules of llama.cpp's converter (conversion/base.py)."""
     if len(shape) == 1:
         return Type.F32  # norms and biases
+    if ".position_embd." in name:
+        return Type.F32
     if ".patch_embd.weight" in name:
         return Type.F16 if requested is Type.F16 else Type.F32  # the convolution kernels know only these
     if requested is Type.Q8_0 and shape[-1] % 32:

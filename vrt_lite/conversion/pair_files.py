@@ -28,12 +28,14 @@ from typing import Any, cast
 import numpy as np
 from gguf import GGUF_DEFAULT_ALIGNMENT, GGUFValueType, Metadata, size_label
 
-from vrt_lite.conversion import text_tensors, tokenizer_fields, vision_tensors
-from vrt_lite.conversion.checkpoint import Checkpoint, Section, check_model_type
+from vrt_lite.conversion import text_tensors, tokenizer_fields
+from vrt_lite.conversion.checkpoint import Checkpoint, Section
+from vrt_lite.conversion.families import Half, expected_shapes, family_of
 from vrt_lite.conversion.gguf_writer import VERSION, GgufField, GgufFile, Target, resolve, type_field
 from vrt_lite.conversion.projector import quantize_projector
 from vrt_lite.conversion.quantization_types import quantize_file
 from vrt_lite.conversion.shards import StoredTensor
+from vrt_lite.conversion.tower_parts import PREFIX
 from vrt_lite.conversion.type_names import PLAIN_TYPES
 from vrt_lite.errors import ModelError
 from vrt_lite.models.gguf import Gguf, Tensor
@@ -49,23 +51,24 @@ def text_file(
 
     With `exported` q8_0 is what llama.cpp's converter writes, else what its quantiser makes of F32.
     """
-    text = text_tensors.config(checkpoint.config)
+    half = family_of(checkpoint.config).text
+    text = half.config(checkpoint.config)
     own = (*tokenizer_fields.fields(checkpoint.folder, text), *text_tensors.vrt_lite_fields(checkpoint))
-    tied = text_tensors.is_tied(checkpoint.config)
-    elsewhere = (vision_tensors.PREFIX, "lm_head.") if tied else vision_tensors.PREFIX
+    elsewhere = (PREFIX, "lm_head.") if text_tensors.is_tied(text) else PREFIX
     tensors = {name: stored for name, stored in checkpoint.tensors.items() if not name.startswith(elsewhere)}
     plain = kind if exported and kind == "q8_0" else _plain(kind)
-    file = _text(checkpoint.config, tensors, plain, own)
+    file = _text(half, text, tensors, plain, own)
     file = replace(file, authored=("model", _metadata(checkpoint, file.targets, given)))
     return file if plain == kind else quantize_file(file, kind, importance=importance)
 
 
 def projector_file(checkpoint: Checkpoint, kind: str, given: Mapping[str, Any], *, exported: bool) -> GgufFile:
     """Describe the projector's file, with options as for `text_file`."""
-    vision = vision_tensors.config(checkpoint.config)
-    tensors = {n: stored for n, stored in checkpoint.tensors.items() if n.startswith(vision_tensors.PREFIX)}
+    half = family_of(checkpoint.config).vision
+    vision = half.config(checkpoint.config)
+    tensors = {n: stored for n, stored in checkpoint.tensors.items() if n.startswith(PREFIX)}
     plain = kind if exported and kind == "q8_0" else _plain(kind)
-    file = _vision(vision, tensors, plain, vision_tensors.fields(vision, checkpoint.preprocessor))
+    file = _vision(half, vision, tensors, plain, checkpoint.preprocessor)
     file = replace(file, authored=("mmproj", _metadata(checkpoint, file.targets, given)))
     return file if plain == kind else quantize_projector(file, kind)
 
@@ -80,17 +83,17 @@ def describe_pair(
     that the vocabulary allows. Raises ModelError for a config that cannot be exported.
     """
     whole = Section("config.json", config)
-    check_model_type(whole)
-    vision = vision_tensors.config(whole)
+    family = family_of(whole)
+    words, vision = family.text.config(whole), family.vision.config(whole)
     stored = {name: StoredTensor(Path(), "", shape, 0) for name, shape in expected_shapes(whole).items()}
-    towers = {name: tensor for name, tensor in stored.items() if name.startswith(vision_tensors.PREFIX)}
-    text = _text(whole, {n: t for n, t in stored.items() if n not in towers}, _plain(text_type), ())
+    towers = {name: tensor for name, tensor in stored.items() if name.startswith(PREFIX)}
+    text = _text(family.text, words, {n: t for n, t in stored.items() if n not in towers}, _plain(text_type), ())
     if text_type not in PLAIN_TYPES:
         text = quantize_file(text, text_type, importance={} if with_importance else None)
-    projector = _vision(vision, towers, _plain(projector_type), vision_tensors.sizes(vision))
+    projector = _vision(family.vision, vision, towers, _plain(projector_type), None)
     if projector_type not in PLAIN_TYPES:
         projector = quantize_projector(projector, projector_type)
-    rows = text_tensors.vocabulary_size(text_tensors.config(whole))
+    rows = text_tensors.vocabulary_size(words)
     vocabulary = {
         "tokenizer.ggml.tokens": rows,
         "tokenizer.ggml.token_type": rows,
@@ -99,28 +102,25 @@ def describe_pair(
     return _header(text, vocabulary), _header(projector, {})
 
 
-def expected_shapes(whole: Section) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every tensor that this config.json describes, by its published name."""
-    text = text_tensors.placements(text_tensors.config(whole), tied=text_tensors.is_tied(whole))
-    vision = vision_tensors.placements(vision_tensors.config(whole))
-    return {place.source: place.shape for place in (*text, *vision)}
-
-
 def _plain(kind: str) -> str:
     """Return the type in which a file is described before it is quantised, if it is."""
     return kind if kind in PLAIN_TYPES else "f32"
 
 
-def _text(whole: Section, tensors: Mapping[str, StoredTensor], plain: str, own: Iterable[GgufField]) -> GgufFile:
-    text = text_tensors.config(whole)
-    placements = text_tensors.placements(text, tied=text_tensors.is_tied(whole))
-    fields = [*text_tensors.fields(text), type_field(plain), VERSION, *own]
-    return GgufFile("", text_tensors.ARCHITECTURE, None, fields, resolve(placements, tensors, whole.where, plain))
+def _text(
+    half: Half, text: Section, tensors: Mapping[str, StoredTensor], plain: str, own: Iterable[GgufField]
+) -> GgufFile:
+    targets = resolve(half.placements(text), tensors, text.where, plain)
+    fields = [*half.fields(text, None), type_field(plain), *half.late_fields(text), VERSION, *own]
+    return GgufFile("", half.architecture, None, fields, targets)
 
 
-def _vision(vision: Section, tensors: Mapping[str, StoredTensor], plain: str, own: Iterable[GgufField]) -> GgufFile:
-    targets = resolve(vision_tensors.placements(vision), tensors, vision.where, plain)
-    return GgufFile("", vision_tensors.ARCHITECTURE, None, [type_field(plain), *own, VERSION], targets)
+def _vision(
+    half: Half, vision: Section, tensors: Mapping[str, StoredTensor], plain: str, preprocessor: Section | None
+) -> GgufFile:
+    targets = resolve(half.placements(vision), tensors, vision.where, plain)
+    fields = [type_field(plain), *half.fields(vision, preprocessor), VERSION]
+    return GgufFile("", half.architecture, None, fields, targets)
 
 
 def _header(file: GgufFile, lengths: dict[str, int]) -> Gguf:

@@ -14,9 +14,10 @@ from gguf import GGUF_DEFAULT_ALIGNMENT
 
 from vrt_lite.conversion import lora
 from vrt_lite.conversion.checkpoint import read_checkpoint
+from vrt_lite.conversion.families import expected_shapes
 from vrt_lite.conversion.gguf_writer import GgufFile, Target, header_bytes
 from vrt_lite.conversion.importance_matrix import read_importance
-from vrt_lite.conversion.pair_files import expected_shapes, projector_file, text_file
+from vrt_lite.conversion.pair_files import projector_file, text_file
 from vrt_lite.conversion.shards import StoredTensor, canonical, read_shard
 from vrt_lite.conversion.type_names import CONVERTER_TYPES, PROJECTOR_TYPES, TEXT_TYPES
 from vrt_lite.disk import file_sha256

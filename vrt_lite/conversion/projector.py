@@ -56,10 +56,11 @@ def quantize_projector(file: GgufFile, file_type: str) -> GgufFile:
     kind, number = _TYPES[file_type]
     values = {field.key: field.value for field in file.fields}
     values["general.file_type"] = number
-    targets = file.targets
-    if width := int(values.get(_FEED_FORWARD, 0)):
-        values[_FEED_FORWARD] = whole = -(-width // _block(kind)) * _block(kind)
-        targets = [_pad(target, whole) for target in targets]
+    width = next((target.shape[0] for target in file.targets if target.name == "v.blk.0.ffn_up.weight"), 0)
+    whole = -(-width // _block(kind)) * _block(kind)
+    if values.get(_FEED_FORWARD) == width:  # a Qwen2-VL projector has another number there
+        values[_FEED_FORWARD] = whole
+    targets = [_pad(target, whole) for target in file.targets]
     fields = [replace(field, value=values[field.key]) for field in file.fields]
     return replace(file, fields=fields, targets=[_quantize(target, kind) for target in targets])
 
@@ -79,8 +80,8 @@ def _pad(target: Target, whole: int) -> Target:
 
 
 def _quantize(target: Target, kind: GGMLQuantizationType) -> Target:
-    if len(target.shape) == 1 or ".patch_embd." in target.name:
-        return target  # biases and norms; and the convolution kernels, which know no blocks
+    if len(target.shape) == 1 or ".patch_embd." in target.name or ".position_embd." in target.name:
+        return target  # biases and norms; the convolution kernels, which know no blocks; and the table of positions
     for smallest in (kind, FOR_ODD_ROWS.get(kind, kind), Type.F16):
         if not target.shape[-1] % _block(smallest):
             break

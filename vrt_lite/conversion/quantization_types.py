@@ -1,4 +1,4 @@
-"""llama.cpp's rule for the type of each tensor of a quantised language model, for the architecture qwen2vl.
+"""llama.cpp's rule for the type of each tensor of a quantised language model.
 
 A file type such as q4_k_m is a mix: some tensors get more bits (src/llama-quant.cpp, llama_tensor_get_type_impl), and
 a row that is not whole blocks gets a larger type (tensor_type_fallback). The order of tensors and of fields is the
@@ -15,7 +15,6 @@ import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType, LlamaFileType
 
 from vrt_lite.conversion.gguf_writer import VERSION, GgufField, GgufFile, Target
-from vrt_lite.conversion.text_tensors import ARCHITECTURE
 from vrt_lite.errors import ModelError
 
 Type = GGMLQuantizationType
@@ -125,7 +124,7 @@ def quantize_file(file: GgufFile, file_type: str, *, importance: Mapping[str, np
     `importance` weighs the columns of the tensors that it names. Raises ModelError if it is of another model.
     """
     numbers = {field.key: field.value for field in file.fields}
-    keys = (f"{ARCHITECTURE}.{key}" for key in ("block_count", "attention.head_count", "attention.head_count_kv"))
+    keys = (f"{file.architecture}.{key}" for key in ("block_count", "attention.head_count", "attention.head_count_kv"))
     layers, heads, kv_heads = (numbers.get(key) for key in keys)
     if not (isinstance(layers, int) and isinstance(heads, int) and isinstance(kv_heads, int) and kv_heads):
         raise ModelError(f"{file.name or 'the file'} does not say how many layers and heads it has: convert it again")

@@ -1,4 +1,4 @@
-"""Maps the language model to GGUF: stored tensors to GGUF tensors, the config to `qwen2vl` fields.
+"""Maps the language model of Qwen2-VL and Qwen2.5-VL to GGUF: stored tensors to GGUF tensors, the config to fields.
 
 Names and order of the fields are those of llama.cpp's conversion/qwenvl.py.
 """
@@ -21,12 +21,14 @@ def config(whole: Section) -> Section:
     """Return the language model's keys of config.json, which are in `text_config` or beside `vision_config`."""
     found = whole.section("text_config").over(whole)
     found.require(hidden_act="silu", use_sliding_window=False)
-    return found
+    # The outer key counts, as in transformers.
+    outer = {key: value for key, value in whole.values.items() if key == "tie_word_embeddings"}
+    return Section(whole.where, outer).over(found)
 
 
-def is_tied(whole: Section) -> bool:
-    """Whether the output shares the embedding's weights. The outer key counts, as in transformers."""
-    return whole.values.get("tie_word_embeddings", config(whole).values.get("tie_word_embeddings")) is True
+def is_tied(text: Section) -> bool:
+    """Whether the output shares the embedding's weights."""
+    return text.values.get("tie_word_embeddings") is True
 
 
 def vocabulary_size(text: Section) -> int:
@@ -34,18 +36,11 @@ def vocabulary_size(text: Section) -> int:
     return text.integer("vocab_size", below=MOST_TOKENS)
 
 
-def placements(text: Section, *, tied: bool) -> Iterator[Placement]:
+def placements(text: Section) -> Iterator[Placement]:
     """Return every tensor that the language model must have; a tied output is not stored twice."""
-    width, ff, rows = (
-        text.integer("hidden_size"),
-        text.integer("intermediate_size"),
-        vocabulary_size(text),
-    )
-    kv = width // text.integer("num_attention_heads") * text.integer("num_key_value_heads")
-    yield Placement("model.embed_tokens.weight", (rows, width), "token_embd.weight")
-    yield Placement("model.norm.weight", (width,), "output_norm.weight")
-    if not tied:
-        yield Placement("lm_head.weight", (rows, width), "output.weight")
+    width, ff = text.integer("hidden_size"), text.integer("intermediate_size")
+    kv = _head(text) * text.integer("num_key_value_heads")
+    yield from outer_placements(text)
     for i in range(text.integer("num_hidden_layers", below=1024)):
         for source, shape, name in (
             ("input_layernorm.weight", (width,), "attn_norm.weight"),
@@ -64,8 +59,22 @@ def placements(text: Section, *, tied: bool) -> Iterator[Placement]:
             yield Placement(f"model.layers.{i}.{source}", shape, f"blk.{i}.{name}")
 
 
-def fields(text: Section) -> Iterator[GgufField]:
+def outer_placements(text: Section) -> Iterator[Placement]:
+    """Return the tensors outside the layers."""
+    width, rows = text.integer("hidden_size"), vocabulary_size(text)
+    yield Placement("model.embed_tokens.weight", (rows, width), "token_embd.weight")
+    yield Placement("model.norm.weight", (width,), "output_norm.weight")
+    if not is_tied(text):
+        yield Placement("lm_head.weight", (rows, width), "output.weight")
+
+
+def fields(text: Section, _: Section | None = None) -> Iterator[GgufField]:
     """Return the architecture's fields."""
+    return shared_fields(text, ARCHITECTURE, head=_head(text))
+
+
+def shared_fields(text: Section, architecture: str, *, head: int) -> Iterator[GgufField]:
+    """Return the fields that every architecture here has; `head` is the width of a head."""
     rope = text.section("rope_parameters").over(text.section("rope_scaling"))
     if (kind := rope.values.get("rope_type", rope.values.get("type", "default"))) not in ("default", "mrope"):
         raise ModelError(f"{text.where}: rope type is {kind!r:.20}, only 'default' and 'mrope' can be exported")
@@ -77,16 +86,16 @@ def fields(text: Section) -> Iterator[GgufField]:
         ("attention.head_count", text.integer("num_attention_heads")),
         ("attention.head_count_kv", text.integer("num_key_value_heads")),
     ):
-        yield GgufField(f"{ARCHITECTURE}.{key}", value, GGUFValueType.UINT32)
+        yield GgufField(f"{architecture}.{key}", value, GGUFValueType.UINT32)
     match rope.values.get("mrope_section"):
-        case [int(t), int(y), int(x)] if min(t, y, x) >= 0 and 2 * (t + y + x) == _head(text):
-            yield GgufField(f"{ARCHITECTURE}.rope.dimension_sections", [t, y, x, 0], GGUFValueType.ARRAY)
+        case [int(t), int(y), int(x)] if min(t, y, x) >= 0 and 2 * (t + y + x) == head:
+            yield GgufField(f"{architecture}.rope.dimension_sections", [t, y, x, 0], GGUFValueType.ARRAY)
         case _:
-            raise rope.value_error("mrope_section", f"three counts, half of the head's {_head(text)} in sum")
+            raise rope.value_error("mrope_section", f"three counts, half of the head's {head} in sum")
     theta = rope.over(text).real("rope_theta")
-    yield GgufField(f"{ARCHITECTURE}.rope.freq_base", theta, GGUFValueType.FLOAT32)
+    yield GgufField(f"{architecture}.rope.freq_base", theta, GGUFValueType.FLOAT32)
     epsilon = text.real("rms_norm_eps")
-    yield GgufField(f"{ARCHITECTURE}.attention.layer_norm_rms_epsilon", epsilon, GGUFValueType.FLOAT32)
+    yield GgufField(f"{architecture}.attention.layer_norm_rms_epsilon", epsilon, GGUFValueType.FLOAT32)
 
 
 def _head(text: Section) -> int:

@@ -1,4 +1,4 @@
-"""Maps the vision tower and its merger to GGUF: stored tensors to GGUF tensors, the config to `clip` fields.
+"""Maps Qwen2.5-VL's vision tower and its merger to GGUF: stored tensors to GGUF tensors, the config to `clip` fields.
 
 Names and order of the fields are those of llama.cpp's conversion/qwenvl.py.
 """
@@ -12,13 +12,7 @@ from gguf import GGUFValueType
 from vrt_lite.conversion import text_tensors
 from vrt_lite.conversion.checkpoint import Section
 from vrt_lite.conversion.gguf_writer import GgufField, Placement
-
-ARCHITECTURE = "clip"
-PREFIX = "visual."
-# transformers builds every norm of this tower with 1e-6, whatever config.json says about the text's.
-NORM_EPSILON = 1e-6
-# mtmd asks for an image size that this architecture, of any size, has no use for: upstream's default.
-IMAGE_SIZE = 560
+from vrt_lite.conversion.tower_parts import depth, kind_fields, linear, patch_convolution, sizes, split_qkv
 
 
 def config(whole: Section) -> Section:
@@ -33,71 +27,48 @@ def config(whole: Section) -> Section:
 
 
 def placements(vision: Section) -> Iterator[Placement]:
-    """Return every tensor that the tower must have: qkv as three tensors, the 3-d patch convolution as two 2-d ones."""
+    """Return every tensor that the tower must have."""
     width, ff = vision.integer("hidden_size"), vision.integer("intermediate_size")
-    merged, out = 4 * width, vision.integer("out_hidden_size")
-    patch = (width, 3, 2, vision.integer("patch_size"), vision.integer("patch_size"))
-    for frame, name in enumerate(("v.patch_embd.weight", "v.patch_embd.weight.1")):
-        yield Placement("visual.patch_embed.proj.weight", patch, name, (slice(None), slice(None), frame))
+    yield from patch_convolution(vision, width)
     yield Placement("visual.merger.ln_q.weight", (width,), "v.post_ln.weight")
-    yield Placement("visual.merger.mlp.0.weight", (merged, merged), "mm.0.weight")
-    yield Placement("visual.merger.mlp.0.bias", (merged,), "mm.0.bias")
-    yield Placement("visual.merger.mlp.2.weight", (out, merged), "mm.2.weight")
-    yield Placement("visual.merger.mlp.2.bias", (out,), "mm.2.bias")
-    for i in range(vision.integer("depth", below=1024)):
+    yield from linear("visual.merger.mlp.0", 4 * width, 4 * width, "mm.0")
+    yield from linear("visual.merger.mlp.2", vision.integer("out_hidden_size"), 4 * width, "mm.2")
+    for i in range(depth(vision)):
         source, target = f"visual.blocks.{i}", f"v.blk.{i}"
         yield Placement(f"{source}.norm1.weight", (width,), f"{target}.ln1.weight")
         yield Placement(f"{source}.norm2.weight", (width,), f"{target}.ln2.weight")
-        for end, shape in (("weight", (3 * width, width)), ("bias", (3 * width,))):
-            for j, part in enumerate("qkv"):
-                rows = slice(j * width, (j + 1) * width)
-                yield Placement(f"{source}.attn.qkv.{end}", shape, f"{target}.attn_{part}.{end}", (rows,))
-        for old, new, rows, columns in (
-            ("attn.proj", "attn_out", width, width),
-            ("mlp.gate_proj", "ffn_gate", ff, width),
-            ("mlp.up_proj", "ffn_up", ff, width),
-            ("mlp.down_proj", "ffn_down", width, ff),
-        ):
-            yield Placement(f"{source}.{old}.weight", (rows, columns), f"{target}.{new}.weight")
-            yield Placement(f"{source}.{old}.bias", (rows,), f"{target}.{new}.bias")
+        yield from split_qkv(f"{source}.attn.qkv", width, f"{target}.attn")
+        yield from linear(f"{source}.attn.proj", width, width, f"{target}.attn_out")
+        yield from linear(f"{source}.mlp.gate_proj", ff, width, f"{target}.ffn_gate")
+        yield from linear(f"{source}.mlp.up_proj", ff, width, f"{target}.ffn_up")
+        yield from linear(f"{source}.mlp.down_proj", width, ff, f"{target}.ffn_down")
 
 
-def sizes(vision: Section) -> Iterator[GgufField]:
-    """Return the fields with the tower's sizes."""
-    for key, value in (
-        ("projection_dim", vision.integer("out_hidden_size")),
-        ("image_size", IMAGE_SIZE),
-        ("patch_size", vision.integer("patch_size")),
-        ("embedding_length", vision.integer("hidden_size")),
-        ("feed_forward_length", vision.integer("intermediate_size")),
-        ("block_count", vision.integer("depth", below=1024)),
-        ("attention.head_count", vision.integer("num_heads")),
-    ):
-        yield GgufField(f"{ARCHITECTURE}.vision.{key}", value, GGUFValueType.UINT32)
-
-
-def fields(vision: Section, preprocessor: Section) -> Iterator[GgufField]:
-    """Return the projector's fields."""
-    yield GgufField("clip.has_vision_encoder", True, GGUFValueType.BOOL)
-    yield from sizes(vision)
-    for key in ("image_mean", "image_std"):
-        match preprocessor.values.get(key):
-            case [float(), float(), float()] as colours if all(0 < value <= 1 for value in colours):
-                yield GgufField(f"{ARCHITECTURE}.vision.{key}", colours, GGUFValueType.ARRAY)
-            case _:
-                raise preprocessor.value_error(key, "three numbers up to 1, one a colour")
-    yield GgufField("clip.projector_type", "qwen2.5vl_merger", GGUFValueType.STRING)
-    yield GgufField("clip.use_silu", True, GGUFValueType.BOOL)
-    yield GgufField("clip.vision.n_wa_pattern", _window_pattern(vision), GGUFValueType.UINT32)
-    yield GgufField("clip.vision.attention.layer_norm_epsilon", NORM_EPSILON, GGUFValueType.FLOAT32)
+def fields(vision: Section, preprocessor: Section | None) -> Iterator[GgufField]:
+    """Return the projector's fields; without a preprocessor only the tower's sizes."""
+    yield from sizes(
+        vision,
+        {
+            "projection_dim": vision.integer("out_hidden_size"),
+            "embedding_length": vision.integer("hidden_size"),
+            "feed_forward_length": vision.integer("intermediate_size"),
+        },
+    )
+    if preprocessor:
+        yield from kind_fields(
+            preprocessor,
+            "qwen2.5vl_merger",
+            GgufField("clip.use_silu", True, GGUFValueType.BOOL),
+            GgufField("clip.vision.n_wa_pattern", _window_pattern(vision), GGUFValueType.UINT32),
+        )
 
 
 def _window_pattern(vision: Section) -> int:
     """Return n, if every n-th block attends to the whole image: GGUF has one number for this."""
-    depth = vision.integer("depth", below=1024)
+    blocks = depth(vision)
     match vision.values.get("fullatt_block_indexes"):
-        case [int(first), *_] as full if first >= 1 and full == list(range(first, depth, first + 1)):
+        case [int(first), *_] as full if first >= 1 and full == list(range(first, blocks, first + 1)):
             return first + 1
         case _:
             pass
-    raise vision.value_error("fullatt_block_indexes", f"every n-th of {depth} blocks")
+    raise vision.value_error("fullatt_block_indexes", f"every n-th of {blocks} blocks")

@@ -11,15 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from vrt_lite.errors import OutOfMemoryError, Warned
-from vrt_lite.fitting.engine_buffers import ModelShape
-from vrt_lite.fitting.memory_estimate import Estimate, context_tokens, estimate_memory
+from vrt_lite.fitting.memory_estimate import Estimate, ModelShape, context_tokens, estimate_memory
 from vrt_lite.judgement import EngineUsed
-from vrt_lite.machine import EngineSettings, MachineMemory, format_bytes
+from vrt_lite.machine import EngineSettings, KvType, MachineMemory, format_bytes
 from vrt_lite.profile import PIXELS_PER_TOKEN, Profile
 
-_PIXEL_STEP = 0.75
-_ADVISED_SIDES = (14, 12, 10, 8, 6, 4)
-"""Visual tokens on each side of smaller frames. With fewer, a judge sees almost nothing."""
+_SIDES = range(28, 2, -2)
+"""Visual tokens on each side of smaller frames. With fewer than four, a judge sees almost nothing."""
 _ABOUT_GPU = ("projector_on_processor", "layers_on_processor")
 """Kinds of warnings about what is not on a GPU."""
 
@@ -55,10 +53,9 @@ class EnginePlan:
         estimate = self.fallbacks[self.choices.index(settings) - 1]
         if replace(settings, sequences=self.settings.sequences) == self.settings:
             return replace(self, estimate=estimate)
-        layers = "nothing is on it" if settings.gpu_layers == 0 else f"{settings.gpu_layers} layers are on it"
         warned = Warned(
             "gpu_allocation_failed",
-            f"The GPU had less memory than it reported, so {layers} (--gpu-layers N sets how many).",
+            "The GPU had less memory than it reported, so nothing is on it (--gpu-layers N sets how many layers).",
         )
         kept = tuple(warning for warning in self.warnings if warning.kind not in _ABOUT_GPU)
         return replace(self, estimate=estimate, warnings=(*kept, warned))
@@ -99,15 +96,22 @@ def choose_plan(
     A choice that fits the machine, but not next to the programs that run on it now, is taken with a warning. Settings
     that are None are chosen. `choose_kv_type` and `choose_pixels` tell whether these two may be changed as well.
     """
-    choices = list(_list_choices(shape, profile, settings, memory, choose_kv_type, choose_pixels))
-    best = choices[0][1]
+    profiles = [profile]
+    if choose_pixels:
+        profiles += [smaller for smaller in _list_smaller(profile) if smaller.max_pixels >= profile.min_pixels]
+    choices = [
+        (chosen, estimate)
+        for chosen in profiles
+        for estimate in _list_estimates(shape, chosen, settings, memory, choose_kv_type=choose_kv_type)
+    ]
+    best, least = choices[0][1], choices[-1][1]
     for when_idle in (False, True):
         for chosen, estimate in choices:
             if fits(estimate, memory, when_idle=when_idle):
                 warnings = tuple(_list_warnings(best, estimate, memory))
-                fallbacks = _list_fallbacks(shape, chosen, estimate, memory) if settings.gpu_layers is None else ()
-                return EnginePlan(chosen, estimate, warnings, tuple(fallbacks))
-    least = choices[-1][1]
+                return EnginePlan(
+                    chosen, estimate, warnings, _list_fallbacks(shape, chosen, settings, estimate, memory)
+                )
     needed = [f"{format_bytes(least.cpu_bytes)} of memory"]
     available = [format_bytes(memory.total_bytes)]
     for size, gpu in zip(least.gpu_bytes, memory.gpus, strict=True):
@@ -115,7 +119,7 @@ def choose_plan(
         available.append(f"{format_bytes(gpu.free_bytes)} free on {gpu.name}")
     raise OutOfMemoryError(
         f"Judging takes at least {', '.join(needed)}; this machine has {', '.join(available)}. "
-        f"{_advise(shape, profile, settings, memory, least)}"
+        f"{_advise(shape, profile, replace(settings, kv_type=least.settings.kv_type), memory, least)}"
     )
 
 
@@ -126,69 +130,66 @@ def add_sequences(plan: EnginePlan, shape: ModelShape, memory: MachineMemory, mo
     """
     for count in range(most, 1, -1):
         settings = replace(plan.settings, sequences=count)
-        shares = _shares(memory)
-        estimate = estimate_memory(shape, plan.profile, settings, gpu_shares=shares, pairs=min(pairs, count))
+        shares, judged = _shares(memory), min(pairs, count)
+        estimate = estimate_memory(shape, plan.profile, settings, gpu_shares=shares, pairs=judged)
         if fits(estimate, memory):
             return replace(plan, estimate=estimate, fallbacks=(plan.estimate, *plan.fallbacks))
     return plan
 
 
-def _advise(
-    shape: ModelShape, profile: Profile, settings: EngineSettings, memory: MachineMemory, least: Estimate
-) -> str:
-    """Advice: the smallest change with which it fits, of an option, else of the model."""
-
-    def would_fit(smaller: Profile, **options: None) -> bool:
-        changed = replace(settings, kv_type=least.settings.kv_type, **options)
-        choices = _list_choices(shape, smaller, changed, memory, choose_kv_type=False, choose_pixels=False)
-        return any(fits(estimate, memory, when_idle=True) for _, estimate in choices)
-
-    if settings.context and would_fit(profile, context=None):
-        return f"Lower --ctx: {context_tokens(shape, profile)} tokens are enough, and fit."
-    if settings.gpu_layers and would_fit(profile, gpu_layers=None):
-        return "Leave out --gpu-layers: as many layers as fit are then on the GPU."
-    for pixels in (side * side * PIXELS_PER_TOKEN for side in _ADVISED_SIDES):
-        if pixels < profile.max_pixels and would_fit(profile.with_max_pixels(pixels)):
-            return f"This would fit: --max-pixels {pixels}."
-    other = sum(term.cpu for term in least.terms if term.name not in ("weights", "projector"))
-    if memory.total_bytes <= other:
-        return "No model fits."
-    files = format_bytes(memory.total_bytes - other)
-    return f"A smaller quantisation or model would fit: weights and projector of at most {files}."
-
-
 def advise_smaller(profile: Profile) -> str:
     """What to try where memory could not be allocated although the plan fits: the next smaller frames."""
-    least = profile.min_pixels
-    for pixels in (side * side * PIXELS_PER_TOKEN for side in _ADVISED_SIDES):
-        if least <= pixels < profile.max_pixels:
-            return f"The same command with --max-pixels {pixels} takes less."
+    for smaller in _list_smaller(profile):
+        if smaller.max_pixels >= profile.min_pixels:
+            return f"The same command with --max-pixels {smaller.max_pixels} takes less."
     return "A smaller quantisation or model takes less."
 
 
-def _list_choices(
-    shape: ModelShape,
-    profile: Profile,
-    settings: EngineSettings,
-    memory: MachineMemory,
-    choose_kv_type: bool,
-    choose_pixels: bool,
-) -> Iterator[tuple[Profile, Estimate]]:
-    """Everything that may be chosen, best first."""
-    shares = _shares(memory)
+def _advise(
+    shape: ModelShape, profile: Profile, settings: EngineSettings, memory: MachineMemory, least: Estimate
+) -> str:
+    """The smallest change with which it fits: of an option, else of the model."""
+
+    def would_fit(smaller: Profile, changed: EngineSettings) -> bool:
+        estimates = _list_estimates(shape, smaller, changed, memory, choose_kv_type=False)
+        return any(fits(estimate, memory, when_idle=True) for estimate in estimates)
+
+    if settings.context and would_fit(profile, replace(settings, context=None)):
+        return f"Lower --ctx: {context_tokens(shape, profile)} tokens are enough, and fit."
+    if settings.gpu_layers and would_fit(profile, replace(settings, gpu_layers=None)):
+        return "Leave out --gpu-layers: as many layers as fit are then on the GPU."
+    for smaller in _list_smaller(profile):
+        if would_fit(smaller, settings):
+            return f"This would fit: --max-pixels {smaller.max_pixels}."
+    files = memory.total_bytes - sum(term.cpu for term in least.terms if term.name not in ("weights", "projector"))
+    if files <= 0:
+        return "No model fits."
+    return f"A smaller quantisation or model would fit: weights and projector of at most {format_bytes(files)}."
+
+
+def _list_smaller(profile: Profile) -> Iterator[Profile]:
+    """Yield the profile with smaller and smaller frames."""
+    for pixels in (side * side * PIXELS_PER_TOKEN for side in _SIDES):
+        if pixels < profile.max_pixels:
+            yield profile.with_max_pixels(pixels)
+
+
+def _list_estimates(
+    shape: ModelShape, profile: Profile, settings: EngineSettings, memory: MachineMemory, *, choose_kv_type: bool
+) -> Iterator[Estimate]:
+    """Yield an estimate for all that may be chosen about the engine, best first."""
     layers: Sequence[int | None] = (settings.gpu_layers,)
     if memory.gpus and settings.gpu_layers is None:
         # None is the engine's own choice, all of them.
         layers = (None, *range(len(shape.layers), -1, -1))
     choose_projector = memory.gpus and settings.projector_on_gpu is None
     quantise = choose_kv_type and settings.flash_attention is not False and not settings.exact
-    kv_types = ("f16", "q8_0") if quantise and settings.kv_type == "f16" else (settings.kv_type,)
-    for chosen in _list_profiles(profile) if choose_pixels else (profile,):
-        for count in layers:
-            for on_gpu in (True, False) if choose_projector and count != 0 else (settings.projector_on_gpu,):
-                for kv_type in kv_types:
-                    changed = replace(settings, gpu_layers=count, projector_on_gpu=on_gpu, kv_type=kv_type)
-                    yield chosen, estimate_memory(shape, chosen, changed, gpu_shares=shares)
+    kv_types: Sequence[KvType] = ("f16", "q8_0") if quantise and settings.kv_type == "f16" else (settings.kv_type,)
+    for count in layers:
+        for on_gpu in (True, False) if choose_projector and count != 0 else (settings.projector_on_gpu,):
+            for kv_type in kv_types:
+                changed = replace(settings, gpu_layers=count, projector_on_gpu=on_gpu, kv_type=kv_type)
+                yield estimate_memory(shape, profile, changed, gpu_shares=_shares(memory))
 
 
 def _shares(memory: MachineMemory) -> list[float]:
@@ -197,28 +198,14 @@ def _shares(memory: MachineMemory) -> list[float]:
 
 
 def _list_fallbacks(
-    shape: ModelShape, profile: Profile, planned: Estimate, memory: MachineMemory
-) -> Iterator[Estimate]:
-    """Yield what takes less of the GPUs, and fits: half of the layers without the projector, then nothing."""
-    layers = planned.settings.gpu_layers
-    if not memory.gpus or layers == 0:
-        return
-    shares = _shares(memory)
-    half = (len(shape.layers) if layers is None else layers) // 2
-    for count in (half, 0) if half else (0,):
-        settings = replace(planned.settings, gpu_layers=count, projector_on_gpu=False)
-        less = estimate_memory(shape, profile, settings, gpu_shares=shares)
-        if fits(less, memory, when_idle=True):
-            yield less
-
-
-def _list_profiles(profile: Profile) -> Iterator[Profile]:
-    """Yield the profile, then it with smaller frames, down to the smallest that its checkpoint was trained for."""
-    yield profile
-    pixels = profile.max_pixels
-    while pixels > profile.min_pixels:
-        pixels = max(int(pixels * _PIXEL_STEP) // PIXELS_PER_TOKEN * PIXELS_PER_TOKEN, profile.min_pixels)
-        yield profile.with_max_pixels(pixels)
+    shape: ModelShape, profile: Profile, settings: EngineSettings, planned: Estimate, memory: MachineMemory
+) -> tuple[Estimate, ...]:
+    """What takes nothing of the GPUs, if that is not planned, fits, and the user has not set the layers."""
+    if not memory.gpus or planned.settings.gpu_layers == 0 or settings.gpu_layers is not None:
+        return ()
+    without = replace(planned.settings, gpu_layers=0, projector_on_gpu=False)
+    less = estimate_memory(shape, profile, without, gpu_shares=_shares(memory))
+    return (less,) if fits(less, memory, when_idle=True) else ()
 
 
 def _list_warnings(best: Estimate, chosen: Estimate, memory: MachineMemory) -> Iterator[Warned]:

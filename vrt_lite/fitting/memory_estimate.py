@@ -1,34 +1,32 @@
 """Estimates how much memory judging takes, from the headers of a model's two files, before anything is loaded.
 
-The terms follow llama.cpp's own allocation (src/llama-context.cpp, src/llama-kv-cache.cpp of the lowest version
-supported) and the sizes of this package's caches. Processor memory is what becomes resident: the engine reserves logits
-for some tokens of an evaluation and touches one row. GPU memory is what is reserved.
+The terms follow llama.cpp's own allocation (src/llama-context.cpp, src/llama-kv-cache.cpp), its graphs
+(src/models/qwen2vl.cpp, tools/mtmd/models/qwen2vl.cpp) and ggml-alloc.c of the lowest version supported, and this
+package's caches. Processor memory is what becomes resident: the engine reserves logits for some tokens of an evaluation
+and touches one row. GPU memory is what is reserved; the sums are within a few percent of it (`make gpu`).
 """
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import Final
+from bisect import bisect
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from math import prod
+from typing import Final, Literal
 
-from vrt_lite.fitting.engine_buffers import (
-    F16,
-    F32,
-    ModelShape,
-    gpu_text_buffer,
-    text_buffer,
-    vision_buffer,
-    vision_inputs,
-)
 from vrt_lite.judge import Pair, opening
-from vrt_lite.machine import EngineSettings
+from vrt_lite.machine import MOST_LOGITS, SMALL_MODEL_BYTES, EngineSettings
 from vrt_lite.models import ModelFiles
-from vrt_lite.models.gguf import Gguf, read_gguf
+from vrt_lite.models.gguf import Gguf, Tensor, read_gguf
 from vrt_lite.profile import PIXELS_PER_TOKEN, Profile
 from vrt_lite.protocol.messages import Text
 from vrt_lite.protocol.report import EXAMPLE
 
+_F16, _F32 = 2, 4
+"""Bytes of a value."""
 _KV_BYTES = {"f16": 2.0, "q8_0": 34 / 32}
 _EMBEDDINGS_BYTES = 512 * 2**20
 """The most that embeddings take in memory (`EmbeddingCache`)."""
@@ -48,6 +46,62 @@ _VOCABULARY_BYTES, _MERGE_BYTES = 130, 150
 """The engine's tables for one token, and for one merge: nodes of std::unordered_map with their strings."""
 _GPU_BYTES: Final = 400 * 2**20
 """A GPU's own context and scratch memory, as reported by others; not measured here."""
+_FULL_EVERY: Final = 8
+"""In Qwen2.5-VL's tower one layer in so many attends to the whole frame, where the file does not say it."""
+Multiplied = Literal["read", "written", "tower", "merger"]
+"""What a matrix is multiplied with: each token read, or written, each patch of a frame, each visual token."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """Sizes from the two headers. Weights are in bytes: `layers` each layer's, `packed` those with a packed layout.
+
+    `matrices` counts the weights that are multiplied, by ggml's type. `vision_full_every`: one layer in so many attends
+    to the whole frame, the others to a window.
+    """
+
+    layers: tuple[int, ...]
+    packed: tuple[int, ...]
+    embedding: int
+    output: int
+    tied: bool
+    width: int
+    feed_forward: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    vocabulary: int
+    merges: int
+    trained_context: int
+    projector: int
+    vision_layers: int
+    vision_width: int
+    vision_feed_forward: int
+    vision_heads: int
+    vision_full_every: int = _FULL_EVERY
+    matrices: Mapping[Multiplied, Mapping[int, int]] = field(default_factory=dict[Multiplied, Mapping[int, int]])
+
+    @property
+    def text_bytes(self) -> int:
+        """All weights of the text model."""
+        return sum(self.layers) + self.embedding + self.output
+
+    @property
+    def is_small(self) -> bool:
+        """Whether a judgement takes about a second."""
+        return self.text_bytes < SMALL_MODEL_BYTES
+
+    @property
+    def kv_width(self) -> int:
+        """The width of the keys, and of the values."""
+        return self.kv_heads * self.head_size
+
+    def scaled(self, text_bytes: int) -> ModelShape:
+        """This shape with so many bytes of text weights, in the same proportions."""
+        ratio = text_bytes / self.text_bytes
+        layers, packed = (tuple(int(size * ratio) for size in sizes) for sizes in (self.layers, self.packed))
+        embedding, output = int(self.embedding * ratio), int(self.output * ratio)
+        return replace(self, layers=layers, packed=packed, embedding=embedding, output=output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,39 +140,123 @@ def read_shape(files: ModelFiles) -> ModelShape:
 
 def shape_of(text: Gguf, projector: Gguf) -> ModelShape:
     """The sizes in two headers, whether they were read or described."""
-    count = text.number("qwen2vl.block_count")
+
+    def number(name: str) -> int:
+        return text.number(f"{text.values.get('general.architecture')}.{name}")
+
+    def vision(name: str) -> int:
+        return projector.number(f"clip.vision.{name}")
+
+    heads, width = max(number("attention.head_count"), 1), number("embedding_length")
+    named = {tensor.name: tensor for tensor in text.tensors}
+    blocks = [[t for t in text.tensors if t.name.startswith(f"blk.{i}.")] for i in range(number("block_count"))]
     kinds = _PACKED_ARM if platform.machine().lower() in ("arm64", "aarch64") else _PACKED
-    layers, packed = [0] * count, [0] * count
-    embedding = output = rows = 0
-    for tensor in text.tensors:
-        head, _, rest = tensor.name.partition(".")
-        if head == "blk" and (number := rest.partition(".")[0]).isdecimal() and int(number) < count:
-            layers[int(number)] += tensor.size
-            packed[int(number)] += tensor.size if tensor.kind in kinds and len(tensor.dimensions) == 2 else 0
-        elif head == "token_embd":
-            embedding, rows = tensor.size, tensor.dimensions[-1]
-        else:
-            output += tensor.size
-    heads = max(text.number("qwen2vl.attention.head_count"), 1)
-    width = text.number("qwen2vl.embedding_length")
+    packed = [[t for t in block if t.kind in kinds and len(t.dimensions) == 2] for block in blocks]
+    embedding, in_blocks = named["token_embd.weight"], [tensor for block in blocks for tensor in block]
+    # Of the last layer only keys and values are needed of a token that is read.
+    unread = tuple(f"blk.{len(blocks) - 1}.{part}" for part in ("ffn", "attn_output"))
     return ModelShape(
-        layers=tuple(layers),
-        packed=tuple(packed),
-        embedding=embedding,
-        output=output,
-        tied=all(tensor.name != "output.weight" for tensor in text.tensors),
+        layers=tuple(map(_bytes_of, blocks)),
+        packed=tuple(map(_bytes_of, packed)),
+        embedding=embedding.size,
+        output=_bytes_of(text.tensors) - _bytes_of(in_blocks) - embedding.size,
+        tied="output.weight" not in named,
         width=width,
-        feed_forward=text.number("qwen2vl.feed_forward_length"),
+        feed_forward=number("feed_forward_length"),
         heads=heads,
-        kv_width=width // heads * text.number("qwen2vl.attention.head_count_kv"),
-        vocabulary=rows,
+        kv_heads=number("attention.head_count_kv"),
+        head_size=number("attention.key_length") or width // heads,
+        vocabulary=embedding.dimensions[-1],
         merges=text.lengths.get("tokenizer.ggml.merges", 0),
-        trained_context=text.number("qwen2vl.context_length"),
-        projector=sum(tensor.size for tensor in projector.tensors),
-        vision_width=projector.number("clip.vision.embedding_length"),
-        vision_feed_forward=projector.number("clip.vision.feed_forward_length"),
-        vision_heads=projector.number("clip.vision.attention.head_count"),
+        trained_context=number("context_length"),
+        projector=_bytes_of(projector.tensors),
+        vision_layers=vision("block_count"),
+        vision_width=vision("embedding_length"),
+        vision_feed_forward=vision("feed_forward_length"),
+        vision_heads=vision("attention.head_count"),
+        vision_full_every=vision("n_wa_pattern") or _FULL_EVERY,
+        matrices={
+            "read": _count_weights(t for t in in_blocks if not t.name.startswith(unread)),
+            "written": _count_weights([*in_blocks, named.get("output.weight", embedding)]),
+            "tower": _count_weights(t for t in projector.tensors if t.name.startswith("v.blk.")),
+            "merger": _count_weights(t for t in projector.tensors if t.name.startswith("mm.")),
+        },
     )
+
+
+def _bytes_of(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.size for tensor in tensors)
+
+
+def _count_weights(tensors: Iterable[Tensor]) -> Mapping[int, int]:
+    """Count the weights of matrices, by ggml's type."""
+    counted: Counter[int] = Counter()
+    for tensor in tensors:
+        if len(tensor.dimensions) == 2:
+            counted[tensor.kind] += prod(tensor.dimensions)
+    return counted
+
+
+def text_buffer(shape: ModelShape, settings: EngineSettings, context: int, *, on_gpu: bool) -> int:
+    """The bytes of the processor's memory that evaluating text in a context of this length touches."""
+    batch = min(settings.ubatch, context)
+    small = shape.is_small and not on_gpu and settings.kv_type == "f16"
+    flash = settings.text_flash_attention(on_gpu=on_gpu) is not False and not small
+    row, mask = batch * _F32, batch * context * (_F16 if flash else _F32)
+    entering = row * shape.width
+    if flash:
+        attention = 3 * entering + 2 * row * shape.kv_width
+    else:
+        # The whole matrix of products of keys and queries, and values stored one by one, each with its index.
+        attention = 4 * entering + row * context * shape.heads + 8 * batch * shape.kv_width
+    forward = 2 * entering + 3 * row * shape.feed_forward
+    # The matrix's other side is converted to the weights' own type first: about a byte a value.
+    scratch = int(1.15 * batch * shape.feed_forward)
+    return entering + mask + max(attention, forward) + scratch + 3 * MOST_LOGITS * shape.vocabulary * _F32
+
+
+def gpu_text_buffer(shape: ModelShape, settings: EngineSettings, context: int, *, whole: bool) -> int:
+    """The bytes that the engine reserves on a GPU to evaluate text; `whole` tells whether all layers are on GPUs.
+
+    Where some are not, the engine copies their matrices to the GPU one after the other to evaluate many tokens.
+    """
+    batch = min(settings.ubatch, context)
+    flash = settings.text_flash_attention(on_gpu=True) is not False
+    row = batch * _F32
+    entering, mask = row * shape.width, batch * context * (_F16 if flash else _F32)
+    if flash:
+        attention = 3 * entering + 2 * row * shape.kv_width
+    else:
+        attention = entering + row * context * shape.heads + 8 * batch * shape.kv_width
+    forward = entering + 3 * row * shape.feed_forward
+    if not whole:
+        # The largest matrix is one of three as wide as the feed-forward part, beside those of the attention.
+        sides = 3 * shape.feed_forward + 2 * shape.width + 2 * shape.kv_width
+        attention += 6 * entering
+        forward += max(max(shape.layers) * shape.feed_forward // sides, 4 * entering)
+    return max(entering + mask + max(attention, forward), 2 * entering + MOST_LOGITS * shape.vocabulary * _F32)
+
+
+def vision_inputs(patches: int) -> int:
+    """Bytes of what enters one evaluation of the vision tower: the pixels of a pair of frames, and the window mask."""
+    return patches * 196 * 3 * 2 * _F32 + _F32 * patches**2
+
+
+def vision_buffer(shape: ModelShape, patches: int, *, flash: bool, on_gpu: bool) -> int:
+    """Bytes of one evaluation of the vision tower: a pair of frames with `patches` patches of 14x14 pixels each."""
+    state, feed = patches * shape.vision_width * _F32, patches * shape.vision_feed_forward * _F32
+    square = patches * patches
+    pixels = vision_inputs(patches) - _F32 * square
+    if flash:
+        # The window mask is there in F32 and, twice, in F16.
+        graph = max(3 * feed + 4 * state + 4 * square, 5 * state + 6 * square)
+    else:
+        graph = max(3 * feed + 4 * state, 5 * state + pixels + 4 * square * shape.vision_heads) + 4 * square
+    if on_gpu:
+        # A GPU first holds the pixels and the mask as they came, with the patches or the mask in F16.
+        return max(graph, pixels + pixels // 4 + 4 * square, pixels + 6 * square)
+    # The same pixels on their way in, and the wider side of a matrix in the weights' own type.
+    return graph + 3 * pixels + feed // 2
 
 
 def context_tokens(shape: ModelShape, profile: Profile) -> int:
@@ -150,48 +288,49 @@ def estimate_memory(
     `gpu_shares` are the parts in which layers are divided among GPUs. If it is empty, nothing is on a GPU, whatever the
     settings are. `source_pixels` are those of a clip's own frame, `pairs` how many are judged at once.
     """
-    gpus = len(gpu_shares)
     places = _places(len(shape.layers), settings.gpu_layers, gpu_shares)
     used = {place for place in places if place is not None}
-    vision_on_gpu = bool(gpus) and (bool(used) if settings.projector_on_gpu is None else settings.projector_on_gpu)
-    vision_place = 0 if vision_on_gpu else None
-    context = min(settings.context or context_tokens(shape, profile), 2**24)
-    context = -(-context // 256) * 256
-    cells = profile.max_pixels // PIXELS_PER_TOKEN
+    on_gpu = settings.projector_on_gpu
+    vision_place = 0 if gpu_shares and (bool(used) if on_gpu is None else on_gpu) else None
     # Evaluation touches only the conversation's part of a context that is larger than the conversation.
-    conversation = min(context, context_tokens(shape, profile))
-    touched = text_buffer(shape, settings, conversation, on_gpu=bool(used))
+    conversation = context_tokens(shape, profile)
+    context = -(-min(settings.context or conversation, 2**24) // 256) * 256
+    touched = text_buffer(shape, settings, min(context, conversation), on_gpu=bool(used))
     if places[0] is not None:
-        touched = 2 * min(settings.ubatch, context) * (shape.width * F32 + context)
+        touched = 2 * min(settings.ubatch, context) * (shape.width * _F32 + context)
     reserved = gpu_text_buffer(shape, settings, context, whole=places[0] is not None)
 
-    def split(name: str, sizes: Sequence[float], where: Sequence[int | None]) -> Term:
-        return Term(name, _sum_at(None, sizes, where), tuple(_sum_at(gpu, sizes, where) for gpu in range(gpus)))
+    def term(name: str, sizes: Mapping[int | None, float] | float) -> Term:
+        at = sizes if isinstance(sizes, Mapping) else {None: sizes}
+        return Term(name, int(at.get(None, 0)), tuple(int(at.get(gpu, 0)) for gpu in range(len(gpu_shares))))
 
-    def term(name: str, cpu: float, on_gpu: int = 0, where: Collection[int | None] = ()) -> Term:
-        return Term(name, int(cpu), tuple(on_gpu if gpu in where else 0 for gpu in range(gpus)))
+    def split(sizes: Iterable[float]) -> Mapping[int | None, float]:
+        found: Counter[int | None] = Counter()
+        for place, size in zip(places, sizes, strict=False):
+            found[place] += size
+        return found
 
-    weights = [*shape.layers, shape.output + (shape.embedding if shape.tied and places[-1] is not None else 0)]
-    copied = zip(shape.packed, places, strict=False) if settings.repack else ()
-    token = 2 * shape.kv_width * (2.0 * F16 if settings.exact else _KV_BYTES[settings.kv_type])
-    state = (-(-profile.first_frames // 2) * cells + 64) * token * len(shape.layers)
+    weights = split([*shape.layers, shape.output + (shape.embedding if shape.tied and places[-1] is not None else 0)])
+    cells = profile.max_pixels // PIXELS_PER_TOKEN
+    token = 2 * shape.kv_width * (2.0 * _F16 if settings.exact else _KV_BYTES[settings.kv_type])
+    shown = -(-profile.first_frames // 2) * cells
     # The text model and the vision tower decide separately: see `Context` and `Vision` in backends/llamacpp.
     flash = settings.flash_attention is not False and not settings.exact
     patches = 4 * max(cells, profile.tool_cells)
-    vision = vision_buffer(shape, patches, flash=flash, on_gpu=vision_on_gpu)
+    vision = vision_buffer(shape, patches, flash=flash, on_gpu=vision_place is not None)
     program = _PROCESS_BYTES + shape.vocabulary * _VOCABULARY_BYTES + shape.merges * _MERGE_BYTES
     terms = (
-        split("weights", [shape.embedding, *weights], [None, *places]),
-        term("repacked weights", sum(size for size, place in copied if place is None)),
-        split("projector", [shape.projector], [vision_place]),
-        split("keys and values", [settings.sequences * token * context] * len(shape.layers), places[:-1]),
-        term("evaluation of text", touched, reserved, used),
-        term("evaluation of frames", vision_inputs(patches) if vision_on_gpu else vision, vision, {vision_place}),
+        term("weights", {**weights, None: weights.get(None, 0) + shape.embedding}),
+        term("repacked weights", split(shape.packed).get(None, 0) if settings.repack else 0),
+        term("projector", {vision_place: shape.projector}),
+        term("keys and values", split([settings.sequences * token * context] * len(shape.layers))),
+        term("evaluation of text", {**dict.fromkeys(used, reserved), None: touched}),
+        term("evaluation of frames", {None: vision_inputs(patches), vision_place: vision}),
         # One pair makes one: that of the order before.
-        term("kept states", min(settings.prefixes, 1) * state),
+        term("kept states", min(settings.prefixes, 1) * (shown + 64) * token * len(shape.layers)),
         term("frames and embeddings", pairs * _frames(shape, profile, cells)),
         term("decoding of clips", pairs * _DECODER_BYTES * source_pixels),
-        term("program", program, _GPU_BYTES, {*used, vision_place}),
+        term("program", {**dict.fromkeys({*used, vision_place}, _GPU_BYTES), None: program}),
     )
     return Estimate(terms, context, profile.max_pixels, settings)
 
@@ -201,29 +340,17 @@ def estimate_default_bytes(shape: ModelShape, profile: Profile) -> int:
     return estimate_memory(shape, profile, EngineSettings(gpu_layers=0)).cpu_bytes
 
 
-def _sum_at(place: int | None, sizes: Sequence[float], places: Sequence[int | None]) -> int:
-    return int(sum(size for size, at in zip(sizes, places, strict=True) if at == place))
-
-
 def _places(layers: int, on_gpus: int | None, shares: Sequence[float]) -> list[int | None]:
     """The place of each layer, and at the end of the output: a GPU's number, or None. The last go to GPUs first."""
-    total = sum(shares)
-    moved = min(layers + 1 if on_gpus is None else on_gpus, layers + 1) if total > 0 else 0
-    places: list[int | None] = [None] * (layers + 1 - moved)
-    for i in range(moved):
-        reached = 0.0
-        for gpu, share in enumerate(shares):
-            reached += share / total
-            if i / moved < reached or gpu == len(shares) - 1:
-                places.append(gpu)
-                break
-    return places
+    moved = min(layers + 1 if on_gpus is None else on_gpus, layers + 1) if shares else 0
+    reached = [moved * part / sum(shares) for part in accumulate(shares)][:-1]
+    return [None] * (layers + 1 - moved) + [bisect(reached, number) for number in range(moved)]
 
 
 def _frames(shape: ModelShape, profile: Profile, cells: int) -> int:
     """Bytes of the shown frames in RGB, and of their embeddings."""
     called = profile.frames_per_call * (profile.rounds - 1)
     patches = 2 * -(-profile.first_frames // 2) * cells + called * profile.tool_cells
-    embeddings = min(patches * shape.width * F32, _EMBEDDINGS_BYTES)
+    embeddings = min(patches * shape.width * _F32, _EMBEDDINGS_BYTES)
     shown = 2 * profile.first_frames * cells + called * profile.tool_cells
     return shown * PIXELS_PER_TOKEN * 3 + embeddings

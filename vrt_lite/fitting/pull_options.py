@@ -17,8 +17,7 @@ from vrt_lite.conversion.checkpoint import INDEX
 from vrt_lite.conversion.pair_files import describe_pair
 from vrt_lite.conversion.type_names import CONVERTER_TYPES, PROJECTOR_TYPES, TEXT_TYPES
 from vrt_lite.errors import ModelError
-from vrt_lite.fitting.engine_buffers import ModelShape
-from vrt_lite.fitting.memory_estimate import shape_of
+from vrt_lite.fitting.memory_estimate import ModelShape, shape_of
 from vrt_lite.models.hub import Listing, list_repository
 from vrt_lite.models.library import recipes
 from vrt_lite.models.quants import SHARE_OF_MEMORY, TextFile, best_quant, normalise_quant, quant_of

@@ -26,6 +26,8 @@ from vrt_lite.measures.trees import Forest, read_forest, softmax
 from vrt_lite.protocol.messages import Choice, Odds
 from vrt_lite.protocol.report import MEASURED_KEYS, MeasuredKey
 
+FLOOR: Final = 1e-6
+"""Is added to the shares of `pairs`: no answer is impossible."""
 STRENGTHS: Final = ("slight", "clear", "strong")
 _STRENGTH_BOUNDS: Final = (0.4, 0.68)
 
@@ -35,8 +37,8 @@ class Heads:
     """The learned heads.
 
     `faults` say how faulty one clip is, and `pairs` answer about two versions of one scene, by key. In the order of
-    MEASURED_KEYS: `temperatures` of `pairs`; the weight of a tie of different scenes (`ties`); and, as (different
-    scenes, one scene), by how much the odds change with the difference of `faults` (`slopes`), and the `bounds`.
+    MEASURED_KEYS, as (different scenes, one scene): `temperatures` of `pairs`, the weight of a tie (`ties`), by how
+    much the odds change with the difference of `faults` (`slopes`), and the `bounds`.
     """
 
     pairs: Mapping[MeasuredKey, Forest]
@@ -59,12 +61,13 @@ class Heads:
         found: dict[MeasuredKey, Odds] = {}
         for number, key in enumerate(MEASURED_KEYS):
             one, two = self.faults[key].scores(vectors)[:, 0]
-            lead = self.slopes[number, int(same_scene)] * float(two - one) / 2
-            weights = np.array((self.ties[number], 1.0, 1.0))
+            place = number, int(same_scene)
+            lead = self.slopes[place] * float(two - one) / 2
+            weights = np.array((self.ties[place], 1.0, 1.0))
             if same_scene:
                 here, there = softmax(self.pairs[key].scores(rows))
                 joined = np.array((here[0] + there[0], here[1] + there[2], here[2] + there[1])) / 2
-                weights = (joined + 1e-6) ** (1 / self.temperatures[number])
+                weights *= (joined + FLOOR) ** (1 / self.temperatures[place])
             # Exchanging the clips exchanges the odds to the last bit.
             tie, one, two = (float(weight) for weight in weights * (1.0, math.exp(lead), math.exp(-lead)))
             whole = tie + (one + two)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from vrt_lite.errors import ModelError
 from vrt_lite.machine import SMALL_MODEL_BYTES
 from vrt_lite.models.gguf import Header, gguf_bytes, list_pair, parts_of, read_gguf, read_header, whole_name
-from vrt_lite.models.gguf_check import check_projector, check_text
+from vrt_lite.models.gguf_check import PROJECTORS, check_projector, check_text, deep_mergers, projector_kind
 from vrt_lite.profile import PROFILE_NAME, Profile, default_profile, load_profile, parse_profile
 
 if TYPE_CHECKING:
@@ -23,7 +23,10 @@ BUNDLED: Final = "vrt-tiny-2"
 _BUNDLE = Path(__file__).parents[1] / "bundled"
 _TYPES = ("f16", "q8_0", "bf16", "f32", "q6_k", "q5_k", "q4_k")
 _TYPE = re.compile(r"[-._](bf16|fp?16|fp?32|q8_0|q[456]_k)(?=[-._])")
-_MODEL_KEYS: Final = ("general.architecture", "general.name", "qwen2vl.block_count", "qwen2vl.embedding_length")
+_MODEL_KEYS: Final = (
+    *("general.architecture", "general.name"),
+    *(f"{kind}.{key}" for key in ("block_count", "embedding_length") for kind in PROJECTORS),
+)
 """These values are the same in all files of one model."""
 _NO_TEXT: Final = ("adapter", "imatrix", "mmproj")
 
@@ -190,19 +193,25 @@ def _check(text_file: Path, projector_file: Path) -> Header:
     text_gguf, projector_gguf = read_gguf(text_file), read_gguf(projector_file)
     text, projector = text_gguf.values, projector_gguf.values
     architecture = text.get("general.architecture")
-    if architecture != "qwen2vl":
+    if architecture not in PROJECTORS:
         hint = " It looks like a projector." if architecture == "clip" else ""
-        raise ModelError(f"{text_file} is of architecture {architecture!r}; a judge needs 'qwen2vl'.{hint}")
-    kind = projector.get("clip.projector_type", projector.get("clip.vision.projector_type"))
-    if projector.get("general.architecture") != "clip" or kind != "qwen2.5vl_merger":
+        needed = " or ".join(map(repr, PROJECTORS))
+        raise ModelError(f"{text_file} is of architecture {architecture!r}; a judge needs {needed}.{hint}")
+    kind, fitting = projector_kind(projector), PROJECTORS[str(architecture)]
+    if projector.get("general.architecture") != "clip" or kind not in fitting:
         raise ModelError(
-            f"{projector_file} is no Qwen2.5-VL projector (architecture "
-            f"{projector.get('general.architecture')!r}, projector {kind!r}; needed 'clip', 'qwen2.5vl_merger')."
+            f"{projector_file} is no projector for a {architecture} model (architecture "
+            f"{projector.get('general.architecture')!r}, projector {kind!r}; needed 'clip', "
+            f"{' or '.join(map(repr, fitting))})."
         )
-    width, gives = text.get("qwen2vl.embedding_length"), projector.get("clip.vision.projection_dim")
-    if width != gives:
+    # What is fed to the first layers besides stands behind the embedding, in one vector.
+    deep = len(deep_mergers(tensor.name for tensor in projector_gguf.tensors))
+    gives = projector_gguf.number("clip.vision.projection_dim") * (1 + deep)
+    width = text_gguf.number(f"{architecture}.embedding_length")
+    takes = width * (1 + text_gguf.number(f"{architecture}.n_deepstack_layers"))
+    if takes != gives:
         raise ModelError(
-            f"{projector_file.name} gives vectors of {gives} values, but {text_file.name} takes {width}: "
+            f"{projector_file.name} gives vectors of {gives} values, but {text_file.name} takes {takes}: "
             "they belong to different models."
         )
     check_text(text_file, text_gguf)
@@ -234,5 +243,6 @@ def _is_text(header: Header) -> bool:
 
 
 def _describe(path: Path, header: Header) -> str:
-    architecture, name, layers, width = (header.get(key) for key in _MODEL_KEYS)
+    architecture, name = header.get("general.architecture"), header.get("general.name")
+    layers, width = (header.get(f"{architecture}.{key}") for key in ("block_count", "embedding_length"))
     return f"{path.name} ({name or architecture!r}, {layers} layers of width {width})"

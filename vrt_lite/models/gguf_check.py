@@ -6,12 +6,13 @@ The engine trusts a file. A tensor that is missing or of another shape, or a num
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from vrt_lite.errors import ModelError
-from vrt_lite.models.gguf import Gguf, Tensor
+from vrt_lite.models.gguf import Gguf, Header, Tensor
 
 BLOCKS: Final[Mapping[int, tuple[int, int]]] = {
     **{0: (1, 4), 1: (1, 2), 30: (1, 2)},  # F32, F16, BF16
@@ -22,10 +23,11 @@ BLOCKS: Final[Mapping[int, tuple[int, int]]] = {
 }
 """Of each type of weights, by ggml's number: how many values a block has, and how many bytes."""
 _F32, _F16 = 0, 1
+_KINDS: Final = {"v.patch_embd.weight": {_F32: "F32", _F16: "F16"}, "v.position_embd.": {_F32: "F32"}}
+"""The types that the engine can use of tensors whose names begin so."""
 _MOST: Final = 2**20
 """The largest width, and the most heads, that are believed."""
 _MOST_LAYERS: Final = 512
-_PATCH: Final = 14
 _UNUSED = ("expert_count", "expert_used_count", "expert_group_count", "nextn_predict_layers", "embedding_length_out")
 _UNUSED_ATTENTION = ("causal", "sliding_window", "key_length_swa", "value_length_swa", "max_alibi_bias")
 _UNUSED_CLIP = (
@@ -36,9 +38,32 @@ _UNUSED_CLIP = (
 Shapes = dict[str, tuple[int, ...]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Tower:
+    """What the kinds of vision towers differ in. `deep` ones have a table of positions, and mergers behind blocks."""
+
+    patch: int = 14
+    windows: bool = False
+    gate: bool = False
+    norm_bias: bool = True
+    deep: bool = False
+
+
+_TOWERS: Final = {
+    "qwen2vl_merger": _Tower(),
+    "qwen2.5vl_merger": _Tower(windows=True, gate=True, norm_bias=False),
+    "qwen3vl_merger": _Tower(patch=16, deep=True),
+}
+PROJECTORS: Final[Mapping[str, tuple[str, ...]]] = {
+    "qwen2vl": ("qwen2vl_merger", "qwen2.5vl_merger"),
+    "qwen3vl": ("qwen3vl_merger",),
+}
+"""The kinds of projectors that a text model of each architecture has."""
+
+
 def check_text(path: Path, gguf: Gguf) -> None:
     """Check a text model. Raises ModelError, which names the file and the reason."""
-    _check(path, gguf, _check_text, "qwen2vl.")
+    _check(path, gguf, _check_text, f"{gguf.values['general.architecture']}.")
 
 
 def check_projector(path: Path, gguf: Gguf) -> None:
@@ -55,9 +80,11 @@ def _check(path: Path, gguf: Gguf, check: Callable[[_Numbers, Mapping[str, Tenso
 
 def _check_text(numbers: _Numbers, tensors: Mapping[str, Tensor]) -> None:
     width, layers = numbers.whole("embedding_length"), numbers.whole("block_count", most=_MOST_LAYERS)
-    heads = numbers.divisor("attention.head_count", width)
+    normed = numbers.key("") == "qwen3vl."  # queries and keys are, and a head has a width of its own
+    heads = numbers.whole("attention.head_count") if normed else numbers.divisor("attention.head_count", width)
     kv_heads = numbers.divisor("attention.head_count_kv", heads, default=heads)
-    size = width // heads
+    size = numbers.whole("attention.key_length", default=width // heads)
+    size = size if normed else width // heads
     for name in ("attention.key_length", "attention.value_length", "rope.dimension_count"):
         if numbers.whole(name, default=size) != size:
             raise ValueError(f"{numbers.key(name)} is not {size}, the width of a head")
@@ -70,8 +97,12 @@ def _check_text(numbers: _Numbers, tensors: Mapping[str, Tensor]) -> None:
     sections = numbers.reals("rope.dimension_sections", "int32", 4)
     if min(sections) < 0 or 2 * sum(sections) != size:
         raise ValueError(f"{numbers.key('rope.dimension_sections')} is {sections}; their sum must be {size // 2}")
-    vocabulary = _check_tokenizer(numbers.gguf)
-    needed = _text_shapes(tensors, width, layers, kv_heads * size, numbers.whole("feed_forward_length"), vocabulary)
+    numbers.whole("n_deepstack_layers", default=0, least=0, most=layers)
+    vocabulary, inner = _check_tokenizer(numbers.gguf), numbers.whole("feed_forward_length")
+    needed = _text_shapes(tensors, width, layers, heads * size, kv_heads * size, inner, vocabulary)
+    if normed:
+        needed = {name: shape for name, shape in needed.items() if not name.endswith(".bias")}
+        needed |= {f"blk.{i}.attn_{part}_norm.weight": (size,) for i in range(layers) for part in "qk"}
     _check_tensors(tensors, needed, optional=("output.weight", "output.bias"))
 
 
@@ -91,40 +122,26 @@ def _check_tokenizer(gguf: Gguf) -> int:
 
 
 def _text_shapes(
-    tensors: Collection[str], width: int, layers: int, kv_width: int, inner: int, vocabulary: int
+    tensors: Collection[str], width: int, layers: int, q_width: int, kv_width: int, inner: int, vocabulary: int
 ) -> Shapes:
     """The tensors of a text model with their shapes, those included that it may lack."""
     shapes: Shapes = {"token_embd.weight": (width, vocabulary), "output_norm.weight": (width,)}
     shapes |= {"output.weight": (width, vocabulary), "output.bias": (vocabulary,)}
     for layer in (f"blk.{i}" for i in range(layers)):
-        widths = {"attn_q": width, "attn_k": kv_width, "attn_v": kv_width}
+        widths = {"attn_q": q_width, "attn_k": kv_width, "attn_v": kv_width}
         if f"{layer}.attn_qkv.weight" in tensors:  # written so on request
-            widths = {"attn_qkv": width + 2 * kv_width}
+            widths = {"attn_qkv": q_width + 2 * kv_width}
         for name, out in widths.items():
             shapes |= {f"{layer}.{name}.weight": (width, out), f"{layer}.{name}.bias": (out,)}
-        shapes |= {f"{layer}.attn_output.weight": (width, width), f"{layer}.ffn_down.weight": (inner, width)}
+        shapes |= {f"{layer}.attn_output.weight": (q_width, width), f"{layer}.ffn_down.weight": (inner, width)}
         shapes |= {f"{layer}.{name}.weight": (width, inner) for name in ("ffn_gate", "ffn_up")}
         shapes |= {f"{layer}.{name}.weight": (width,) for name in ("attn_norm", "ffn_norm")}
     return shapes
 
 
 def _check_projector(numbers: _Numbers, tensors: Mapping[str, Tensor]) -> None:
-    width = numbers.whole("vision.embedding_length")
-    heads = numbers.divisor("vision.attention.head_count", width)
-    size = width // heads
-    if size % 4:
-        raise ValueError(f"its heads have a width of {size}; it must be a multiple of 4")
-    for name, only in (("attention.head_count_kv", heads), ("attention.head_dim", size), ("spatial_merge_size", 2)):
-        if (number := numbers.whole(f"vision.{name}", default=only)) != only:
-            raise ValueError(f"{numbers.key(f'vision.{name}')} is {number}; it must be {only}")
-    if (patch := numbers.whole("vision.patch_size")) != _PATCH:
-        raise ValueError(f"{numbers.key('vision.patch_size')} is {patch}; it must be {_PATCH}")
-    numbers.whole("vision.image_size")
-    numbers.whole(
-        "vision.n_wa_pattern", least=2
-    )  # with 1 no layer has a window, and the engine ends at its unused mask
-    numbers.whole("vision.feed_forward_length", least=0)  # some writers leave 0 there, and it is not used
-    numbers.epsilon("vision.attention.layer_norm_epsilon")
+    tower = _TOWERS[str(projector_kind(numbers.gguf.values))]
+    width = _check_tower(numbers, tower)
     numbers.reals("vision.image_mean", "float32", 3)
     if min(numbers.reals("vision.image_std", "float32", 3)) <= 0:
         raise ValueError(f"{numbers.key('vision.image_std')} must be above 0")
@@ -138,25 +155,78 @@ def _check_projector(numbers: _Numbers, tensors: Mapping[str, Tensor]) -> None:
     numbers.refuse(_UNUSED_CLIP)
     layers = numbers.whole("vision.block_count", most=_MOST_LAYERS)
     up = tensors.get("v.blk.0.ffn_up.bias")
-    inner = up.dimensions[0] if up and up.dimensions else 0
-    needed = _projector_shapes(width, layers, inner, numbers.whole("vision.projection_dim"))
+    inner, out = up.dimensions[0] if up and up.dimensions else 0, numbers.whole("vision.projection_dim")
+    needed = _projector_shapes(tower, width, layers, inner, out)
+    needed |= _deep_shapes(tensors, width, out) if tower.deep else {}
     if extra := sorted(tensors.keys() - needed):
-        raise ValueError(f"it has the tensor {extra[0][:80]!r}, which no Qwen2.5-VL projector has")
+        raise ValueError(f"it has the tensor {extra[0][:80]!r}, which no projector of its kind has")
     _check_tensors(tensors, needed)
-    for name in needed:
-        if name.startswith("v.patch_embd") and tensors[name].kind not in (_F32, _F16):
-            raise ValueError(f"the tensor {name} is of type {tensors[name].kind}; F32 or F16 is needed")
+    for name, kinds in ((n, _KINDS[part]) for n in needed for part in _KINDS if n.startswith(part)):
+        if tensors[name].kind not in kinds:
+            needs = " or ".join(kinds.values())
+            raise ValueError(f"the tensor {name} is of type {tensors[name].kind}; {needs} is needed")
 
 
-def _projector_shapes(width: int, layers: int, inner: int, out: int) -> Shapes:
+def _check_tower(numbers: _Numbers, tower: _Tower) -> int:
+    """Check the numbers of the vision tower; returns its width."""
+    width = numbers.whole("vision.embedding_length")
+    heads = numbers.divisor("vision.attention.head_count", width)
+    size = width // heads
+    if size % 4:
+        raise ValueError(f"its heads have a width of {size}; it must be a multiple of 4")
+    for name, only, default in (
+        *(("attention.head_count_kv", heads, heads), ("attention.head_dim", size, size)),
+        *(("spatial_merge_size", 2, 2), ("patch_size", tower.patch, None)),
+    ):
+        if (number := numbers.whole(f"vision.{name}", default=default)) != only:
+            raise ValueError(f"{numbers.key(f'vision.{name}')} is {number}; it must be {only}")
+    numbers.whole("vision.image_size")
+    if tower.windows:  # with 1 no layer has a window, and the engine ends at its unused mask
+        numbers.whole("vision.n_wa_pattern", least=2)
+    else:
+        numbers.refuse(("vision.n_wa_pattern",))
+    numbers.whole("vision.feed_forward_length", least=0)  # some writers leave 0 there, and it is not used
+    numbers.epsilon("vision.attention.layer_norm_epsilon")
+    return width
+
+
+def projector_kind(values: Header) -> object:
+    """What a projector's metadata says that it is."""
+    return values.get("clip.projector_type", values.get("clip.vision.projector_type"))
+
+
+def _deep_shapes(tensors: Mapping[str, Tensor], width: int, out: int) -> Shapes:
+    """The tensors that a tower with a table of positions has besides, with their shapes."""
+    table = tensors["v.position_embd.weight"].dimensions[-1:] if "v.position_embd.weight" in tensors else (0,)
+    if math.isqrt(sum(table)) ** 2 != sum(table):
+        raise ValueError(f"its table of positions has {sum(table)} rows, which are no square")
+    shapes: Shapes = {"v.position_embd.weight": (width, *table), "v.patch_embd.bias": (width,)}
+    for merger in (name.removesuffix(".fc1.weight") for name in deep_mergers(tensors)):
+        shapes |= {f"{merger}.norm.{end}": (4 * width,) for end in ("weight", "bias")}
+        shapes |= {f"{merger}.fc1.weight": (4 * width, 4 * width), f"{merger}.fc1.bias": (4 * width,)}
+        shapes |= {f"{merger}.fc2.weight": (4 * width, out), f"{merger}.fc2.bias": (out,)}
+    return shapes
+
+
+def deep_mergers(names: Iterable[str]) -> list[str]:
+    """Of the names of a projector's tensors, one for each block that feeds a layer of the text model."""
+    return [name for name in names if name.startswith("v.deepstack.") and name.endswith(".fc1.weight")]
+
+
+def _projector_shapes(tower: _Tower, width: int, layers: int, inner: int, out: int) -> Shapes:
     """The tensors of a projector with their shapes."""
-    shapes: Shapes = {f"v.patch_embd.weight{end}": (_PATCH, _PATCH, 3, width) for end in ("", ".1")}
-    shapes |= {"v.post_ln.weight": (width,), "mm.0.weight": (4 * width, 4 * width), "mm.0.bias": (4 * width,)}
+    shapes: Shapes = {f"v.patch_embd.weight{end}": (tower.patch, tower.patch, 3, width) for end in ("", ".1")}
+    shapes |= {"mm.0.weight": (4 * width, 4 * width), "mm.0.bias": (4 * width,)}
     shapes |= {"mm.2.weight": (4 * width, out), "mm.2.bias": (out,)}
-    sides = dict.fromkeys(("attn_q", "attn_k", "attn_v", "attn_out"), (width, width))
-    sides |= {"ffn_gate": (width, inner), "ffn_up": (width, inner), "ffn_down": (inner, width)}
+    norm_ends = ("weight", "bias") if tower.norm_bias else ("weight",)
+    shapes |= {f"v.post_ln.{end}": (width,) for end in norm_ends}
+    sides = (
+        {"attn_qkv": (width, 3 * width)} if tower.deep else dict.fromkeys(("attn_q", "attn_k", "attn_v"), (width,) * 2)
+    )
+    sides |= {"attn_out": (width, width), "ffn_up": (width, inner), "ffn_down": (inner, width)}
+    sides |= {"ffn_gate": (width, inner)} if tower.gate else {}
     for layer in (f"v.blk.{i}" for i in range(layers)):
-        shapes |= {f"{layer}.{name}.weight": (width,) for name in ("ln1", "ln2")}
+        shapes |= {f"{layer}.{name}.{end}": (width,) for name in ("ln1", "ln2") for end in norm_ends}
         for name, shape in sides.items():
             shapes |= {f"{layer}.{name}.weight": shape, f"{layer}.{name}.bias": shape[1:]}
     return shapes
@@ -257,4 +327,4 @@ class _Numbers:
 
     def refuse(self, names: Collection[str]) -> None:
         if found := [self.key(name) for name in names if self.key(name) in self.gguf.types]:
-            raise ValueError(f"it has {found[0]}, which no Qwen2.5-VL model has")
+            raise ValueError(f"it has {found[0]}, which no judge has")

@@ -230,13 +230,14 @@ class Recipe:
     `repository` holds its GGUF files ("" for a bundled one). Where nobody publishes them, it holds the checkpoint, of
     about `checkpoint_size` bytes, which a pull converts.
     `config` is what the published config.json says about the model's shape. `quants` are those that are published as
-    GGUF, as far as it is known.
+    GGUF, as far as it is known. `published` is the name under which tables of published accuracy have the model.
     """
 
     name: str
     licence: str
     licence_url: str = ""
     verified: bool = False
+    published: str = ""
     repository: str = ""
     revision: str = ""
     quant: str = ""

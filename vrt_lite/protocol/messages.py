@@ -30,7 +30,9 @@ CELL = 28
 _MAX_RATIO = 200
 LONGEST_PROMPT = 8_000
 """The most characters of a prompt."""
-_PLACEHOLDER = re.compile(r"\{(caption|dim_name_[123]|dim_explain_[123]|n|n_half)\}")
+_PLACEHOLDER = re.compile(r"\{(caption|prompt|text_prompt|dim_name_[123]|dim_explain_[123]|n|n_half)\}")
+_CAPTION: Final = ("caption", "prompt", "text_prompt")
+"""The placeholders of a caption: ours, and those of published prompts."""
 _NAME = re.compile(r"\{([a-z_]+)\}")
 
 
@@ -113,7 +115,8 @@ class Reply:
     """What a judge wrote in one round.
 
     `odds` maps the offset of a character in `text` to the model's own probabilities at that character,
-    for each digit 0, 1 or 2 that it wrote.
+    for each digit 0, 1 or 2 that it wrote, and for each word with which an answer begins (`Sampling.openings`).
+    `scores` has the raw value of each head that was asked for; then nothing was written.
     """
 
     text: str
@@ -121,6 +124,7 @@ class Reply:
     stop: StopReason = "end"
     odds: Mapping[int, Odds] = field(default_factory=dict[int, Odds])
     usage: Usage = Usage()
+    scores: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -220,9 +224,9 @@ def show_key(key: str, dimension: Dimension) -> Dimension:
     return dimension if shown in dimension.name else replace(dimension, name=f"{dimension.name} {shown}")
 
 
-def placeholders(template: str) -> frozenset[str]:
-    """The placeholders a template holds."""
-    return frozenset(_PLACEHOLDER.findall(template))
+def has_caption(template: str) -> bool:
+    """Whether a template has a place for the caption."""
+    return any(name in _CAPTION for name in _PLACEHOLDER.findall(template))
 
 
 def render_user(
@@ -234,7 +238,7 @@ def render_user(
     """
     total = 2 * workspace
     values: dict[str, Text] = {
-        "caption": Text(caption, trusted=False),
+        **dict.fromkeys(_CAPTION, Text(caption, trusted=False)),
         "n": Text(str(total)),
         "n_half": Text(str(total / 2)),
     }

@@ -165,7 +165,9 @@ def from_marks(
     unread: bool = False,
 ) -> Verdict:
     """A verdict from an answer and the probabilities that the model gave at its digits, softened by `temperatures`."""
-    preferences = {key: prefer(marks.choices[key], odds.get(marks.offsets[key])) for key in KEYS}
+    preferences = {
+        key: prefer(marks.choices[key], odds.get(marks.offsets[key])) for key in KEYS if key in marks.choices
+    }
     for key, preference in preferences.items():
         if preference.odds:
             temperature = choose_temperature(temperatures or {}, key, preference.winner, unread=unread)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from vrt_lite.conversion.checkpoint import INDEX, ONLY_SHARD, read_json
+from vrt_lite.conversion.families import FAMILIES
 from vrt_lite.conversion.pair_files import describe_pair
 from vrt_lite.conversion.type_names import CONVERTER_TYPES, TEXT_TYPES
 from vrt_lite.errors import ModelError
@@ -47,8 +48,9 @@ def find_shards(source: PullSource, listed: Listing, folder: Path) -> dict[str, 
 def read_config(listed: Listing, folder: Path) -> Mapping[str, Any]:
     """Read config.json. ModelError if it is of another architecture."""
     config = read_json(folder / "config.json")
-    if (kind := config.values.get("model_type")) != "qwen2_5_vl":
-        raise ModelError(f"{listed.repository} is of architecture {kind!r:.60}; a judge needs 'qwen2_5_vl'.")
+    if (kind := config.values.get("model_type")) not in FAMILIES:
+        known = " or ".join(map(repr, FAMILIES))
+        raise ModelError(f"{listed.repository} is of architecture {kind!r:.60}; a judge needs {known}.")
     return config.values
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from vrt_lite.errors import ModelError
 from vrt_lite.machine import format_bytes
 from vrt_lite.models.gguf import part_names
+from vrt_lite.models.gguf_check import PROJECTORS
 from vrt_lite.models.hub import HubFile, Listing, Progress, check_free_space, download, is_whole
 from vrt_lite.models.library import Role, StoredFile, StoredModel, keep_only, partial_folder
 from vrt_lite.models.quants import CONTEXT_BYTES, SHARE_OF_MEMORY, TextFile, best_quant, normalise_quant, quant_of
@@ -28,7 +29,7 @@ from vrt_lite.pulling.pull_source import (
     list_small_files,
 )
 
-_ARCHITECTURES = ("", "qwen2vl")
+_KNOWN = " or ".join(map(repr, PROJECTORS))
 _PROJECTORS = ("F16", "BF16", "Q8_0", "F32")
 
 
@@ -69,8 +70,8 @@ def pull_gguf(
 
 
 def _select(source: PullSource, listed: Listing, here: StoredModel | None, memory_bytes: int) -> SelectedFiles:
-    if listed.architecture not in _ARCHITECTURES:
-        raise ModelError(f"{listed.repository} is of architecture {listed.architecture!r}; a judge needs 'qwen2vl'.")
+    if listed.architecture not in ("", *PROJECTORS):
+        raise ModelError(f"{listed.repository} is of architecture {listed.architecture!r}; a judge needs {_KNOWN}.")
     # A quant that is here stays: the same command must not replace the model when another amount of memory is given.
     quant = source.quant or (here.manifest.quant if here else "")
     return select_files(listed, quant=quant, memory_bytes=int(memory_bytes * SHARE_OF_MEMORY))

@@ -54,13 +54,15 @@ class _Row:
     group: str | None
 
 
-def read_entries(arguments: Sequence[str], *, prompt: str = "", fps: str | None = None) -> tuple[Group, ...]:
+def read_entries(
+    arguments: Sequence[str], *, prompt: str = "", fps: str | None = None, recursive: bool = False
+) -> tuple[Group, ...]:
     """Read the groups that the arguments name: one table, or one group of files, folders and patterns.
 
     `prompt` is for all clips whose table has none, `fps` for numbered pictures without a frame rate. A folder gives its
-    own videos in natural order, not those of its subfolders. A pattern (`*`, `?`, `[…]`, `**`) that no shell has
-    expanded is expanded here. A missing file is no error yet: it is later left out. UsageError for a folder or a table
-    that cannot be read.
+    own videos in natural order, and if `recursive` those of its subfolders. A pattern (`*`, `?`, `[…]`, `**`) that no
+    shell has expanded is expanded here. A missing file is no error yet: it is later left out. UsageError for a folder
+    or a table that cannot be read.
     """
     prompt = escape_surrogates(prompt)
     tables = [argument for argument in arguments if Path(argument).suffix.lower() in TABLE_SUFFIXES]
@@ -69,19 +71,19 @@ def read_entries(arguments: Sequence[str], *, prompt: str = "", fps: str | None 
     if tables:
         groups = _groups(_rows(Path(tables[0])), prompt)
     else:
-        found = [_paths(argument) for argument in arguments]
+        found = [_paths(argument, recursive=recursive) for argument in arguments]
         clips = tuple(path for paths, _ in found for path in paths)
         groups = (Group("", prompt, clips, tuple(line for _, line in found if line)),)
     rated = iter(add_rate([clip for group in groups for clip in group.clips], fps))
     return tuple(replace(group, clips=tuple(next(rated) for _ in group.clips)) for group in groups)
 
 
-def _paths(argument: str) -> tuple[list[Path], str]:
+def _paths(argument: str, *, recursive: bool) -> tuple[list[Path], str]:
     """Return the clips that an argument names, and a line on what its folder holds beside them."""
     path = Path(argument)
     try:
         if path.is_dir():
-            return list_folder(path)
+            return list_folder(path, recursive=recursive)
         if path.exists() or not _PATTERN.search(argument):
             return [path], ""
         found = sorted((Path(name) for name in glob.glob(argument, recursive=True)), key=natural_key)  # noqa: PTH207 - absolute
@@ -93,23 +95,24 @@ def _paths(argument: str) -> tuple[list[Path], str]:
     return clips, ""
 
 
-def list_folder(folder: Path) -> tuple[list[Path], str]:
+def list_folder(folder: Path, *, recursive: bool = False) -> tuple[list[Path], str]:
     """Return a folder's clips in natural order, and a line on what it holds beside them, "" for nothing.
 
-    A folder of numbered pictures alone is one clip. UsageError for a folder without clips.
+    With `recursive` its subfolders' videos are clips too. A folder of numbered pictures alone is one clip. UsageError
+    for a folder without clips.
     """
-    everything = _list_visible(folder)
+    everything = _list_below(folder) if recursive else _list_visible(folder)
     clips = _choose_videos(everything)
     if clips:
         return clips, _describe_rest(folder, sorted(set(everything) - set(clips), key=natural_key))
     if is_clip_there(folder):
         return [folder], ""
-    below = any(path.is_dir() and is_clip_there(path) for path in everything[:_MOST_FOLDERS])
-    advice = (
-        f"Its folders of numbered pictures are clips: give {str(folder / '*')!r}."
-        if below
-        else ("Name files of another kind one by one, or by a pattern.")
-    )
+    folders = [path for path in everything[:_MOST_FOLDERS] if path.is_dir()]
+    advice = "Name files of another kind one by one, or by a pattern."
+    if any(map(is_clip_there, folders)):
+        advice = f"Its folders of numbered pictures are clips: give {str(folder / '*')!r}."
+    elif any(map(list_videos, folders)):
+        advice = "Its folders hold some: give --recursive."
     raise UsageError(f"The folder {str(folder)!r} holds no videos ({' '.join(sorted(VIDEO_SUFFIXES))}). {advice}")
 
 
@@ -120,6 +123,12 @@ def list_videos(folder: Path) -> list[Path]:
 
 def _list_visible(folder: Path) -> list[Path]:
     return sorted((path for path in folder.iterdir() if not path.name.startswith(".")), key=natural_key)
+
+
+def _list_below(folder: Path) -> list[Path]:
+    inside = (path for path in folder.rglob("*") if not path.is_dir())
+    visible = (path for path in inside if not any(part.startswith(".") for part in path.relative_to(folder).parts))
+    return sorted(visible, key=natural_key)
 
 
 def _choose_videos(paths: Sequence[Path]) -> list[Path]:
@@ -140,7 +149,7 @@ def _describe_rest(folder: Path, rest: Sequence[Path]) -> str:
             [(pattern, count)] = below.items()
             parts.append(f"{path.name} is a folder of {count} numbered pictures (give {path / pattern})")
         elif path.is_dir():
-            others.append(f"{path.name} is a folder")
+            others.append(f"{path.name} is a folder{' (--recursive takes its videos)' if list_videos(path) else ''}")
         else:
             others.append(f"{path.name} is {'a still picture' if is_still_webp(path) else 'no clip'}")
     shown = [*parts[:_MOST_NAMED], *others[:_MOST_NAMED]]

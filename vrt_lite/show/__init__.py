@@ -208,11 +208,12 @@ def verdict_lines(judgement: Judgement, *, encoding: str = "utf-8") -> list[str]
         lines.append(f"orders disagree: {', '.join(judgement.disagreements)}")
     if judgement.measures:
         # Only where something was measured.
-        from vrt_lite.show.measure_rows import describe_measured, list_measure_rows  # noqa: PLC0415
+        from vrt_lite.show.measure_rows import describe_measured, split_measure_rows  # noqa: PLC0415
 
-        rows = list_measure_rows(judgement.measures)
+        rows, alike = split_measure_rows(judgement.measures)
         lines += describe_measured(judgement)
         lines += [f"measured {row.name}: {' and '.join(row.values)} {row.unit}, {row.words}" for row in rows]
+        lines += [f"measured alike: {alike}"] if alike else []
     lines.append(f"rounds: {' + '.join(str(len(order.rounds)) for order in judgement.orders) or 0}")
     lines.append(f"frames: {count_frames(judgement)}")
     lines.append(f"seconds: {judgement.timings.total:.2f}")

@@ -47,6 +47,12 @@ def describe_measured(judgement: Judgement) -> list[str]:
     return [*([f"by measuring: {', '.join(said)}"] if said else []), *(f"found in {fault}" for fault in found)]
 
 
+def split_measure_rows(measures: tuple[MeasuredPair, ...] | None) -> tuple[list[MeasureRow], str]:
+    """Return the rows of the measures that tell the clips apart, or are missing, and the names of those alike."""
+    rows = list_measure_rows(measures)
+    return [row for row in rows if row.better != 0], ", ".join(row.name for row in rows if row.better == 0)
+
+
 def list_measure_rows(measures: tuple[MeasuredPair, ...] | None) -> list[MeasureRow]:
     """Put measures in words, in their order; none if nothing was measured."""
     rows: list[MeasureRow] = []

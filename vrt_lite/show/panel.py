@@ -15,7 +15,7 @@ from rich.text import Text
 from vrt_lite.protocol.messages import DIMENSIONS, OVERALL
 from vrt_lite.protocol.verdict import VIDEOS, describe
 from vrt_lite.show.efforts import describe_effort, describe_skipped_order
-from vrt_lite.show.measure_rows import describe_measured, list_measure_rows
+from vrt_lite.show.measure_rows import describe_measured, split_measure_rows
 from vrt_lite.show.words import (
     STYLES,
     Glyphs,
@@ -127,10 +127,11 @@ def _stacked(rows: list[tuple[Text, Text, Odds | None]], width: int, glyphs: Gly
 
 
 def _measures(judgement: Judgement, width: int, glyphs: Glyphs) -> list[RenderableType]:
-    """Draw a row for each measure: both videos' values and the better one; a narrow terminal leaves out the unit."""
-    rows = list_measure_rows(judgement.measures)
+    """Draw a row for each measure that tells the clips apart; a narrow terminal leaves out the unit."""
+    rows, names = split_measure_rows(judgement.measures)
+    alike: list[RenderableType] = [Text(f"Measured alike: {names}", "dim")] if names else []
     if not rows:
-        return []
+        return alike
     table = Table.grid(padding=(0, 1 if width < _NARROW else 2))
     head = "{}" if width < _NARROW else "video {}"
     heads = (Text(head.format(choice), STYLES[choice], justify="right") for choice in (1, 2))
@@ -139,7 +140,7 @@ def _measures(judgement: Judgement, width: int, glyphs: Glyphs) -> list[Renderab
         name = Text(row.name).append(f" ({row.unit})" if width >= _STACKED_BELOW else "", "dim")
         values = (Text(value.replace("–", glyphs.rule), justify="right") for value in row.values)
         table.add_row(name, *values, Text(row.words, STYLES[row.better or 0]))
-    return [table]
+    return [table, *alike]
 
 
 def _bar(odds: Odds, width: int, glyphs: Glyphs) -> Text:

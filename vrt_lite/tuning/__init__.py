@@ -21,8 +21,7 @@ from vrt_lite.backends import describe_machine, has_gpu, read_memory
 from vrt_lite.disk import home, write_file
 from vrt_lite.errors import ShortageError, UsageError, VrtError
 from vrt_lite.fitting import EnginePlan, add_sequences, choose_plan
-from vrt_lite.fitting.engine_buffers import ModelShape
-from vrt_lite.fitting.memory_estimate import read_shape
+from vrt_lite.fitting.memory_estimate import ModelShape, read_shape
 from vrt_lite.machine import MOST_SEQUENCES, EngineSettings, KvType, Machine, MachineMemory
 from vrt_lite.models import ModelFiles, find
 from vrt_lite.models.gguf import parts_of

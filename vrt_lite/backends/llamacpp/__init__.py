@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vrt_lite.backends.llamacpp.context import Context
-from vrt_lite.backends.llamacpp.decoding import MOST_GUESSED, PromptLookup, Sampler, loops, odds
+from vrt_lite.backends.llamacpp.decoding import MOST_GUESSED, PromptLookup, Sampler, loops, odds, odds_of_opening
 from vrt_lite.backends.llamacpp.engine import Model, start_engine
 from vrt_lite.backends.llamacpp.kv_cache import KvCache, PrefixCache, Step, count_tokens, split_runs, take_steps
 from vrt_lite.backends.llamacpp.lower import FrameBlock, Item, lower
@@ -258,6 +258,12 @@ class LlamaCppBackend(contextlib.ExitStack):
     def _sampler(self, lane: Lane, sampling: Sampling) -> Sampler:
         return Sampler(temperature=sampling.temperature, seed=sampling.seed, banned=self._banned)
 
+    def _opening_tokens(self, sampling: Sampling) -> list[tuple[int, int]]:
+        """The tokens with which a winner and a tie begin, in a line and after a space."""
+        texts = [[before + word for word in sampling.openings or ()] for before in ("", " ")]
+        pairs = [tuple(self._model.tokens(text, special=False)[0] for text in pair) for pair in texts]
+        return [(winner, tie) for winner, tie in pairs if winner != tie] if sampling.openings else []
+
     def _write(
         self, lane: Lane, cache: KvCache, logits: NDArray[np.float32], sampling: Sampling, observe: Observe
     ) -> Work[Reply]:
@@ -266,6 +272,7 @@ class LlamaCppBackend(contextlib.ExitStack):
         At its end the cache holds all tokens before the last one.
         """
         sampler, lookup = self._sampler(lane, sampling), lane.lookup
+        openings = self._opening_tokens(sampling)
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         text, tokens, digit_odds = "", list[int](), dict[int, Odds]()
         most = min(sampling.max_new_tokens, cache.free_tokens)
@@ -284,6 +291,9 @@ class LlamaCppBackend(contextlib.ExitStack):
                 text += piece
                 if token in self._digits:
                     digit_odds[len(text) - 1] = odds(picked_from, self._digits)
+                for opening in openings:
+                    if token in opening:
+                        digit_odds[len(text) - len(piece.lstrip())] = odds_of_opening(picked_from, *opening)
                 observe(Wrote(piece))
                 if sampling.concluded(text):
                     stop = "end"

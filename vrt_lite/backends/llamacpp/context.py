@@ -145,6 +145,20 @@ class Context(contextlib.ExitStack):
                 row += length if part.tokens else 0
         return rows
 
+    def feed_for_state(self, token: int, position: int, *, sequence: int = 0) -> NDArray[np.float32]:
+        """Evaluate one token; returns the state that the output layer would get there, shape (width,).
+
+        States are switched on for it alone: then the engine outputs every token of a batch, and has no room for many.
+        """
+        self._check_open()
+        llama.llama_set_embeddings(self.pointer, True)
+        try:
+            self._feed([Tokens([token], position, sequence)], logits_from=0)
+            pointer = llama.llama_get_embeddings_ith(self.pointer, 0)
+            return cast("NDArray[np.float32]", np.ctypeslib.as_array(pointer, (self._model.width,)).copy())
+        finally:
+            llama.llama_set_embeddings(self.pointer, False)
+
     def _feed(self, parts: Sequence[Tokens], *, logits_from: int) -> int:
         """One batch of text, with logits from each part's token number `logits_from` on; returns a part's rows in it.
 
@@ -235,9 +249,12 @@ class Context(contextlib.ExitStack):
         pointer = llama.llama_get_logits_ith(self.pointer, row)
         return cast("NDArray[np.float32]", np.ctypeslib.as_array(pointer, (self._model.vocabulary,)).copy())
 
-    def _decode(self, batch: Any) -> None:
+    def _check_open(self) -> None:
         if not self.pointer:  # no larger one could be opened in its place
             raise OutOfMemoryError("The engine has no context any more. Lower --ctx, --max-pixels or --jobs.")
+
+    def _decode(self, batch: Any) -> None:
+        self._check_open()
         status = llama.llama_decode(self.pointer, batch)
         if self._model.abort_check:
             self._model.abort_check.raise_error()

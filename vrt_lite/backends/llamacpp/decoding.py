@@ -100,6 +100,12 @@ def odds(logits: NDArray[np.float32], digits: Sequence[int]) -> Odds:
     return (tie, one, two)
 
 
+def odds_of_opening(logits: NDArray[np.float32], winner: int, tie: int) -> Odds:
+    """Probabilities at the word with which an answer begins: which video would win is not known there."""
+    share, rest = softmax(logits[[tie, winner]].astype(np.float64)).tolist()
+    return (share, rest / 2, rest / 2)
+
+
 def loops(tokens: Sequence[int]) -> bool:
     """Whether the end only repeats a cycle of at most 64 tokens: at least six times, and for at least 96 tokens."""
     for cycle in range(1, _LONGEST_CYCLE + 1):

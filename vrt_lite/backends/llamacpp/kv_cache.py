@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vrt_lite.backends.llamacpp.context import Context, Tokens
-from vrt_lite.backends.llamacpp.lower import FrameBlock, Item, patch_positions
+from vrt_lite.backends.llamacpp.lower import FrameBlock, Item
 from vrt_lite.errors import OutOfMemoryError
 from vrt_lite.interfaces import Observe, Prefill
 
@@ -155,22 +155,29 @@ class KvCache:
     def _feed_block(self, block: FrameBlock) -> Iterator[int]:
         """The same patch by patch; yields how many tokens are done. After the last patch the items have the block."""
         before, start = -1, self.position
-        for number, (key, step) in enumerate(zip(block.patches, block.steps, strict=True), start=1):
-            positions = patch_positions(start, step, block.rows, block.columns)
+        for number, key in enumerate(block.patches):
+            planes = block.planes(number, start)
+            step = int(planes[0, 0])
             feed = self.context.feed_patch_in_order if step == before else self.context.feed_patch
             try:
-                feed(self._embeddings(key), positions, sequence=self.sequence)
+                feed(self._embeddings(key), planes, sequence=self.sequence)
             except OutOfMemoryError:
                 self.truncate(0)  # a state that could not be restored leaves nothing
                 raise
             before = step
-            if number == len(block.patches):
+            if number + 1 == len(block.patches):
                 self.extend([block])
-            yield number * block.tokens // len(block.patches)
+            yield (number + 1) * block.tokens // len(block.patches)
 
     def append_tokens(self, tokens: list[int]) -> list[NDArray[np.float32]]:
         """Evaluate tokens after the items held; returns the logits after each."""
         return take_steps([Step(self, len(self.items), tokens)])[0]
+
+    def append_for_state(self, token: int) -> NDArray[np.float32]:
+        """Evaluate a token after the items held; returns the model's state there, shape (width,)."""
+        state = self.context.feed_for_state(token, self.position, sequence=self.sequence)
+        self.extend([token])
+        return state
 
     def truncate(self, count: int) -> None:
         """Keep the first `count` items."""

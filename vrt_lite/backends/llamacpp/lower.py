@@ -24,7 +24,8 @@ class FrameBlock:
     """One video, or one image, between vision_start and vision_end.
 
     `patches` are content keys, one for each temporal patch; `steps` are their temporal positions relative to the start.
-    The merged grid of every patch is `rows` x `columns` cells, one token for each.
+    The merged grid of every patch is `rows` x `columns` cells, one token for each. Without steps each token has the
+    next position on every axis, like text.
     """
 
     patches: tuple[str, ...]
@@ -40,7 +41,19 @@ class FrameBlock:
     @property
     def positions(self) -> int:
         """Positions of the block."""
-        return max(*self.steps, self.rows - 1, self.columns - 1) + 1
+        return max(*self.steps, self.rows - 1, self.columns - 1) + 1 if self.steps else self.tokens
+
+    def planes(self, number: int, start: int) -> NDArray[np.int32]:
+        """Positions of a temporal patch, shape (4, rows·columns): planes t, y, x and an unused zero.
+
+        The block begins at `start`.
+        """
+        y, x = np.divmod(np.arange(self.rows * self.columns, dtype=np.int32), np.int32(self.columns))
+        if not self.steps:
+            t = y = x = number * len(x) + np.arange(len(x), dtype=np.int32)
+        else:
+            t = np.full_like(y, self.steps[number])
+        return np.stack([start + t, start + y, start + x, np.zeros_like(y)])
 
 
 Item = int | FrameBlock
@@ -121,9 +134,3 @@ def _find_cuts(text: str, start: int, end: int, added: Sequence[str]) -> set[int
             cuts.add(at + 1)
             at = text.find(name, at + 1, end + len(name) - 1)
     return cuts
-
-
-def patch_positions(start: int, step: int, rows: int, columns: int) -> NDArray[np.int32]:
-    """Positions of one temporal patch, shape (4, rows·columns): planes t, y, x and an unused zero."""
-    y, x = np.divmod(np.arange(rows * columns, dtype=np.int32), np.int32(columns))
-    return np.stack([np.full_like(y, start + step), start + y, start + x, np.zeros_like(y)])

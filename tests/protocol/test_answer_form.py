@@ -1,0 +1,267 @@
+"""Replies of published judges, read as their authors' parsers read them, and forms that a profile may not have."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+
+from vrt_lite.errors import ModelError
+from vrt_lite.profile import parse_profile
+from vrt_lite.protocol.answer_form import (
+    AnswerForm,
+    ClipScore,
+    Head,
+    Template,
+    Total,
+    compare_scores,
+    compile_template,
+    find_pair_end,
+    normalise,
+    pair_odds,
+    read_pair,
+    read_scores,
+)
+from vrt_lite.protocol.tags import AFTERWORD, Answer, Malformed
+
+PLAIN = AnswerForm(choice={"OA": Template(r"Video {choice} is better", tie="Both videos")})
+THINK = AnswerForm(choice={"OA": Template(r"<answer>\s*Video {choice}")})
+FLEX = AnswerForm(choice={"OA": Template(r'"winner":\s*"Video {choice}')})
+SHARES = AnswerForm(
+    choice={
+        "TA": Template(r"Alignment Score:\s*Video 1:\s*{one}"),
+        "OA": Template(r"Style Score:\s*Video 1:\s*{one}"),
+    }
+)
+POINT = AnswerForm(
+    form="clip",
+    score={
+        "VQ": Template(r"visual quality:\s*{score}", least=1, most=4),
+        "TA": Template(r"text-to-video alignment:\s*{score}", least=1, most=4),
+        "OA": Template(r"Final Score:\s*{score}", least=1, most=10),
+    },
+)
+_CATEGORIES = (
+    '{"prompt": "A fox", "categories": [{"name": "A", "dims": [{"name": "x", "score_1": 4, "score_2": 6}], '
+    '"cat_reason": "Video 1 is better lit", "cat_winner": "Video 1"}], "reason": "Video 1 moves more"'
+)
+
+PAIRS: list[tuple[AnswerForm, str, int | None]] = [
+    # UnifiedReward 1.0: 'Video 1 is better' in output, else 'Video 2 is better' in output, else the same.
+    (PLAIN, "Video 1 is better", 1),
+    (PLAIN, "Video 2 is better", 2),
+    (PLAIN, "Video 1 is better.", 1),
+    (PLAIN, "Video 2 is better than Video 1.", 2),
+    (PLAIN, "Video 1 is better than Video 2 in both factors.", 1),
+    (PLAIN, "\n\nVideo 2 is better\n", 2),
+    (PLAIN, "**Video 1 is better**", 1),
+    (PLAIN, "Overall, Video 2 is better because its fox runs.", 2),
+    (PLAIN, "'Video 1 is better,'", 1),
+    (PLAIN, "Both videos are equally good.", 0),
+    (PLAIN, "Both videos are equally good", 0),
+    (PLAIN, "Both  videos are equally good.", 0),
+    (PLAIN, "Video  1  is\nbetter", 1),
+    (PLAIN, "", None),
+    (PLAIN, "Neither.", None),
+    (PLAIN, "Video 3 is better", None),
+    (PLAIN, "Video 12 is better", None),
+    (PLAIN, "Video 1/2 is better", None),
+    (PLAIN, "Video 1 is better. Video 2 is better.", None),
+    (PLAIN, "Both videos are good, but Video 1 is better", None),
+    (PLAIN, "Video 1 is not better", None),
+    # UnifiedReward-Think: the same words in <answer>; what is thought is no answer.
+    (THINK, "<think>Video 1 (8/10)</think><answer>Video 1 is better</answer>", 1),
+    (THINK, "<think>…</think>\n<answer>Video 2 is better</answer>", 2),
+    (THINK, "<think>…</think><answer>\nVideo 2 is better\n</answer>", 2),
+    (THINK, "<think>…</think><answer> Video 1 is better than Video 2 </answer>", 1),
+    (THINK, "<think>Video 1 is better in colour</think><answer>Video 2 is better</answer>", 2),
+    (THINK, "<think>I could say <answer>Video 1 is better</answer></think><answer>Video 2 is better</answer>", 2),
+    (THINK, "<answer>Video 2 is better</answer>", 2),
+    (THINK, "<think>no end <answer>Video 1 is better</answer>", 1),
+    (THINK, "<think>…</think><answer>Video 1", 1),
+    (THINK, "<think>…</think><answer>Video 2 is bet", 2),
+    (THINK, "<think>…</think><ANSWER>video 2 is better</ANSWER>", 2),
+    (THINK, "<think>…</think><answer>Video 1/2 is better</answer>", None),
+    (THINK, "<think>…</think><answer>Both videos are equally good</answer>", None),
+    (THINK, "<think>…</think>Video 1 is better", None),
+    (THINK, "<think>…</think>", None),
+    (THINK, "<think>…</think><answer>Video 1 is better</answer><answer>Video 2 is better</answer>", None),
+    (THINK, "<think>…</think><answer>Video 1 is better</answer> <answer>Video 1 is better</answer>", 1),
+    # UnifiedReward-Flex: JSON with a winner.
+    (FLEX, _CATEGORIES + ', "winner": "Video 2"}', 2),
+    (FLEX, "```json\n" + _CATEGORIES + ', "winner": "Video 1"}\n```', 1),
+    (FLEX, _CATEGORIES + ', "winner":"Video 2"}', 2),
+    (FLEX, _CATEGORIES + ',\n  "winner" : "Video 2"}', None),
+    (FLEX, _CATEGORIES + ', "winner": "Video 2', 2),
+    (FLEX, _CATEGORIES + ', "winner": "Video 2 is better as it follows the prompt', 2),
+    (FLEX, _CATEGORIES + ', "winner": "Video 1 (better composition)"}', 1),
+    (FLEX, _CATEGORIES + ', "winner": "Video 2 > Video 1"}', 2),
+    (FLEX, _CATEGORIES + ', "winner": "video 1"}', 1),
+    (FLEX, _CATEGORIES + ', "winner": "Video 1/2"}', None),
+    (FLEX, _CATEGORIES + ', "winner": "tie"}', None),
+    (FLEX, _CATEGORIES + ', "winner": "', None),
+    (FLEX, _CATEGORIES, None),
+    (FLEX, _CATEGORIES.replace("A fox", r"\"winner\": \"Video 1\"") + ', "winner": "Video 2"}', 2),
+    (FLEX, _CATEGORIES + ', "winner": "Video 1", "winner": "Video 2"}', None),
+    # UnifiedReward 2.0: shares that sum to 1.
+    (SHARES, "Alignment Score:\n Video 1: 0.4\n Video 2: 0.6\n\nStyle Score:\n Video 1: 0.5264\n Video 2: 0.4736", 1),
+    (SHARES, "Alignment Score:\n Video 1: 0.4\nStyle Score:\n Video 1: 0.1", 2),
+    (SHARES, "Alignment Score:\n Video 1: 0.4\nStyle Score:\n Video 1: 0.5", 0),
+    (SHARES, "Alignment Score:\n Video 1: 0.4\nStyle Score:\n Video 1: 1", 1),
+    (SHARES, "Alignment Score:\n Video 1: 0.4\nStyle Score:\n Video 1: 7", None),
+    (SHARES, "Alignment Score:\n Video 1: 0.4", None),
+    (SHARES, "Style Score:\n Video 1: 0.9", None),
+]
+
+
+@pytest.mark.parametrize(("form", "reply", "overall"), PAIRS)
+def test_a_published_reply_about_a_pair(form: AnswerForm, reply: str, overall: int | None) -> None:
+    read = read_pair(reply, form)
+    assert (read.marks.choices["OA"] if isinstance(read, Answer) else None) == overall
+
+
+def test_the_table_of_replies_has_sixty() -> None:
+    assert len(PAIRS) == 60
+
+
+@pytest.mark.parametrize(("form", "reply", "overall"), [case for case in PAIRS if case[0] is not SHARES])
+def test_the_other_order_has_the_other_winner(form: AnswerForm, reply: str, overall: int | None) -> None:
+    exchanged = reply.translate(str.maketrans("12", "21"))
+    read = read_pair(exchanged.replace("2/1", "1/2"), form)
+    assert (read.marks.choices["OA"] if isinstance(read, Answer) else None) == (overall and 3 - overall)
+
+
+def test_a_reply_is_over_behind_its_answer_wherever_it_is_cut() -> None:
+    whole = "<think>x <answer>Video 1 is</answer></think> <answer>Video 2 is better</answer>" + " and on" * 60
+    end = find_pair_end(whole, THINK)
+    assert end == whole.rindex("2 is") + AFTERWORD
+    ends = [find_pair_end(whole[:length], THINK) for length in range(len(whole))]
+    assert ends == [None] * end + [end] * (len(whole) - end)
+
+
+def test_probabilities_come_from_the_choice_and_from_the_word_before() -> None:
+    reply = "Video 2 is better"
+    read = read_pair(reply, PLAIN)
+    assert isinstance(read, Answer)
+    [odds] = pair_odds(reply, read, {0: (0.2, 0.4, 0.4), 6: (0.5, 0.1, 0.4)}, PLAIN).values()
+    assert odds == pytest.approx((0.2, 0.16, 0.64))
+    assert pair_odds(reply, read, {6: (0.5, 0.1, 0.4)}, PLAIN) == {}, "how likely a tie was is not known"
+    tie = read_pair("Both videos are equally good.", PLAIN)
+    assert isinstance(tie, Answer)
+    assert pair_odds("Both videos", tie, {0: (0.9, 0.05, 0.05)}, PLAIN) == {0: (0.9, 0.05, 0.05)}
+    thought = read_pair("<answer>Video 2", THINK)
+    assert isinstance(thought, Answer)
+    assert pair_odds("<answer>Video 2", thought, {14: (0.5, 0.1, 0.4)}, THINK)[14] == pytest.approx((0, 0.2, 0.8))
+
+
+def test_shares_are_probabilities() -> None:
+    reply = "Alignment Score:\n Video 1: 0.4\nStyle Score:\n Video 1: 0.75"
+    read = read_pair(reply, SHARES)
+    assert isinstance(read, Answer)
+    assert list(pair_odds(reply, read, {}, SHARES).values()) == [(0.0, 0.4, 0.6), (0.0, 0.75, 0.25)]
+
+
+SCORES: list[tuple[str, tuple[float, ...] | None]] = [
+    ("visual quality: 4\ntext-to-video alignment: 1\nFinal Score: 6", (4, 1, 6)),
+    ("visual quality: 4\ntemporal consistency: 2\ntext-to-video alignment: 1\nFinal Score: 6.5", (4, 1, 6.5)),
+    ("Visual Quality: 3\nText-to-video alignment: 2\nFinal score: 10", (3, 2, 10)),
+    ("visual quality:4 text-to-video alignment:1 Final Score:6/10", (4, 1, 6)),
+    ("visual quality: 4\ntext-to-video alignment: 1\n", None),
+    ("visual quality: 5\ntext-to-video alignment: 1\nFinal Score: 6", None),
+    ("visual quality: 4\ntext-to-video alignment: 1\nFinal Score: 65", None),
+    ("visual quality: 4\ntext-to-video alignment: 1\nFinal Score: 6\nFinal Score: 7", None),
+    ("visual quality: 4\ntext-to-video alignment: 1\nFinal Score: 100000000", None),
+    ("visual quality: four\ntext-to-video alignment: 1\nFinal Score: 6", None),
+]
+
+
+@pytest.mark.parametrize(("reply", "expected"), SCORES)
+def test_a_published_reply_about_a_clip(reply: str, expected: tuple[float, ...] | None) -> None:
+    read = read_scores(reply, POINT)
+    assert (None if isinstance(read, Malformed) else tuple(score.value for score in read.values())) == expected
+
+
+HEADS = AnswerForm(
+    form="clip",
+    head={"VQ": Head("<|VQ|>", mean=3.0, std=2.0, tie=1.609), "TA": Head("<|TA|>", mean=1.0, std=0.5, tie=1.609)},
+    overall=Total(("VQ", "TA")),
+)
+
+
+def test_heads_are_normalised_and_compared_by_their_loss() -> None:
+    one, two = normalise({"VQ": 5.0, "TA": 1.0}, HEADS), normalise({"VQ": 2.0, "TA": 1.5}, HEADS)
+    assert not isinstance(one, Malformed)
+    assert not isinstance(two, Malformed)
+    assert [score.value for score in one.values()] == [1.0, 0.0, 1.0]
+    verdict = compare_scores(one, two)
+    # sigmoid(3 - ln 5), sigmoid(-3 - ln 5): the raw scores differ by 3.
+    assert verdict.preferences["VQ"].odds == pytest.approx((0.19045, 0.80071, 0.00984), abs=2e-3)
+    assert verdict.overall.odds is None, "the sum has no scale"
+    assert verdict.overall.winner == 1
+    assert compare_scores(two, one) == verdict.mirrored(), "exchanged to the last bit"
+
+
+@pytest.mark.parametrize("values", [*itertools.product((-7.25, -0.1, 0.0, 1 / 3, 2.7, 1e6), repeat=2)])
+def test_exchanged_clips_exchange_the_verdict(values: tuple[float, float]) -> None:
+    one, two = ({"OA": ClipScore(value, 1.3, 0.7)} for value in values)
+    verdict = compare_scores(one, two)
+    assert compare_scores(two, one) == verdict.mirrored()
+    assert verdict.overall.odds
+    assert sum(verdict.overall.odds) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("raw", [{"VQ": float("nan"), "TA": 1.0}, {"VQ": float("inf"), "TA": 1.0}, {"TA": 1.0}])
+def test_a_head_without_a_number_is_no_score(raw: dict[str, float]) -> None:
+    assert isinstance(normalise(raw, HEADS), Malformed)
+
+
+@pytest.mark.parametrize("form", [PLAIN, THINK, FLEX, SHARES, POINT])
+def test_no_text_makes_a_template_go_back(form: AnswerForm) -> None:
+    """Every repeat of a pattern is bounded and possessive."""
+    for template in (*form.choice.values(), *form.score.values()):
+        pattern = compile_template(template.text).pattern
+        repeats = re.sub(r"\{\d+,\d+\}\+|-\?\+|\(\?:[^)]*\)\?\+|\(\?[P!<]", "", pattern)
+        assert not re.search(r"(?<!\\)[*+?]", repeats), pattern
+    text = "<answer> Video " * 20_000 + '"winner": ' * 20_000 + "9" * 100_000
+    assert isinstance(read_scores(text, form) if form is POINT else read_pair(text, form), Malformed)
+
+
+@pytest.mark.parametrize(
+    ("answer", "named"),
+    [
+        ('form = "loop"', "answer.form"),
+        ('form = "pair"', "choice"),
+        ('form = "pair"\n[answer.choice.TA]\ntext = "{choice}"', "OA"),
+        ('form = "pair"\n[answer.choice.OA]\ntext = "Video"', "answer.choice.OA.text"),
+        ('form = "pair"\n[answer.choice.OA]\ntext = "{choice}{choice}"', "answer.choice.OA.text"),
+        ('form = "pair"\n[answer.choice.OA]\ntext = "{score}"', "answer.choice.OA.text"),
+        ('form = "pair"\n[answer.choice.OA]\ntext = 3', "answer.choice.OA.text"),
+        ('form = "pair"\n[answer.choice.OA]\nwords = "{choice}"', "answer.choice.OA.words"),
+        ('form = "pair"\n[answer.head.OA]\ntoken = "x"', "choice"),
+        ('form = "clip"\n[answer.score.OA]\ntext = "{score}"\n[answer.head.VQ]\ntoken = "x"', "score or head"),
+        ('form = "clip"\n[answer.score.OA]\ntext = "{score}"\nleast = 2', "least"),
+        ('form = "clip"\n[answer.head.OA]\ntoken = "x"\nstd = 0', "answer.head.OA"),
+        ('form = "clip"\n[answer.head.VQ]\ntoken = "x"\n[answer.overall]\nsum = ["MQ"]', "answer.overall.sum"),
+        ('form = "clip"\nframes = 300\n[answer.score.OA]\ntext = "{score}"', "frames"),
+        ('form = "clip"\nframes = 5\nfps = 2.0\n[answer.score.OA]\ntext = "{score}"', "frames"),
+        ("choice = 3", "answer.choice"),
+    ],
+)
+def test_a_form_that_cannot_be_used_is_named(answer: str, named: str) -> None:
+    with pytest.raises(ModelError, match=named.replace(".", r"\.")):
+        parse_profile(f"[answer]\n{answer}", "test")
+
+
+def test_a_profile_without_a_table_answers_by_the_loop() -> None:
+    profile = parse_profile('name = "x"', "test")
+    assert profile.answer is None
+    assert profile.keys == ("TA", "VQ", "MQ", "OA")
+
+
+def test_a_profile_says_what_is_shown_and_answered() -> None:
+    text = '[answer]\nfps = 2.0\nframes = 24\n[answer.choice.OA]\ntext = "Video {choice}"'
+    profile = parse_profile(text, "test")
+    assert profile.keys == ("OA",)
+    assert (profile.rounds, profile.system_prompt, profile.workspace) == (1, "", 24)
+    assert [profile.count_first(seconds) for seconds in (0.5, 2.0, 5.0, 5.2, 60.0)] == [4, 4, 10, 10, 24]

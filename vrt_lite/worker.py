@@ -1,0 +1,439 @@
+"""Runs functions in one child process. What crashes, hangs or runs out of memory there ends no other process.
+
+Parent and child run the same code for the same user, so they send each other pickles: each after the number of its call
+and its length. Words that a judge writes are joined for a moment; everything else is sent at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import os
+import pickle
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
+from typing import Any, Final, TypeVar
+
+from vrt_lite import __version__
+from vrt_lite.errors import ASK_DOCTOR, ShortageError, VrtError, WorkerEndedError, WorkerKilledError
+from vrt_lite.interfaces import Event, Observe, Stop, Wrote, check_stops, ignore, stops_in_force
+from vrt_lite.shortage import explain_shortage, limit_heaps
+
+_T = TypeVar("_T")
+_HEAD: Final = struct.Struct("<QQ")
+"""Before each message: the number of its call, and its length in bytes. A request of no bytes cancels the call."""
+_HELLO: Final = b"\0vrt-lite worker\n"
+"""What is printed before it is not meant for the parent: Python may run code of the user's when it starts."""
+_START: Final = "import sys; sys.path[:] = sys.argv[3:]; from vrt_lite.worker import serve_calls; serve_calls()"
+_GRACE_SECONDS, _INTERRUPT_SECONDS = 2.0, 0.2
+"""How long a call that was cancelled may take to end by itself; less after Ctrl-C."""
+_JOIN_SECONDS: Final = 0.03
+_TICK_SECONDS: Final = 0.2 if sys.platform == "win32" else None
+"""The longest wait, as an interrupt cannot break one on Windows."""
+_MOST_REASON: Final = 200
+"""Characters of the last line that a process printed."""
+_MOST_OUTPUT: Final = 65536
+"""Bytes of what it printed last in which that line is looked for."""
+_JOB_EXTENDED_LIMITS, _JOB_LIMIT_PROCESS_MEMORY = 9, 0x100
+"""JobObjectExtendedLimitInformation and JOB_OBJECT_LIMIT_PROCESS_MEMORY of winnt.h."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A call to be made, in the folder that the parent is in."""
+
+    function: Callable[..., Any]
+    args: tuple[object, ...]
+    observed: bool
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    error: BaseException
+
+
+class Worker:
+    """A child process for functions, for several at once if threads share it; a context manager that kills it.
+
+    It begins with the first call, and anew with the first one after its end. `memory_bytes` limits what it can
+    allocate, on Linux and Windows; macOS has no such limit. What it prints is kept, and the last line explains its end;
+    with `prints` it is printed here instead.
+    """
+
+    def __init__(self, memory_bytes: int | None = None, *, prints: bool = False) -> None:
+        self._memory_bytes = memory_bytes
+        self._prints = prints
+        self._starting = Lock()
+        self._process: _Process | None = None
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Kill the process, whatever it does."""
+        with self._starting:
+            process, self._process = self._process, None
+        if process:
+            process.kill()
+
+    def call(
+        self,
+        function: Callable[..., _T],
+        *args: object,
+        observe: Observe | None = None,
+        stop: Stop | None = None,
+        seconds: float | None = None,
+    ) -> _T:
+        """Return what a function that can be imported returns, or raise its error. It all must be picklable.
+
+        It is called with `observe` if that is given: what it tells there is told here, in this thread. An error of
+        `observe` cancels the call, and so does `stop`: the work ends when it tells something or checks its stops, or
+        else the process is killed. Raises WorkerEndedError if the process ends, or has no answer after `seconds`;
+        WorkerKilledError if the system killed it; ShortageError if it cannot be started.
+        """
+        folder = ""
+        with contextlib.suppress(OSError):  # it may have been deleted
+            folder = str(Path.cwd())
+        request = pickle.dumps(_Request(function, args, observe is not None, folder))
+        return self._running().ask(request, observe or ignore, stop or Stop(), seconds)
+
+    def _running(self) -> _Process:
+        with self._starting:
+            if self._process is None or self._process.end:
+                self._process = _Process(self._memory_bytes, prints=self._prints)
+            return self._process
+
+
+class _Process:
+    """One child process, from its start to its end; `end` makes the error of its calls when it has ended."""
+
+    def __init__(self, memory_bytes: int | None, *, prints: bool) -> None:
+        self.end: Callable[[], VrtError] | None = None
+        self._numbers = itertools.count(1)
+        self._answers: dict[int, SimpleQueue[bytes | None]] = {}
+        self._sending = Lock()
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process has ended
+        # -P: a file numpy.py in this folder is not imported. The path is the parent's, which may have changed it.
+        command = [sys.executable, "-P", "-c", _START, __version__, str(memory_bytes or 0), *sys.path]
+        try:
+            with _interrupts_blocked() as flags:
+                self._popen = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=None if prints else self._output,
+                    creationflags=flags,
+                    bufsize=0,
+                )
+        except OSError as error:
+            self._output.close()
+            raise explain_shortage(error) or error from error
+        self._listener = Thread(target=self._listen, name="vrt-lite worker", daemon=True)
+        try:
+            self._listener.start()
+        except RuntimeError as error:
+            self._popen.kill()
+            with self._popen, self._output:
+                raise ShortageError("threads") from error
+
+    def ask(self, request: bytes, observe: Observe, stop: Stop, seconds: float | None) -> Any:
+        """Send a request, tell what is told, and return the answer."""
+        number, until = next(self._numbers), seconds and time.monotonic() + seconds
+        answers = self._answers[number] = SimpleQueue[bytes | None]()
+        if self.end:
+            answers.put(None)
+        forget = stop.wake_with(lambda: answers.put(b""))
+        try:
+            self._send(number, request)
+            while isinstance(message := self._next(answers, stop, until), _Told):
+                observe(message.event)
+        except BaseException as error:  # of an interrupt, of the stop, or of `observe`
+            if not self.end:
+                self._cancel(number, answers, _GRACE_SECONDS if isinstance(error, Exception) else _INTERRUPT_SECONDS)
+            raise
+        finally:
+            forget()
+            del self._answers[number]
+        if isinstance(message, _Failed):
+            raise message.error
+        return message.value
+
+    def kill(self) -> None:
+        """End the process at once, and wait for its end."""
+        self._popen.kill()
+        self._listener.join(_GRACE_SECONDS)
+
+    def _send(self, number: int, request: bytes) -> None:
+        left = memoryview(_HEAD.pack(number, len(request)) + request)
+        assert self._popen.stdin
+        try:
+            with self._sending, contextlib.suppress(OSError, ValueError):  # it has ended, which answers all calls
+                while left:
+                    left = left[self._popen.stdin.write(left) :]
+        except BaseException:  # half a request
+            self._popen.kill()
+            raise
+
+    def _next(self, answers: SimpleQueue[bytes | None], stop: Stop, until: float | None) -> _Told | _Done | _Failed:
+        """Wait for the next message of a call. Raises the error of `stop`, or that of the process's end."""
+        while True:
+            left = until and until - time.monotonic()
+            if left is not None and left <= 0:
+                raise WorkerEndedError(f"The judge's process gave no answer in time.{ASK_DOCTOR}")
+            with contextlib.suppress(Empty):
+                said = answers.get(timeout=min((t for t in (left, _TICK_SECONDS) if t is not None), default=None))
+                stop.check()
+                if said is None:
+                    assert self.end
+                    raise self.end()
+                if said:
+                    return pickle.loads(said)
+
+    def _cancel(self, number: int, answers: SimpleQueue[bytes | None], grace_seconds: float) -> None:
+        """End a call; the process, with all its calls, if that takes too long."""
+        self._send(number, b"")
+        until = time.monotonic() + grace_seconds
+        with contextlib.suppress(Empty):
+            while (said := answers.get(timeout=max(until - time.monotonic(), 0.0))) is not None:
+                if said and not isinstance(pickle.loads(said), _Told):
+                    return
+        self.kill()
+
+    def _listen(self) -> None:
+        """In a thread: pass messages on until the process ends, which answers all calls that are left."""
+        pipe = self._popen.stdout
+        assert pipe
+
+        def read(size: int) -> bytes:
+            data = bytearray()
+            while len(data) < size and (piece := pipe.read(size - len(data))):
+                data += piece
+            return bytes(data)
+
+        with self._popen, self._output:
+            while (line := pipe.readline()) and not line.endswith(_HELLO):
+                pass
+            while len(head := read(_HEAD.size)) == _HEAD.size:
+                number, size = _HEAD.unpack(head)
+                if len(message := read(size)) == size and (answers := self._answers.get(number)):
+                    answers.put(message)
+            self.end = self._explain_end()
+        for answers in list(self._answers.values()):
+            answers.put(None)
+
+    def _explain_end(self) -> Callable[[], VrtError]:
+        """Wait for the end, and explain it. Statuses of Windows are in hexadecimal, as they are documented."""
+        status = self._popen.wait()
+        if -status == getattr(signal, "SIGKILL", None):
+            return WorkerKilledError
+        ending = f"with status {status if status < 256 else hex(status)}" if status >= 0 else f"by signal {-status}"
+        with contextlib.suppress(ValueError):
+            ending = f"by signal {signal.Signals(-status).name}"
+        self._output.seek(max(self._output.seek(0, os.SEEK_END) - _MOST_OUTPUT, 0))
+        lines = self._output.read().decode(errors="replace").splitlines()
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        text = f"The judge's process ended {ending}{last and ': '}{last:.{_MOST_REASON}}.{ASK_DOCTOR}"
+        return functools.partial(WorkerEndedError, text)
+
+
+@contextlib.contextmanager
+def _interrupts_blocked() -> Generator[int]:
+    """A process that is started in the block never gets Ctrl-C. Yields its flags for Windows."""
+    if sys.platform == "win32":
+        yield subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield 0
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class _Sender:
+    """Sends messages to the parent, in a thread. Any thread may put them."""
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe = pipe
+        self._messages: SimpleQueue[tuple[int, Wrote | bytes]] = SimpleQueue()
+        self._words: dict[tuple[int, int], list[str]] = {}
+        Thread(target=self._send_all, daemon=True).start()
+
+    def put(self, number: int, message: _Told | _Done | _Failed) -> None:
+        """Send a message of a call; words a little later."""
+        if isinstance(message, _Told) and isinstance(message.event, Wrote):
+            self._messages.put((number, message.event))
+        else:
+            self._messages.put((number, pickle.dumps(message)))
+
+    def _send_all(self) -> None:
+        due = 0.0
+        with contextlib.suppress(BrokenPipeError):  # the parent has ended, which ends this process
+            while True:
+                number, message = 0, b""
+                with contextlib.suppress(Empty):
+                    wait = max(due - time.monotonic(), 0.0) if self._words else None
+                    number, message = self._messages.get(timeout=wait)
+                if isinstance(message, Wrote):
+                    due = due if self._words else time.monotonic() + _JOIN_SECONDS
+                    self._words.setdefault((number, message.order), []).append(message.text)
+                    if time.monotonic() < due:
+                        continue
+                    message = b""
+                for (writer, order), texts in self._words.items():
+                    self._send(writer, pickle.dumps(_Told(Wrote("".join(texts), order))))
+                self._words.clear()
+                if message:
+                    self._send(number, message)
+
+    def _send(self, number: int, data: bytes) -> None:
+        left = memoryview(_HEAD.pack(number, len(data)) + data)
+        while left:
+            left = left[os.write(self._pipe, left) :]
+
+
+def serve_calls() -> None:
+    """In the child: answer the parent's calls, each in a thread, until it closes the pipe, or ends."""
+    requests, answers = os.dup(0), os.dup(1)
+    # Now, before anything is imported that may read or print.
+    with open(os.devnull, "rb") as nothing:  # noqa: PTH123
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)
+    if sys.argv[1] != __version__:
+        sys.exit(f"vrt-lite {sys.argv[1]} was replaced by {__version__} while it ran: start it again")
+    _crash_quietly()
+    if memory_bytes := int(sys.argv[2]):
+        _limit_memory(memory_bytes)
+    limit_heaps()
+
+    def read(size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size and (piece := os.read(requests, size - len(data))):
+            data += piece
+        return bytes(data)
+
+    os.write(answers, _HELLO)
+    sender, stops = _Sender(answers), dict[int, Stop]()
+    while len(head := read(_HEAD.size)) == _HEAD.size:
+        number, size = _HEAD.unpack(head)
+        if size:
+            stops[number] = Stop()
+            make_call = functools.partial(_answer, number, read(size), stops, sender)
+            try:
+                Thread(target=make_call, daemon=True).start()
+            except RuntimeError:
+                del stops[number]
+                sender.put(number, _Failed(ShortageError("threads")))
+        elif stop := stops.get(number):
+            stop.set(KeyboardInterrupt())
+    os._exit(0)
+
+
+def _answer(number: int, data: bytes, stops: dict[int, Stop], sender: _Sender) -> None:
+    """In a thread of the child: make a call, and send its result. `stops` end the calls by their numbers."""
+
+    def tell(event: Event) -> None:
+        check_stops()
+        sender.put(number, _Told(event))
+
+    try:
+        request: _Request = pickle.loads(data)
+        with contextlib.suppress(OSError):
+            os.chdir(request.folder)
+        with stops_in_force(stops[number]):
+            observed = {"observe": tell} if request.observed else {}
+            sender.put(number, _Done(request.function(*request.args, **observed)))
+    except BaseException as error:
+        sender.put(number, _Failed(_portable(error)))
+    finally:
+        del stops[number]
+
+
+def _portable(error: BaseException) -> BaseException:
+    """Return the error if the parent can be sent it, with where it arose; else one that says the same."""
+    if isinstance(error, VrtError):
+        return error
+    if isinstance(error, Exception) and (short := explain_shortage(error)):
+        return short
+    is_known = type(error).__module__ == "builtins" and isinstance(error, Exception)
+    told = error if is_known else RuntimeError(f"{type(error).__name__}: {error}")
+    told.add_note("".join(traceback.format_exception(error)))
+    return told
+
+
+def _crash_quietly() -> None:
+    """Let a crash write no copy of the memory, start no debugger and open no window: each may take minutes."""
+    os.environ["GGML_NO_BACKTRACE"] = "1"
+    if sys.platform == "win32":
+        import msvcrt  # noqa: PLC0415 - Windows only
+
+        msvcrt.SetErrorMode(msvcrt.SEM_NOGPFAULTERRORBOX)
+    else:
+        import resource  # noqa: PLC0415 - not on Windows
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _limit_memory(size: int) -> None:
+    """Let this process allocate at most so many bytes. macOS takes such a limit, and does not keep it."""
+    if sys.platform == "win32":
+        _limit_job_memory(size)
+    else:
+        import resource  # noqa: PLC0415 - not on Windows
+
+        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        with contextlib.suppress(ValueError, OSError):  # a lower limit is in force
+            resource.setrlimit(resource.RLIMIT_DATA, (size, hard))
+
+
+def _limit_job_memory(size: int) -> None:
+    """On Windows: put this process into a job whose processes may have so much memory each."""
+    import ctypes  # noqa: PLC0415
+    from ctypes import wintypes  # noqa: PLC0415
+
+    class JobLimits(ctypes.Structure):
+        """JOBOBJECT_EXTENDED_LIMIT_INFORMATION of winnt.h."""
+
+        _fields_ = (
+            ("times", ctypes.c_int64 * 2),
+            ("flags", wintypes.DWORD),
+            ("working_set", ctypes.c_size_t * 2),
+            ("processes", wintypes.DWORD),
+            ("affinity", ctypes.c_size_t),
+            ("priority", wintypes.DWORD * 2),
+            ("transfers", ctypes.c_uint64 * 6),
+            ("process_memory", ctypes.c_size_t),
+            ("others", ctypes.c_size_t * 3),
+        )
+
+    kernel: Any = ctypes.__dict__["WinDLL"]("kernel32")
+    for function in (kernel.CreateJobObjectW, kernel.GetCurrentProcess):
+        function.restype = wintypes.HANDLE
+    job = wintypes.HANDLE(kernel.CreateJobObjectW(None, None))
+    limits = JobLimits(flags=_JOB_LIMIT_PROCESS_MEMORY, process_memory=size)
+    kernel.SetInformationJobObject(job, _JOB_EXTENDED_LIMITS, ctypes.byref(limits), ctypes.sizeof(limits))
+    kernel.AssignProcessToJobObject(job, wintypes.HANDLE(kernel.GetCurrentProcess()))
