@@ -27,7 +27,9 @@ def shortage_of(error: BaseException) -> ShortageError | None:
     number = getattr(error, "errno", None)
     if number in (errno.EMFILE, errno.ENFILE):
         return ShortageError("open files")
-    if (isinstance(error, MemoryError) and number is None) or (isinstance(error, OSError) and number == errno.ENOMEM):
+    if isinstance(error, MemoryError | OSError) and number == (errno.ENOMEM if isinstance(error, OSError) else None):
+        return ShortageError("memory")
+    if type(error) is ImportError and memory_limit():  # a library that is here finds no room
         return ShortageError("memory")
     return None
 

@@ -28,7 +28,7 @@ from typing import Any, Final, TypeVar
 from vrt_lite import __version__
 from vrt_lite.errors import ASK_DOCTOR, ShortageError, VrtError, WorkerEndedError, WorkerKilledError
 from vrt_lite.interfaces import Event, Observe, Stop, Wrote, check_stops, ignore, stops_in_force
-from vrt_lite.shortage import explain_shortage, limit_heaps
+from vrt_lite.shortage import limit_heaps, shortage_of
 
 _T = TypeVar("_T")
 _HEAD: Final = struct.Struct("<QQ")
@@ -152,7 +152,7 @@ class _Process:
                 )
         except OSError as error:
             self._output.close()
-            raise explain_shortage(error) or error from error
+            raise shortage_of(error) or error from error
         self._listener = Thread(target=self._listen, name="vrt-lite worker", daemon=True)
         try:
             self._listener.start()
@@ -377,7 +377,7 @@ def _portable(error: BaseException) -> BaseException:
     """Return the error if the parent can be sent it, with where it arose; else one that says the same."""
     if isinstance(error, VrtError):
         return error
-    if isinstance(error, Exception) and (short := explain_shortage(error)):
+    if isinstance(error, Exception) and (short := shortage_of(error)):
         return short
     is_known = type(error).__module__ == "builtins" and isinstance(error, Exception)
     told = error if is_known else RuntimeError(f"{type(error).__name__}: {error}")

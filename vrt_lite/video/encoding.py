@@ -14,8 +14,8 @@ from av.video.reformatter import Colorspace
 from numpy.typing import NDArray
 
 
-def has_encoder(name: str) -> bool:
-    """Whether this build of PyAV has an encoder."""
+def has_codec(name: str) -> bool:
+    """Whether this build of PyAV has an encoder or a decoder."""
     return name in av.codec.codecs_available
 
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from vrt_lite.video.encoding import encode_mp4, has_encoder
+from vrt_lite.video.encoding import encode_mp4, has_codec
 
 _ENCODER = "libx264rgb"
 # No B-frames: nothing is reordered, so that the file needs no edit list. Every frame is a key frame.
@@ -17,7 +17,7 @@ _OPTIONS = {"qp": "0", "preset": "veryfast", "bf": "0", "g": "1"}
 
 def can_write_lossless() -> bool:
     """Whether this build of PyAV has the encoder."""
-    return has_encoder(_ENCODER)
+    return has_codec(_ENCODER)
 
 
 def write_lossless(frames: Sequence[NDArray[np.uint8]], *, frame_seconds: Fraction) -> bytes:

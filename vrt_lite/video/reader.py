@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from array import array
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from fractions import Fraction
 from itertools import chain, count, islice
 from pathlib import Path
@@ -38,7 +38,6 @@ _OPTIONS: Final = {
 }
 # PyAV 18 raises over a title that is not UTF-8 unless an option forbids it; PyAV 19 no longer takes the argument.
 _TOLERANT: dict[str, Any] = {"metadata_errors": "replace"} if av.__version__.startswith("18.") else {}
-_FIRST_BOXES = b"ftyp moov mdat moof styp free skip wide pnot"
 
 # A file may claim any number of samples in a few bytes, and FFmpeg makes room for all of them. It allocates no more at
 # once than a picture of MAX_PIXELS takes in 16-bit RGB. Where the function is not found (Windows), only the worker's
@@ -58,8 +57,7 @@ class Reader:
         self._threads = threads
         self._decoded = self._damaged = 0
         self._replaced: dict[int, str] = {}
-        size_bytes, end = file.stat().st_size, _find_end(file)
-        self._missing_bytes = None if end is None else max(end - size_bytes, 0)
+        self._end_bytes = _find_end(file)
         self._open()
         self.pixel_aspect = self._stream.sample_aspect_ratio or Fraction(1)
         self.declared_fps = float(self._stream.average_rate or 0)
@@ -71,11 +69,9 @@ class Reader:
         except FFmpegError as error:
             if shortage_of(error):
                 raise
-            if self._missing_bytes:
-                raise UnusableError(f"is truncated (bytes missing: {self._missing_bytes}): {AGAIN}") from error
             raise UnusableError(
                 f"cannot be opened ({error.strerror}): it is no video of a known kind (mp4, mov, mkv, webm, avi, ts, "
-                "gif, webp), damaged or unfinished; convert it"
+                "gif, webp), or is truncated, damaged or unfinished; copy it again, or convert it"
             ) from error
         try:
             self._stream = self._find_stream()
@@ -95,11 +91,13 @@ class Reader:
         still = Disposition.attached_pic | Disposition.timed_thumbnails
         tracks = [stream for stream in self._container.streams.video if not stream.disposition & still]
         if not tracks:
-            raise UnusableError("holds no video track; give a file with moving pictures")
+            raise UnusableError("holds no video track, or is truncated; give a file with moving pictures")
         best = self._container.streams.best("video")
         stream = next((track for track in tracks if best and track.index == best.index), tracks[0])
         if getattr(stream, "codec_context", None) is None:  # typed as always there; None without a decoder
-            raise UnusableError("uses a codec that cannot be decoded here; convert it, e.g. ffmpeg -i IN OUT.mp4")
+            raise UnusableError(
+                "uses a codec that cannot be decoded here, or is truncated; convert it, e.g. ffmpeg -i IN OUT.mp4"
+            )
         if stream.width * stream.height > MAX_PIXELS:
             raise UnusableError(
                 f"is {stream.width}x{stream.height}; at most {MAX_PIXELS} pixels (7680x4320) are read: "
@@ -160,20 +158,17 @@ class Reader:
 
     def _check_end(self, whole: int, stopped: str) -> list[str]:
         """Return warnings about the end of the file, of which so many packets are whole. UnusableError if it is cut."""
-        kind, missing_bytes = self._container.format.name, self._missing_bytes
-        listed = len(self._stream.index_entries) if kind.startswith("mov") else 0
-        if kind == "avi" and missing_bytes:
-            listed = self._stream.frames
-        all_listed = 0 < listed <= self._stream.frames  # else it is an MP4 in pieces
-        self.open_ended = missing_bytes is None and not all_listed
-        if stopped or whole < listed or (missing_bytes and not all_listed):
-            cause = f"the file is truncated (bytes missing: {missing_bytes})" if missing_bytes else stopped
+        listed = len(self._stream.index_entries) if self._container.format.name.startswith("mov") else 0
+        all_listed = 0 < listed <= self._stream.frames  # else it may be an MP4 in pieces
+        self.open_ended = self._end_bytes is None and not all_listed
+        missing_bytes = max((self._end_bytes or 0) - self._file.stat().st_size, 0)
+        if missing_bytes and not all_listed:
+            stopped = f"the file is truncated (bytes missing: {missing_bytes})"
+        if stopped or whole < listed:
             total = f" of {listed}" if listed > whole else ""
-            raise UnusableError(f"ends after frame {whole}{total}; {cause or 'the file is truncated'}: {AGAIN}")
+            raise UnusableError(f"ends after frame {whole}{total}; {stopped or 'the file is truncated'}: {AGAIN}")
         if not len(self.timeline.order):
             raise UnusableError(f"holds no video frames; {AGAIN}")
-        if missing_bytes:
-            return [f"bytes missing at the end of the file: {missing_bytes}; every video frame is there"]
         return ["the file does not say how long it is, so a missing end would go unnoticed"] if self.open_ended else []
 
     def read(self, indices: Iterable[int]) -> Iterator[tuple[int, VideoFrame]]:
@@ -184,31 +179,25 @@ class Reader:
         """
         wanted = {int(self.timeline.order[index]): index for index in indices}
         yield from self._take(wanted, self.timeline.groups(wanted))
-        if wanted:
-            yield from self._replace(wanted.values())
+        for index in wanted.values():
+            yield index, self._replace(index)
         if self._damaged > _MAX_DAMAGED_SHARE * self._decoded:
             raise UnusableError(f"is too damaged: {self._damaged} of {self._decoded} decoded frames; {AGAIN}")
 
-    def _replace(self, lost: Collection[int]) -> Iterator[tuple[int, VideoFrame]]:
+    def _replace(self, index: int) -> VideoFrame:
         frames = len(self.timeline.order)
-        near = {at for index in lost for at in range(max(index - _NEAR, 0), min(index + _NEAR, frames))}
-        best: dict[int, tuple[int, VideoFrame]] = {}
-        for at, frame in self.stream(near):
-            for index in lost:
-                if index not in best or abs(at - index) < abs(best[index][0] - index):
-                    best[index] = at, frame
-        for index in lost:
-            if index not in best:
-                raise UnusableError(f"has no decodable frame near frame {index} of {frames}; {AGAIN}")
-            at, frame = best[index]
-            self._replaced[index] = f"frame {index} cannot be decoded; frame {at} is shown in its place"
-            yield index, frame
+        near = self.stream(range(max(index - _NEAR, 0), min(index + _NEAR, frames)))
+        at, frame = min(near, key=lambda found: abs(found[0] - index), default=(0, None))
+        if frame is None:
+            raise UnusableError(f"has no decodable frame near frame {index} of {frames}; {AGAIN}")
+        self._replaced[index] = f"frame {index} cannot be decoded; frame {at} is shown in its place"
+        return frame
 
     def stream(self, run: Iterable[int]) -> Iterator[tuple[int, VideoFrame]]:
         """Yield (index, frame) for the frames of a run that decode, in order."""
         wanted = {int(self.timeline.order[index]): index for index in run}
-        [(slot, last), *more] = self.timeline.groups(wanted)
-        yield from self._take(wanted, [(slot, max(wanted) if more else last)])
+        slot, last = self.timeline.groups(wanted)[0]
+        return self._take(wanted, [(slot, max(last, *wanted))])
 
     def _take(self, wanted: dict[int, int], groups: Iterable[tuple[int, int]]) -> Iterator[tuple[int, VideoFrame]]:
         """Decode groups of pictures, and take those frames that are in `wanted`, by position.
@@ -229,7 +218,7 @@ class Reader:
                 yield from self._take(wanted, [(0, max(wanted))])
                 return
 
-    def _decode(self, slot: int, last: int, wanted: Collection[int]) -> Iterator[tuple[int, VideoFrame]]:
+    def _decode(self, slot: int, last: int, wanted: Container[int]) -> Iterator[tuple[int, VideoFrame]]:
         """Decode from keyframe `slot` to the packet at `last`, yielding (position, frame). A failure is counted.
 
         Then the decoder is drained, so that the frame of `last` needs no later packet. H.264 frames that are neither
@@ -299,42 +288,34 @@ def _check_length(frames: int) -> None:
 
 
 def _find_end(path: Path) -> int | None:
-    """Return the byte where a file ends, as its outermost headers say; None if they do not, 0 in an unknown file.
-
-    UnusableError if the index of an MP4 is cut: FFmpeg would use what there is of it.
-    """
+    """Return the byte where a file ends, as its outermost headers say; None if they do not."""
     size_bytes = path.stat().st_size
     with path.open("rb") as file:
         start = file.read(12)
         if start[:4] == b"\x1a\x45\xdf\xa3":  # Matroska: a header, then one segment
             file.seek(4)
             file.seek(_read_length(file) or 0, 1)
-            length = _read_length(file) if file.read(4) == b"\x18\x53\x80\x67" else 0
+            length = _read_length(file) if file.read(4) == b"\x18\x53\x80\x67" else None
             return None if length is None else file.tell() + length
-        if start[:4] == b"RIFF":
+        if start[:4] == b"RIFF":  # AVI
             length = int.from_bytes(start[4:8], "little")
             return 8 + length if length else None
         if b"\x47" in (start[:1], start[4:5]):  # MPEG-TS: plain, with a time code, or with parity
             whole = any(size_bytes % packet == 0 for packet in (188, 192, 204))
             return None if whole else size_bytes + -size_bytes % 188
-        at, kinds = 0, set[bytes]()
-        while at + 8 <= size_bytes and start[4:8] in _FIRST_BOXES:
+        at, kind = 0, b""
+        while at + 8 <= size_bytes:  # the boxes of an MP4
             file.seek(at)
             header = file.read(16)
-            length = int.from_bytes(header[:4])
+            kind, length = header[4:8], int.from_bytes(header[:4])
             if length == 1:
                 length = int.from_bytes(header[8:])
             if length < 8:  # up to the end of the file
                 return None
-            kinds.add(header[4:8])
             at += length
-            if at > size_bytes and header[4:8] == b"moov":
-                raise UnusableError(f"is truncated: its index (moov box) is not whole; {AGAIN}")
-    if b"mfra" in kinds:  # the index of an MP4 in pieces, for players alone
+    if kind == b"mfra":  # the last of an MP4 in pieces, for players alone
         return size_bytes
-    if at == size_bytes:
-        return None if b"moof" in kinds else at
-    return at + 8 if 0 < at < size_bytes else at
+    return None if at == size_bytes else max(at, size_bytes + 1)
 
 
 def _read_length(file: BinaryIO) -> int | None:

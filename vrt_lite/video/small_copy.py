@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from av.error import FFmpegError
 
 from vrt_lite.errors import VideoError
-from vrt_lite.video.encoding import encode_mp4, has_encoder
+from vrt_lite.video.encoding import encode_mp4, has_codec
 
 if TYPE_CHECKING:
     from vrt_lite.video import Clip
@@ -40,7 +40,7 @@ def write_small_copy(clip: Clip) -> SmallCopy:
 
     Nothing else of the file gets into it: no sound, no metadata. VideoError if there can be no copy.
     """
-    if not has_encoder(_ENCODER):
+    if not has_codec(_ENCODER):
         raise VideoError(clip.info.path, f"cannot be copied: this build of PyAV has no encoder {_ENCODER}")
     step = -(-clip.info.frames // MOST_FRAMES)
     stored = clip.info.width, clip.info.height
