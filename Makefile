@@ -1,8 +1,10 @@
-# make demo   sets up .venv and judges the example pair with the bundled judge
+# make demo   sets up .venv, judges the example pair with the bundled judge, and says what to do next
 # make test   sets up .venv and runs the tests
 # make nightly  runs the tests that are marked nightly: long ones, and those that depend on timing
 # make campaign  attacks the tool at random with bad input for MINUTES, with SEED or a random one, which it prints
-# make check  format, lint, types, wheel, demo, tests
+# make wheel  builds the wheel in dist/, and uses it alone in an empty environment
+# make docs   builds the documentation in build/docs/site; a link that leads nowhere ends it
+# make check  format, lint, types, words, wheel, demo, documentation, tests
 # make parity sets up .venv/parity, with torch, and holds the golden files to the reference
 # make train  adds what training needs to .venv/parity and runs the tests of train/; CI runs all three (.ci/run)
 # make llama-server  builds llama.cpp's own server once and runs its tests; make vllm runs vLLM's own request path
@@ -35,7 +37,7 @@ VLLM_FILES := tests/backends/vllm_environment
 LLAMA_SERVER := $(VENV)/llama-server
 VOCABULARY := $(VENV)/vocabulary
 
-.PHONY: demo test nightly campaign lint wheel parity train floors check clean llama-server vllm vocabulary gpu
+.PHONY: demo test nightly campaign lint wheel docs parity train floors check clean llama-server vllm vocabulary gpu
 .NOTPARALLEL:
 
 demo: $(VENV)/run.stamp
@@ -56,11 +58,15 @@ lint: $(VENV)/lint.stamp
 	$(RUN) ruff format --check .
 	$(RUN) ruff check .
 	$(RUN) pyright --pythonpath $(BIN)/python
+	$(BIN)/python docs/count_words.py
 
 wheel: $(VENV)/lint.stamp
 	$(RUN) tests.check_wheel
 
-check: lint wheel demo test
+docs: $(VENV)/docs.stamp
+	$(BIN)/python docs/make_site.py
+
+check: lint wheel demo docs test
 
 # One reference after the other in one environment: torch is what is large. More threads than one contend.
 parity: export OMP_NUM_THREADS := 1
@@ -133,7 +139,7 @@ $(VENV)/run.stamp: pyproject.toml
 	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'vrt-lite needs Python 3.11 or newer; this is ' + sys.version + '. Set PYTHON=...')"
 	@echo "Setting up $(VENV); the first time the engine is built from source, 3 to 5 minutes on two cores."
 	@$(PYTHON) -m venv $(VENV)
-	@$(RUN) pip install --quiet --disable-pip-version-check --editable .
+	@$(RUN) pip install --quiet --disable-pip-version-check --editable ".[web]"
 	@$(BIN)/python -c "open('$@', 'w').close()"
 
 $(VENV)/test.stamp: $(VENV)/run.stamp
@@ -142,6 +148,10 @@ $(VENV)/test.stamp: $(VENV)/run.stamp
 
 $(VENV)/lint.stamp: $(VENV)/test.stamp
 	@$(RUN) pip install --quiet --disable-pip-version-check --editable ".[lint]"
+	@$(BIN)/python -c "open('$@', 'w').close()"
+
+$(VENV)/docs.stamp: $(VENV)/run.stamp
+	@$(RUN) pip install --quiet --disable-pip-version-check --editable ".[docs]"
 	@$(BIN)/python -c "open('$@', 'w').close()"
 
 # Apart from .venv, so that the tests run without torch. A torch that cannot be had ends it here, in a line.

@@ -23,9 +23,9 @@ from bench.random_checkpoint import CheckpointShape, tensors, write_documents
 from vrt_lite.conversion.checkpoint import Checkpoint, read_json
 from vrt_lite.conversion.engine_rows import quantize_rows
 from vrt_lite.conversion.gguf_writer import FILE_TYPES, Target
-from vrt_lite.conversion.pair_files import projector_file, text_file
+from vrt_lite.conversion.pair_files import PairTypes, describe_files
 from vrt_lite.conversion.pair_plan import make_plan
-from vrt_lite.conversion.shards import StoredTensor, canonical
+from vrt_lite.conversion.shards import canonical
 from vrt_lite.disk import draft_of
 
 TEXT_TYPES = ("q4_k_m", *FILE_TYPES)
@@ -47,15 +47,12 @@ def write_pair(
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
         checkpoint = _described(Path(temporary), name, shape)
-        text = text_file(checkpoint, text_type, {}, importance=None, exported=True)
-        projector = projector_file(checkpoint, projector_type, {}, exported=False)
+        text, projector = describe_files(checkpoint, PairTypes(text_type, projector_type))
     plan = make_plan(
         (
             replace(text, name=f"{name}-{text_type.upper()}.gguf"),
             replace(projector, name=f"mmproj-{name}-{projector_type.upper()}.gguf"),
         ),
-        {},
-        origin="",
     )
     noise = Noise()
     for file in plan.files:
@@ -72,7 +69,7 @@ def write_pair(
 def _described(folder: Path, name: str, shape: CheckpointShape) -> Checkpoint:
     """Describe a checkpoint of this shape without its weights, which are not needed."""
     write_documents(folder, shape)
-    stored = {canonical(n): StoredTensor(folder / "no.safetensors", "BF16", s, 0) for n, s in tensors(shape)}
+    stored = dict.fromkeys((canonical(name) for name, _ in tensors(shape)), "no.safetensors")
     config, preprocessor = (read_json(folder / f) for f in ("config.json", "preprocessor_config.json"))
     return Checkpoint(folder, name, config, preprocessor, stored)
 

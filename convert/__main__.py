@@ -38,8 +38,8 @@ def convert() -> None:
       5    the machine's memory is too small
       1    any other failure
 
-    A file gets its name only when it is complete and on disk. A run that was stopped leaves files
-    that end in .vrt-unfinished and .vrt-journal: the same command goes on with them.
+    A file gets its name only when it is complete and on disk. A run that was stopped leaves a folder
+    that ends in .vrt-unfinished: the same command goes on with it.
     """  # noqa: D301 - click's mark for "do not wrap" is the control character itself
 
 

@@ -8,14 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from convert.source import find_exact
-from vrt_lite.conversion.gguf_source import read_source
+from vrt_lite.conversion.convert_folder import write_planned
+from vrt_lite.conversion.gguf_source import read_importance, read_source
 from vrt_lite.conversion.gguf_writer import GgufFile
-from vrt_lite.conversion.importance_matrix import read_importance
 from vrt_lite.conversion.pair_plan import make_plan
-from vrt_lite.conversion.pair_writer import FinishedFile, write_planned
+from vrt_lite.conversion.pair_writer import FinishedFile
 from vrt_lite.conversion.projector import quantize_projector
 from vrt_lite.conversion.quantization_types import quantize_file
 from vrt_lite.conversion.type_names import PLAIN_TYPES
+from vrt_lite.disk import file_sha256
 from vrt_lite.errors import UsageError
 from vrt_lite.models.gguf import whole_name
 
@@ -51,11 +52,12 @@ def quantize_pair(
         file = read_source(projector, projector_type if plain else "f32")
         file = file if plain else quantize_projector(file, projector_type)
         files.append(replace(file, name=_name_for(projector, projector_type)))
-    stored = [target.stored for file in files for target in file.targets]
-    states = {s.path.name: s.path.stat() for s in stored}
-    origin = repr(sorted((name, state.st_size, state.st_mtime_ns) for name, state in states.items()))
-    folder = stored[0].path.parent
-    return write_planned(make_plan(files, {name: {} for name in states}, origin=origin), folder, folder, progress)
+    folder = source if source.is_dir() else source.parent
+    shards = sorted({target.shard for file in files for target in file.targets})
+    states = [(shard, (folder / shard).stat()) for shard in shards]
+    origin = [(shard, state.st_size, state.st_mtime_ns) for shard, state in states]
+    origin += [file_sha256(imatrix)] if imatrix else []
+    return write_planned(make_plan(files, origin=repr(origin)), folder, folder, progress)
 
 
 def _name_for(source: Path, file_type: str) -> str:

@@ -10,13 +10,12 @@ from typing import Literal
 from gguf import LlamaFileType
 
 from vrt_lite.errors import ModelError, UsageError
+from vrt_lite.models import PROJECTORS
 from vrt_lite.models.gguf import Header, list_pair, read_header
-from vrt_lite.models.gguf_check import PROJECTORS
-from vrt_lite.pulling.checkpoint_files import SMALL_FILES
-from vrt_lite.pulling.pull_source import SHARDS
+from vrt_lite.pulling.pull_source import SMALL_FILES
 
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
-PATTERNS = (*SMALL_FILES, SHARDS)
+PATTERNS = (*SMALL_FILES, "model*.safetensors")
 UNQUANTIZED = (0, 1, 32)  # F32, F16, BF16, by general.file_type
 
 

@@ -1,12 +1,7 @@
-"""Loads judges, each given as a line of standard input, and lets each one write a few tokens about two short clips.
-
-A line has the paths of a text model and of its projector, with a tab between them. A line is printed for each: "ok", or
-the error. For a judge that ends the process, no line is printed.
-"""
+"""Loads a judge, and lets it write a few tokens about two short clips."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,6 +24,7 @@ class Noise:
 
 
 def try_judge(text: Path, projector: Path) -> str:
+    """Return "ok", or the kind of an error and its text."""
     try:
         files = find(text, projector=projector)
         settings = EngineSettings(gpu_layers=0, threads=1)
@@ -41,9 +37,3 @@ def try_judge(text: Path, projector: Path) -> str:
     except Exception as error:  # the test looks at what it is
         return f"unexpected {error!r}"
     return "ok"
-
-
-if __name__ == "__main__":
-    for line in sys.stdin:
-        text, projector = line.rstrip("\n").split("\t")
-        print(try_judge(Path(text), Path(projector)), flush=True)

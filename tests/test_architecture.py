@@ -40,8 +40,11 @@ LAYERS: tuple[set[str], ...] = (
     {"server_mode"},
     {"modes"},
     {"forecast"},
+    {"model_list"},
     {"recording"},
     {"trace_file", "joining"},
+    {"comparing"},
+    {"judge_worker"},
     {"api"},
     {"runs"},
     {"ranking", "evaluation", "diagnosis"},
@@ -63,6 +66,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "matplotlib": {"show/evaluation_charts.py"},
     "msgspec": {
         "backends/http",
+        "conversion",
         "judgement.py",
         "measures",
         "models",
@@ -88,13 +92,13 @@ THIRD_PARTY: dict[str, set[str]] = {
         "video",
     },
     "PIL": {"backends/http", "measures", "show/pages", "show/sheet.py", "video"},
-    "psutil": {"backends/llamacpp", "machine.py", "models", "runs", "tuning"},
+    "psutil": {"backends/llamacpp", "judge_worker.py", "machine.py", "models", "runs", "tuning"},
     "platformdirs": {"disk.py"},
     "pyarrow": {"evaluation"},
     "python_multipart": {"web"},
     "rich": {"show"},
     "starlette": {"web"},
-    "tomlkit": {"stored_settings.py"},
+    "tomlkit": {"profile.py", "stored_settings.py"},
     "uvicorn": {"web"},
 }
 """Packages that are not of the standard library, and the only places in vrt_lite that may import each."""
@@ -339,13 +343,13 @@ def test_every_public_name_is_there() -> None:
 
 MAY_HAVE_THREADS: dict[str, set[str]] = {
     "the scheduler's own, and its calls": {"scheduler.py", "shortage.py"},
-    "decoding and measuring clips": {"api.py", "video", "pair_frames.py", "measures"},
+    "decoding and measuring clips": {"comparing.py", "video", "pair_frames.py", "measures"},
     "digests, the plan and the model, while clips are opened": {"modes.py", "backends/llamacpp/engine.py"},
     "requests to a server": {"backends/http"},
-    "the pipe of a process": {"worker.py", "tuning/child.py"},
+    "the pipe of a process": {"worker.py", "judge_worker.py", "tuning/child.py"},
     "the server": {"web"},
     "the terminal, and ending in time": {"show", "__main__.py"},
-    "files: fetched, written and read": {"disk.py", "pulling", "conversion", "ranking"},
+    "files: fetched, written and read": {"disk.py", "tables.py", "pulling", "conversion", "ranking"},
     "runs, which several threads may use": {"runs"},
 }
 """The only places in vrt_lite that may have a thread, a lock, a condition, a semaphore or a pool of threads."""

@@ -125,3 +125,5 @@ def test_values_are_completed_too(own_home: Path) -> None:
 def test_another_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["completion", "tcsh"]) == 2
     assert "bash" in capsys.readouterr().err
+    assert run(["completion"]) == 2
+    assert "Choose from: bash, zsh, fish, powershell" in " ".join(capsys.readouterr().err.split())

@@ -26,7 +26,7 @@ from vrt_lite.models import find
 from vrt_lite.profile import default_profile
 from vrt_lite.settings import Remote, Settings, key_of
 from vrt_lite.stored_settings import KEYS, find_stored, store_value
-from vrt_lite.tuning import Speed, Tuning, save_tuning
+from vrt_lite.tuning import Tuning, save_tuning
 
 ROOT = Path(__file__).parent.parent
 CLIPS = [str(ROOT / "examples" / name) for name in ("star.mp4", "circle.mp4")]
@@ -153,19 +153,8 @@ def test_a_judgement_says_where_its_settings_come_from(
 def test_what_was_tuned_holds_before_the_default_alone(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    speed = Speed(1.0, 90.0, 9.0)
     judge = find()
-    tuning = Tuning(
-        threads=1,
-        repack=False,
-        flash_attention=None,
-        ubatch=256,
-        kv_type="f16",
-        projector=judge.projector.name,
-        speed=speed,
-        default_speed=speed,
-    )
-    save_tuning(tuning, judge, describe_machine())
+    save_tuning(Tuning(threads=1, projector=judge.projector.name), judge, describe_machine())
 
     def listed() -> tuple[Any, str]:
         assert run(["config", "--json"]) == 0
@@ -174,7 +163,7 @@ def test_what_was_tuned_holds_before_the_default_alone(
 
     assert run(["compare", *CLIPS, "-p", "A blue star moves up.", "--no-measures", "--json"]) == 0
     settings = json.loads(capsys.readouterr().out)["settings"]
-    assert (settings["sources"], settings["engine"]["threads"]) == ({"threads": "tuned", "kv_type": "tuned"}, 1)
+    assert (settings["sources"], settings["engine"]["threads"]) == ({"threads": "tuned"}, 1)
     assert listed() == (1, "tuned")
     store_value("threads", "auto")
     assert listed() == ("auto", "file")

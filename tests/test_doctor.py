@@ -49,21 +49,11 @@ from vrt_lite.models import find, library
 from vrt_lite.runs.question import Question
 from vrt_lite.runs.store import Store, users_store
 from vrt_lite.show.findings import list_lines, show_findings
-from vrt_lite.tuning import Speed, Tuning, save_tuning
+from vrt_lite.tuning import Tuning, save_tuning
 
 ROOT = Path(__file__).parent.parent
 JUDGE = find("vrt-tiny-0")
-SPEED = Speed(1.0, 90.0, 9.0)
-TUNING = Tuning(
-    threads=1,
-    repack=False,
-    flash_attention=None,
-    ubatch=256,
-    kv_type="f16",
-    projector=JUDGE.projector.name,
-    speed=SPEED,
-    default_speed=SPEED,
-)
+TUNING = Tuning(threads=1, projector=JUDGE.projector.name)
 CARD = ("NVIDIA",)
 BUILD = EngineBuild("GCC 12.2", (12, 2), ("cpu",))
 HERE = Machine("A processor", 8, (), "CPU : AVX2 = 1 | AMX_INT8 = 1 | REPACK = 0", "0")
@@ -189,7 +179,8 @@ def test_an_engine_that_cannot_be_loaded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("where", "kind"), [("load", "engine_unusable"), ("run", "engine_fails")])
 def test_an_engine_that_kills_itself(tmp_path: Path, where: str, kind: str) -> None:
-    crash = f"import os; os.kill(os.getpid(), {int(signal.SIGSEGV)})"
+    # The signal may come to another thread, a little later.
+    crash = f"import os, time; os.kill(os.getpid(), {int(signal.SIGSEGV)}); time.sleep(60)"
     code = crash if where == "load" else f"def llama_model_load_from_file(*_):\n    {crash}\n"
     status, found = doctor(PYTHONPATH=engine_copy(tmp_path, code=code))
     assert status == 9
@@ -229,8 +220,8 @@ def test_amx_kernels_of_an_old_compiler_are_noted(build: EngineBuild, broken: bo
     assert not list(check_amx(EngineReport(build, replace(HERE, engine="AVX512 = 1"), MEMORY)))
 
 
-def test_the_readme_has_the_command_for_each_gpu() -> None:
-    table = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_documentation_has_the_command_for_each_gpu() -> None:
+    table = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
     for maker in ("NVIDIA", "Apple", "AMD or Intel"):
         words = install_for_gpu([maker]).partition(" -m ")[2]
         assert f"| `{words}` |" in table
@@ -274,11 +265,8 @@ def test_layers_on_a_gpu_in_a_tuning_that_this_engine_cannot_use(report: EngineR
     assert "tuned for A card" in note.text
     assert "-DGGML_CUDA=on" in note.next_step
     assert one(check_tunings(here, ()), "gpu_layers_without_gpu").next_step == "vrt-lite tune vrt-tiny-0"
-    table = json.loads(path.read_bytes())
-    path.write_text(json.dumps({**table, "tuning": {**table["tuning"], "gpu_layers": 99}}), encoding="utf-8")
-    assert "-DGGML_CUDA=on" in one(check_tunings(here, CARD), "gpu_layers_without_gpu").next_step
-    note = one(check_tunings(here, ()), "gpu_layers_without_gpu")
-    assert "asks for layers on a GPU" in note.text
+    path.write_text("{}", encoding="utf-8")
+    note = one(check_tunings(here, ()), "tuning_unusable")
     assert shell(note.next_step).returncode == 0
     assert [f.level for f in check_tunings(here, ())] == ["ok"]
 

@@ -377,6 +377,7 @@ def test_the_command_shows_and_clears(own_home: Path, capsys: pytest.CaptureFixt
         str(own_home / "embeddings"),
         "0 embeddings, 0.0 MB (at most 2000 MB)",
         "measures of 0 clips",
+        f"0 uploads in {own_home / 'uploads'}, 0.0 MB",
     ]
     put(Disk(own_home / "embeddings"), "key", np.zeros((500, 500), np.float32))
     assert run(["cache"]) == 0
@@ -384,6 +385,20 @@ def test_the_command_shows_and_clears(own_home: Path, capsys: pytest.CaptureFixt
     assert run(["cache", "--clear"]) == 0
     assert "1 embeddings are deleted, 1.0 MB" in capsys.readouterr().out
     assert usage(own_home / "embeddings") == (0, 0)
+
+
+def test_the_command_knows_what_was_sent_to_the_server(own_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, size in (("a" * 64, 1_000_000), ("b" * 64, 2_000_000)):
+        (own_home / "uploads" / name / "8" / "pictures").mkdir(parents=True)
+        (own_home / "uploads" / name / "8" / "pictures" / "0.png").write_bytes(bytes(size))
+    other = own_home / "uploads" / "of someone else"
+    other.write_bytes(b"")
+    assert run(["cache"]) == 0
+    assert f"2 uploads in {own_home / 'uploads'}, 3.0 MB" in capsys.readouterr().out
+    assert run(["cache", "--clear"]) == 0
+    assert run(["cache", "--clear-uploads"]) == 0
+    assert "2 uploads are deleted, 3.0 MB" in capsys.readouterr().out
+    assert list((own_home / "uploads").iterdir()) == [other]
 
 
 def test_the_size_is_set_by_a_variable(

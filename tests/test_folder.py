@@ -138,14 +138,6 @@ def test_different_models_in_one_folder_are_named_and_refused(
     assert find(folder / "x-Q8_0.gguf").text.name == "x-Q8_0.gguf"
 
 
-def test_two_files_of_one_type_are_named_and_refused(folder: Path) -> None:
-    shutil.copy(folder / "x-Q8_0.gguf", folder / "other.gguf")
-    with pytest.raises(ModelError, match=r"one text GGUF; found other\.gguf, x-Q8_0\.gguf of Q8_0\. Give one of these"):
-        find(folder)
-    # They are in nobody's way where another type is taken.
-    assert find(folder, memory_bytes=memory_for(99)).text.name == "x-Q4_K_M.gguf"
-
-
 def test_a_broken_file_is_named_though_another_is_whole(folder: Path) -> None:
     (folder / "x-BF16.gguf").write_bytes(b"GGUF")
     with pytest.raises(ModelError, match=r"x-BF16\.gguf is not a whole GGUF file"):

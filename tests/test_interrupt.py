@@ -104,7 +104,7 @@ def test_a_step_that_nothing_can_break_ends_with_the_process() -> None:
         "            time.sleep(60)\n"
         "        except KeyboardInterrupt:\n"
         "            pass\n"
-        "cli.cli.add_command(stuck)\n"
+        "cli._COMMANDS['stuck'] = ''\n"
         "cli._Commands.get_command = lambda self, ctx, name: stuck\n"
         "sys.argv[1:] = ['stuck']\n"
         "from vrt_lite.__main__ import main\n"

@@ -217,6 +217,7 @@ def test_the_errors_have_the_documented_statuses() -> None:
         "VideoError": 3,
         "ClipsError": 3,
         "ModelError": 4,
+        "WorkerEndedError": 4,
         "OutOfMemoryError": 5,
         "ShortageError": 5,
         "NoVerdictError": 6,

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from clips import write_clip
 
-from vrt_lite.api import Judge, open_clips
+from vrt_lite.api import Judge
 from vrt_lite.backends.llamacpp import LlamaCppBackend
+from vrt_lite.comparing import open_clips
 from vrt_lite.judge import Pair, Trial, judge_with
 from vrt_lite.models import find
 from vrt_lite.pair_frames import PairFrames, workspace_of

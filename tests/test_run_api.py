@@ -1,4 +1,4 @@
-"""The package as a Python program uses it: public names, `rank`, `evaluate` and the store, and the README's example."""
+"""The package as a Python program uses it: public names, `rank`, `evaluate`, the store, the documented example."""
 
 from __future__ import annotations
 
@@ -18,15 +18,12 @@ from vrt_lite import ScriptedBackend, Settings, Store, UsageError, VideoError, e
 from vrt_lite.cli import run as run_command
 
 ROOT = Path(__file__).parent.parent
-SECTION = "### As a library"
-
-
 SMALL = "vrt-tiny-0"  # with a back end of one's own, the default judge is another one: its numbers do not decide
 
 
-def test_the_readmes_example_runs_as_printed(own_home: Path) -> None:
-    section = (ROOT / "README.md").read_text(encoding="utf-8").split(f"{SECTION}\n")[1].split("\n#")[0]
-    code = re.findall(r"^```python\n(.*?)^```", section, flags=re.DOTALL | re.MULTILINE)
+def test_the_documented_example_runs_as_printed(own_home: Path) -> None:
+    page = (ROOT / "docs" / "library.md").read_text(encoding="utf-8")
+    code = re.findall(r"^```python\n(.*?)^```", page, flags=re.DOTALL | re.MULTILINE)
     assert len(code) == 2
     told = (
         "import json\nprint(json.dumps([judgement.orders[0].rounds[0].text, ladder.ranked[0].path.name,"

@@ -18,18 +18,18 @@ from vrt_lite.api import Judge
 from vrt_lite.backends.scripted import ScriptedBackend
 from vrt_lite.cli import run
 from vrt_lite.errors import UsageError
-from vrt_lite.fitting.predicted_time import event_of
-from vrt_lite.fitting.time_left import TimeLeft
-from vrt_lite.interfaces import Event, Predicted, RoundBegan
+from vrt_lite.forecast import announce, predict_like
+from vrt_lite.interfaces import Event, Predicted, TimeRange
 from vrt_lite.judgement import Judgement
 from vrt_lite.models import find
-from vrt_lite.profile import default_profile
+from vrt_lite.modes import LocalMode
 from vrt_lite.protocol.messages import Odds, Reply
 from vrt_lite.protocol.verdict import SkippedOrder
 from vrt_lite.schema import make_schema
 from vrt_lite.settings import Settings
 from vrt_lite.show import PlainView, verdict_lines
 from vrt_lite.show.pages import write_report
+from vrt_lite.video import open_clip
 
 ROOT = Path(__file__).parent.parent
 A, B = (str(ROOT / "examples" / name) for name in ("star.mp4", "circle.mp4"))
@@ -183,24 +183,22 @@ def test_a_server_without_probabilities_judges_both_orders(
 
 
 def test_the_time_of_a_second_order_is_announced_beside_that_of_one() -> None:
-    from test_predicted_time import PREDICTION
-
-    one, both, either = (event_of(PREDICTION, default_profile(), both_orders=of) for of in (False, True, "auto"))
-    assert (either.seconds, either.most_seconds) == (one.seconds, both.seconds)
-    assert one.most_seconds is both.most_seconds is None
+    files = find()
+    mode = LocalMode(files, Settings(), digest=str, jobs=1, verbose=False)
+    with Judge(settings=Settings(cache=False)) as judge:
+        judgement = judge.compare(A, B, prompt=PROMPT)
+    one = predict_like(mode, Path(A))
+    assert one
+    said: list[Event] = []
+    with open_clip(Path(A)) as clip:
+        for orders in (False, True, "auto"):
+            announce(mode, clip.info, said.append, both_orders=orders)
+    both = TimeRange(one.least, 2 * one.most)
+    assert said == [Predicted(one), Predicted(both), Predicted(one, both)]
+    assert one.least < judgement.timings.total < one.most
 
 
 def test_the_longer_time_is_told_too() -> None:
     pipe = io.StringIO()
-    PlainView(pipe).observe(Predicted(seconds=100.0, pair=10.0, read=0.02, write=0.5, most_seconds=160.0))
-    assert pipe.getvalue() == "this will take about 2 min here, or 3 min with a second order\n"
-
-
-def test_the_time_left_grows_when_the_second_order_begins() -> None:
-    left = TimeLeft(Predicted(seconds=100.0, pair=10.0, read=0.02, write=0.5, most_seconds=160.0))
-    began: list[Event] = [RoundBegan(0, 1, ()), RoundBegan(1, 1, ())]
-    seconds: list[float | None] = []
-    for event in began:
-        left.observe(event)
-        seconds.append(left.seconds())
-    assert seconds == [100.0, 160.0]
+    PlainView(pipe).observe(Predicted(TimeRange(120.0, 240.0), TimeRange(120.0, 480.0)))
+    assert pipe.getvalue() == "this will take 2 to 4 min here, or 2 to 8 min with a second order\n"

@@ -24,6 +24,7 @@ from vrt_lite.interfaces import (
     Prefill,
     RoundBegan,
     RoundEnded,
+    TimeRange,
     Waiting,
     Working,
     Wrote,
@@ -438,11 +439,11 @@ def test_pipes_and_errors_need_no_rich() -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 @pytest.mark.parametrize("width", [20, 60, 80, 120])
-def test_a_long_judgement_shows_what_is_done_and_the_time_left(width: int, encoding: str) -> None:
+def test_a_long_judgement_shows_what_is_done_and_the_time_it_takes(width: int, encoding: str) -> None:
     on = console(width, encoding=encoding)
     shown: list[str] = []
     watching = LiveView(on)
-    watching.observe(Predicted(seconds=720.0, pair=10.0, read=0.05, write=0.3))
+    watching.observe(Predicted(TimeRange(720.0, 2880.0)))
     for event in (Working("decoding frames"), Encoding(0, 8), Prefill(0, 3741), Working("measuring the clips")):
         watching.observe(event)
         with on.capture() as capture:
@@ -451,7 +452,7 @@ def test_a_long_judgement_shows_what_is_done_and_the_time_left(width: int, encod
     assert max(cell_len(line) for text in shown for line in text.splitlines()) <= width
     if width >= 60:
         words = ("Decoding frames", "Encoding frames (0 of 8)", "Reading (0 of 3741 tokens)", "Measuring the clips")
-        assert all(said in text and "12 min left" in text for said, text in zip(words, shown, strict=True))
+        assert all(said in text and "s of 12 to 48 min" in text for said, text in zip(words, shown, strict=True))
 
 
 def test_a_long_judgement_in_a_pipe_says_now_and_then_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -459,7 +460,7 @@ def test_a_long_judgement_in_a_pipe_says_now_and_then_where_it_is(monkeypatch: p
     monkeypatch.setattr(time, "monotonic", lambda: now)
     pipe = io.StringIO()
     shown = PlainView(pipe)
-    shown.observe(Predicted(seconds=720.0, pair=10.0, read=0.05, write=0.3))
+    shown.observe(Predicted(TimeRange(720.0, 2880.0)))
     shown.observe(Working("decoding frames"))
     shown.observe(Encoding(0, 8))
     for done in range(1, 9):
@@ -467,11 +468,11 @@ def test_a_long_judgement_in_a_pipe_says_now_and_then_where_it_is(monkeypatch: p
         shown.observe(Encoding(done, 8))
     shown.observe(Working("decoding frames"))
     assert pipe.getvalue().splitlines() == [
-        "this will take about 12 min here",
+        "this will take 12 to 48 min here",
         "decoding frames",
         "encoding 8 frame group(s)",
-        "encoding frames (3 of 8), about 12 min left",
-        "encoding frames (6 of 8), about 11 min left",
+        "encoding frames (3 of 8), 30 s of 12 to 48 min",
+        "encoding frames (6 of 8), 60 s of 12 to 48 min",
     ]
 
 
@@ -480,12 +481,14 @@ def test_a_run_of_long_judgements_says_now_and_then_where_it_is(monkeypatch: pyt
     monkeypatch.setattr(time, "monotonic", lambda: now)
     pipe = io.StringIO()
     with LineScreen(pipe) as screen:
-        screen.begin("14 clips" + describe_prediction(131_040.0, 182, 40), RunState(0, 182, 131_040.0))
+        screen.begin(
+            "14 clips" + describe_prediction(TimeRange(65_520.0, 262_080.0), 182, 40), RunState(0, 182, 131_040.0)
+        )
         for done in range(1, 9):
             now += 10.0
             screen.show_event(Prefill(100 * done, 800))
     assert pipe.getvalue().splitlines() == [
-        "14 clips; about 36 h here (--budget 40: about 8.0 h)",
+        "14 clips; 6 to 24 min each here, 18 to 73 h in all (--budget 40: 4.0 to 16 h)",
         "0 of 182, 36 h left: reading (300 of 800 tokens)",
         "0 of 182, 36 h left: reading (600 of 800 tokens)",
     ]

@@ -235,6 +235,6 @@ def test_the_process_ends_with_its_parent(tmp_path: Path, how: str) -> None:
 
 
 def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vrt_lite.worker.__version__", "0.0.0")
+    monkeypatch.setattr("vrt_lite.worker._VERSION", "0.0.0")
     with Worker() as worker, pytest.raises(WorkerEndedError, match=r"vrt-lite 0.0.0 was replaced by"):
         worker.call(calls.add, 1, 2)

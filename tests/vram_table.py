@@ -1,4 +1,4 @@
-"""The README's table of what fits a GPU, made by `vrt-lite estimate`: `python -m tests.vram_table` writes it anew."""
+"""What fits a GPU, the table of docs/gpu.md: `python -m tests.vram_table` lets `vrt-lite estimate` write it anew."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from vrt_lite.cli import run
 
-README = Path(__file__).parent.parent / "README.md"
+PAGE = Path(__file__).parent.parent / "docs" / "gpu.md"
 BLOCK = re.compile(r"(?<=<!-- vram:start -->\n).*?(?=<!-- vram:end -->)", re.DOTALL)
 MODEL = "vr-thinker-7b"
 SIZES_GB, PIXELS = (4, 6, 8, 12), (602_112, 200_704)
@@ -43,4 +43,4 @@ def describe(quant: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    README.write_text(BLOCK.sub(lambda _: make_table(), README.read_text("utf-8")), "utf-8")
+    PAGE.write_text(BLOCK.sub(lambda _: make_table(), PAGE.read_text("utf-8")), "utf-8")

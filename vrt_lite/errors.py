@@ -23,6 +23,7 @@ what is wrong, the value, what is allowed, the next step. Nothing that a model w
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -60,7 +61,9 @@ class VideoError(VrtError):
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"{str(self.args[0])!r} {self.reason}"
+        # A path has one slash where a URL had two.
+        name = re.sub(r"^([a-z][a-z0-9+.-]+:)/(?=[^/])", r"\1//", str(self.args[0]))
+        return f"{name!r} {self.reason}"
 
 
 class MissingClipError(VideoError):
@@ -93,7 +96,7 @@ class WorkerEndedError(VrtError):
     """The process that decodes and judges crashed, or gave no answer in time."""
 
     status = 4
-    kind = "worker_ended"
+    kind = "engine_ended"
 
 
 class WorkerKilledError(WorkerEndedError):

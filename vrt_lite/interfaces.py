@@ -32,17 +32,28 @@ class Working:
 
 
 @dataclass(frozen=True, slots=True)
+class TimeRange:
+    """Between how many seconds work will take."""
+
+    least: float
+    most: float
+
+    @property
+    def middle(self) -> float:
+        """The seconds that are as many times the least as the most is of them."""
+        return (self.least * self.most) ** 0.5
+
+    def times(self, count: float) -> TimeRange:
+        """The range of so many times this work."""
+        return TimeRange(self.least * count, self.most * count)
+
+
+@dataclass(frozen=True, slots=True)
 class Predicted:
-    """How long what begins now will take: seconds of the whole, of a frame pair encoded, a token read, one written.
+    """How long what begins now will take; `longer` with a second order, if that is judged only after a doubt."""
 
-    `most_seconds` are those with a second order, if that is judged only after a doubt.
-    """
-
-    seconds: float
-    pair: float
-    read: float
-    write: float
-    most_seconds: float | None = None
+    time: TimeRange
+    longer: TimeRange | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +266,11 @@ def check_stops() -> None:
     """Raise the error of a stop in force that was set. Work that takes long calls it a few times a second."""
     for stop in _in_force.get():
         stop.check()
+
+
+def stop_in_force() -> Stop:
+    """A stop that ends with those in force here, for work in another thread."""
+    return Stop(*_in_force.get())
 
 
 def wait_until_done(work: Future[_Result]) -> _Result:

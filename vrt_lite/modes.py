@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from vrt_lite.backends import SharedEngine, Used, describe_machine, open_backend
+from vrt_lite.disk import file_sha256
 from vrt_lite.errors import Warned
 from vrt_lite.fitting import advise_smaller
 from vrt_lite.interfaces import Backend, FrameStore, Loading, Observe, Stopwatch, Working
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from vrt_lite.backends.llamacpp import LlamaCppBackend
     from vrt_lite.embeddings import EmbeddingCache
     from vrt_lite.fitting import EnginePlan
-    from vrt_lite.machine import EngineSettings
+    from vrt_lite.machine import EngineSettings, Machine
 
 _Result = TypeVar("_Result")
 
@@ -83,26 +84,46 @@ class Mode(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class WantedJudge:
+    """The judge that a caller wants, as `Judge` is told. It can be sent to another process, if its back end can.
+
+    `digests` are those of files that are known, by path.
+    """
+
+    model: str | Path | None = None
+    projector: Path | None = None
+    settings: Settings = field(default_factory=Settings)
+    backend: Backend | Remote | None = None
+    measures: bool = True
+    jobs: int = 1
+    verbose: bool = False
+    digests: dict[Path, str] = field(default_factory=dict[Path, str])
+
+
 def choose_mode(
-    model: str | Path | None,
-    projector: Path | None,
-    settings: Settings,
-    backend: Backend | Remote | None,
+    wanted: WantedJudge,
     *,
-    digest: Callable[[Path], str],
-    jobs: int,
-    verbose: bool,
+    digest: Callable[[Path], str] = file_sha256,
+    describe: Callable[[], Machine] = describe_machine,
 ) -> Mode:
-    """The mode that the arguments of a `Judge` ask for. Raises ModelError, UsageError."""
+    """The mode of a judge. `digest` finds a file's sha256, `describe` the machine. Raises ModelError, UsageError."""
+
+    def find_digest(path: Path) -> str:
+        if path not in wanted.digests:
+            wanted.digests[path] = digest(path)
+        return wanted.digests[path]
+
+    settings, backend = wanted.settings, wanted.backend
     if isinstance(backend, Remote):
         from vrt_lite.server_mode import ServerMode  # noqa: PLC0415
 
-        return ServerMode(backend, profile_of(model), settings, projector=projector)
+        return ServerMode(backend, profile_of(wanted.model), settings, projector=wanted.projector)
     refuse_impossible(settings)
-    files = choose_projector(find(model, projector=projector), describe_machine)
+    files = choose_projector(find(wanted.model, projector=wanted.projector), describe)
     if backend is not None:
-        return GivenMode(backend, files, settings, digest=digest)
-    return LocalMode(files, settings, digest=digest, jobs=jobs, verbose=verbose)
+        return GivenMode(backend, files, settings, digest=find_digest)
+    return LocalMode(files, settings, digest=find_digest, jobs=wanted.jobs, verbose=wanted.verbose)
 
 
 class _FileMode:
@@ -115,17 +136,15 @@ class _FileMode:
         self._files = files
         self._digest = digest
         self._pool = ThreadPool(3)
-        # The projector's digest is needed first: it finds what earlier runs have encoded.
-        self._projector_sha256 = self._pool.submit(digest, files.projector)
-        self._text_sha256: Future[str] | None = None
+        self._digests: dict[str, Future[str]] = {}
 
     def key(self) -> dict[str, str]:
         """The digests of both files."""
-        return {"text": self._digest_text().result(), "projector": self._projector_sha256.result()}
+        return {name: digest.result() for name, digest in self._start_digests().items()}
 
     def prepare(self) -> None:
-        """Start to digest the text model, which takes seconds for gigabytes."""
-        self._digest_text()
+        """Start to digest the model's files, which takes seconds for gigabytes."""
+        self._start_digests()
 
     def connect(self, observe: Observe) -> None:
         """Nothing to ask."""
@@ -135,13 +154,20 @@ class _FileMode:
         self._pool.shutdown()
 
     def _describe_model(self) -> ModelUsed:
-        text = FileUsed(self._files.text.name, self._digest_text().result())
-        return ModelUsed(self._files.name, text, FileUsed(self._files.projector.name, self._projector_sha256.result()))
+        of, files = self.key(), self._files
+        return ModelUsed(
+            files.name, FileUsed(files.text.name, of["text"]), FileUsed(files.projector.name, of["projector"])
+        )
 
-    def _digest_text(self) -> Future[str]:
-        if self._text_sha256 is None:
-            self._text_sha256 = self._pool.submit(gguf_sha256, self._files.text, self._digest)
-        return self._text_sha256
+    def _start_digests(self) -> dict[str, Future[str]]:
+        if not self._digests:
+            # The projector's is needed first: it finds what earlier runs have encoded.
+            projector = self._pool.submit(self._digest, self._files.projector)
+            self._digests = {
+                "text": self._pool.submit(gguf_sha256, self._files.text, self._digest),
+                "projector": projector,
+            }
+        return self._digests
 
 
 class GivenMode(_FileMode):
@@ -199,7 +225,7 @@ class LocalMode(_FileMode):
         self._cache: EmbeddingCache | None = None
 
     def prepare(self) -> None:
-        """Start to choose what fits the memory, and to digest the text model."""
+        """Start to choose what fits the memory, and to digest the model's files."""
         self.start_planning()
         super().prepare()
 
@@ -267,5 +293,5 @@ class LocalMode(_FileMode):
 
         if self._cache is None:
             disk = users_disk(self._settings.cache_mb) if self._settings.cache else None
-            self._cache = EmbeddingCache(disk, namespace=self._projector_sha256.result)
+            self._cache = EmbeddingCache(disk, namespace=self._start_digests()["projector"].result)
         return open_backend(self._files, profile=self.profile, settings=settings, cache=self._cache)

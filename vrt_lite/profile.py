@@ -210,6 +210,18 @@ def load_profile(path: Path) -> Profile:
     return _read_table(table, path.parent, str(path))
 
 
+def read_portable(path: Path) -> bytes:
+    """Read a profile's text, with the prompts that it takes from files beside it; ModelError as `load_profile`."""
+    load_profile(path)
+    import tomlkit  # noqa: PLC0415 - where a profile is copied alone
+
+    table = cast("dict[str, Any]", tomlkit.parse(path.read_text("utf-8")))
+    for prompt in ("system_prompt", "user_prompt"):
+        if file := table.pop(f"{prompt}_file", None):
+            table[prompt] = _read(path.parent / _plain_name(file))
+    return tomlkit.dumps(table).encode()
+
+
 def parse_profile(text: str, where: str) -> Profile:
     """A profile in another file's text; ModelError, naming `where` and the key, if a value cannot be used."""
     try:

@@ -97,7 +97,6 @@ def make_judgement(
     orders = tuple(record_order(first, trial, pair, mode.profile, measured) for first, trial in trials.items())
     verdicts = [order.verdict for order in orders]
     warnings = list(mode.notes()) if orders else []
-    quantized = any(warning.kind == "kv_cache_quantized" for warning in warnings)
     skipped = settings.skip_second_order(trials[0].verdict) if list(trials) == [0] else None
     if len(orders) == 1 and settings.both_orders and not skipped:
         warnings.append(warn_of_one_order(orders[0].first))
@@ -115,7 +114,7 @@ def make_judgement(
         model=used.model,
         profile=ProfileUsed(mode.profile.name, mode.profile.sha256),
         inputs=inputs,
-        settings=record_settings(settings, mode.profile, used.engine, quantized=quantized),
+        settings=record_settings(settings, mode.profile, used.engine),
         verdict=joined.verdict,
         orders=orders,
         disagreements=joined.disagreements,
@@ -258,19 +257,14 @@ def record_round(r: Round, first: int, pair: ShownPair) -> JudgedRound:
     )
 
 
-def record_settings(
-    settings: Settings, profile: Profile, engine: EngineUsed | None, *, quantized: bool = False
-) -> SettingsUsed:
-    """Every setting, with the profile's value where the profile decides, and where it comes from.
-
-    `quantized` tells whether the KV type was changed to fit the memory.
-    """
+def record_settings(settings: Settings, profile: Profile, engine: EngineUsed | None) -> SettingsUsed:
+    """Every setting, with the profile's value where the profile decides, and where it comes from."""
     words = {key: Wording(d.name, d.explain) for key, d in profile.dimensions.items()}
     dimensions: Wordings = {"TA": words["TA"], "VQ": words["VQ"], "MQ": words["MQ"]}
     own: dict[str, Any] = {f.name: getattr(settings, f.name) for f in fields(settings) if f.name != "cache_mb"}
     in_profile = ("workspace", "first_frames", "window", "rounds", "max_pixels", "tool_max_pixels", "max_new_tokens")
     decided: dict[str, Any] = {name: getattr(profile, name) for name in in_profile}
-    sources = settings.find_sources(tuned=bool(engine and engine.tuned), quantized=quantized)
+    sources = settings.find_sources(tuned=bool(engine and engine.tuned))
     values: dict[str, Any] = {**own, **decided, "dimensions": dimensions, "sources": sources}
     return SettingsUsed(**values, engine=engine)
 

@@ -152,17 +152,17 @@ class Settings:
         """Why the second order is left out on purpose after the first gave this verdict, or none; None if it is not."""
         return skip_second_order(first, self.confidence) if first and self.both_orders == "auto" else None
 
-    def find_sources(self, *, tuned: bool, quantized: bool) -> dict[str, Source]:
+    def find_sources(self, *, tuned: bool) -> dict[str, Source]:
         """Where each setting comes from that is not at its default. What no source is known of was given with the call.
 
-        `tuned` tells whether the engine ran as tuned, `quantized` whether its KV type was changed to fit the memory.
+        `tuned` tells whether the engine ran as tuned.
         """
         names = [f.name for f in fields(self) if f.name not in ("sources", "cache_mb")]
         given = [name for name in names if getattr(self, name) != getattr(_DEFAULTS, name)]
         decided = () if self.effort == "full" else DECIDED_BY_EFFORT
-        found = ("threads", "kv_type")[: 2 - quantized] if tuned else ()
         sources: dict[str, Source] = dict.fromkeys(decided, "effort")
-        sources.update(dict.fromkeys(found, "tuned"))
+        if tuned:
+            sources["threads"] = "tuned"
         sources.update(dict.fromkeys(given, "option"))
         return {**sources, **self.sources}
 

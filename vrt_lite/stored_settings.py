@@ -196,7 +196,10 @@ def store_value(name: str, value: Value) -> None:
 def forget_value(name: str) -> bool:
     """Delete a key from the file, known or not; returns whether it was there. UsageError if it cannot be written."""
     with _changed_document() as document:
-        return document.pop(name, None) is not None
+        there = name in document
+        if there:
+            del document[name]
+        return there
 
 
 @contextlib.contextmanager

@@ -25,12 +25,12 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any, Final, TypeVar
 
-from vrt_lite import __version__
 from vrt_lite.errors import ASK_DOCTOR, ShortageError, VrtError, WorkerEndedError, WorkerKilledError
 from vrt_lite.interfaces import Event, Observe, Stop, Wrote, check_stops, ignore, stops_in_force
 from vrt_lite.shortage import limit_heaps, shortage_of
 
 _T = TypeVar("_T")
+_VERSION: Final[str] = sys.modules["vrt_lite"].__version__  # not imported, as that module names what imports this one
 _HEAD: Final = struct.Struct("<QQ")
 """Before each message: the number of its call, and its length in bytes. A request of no bytes cancels the call."""
 _HELLO: Final = b"\0vrt-lite worker\n"
@@ -139,7 +139,7 @@ class _Process:
         self._sending = Lock()
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process has ended
         # -P: a file numpy.py in this folder is not imported. The path is the parent's, which may have changed it.
-        command = [sys.executable, "-P", "-c", _START, __version__, str(memory_bytes or 0), *sys.path]
+        command = [sys.executable, "-P", "-c", _START, _VERSION, str(memory_bytes or 0), *sys.path]
         try:
             with _interrupts_blocked() as flags:
                 self._popen = subprocess.Popen(
@@ -323,8 +323,8 @@ def serve_calls() -> None:
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
-    if sys.argv[1] != __version__:
-        sys.exit(f"vrt-lite {sys.argv[1]} was replaced by {__version__} while it ran: start it again")
+    if sys.argv[1] != _VERSION:
+        sys.exit(f"vrt-lite {sys.argv[1]} was replaced by {_VERSION} while it ran: start it again")
     _crash_quietly()
     if memory_bytes := int(sys.argv[2]):
         _limit_memory(memory_bytes)

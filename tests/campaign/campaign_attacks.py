@@ -30,10 +30,11 @@ from input_attacks import INPUT_ATTACKS, INPUT_WEIGHTS
 from judgements import FINAL
 
 from vrt_lite import Remote, compare
-from vrt_lite.errors import VrtError
+from vrt_lite.errors import VrtError, WorkerEndedError
 from vrt_lite.models import bundled_names, find
 from vrt_lite.runs.question import Question
 from vrt_lite.runs.store import Store
+from vrt_lite.worker import Worker
 
 _LONGEST_TEXT = 100_000
 SMALL = {"connect_seconds": 5.0, "silence_seconds": 2.0, "total_seconds": 4.0, "tries": 2, "pause_seconds": 0.01}
@@ -157,8 +158,13 @@ def attack_with_gguf(draw: random.Random, place: Path) -> None:
     done, data = broken_gguf.mutate(broken_gguf.take_apart(paths[at]), draw)
     paths[at] = place / "mutant.gguf"
     paths[at].write_bytes(data)
-    answer = try_judge(*paths)
-    assert answer.partition(":")[0] in {"ok", "unusable_model", "context_full"}, f"{done}: {answer}"
+    with Worker() as worker:
+        try:
+            answer = worker.call(try_judge, *paths)
+        except WorkerEndedError as error:
+            answer = f"ended: {error}"
+    assert answer.partition(":")[0] in {"ok", "unusable_model", "context_full", "ended"}, f"{done}: {answer}"
+    assert "\n" not in answer
 
 
 def attack_as_hub(draw: random.Random, place: Path) -> None:

@@ -105,7 +105,7 @@ def test_a_killed_run_goes_on(tmp_path: Path, kills: int) -> None:
     def start(folder: Path) -> subprocess.Popen[bytes]:
         """Start a run, and return when it writes: starting takes longer, and nothing can break in it."""
         child = subprocess.Popen([*command, str(folder)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while child.poll() is None and not list(folder.glob("*.vrt-journal")):
+        while child.poll() is None and not list(folder.glob("*.vrt-unfinished/*.json")):
             time.sleep(0.002)
         return child
 

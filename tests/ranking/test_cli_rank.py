@@ -124,19 +124,20 @@ def test_json_says_it_all(capfd: pytest.CaptureFixture[str], clips: Path) -> Non
 
 def test_a_resumed_ranking_loads_no_decoder_and_starts_no_judge(clips: Path, own_home: Path) -> None:
     program = (
-        "import sys\nfrom vrt_lite.cli import run\n"
+        "import sys\nfrom vrt_lite.cli import run\nstarted = []\n"
+        "sys.addaudithook(lambda event, _: started.append(event) if event == 'subprocess.Popen' else None)\n"
         f"status = run(['rank', {str(clips)!r}, '-p', {PROMPT!r}, '-q'])\n"
-        "heavy = ('av', 'llama_cpp', 'rich', 'PIL', 'httpx', 'multiprocessing.spawn')\n"
-        "print(status, *[name for name in heavy if name in sys.modules])"
+        "heavy = ('av', 'llama_cpp', 'rich', 'PIL', 'httpx')\n"
+        "print(status, len(started), *[name for name in heavy if name in sys.modules])"
     )
 
     def last_line() -> list[str]:
         done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
         return done.stdout.splitlines()[-1].split()
 
-    # The engine is loaded in another process.
-    assert last_line() == ["0", "av", "PIL", "multiprocessing.spawn"]
-    assert last_line() == ["0"]
+    # Clips and the engine are opened in another process.
+    assert last_line() == ["0", "1"]
+    assert last_line() == ["0", "0"]
 
 
 def test_what_cannot_be_is_refused_in_a_line(capfd: pytest.CaptureFixture[str], clips: Path, tmp_path: Path) -> None:

@@ -7,7 +7,10 @@ import multiprocessing
 import os
 import random
 import sqlite3
+import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -211,6 +214,36 @@ def test_which_process_is_alive() -> None:
     assert database.is_alive(me)
     assert not database.is_alive(dead_process())
     assert not database.is_alive(replace(me, born=me.born - 3600))  # its number was given anew
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a process that has ended is gone there")
+def test_a_process_that_was_killed_and_not_reaped_is_dead() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        found = psutil.Process(process.pid)
+        owner = database.Owner("t", process.pid, found.create_time())
+        assert database.is_alive(owner)
+        process.kill()
+        until = time.monotonic() + 10
+        while found.status() != psutil.STATUS_ZOMBIE:  # nothing here waits for it
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        assert not database.is_alive(owner)
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no other file system")
+def test_a_full_disk_leaves_a_cache_alone_that_is_on_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the number of free bytes is set here; the two file systems are real."""
+    from vrt_lite.embeddings import cache_folder
+
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as other:
+        monkeypatch.setattr(database, "_LEAST_FREE_BYTES", 2**62)
+        for place, is_kept in ((Path(other), Path(other).stat().st_dev != tmp_path.stat().st_dev), (tmp_path, False)):
+            monkeypatch.setenv("VRT_LITE_HOME", str(place))
+            cache_folder().mkdir()
+            kept = cache_folder() / f"{'0' * 40}.embedding"
+            kept.write_bytes(b"x")
+            with Store(tmp_path / "runs.sqlite"):
+                assert kept.exists() == is_kept
 
 
 def test_a_dead_process_loses_its_claim(run: Run, store: Store) -> None:

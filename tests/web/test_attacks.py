@@ -278,7 +278,8 @@ def test_captions_are_text_on_every_page(served: Served) -> None:
 def test_another_address_needs_the_token(servers: Callable[..., Served]) -> None:
     served = servers("--host", "0.0.0.0", "--allow", EXAMPLES)
     token = served.url.rpartition("token=")[2]
-    base = served.url.partition("?")[0].replace("0.0.0.0", "127.0.0.1")
+    base = served.url.partition("?")[0]
+    assert base.startswith("http://127.0.0.1:"), "0.0.0.0 is no address that can be opened"
     with httpx.Client(base_url=base, timeout=30) as client:
         assert len(token) >= 16
         for headers in ({}, {"authorization": "Bearer wrong"}, {"cookie": "vrt_lite_token=wrong"}):
@@ -294,6 +295,39 @@ def test_another_address_needs_the_token(servers: Callable[..., Served]) -> None
         assert "httponly" in moved.headers["set-cookie"].lower()
         assert "samesite=strict" in moved.headers["set-cookie"].lower()
         assert client.get("/v1/runs").status_code == 200
+
+
+def test_behind_a_proxy_its_names_are_served_and_no_others(servers: Callable[..., Served]) -> None:
+    served = servers("--host-name", "Judge.example.org", "--allow", EXAMPLES)
+    token = {"authorization": f"Bearer {served.url.rpartition('token=')[2]}"}
+    body = {"a": STAR, "b": CIRCLE, "wait": False}
+
+    def ask(host: str, **more: str) -> int:
+        return served.client.post("/v1/compare", json=body, headers={"host": host} | token | more).status_code
+
+    for host in (
+        "judge.example.org",
+        "judge.example.org:8443",
+        "JUDGE.example.org",
+        f"127.0.0.1:{served.client.base_url.port}",
+    ):
+        assert ask(host) == 202, host
+    assert ask("judge.example.org", origin="https://judge.example.org") == 202
+    assert ask("judge.example.org:8443", origin="https://judge.example.org:8443") == 202
+    for host in (
+        "evil.example",
+        "example.org",
+        "a.judge.example.org",
+        "judge.example.org.evil.example",
+        "x@judge.example.org",
+    ):
+        assert ask(host) == 421, host
+    for origin in ("https://evil.example", "https://example.org", "https://judge.example.org:1", "null"):
+        assert ask("judge.example.org", origin=origin) == 403, origin
+    assert ask(f"127.0.0.1:{served.client.base_url.port}", origin="https://judge.example.org") == 403
+    without = served.client.get("/v1/runs", headers={"host": "judge.example.org"})
+    assert without.status_code == 401, "who comes through the proxy needs the token"
+    assert served.client.get("/v1/runs").status_code == 401
 
 
 def test_a_killed_server_loses_nothing_and_goes_on(servers: Callable[..., Served]) -> None:

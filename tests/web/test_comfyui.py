@@ -1,125 +1,250 @@
-"""The ComfyUI nodes by its documented interface: loaded from the one file, here and through a real server."""
+"""The pack for ComfyUI against a real `vrt-lite serve`: loaded as ComfyUI loads a folder, run as it runs a node."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import inspect
-import shutil
+import io
+import json
 import sys
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import av
+import httpx
 import numpy as np
 import pytest
+from clips import write_clip
 from web.conftest import CIRCLE, PROMPT, STAR, Served
 
 from vrt_lite import compare
 from vrt_lite.show import list_verdict
 
-FILE = Path(__file__).parents[2] / "integrations" / "comfyui" / "vrt_lite_nodes.py"
+PACK = Path(__file__).parents[2] / "integrations" / "comfyui"
+INTERFACE = Path(__file__).parent / "comfyui_interface"
+STOOD_IN = ("comfy", "comfy_api", "torch")
+NOBODY = "http://127.0.0.1:9"
 
 
 @dataclass
-class FileVideo:
-    """A VIDEO as ComfyUI documents it: it saves itself to a file."""
+class Pack:
+    """The pack as ComfyUI has it: its nodes by name, and the parts of ComfyUI that it talks to."""
 
-    path: str
+    nodes: dict[str, type]
+    parts: dict[str, ModuleType]
+    interrupts: ModuleType
+    progress: ModuleType
+    videos: ModuleType
 
-    def save_to(self, path: str, **options: Any) -> None:
-        shutil.copyfile(self.path, path)
+    def file(self, path: str | Path) -> Any:
+        """A VIDEO of a file."""
+        return self.videos.VideoFromFile(str(path))
+
+    def run(self, name: str, **inputs: Any) -> tuple[Any, ...]:
+        """Run a node as ComfyUI does: what it requires, by name, each in a list if it asks for lists."""
+        node = self.nodes[name]
+        required = node.INPUT_TYPES()["required"]
+        values = {key: spec[1]["default"] for key, spec in required.items() if len(spec) > 1 and "default" in spec[1]}
+        values |= inputs
+        if getattr(node, "INPUT_IS_LIST", False):
+            values = {key: value if isinstance(value, list) else [value] for key, value in values.items()}
+        return getattr(node(), node.FUNCTION)(**values)
 
 
-@pytest.fixture(scope="module")
-def nodes() -> Iterator[ModuleType]:
-    """Load the file as ComfyUI's loader does: under its path without the suffix."""
-    name = str(FILE.with_suffix(""))
-    spec = importlib.util.spec_from_file_location(name, FILE)
+@pytest.fixture
+def pack(monkeypatch: pytest.MonkeyPatch) -> Iterator[Pack]:
+    """Load the folder as ComfyUI's loader does, under its path with another spelling of dots."""
+    monkeypatch.syspath_prepend(INTERFACE)
+    before = {name: module for name, module in sys.modules.items() if name.split(".")[0] in STOOD_IN}
+    for name in before:
+        del sys.modules[name]
+    name = str(PACK).replace(".", "_x_")
+    spec = importlib.util.spec_from_file_location(name, PACK / "__init__.py")
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
-    yield module
-    if module.open_judge.cache_info().currsize:
-        for both in (False, True):
-            module.open_judge("", both).close()
-    del sys.modules[name]
+    parts = {part: sys.modules[f"{name}.{part}"] for part in ("nodes", "server", "clips")}
+    found = (importlib.import_module(part) for part in ("comfy.model_management", "comfy.utils", "comfy_api.latest"))
+    yield Pack(module.NODE_CLASS_MAPPINGS, parts, *found)
+    assert module.NODE_CLASS_MAPPINGS.keys() == module.NODE_DISPLAY_NAME_MAPPINGS.keys()
+    for loaded in [m for m in sys.modules if m.startswith(name) or m.split(".")[0] in STOOD_IN]:
+        del sys.modules[loaded]
+    sys.modules.update(before)
 
 
-def read_images(path: str) -> Any:
+def read_images(path: str | io.BytesIO) -> Any:
     """A clip as a batch of images: (frames, height, width, 3), 0 to 1."""
     with av.open(path) as file:
         return np.stack([frame.to_ndarray(format="rgb24") for frame in file.decode(video=0)]).astype(np.float32) / 255
 
 
-def run(node: type, **inputs: Any) -> tuple[Any, ...]:
-    """Run a node as ComfyUI does: what it requires, by name, each in a list if it asks for lists."""
-    required = node.INPUT_TYPES()["required"]
-    defaults = {name: spec[1]["default"] for name, spec in required.items() if len(spec) > 1}
-    values = defaults | inputs
-    if getattr(node, "INPUT_IS_LIST", False):
-        values = {name: value if isinstance(value, list) else [value] for name, value in values.items()}
-    return getattr(node(), node.FUNCTION)(**values)
+def write_eight(folder: Path) -> list[Path]:
+    return [write_clip(folder / f"{n}.mp4", frames=8 + n, size=(56, 56)) for n in range(8)]
 
 
-def test_the_nodes_are_as_comfyui_asks_for_them(nodes: ModuleType) -> None:
-    assert nodes.NODE_CLASS_MAPPINGS.keys() == nodes.NODE_DISPLAY_NAME_MAPPINGS.keys()
-    for node in nodes.NODE_CLASS_MAPPINGS.values():
+def test_the_nodes_are_as_comfyui_asks_for_them(pack: Pack) -> None:
+    for node in pack.nodes.values():
         required = node.INPUT_TYPES()["required"]
-        assert all(isinstance(spec, tuple) and isinstance(spec[0], str) for spec in required.values())
-        parameters = list(inspect.signature(getattr(node, node.FUNCTION)).parameters)[1:]
-        assert parameters == list(required)
+        assert all(isinstance(spec, tuple) and isinstance(spec[0], str | list) for spec in required.values())
+        assert list(inspect.signature(getattr(node, node.FUNCTION)).parameters)[1:] == list(required)
         assert len(node.RETURN_TYPES) == len(node.RETURN_NAMES)
         assert len(getattr(node, "OUTPUT_IS_LIST", node.RETURN_TYPES)) == len(node.RETURN_TYPES)
         assert node.CATEGORY == "vrt-lite"
 
 
-@pytest.mark.parametrize("through_server", [False, True])
-def test_the_better_video_comes_out(nodes: ModuleType, served: Served, through_server: bool) -> None:
-    circle, star = FileVideo(CIRCLE), FileVideo(STAR)
-    server = served.url if through_server else ""
-    better, words, first, tie, second, winner = run(
-        nodes.BetterVideo, video_1=circle, video_2=star, prompt=PROMPT, both_orders=False, server=server
-    )
+def test_the_better_video_comes_out(pack: Pack, served: Served) -> None:
+    circle, star = pack.file(CIRCLE), pack.file(STAR)
+    inputs = {"video_1": circle, "video_2": star, "prompt": PROMPT, "both_orders": False, "server": served.url}
+    better, verdict, warnings, frames, first, tie, second, winner = pack.run("VrtLiteCompare", **inputs)
     assert better is star
     assert winner == 2
-    expected = list_verdict(compare(CIRCLE, STAR, prompt=PROMPT))
-    assert expected[0].startswith("Video 2 is ")
-    assert [line for line in words.splitlines() if "seconds: " not in line] == [
-        line for line in expected if "seconds: " not in line
-    ]
+    expected = [line for line in list_verdict(compare(CIRCLE, STAR, prompt=PROMPT)) if "seconds: " not in line]
+    told = [line for line in verdict.splitlines() if "seconds: " not in line]
+    assert told == [line for line in expected if not line.startswith("warning: ")]
+    assert warnings == "Video 1 is flagged: repeated 47 %."
     assert first + tie + second == pytest.approx(1)
-    assert second > 0.5
+    assert frames.shape[0] == 1
+    assert frames.shape[1:3] == (4 * 133 + 3 * 4, 4 * 240 + 3 * 4), "two rounds of two videos, four frames each"
+    assert 0 <= frames.min() < frames.max() <= 1
 
 
-def test_batches_of_images_are_written_without_loss(nodes: ModuleType, tmp_path: Path) -> None:
+def test_eight_videos_become_the_best_two(pack: Pack, served: Served, tmp_path: Path) -> None:
+    paths = write_eight(tmp_path)
+    videos = [pack.file(path) for path in paths]
+    told: list[tuple[int, int]] = []
+    pack.progress.PROGRESS_BAR_HOOK = lambda value, total: told.append((value, total))
+    ranked, best, strengths, board, _ = pack.run(
+        "VrtLiteRank", videos=videos, prompt=PROMPT, both_orders=False, server=served.url
+    )
+    assert sorted(ranked, key=videos.index) == videos
+    assert best is ranked[0]
+    assert strengths == sorted(strengths, reverse=True)
+    assert board.startswith(f"1. video {videos.index(best) + 1}  {strengths[0]:+.2f}\n")
+    assert told[-1] == (28, 28), "28 pairs of eight"
+    kept, of_kept = pack.run("VrtLiteKeepBest", ranked=ranked, strengths=strengths, best=2)
+    assert (kept, of_kept) == (ranked[:2], strengths[:2])
+    none, _ = pack.run("VrtLiteKeepBest", ranked=ranked, strengths=strengths, best=2, least=strengths[0] + 1)
+    assert none == []
+
+
+def test_an_interrupt_cancels_the_servers_job(pack: Pack, served: Served, tmp_path: Path) -> None:
+    videos = [pack.file(path) for path in write_eight(tmp_path)]
+
+    def press(value: int, total: int) -> None:
+        if 0 < value < total:
+            pack.interrupts.interrupt_current_processing()
+
+    pack.progress.PROGRESS_BAR_HOOK = press
+    with pytest.raises(pack.interrupts.InterruptProcessingException):
+        pack.run("VrtLiteRank", videos=videos, prompt="A red square.", both_orders=False, server=served.url)
+    newest = served.client.get("/v1/jobs").json()["jobs"][0]
+    assert served.until(newest["id"], "done", "cancelled")["state"] == "cancelled"
+
+
+def test_a_server_that_dies_meanwhile_is_one_line(pack: Pack, servers: Callable[..., Served], tmp_path: Path) -> None:
+    served = servers()
+    videos = [pack.file(path) for path in write_eight(tmp_path)]
+
+    def kill(value: int, total: int) -> None:
+        if value:
+            served.process.kill()
+
+    pack.progress.PROGRESS_BAR_HOOK = kill
+    with pytest.raises(RuntimeError, match=r"^vrt-lite: no server answers at .*vrt-lite serve.* is kept\.$") as said:
+        pack.run("VrtLiteRank", videos=videos, prompt=PROMPT, both_orders=False, server=served.url)
+    assert "\n" not in str(said.value)
+
+
+def test_what_is_wrong_is_one_line(pack: Pack, served: Served) -> None:
+    videos = {"video_1": pack.file(STAR), "video_2": pack.file(CIRCLE)}
+    for inputs, says in (
+        ({"server": NOBODY}, rf"^vrt-lite: no server answers at {NOBODY} \(.*\)\. Start one with: vrt-lite serve\."),
+        ({"server": "over there"}, r"^vrt-lite: no server answers at over there"),
+        ({"server": served.url + "nowhere"}, r"^vrt-lite: "),
+        ({"server": served.url, "judge": "none"}, r"^vrt-lite: Model 'none' is not here"),
+    ):
+        with pytest.raises(RuntimeError, match=says) as said:
+            pack.run("VrtLiteCompare", **videos, **inputs)
+        assert "\n" not in str(said.value)
+
+
+def test_batches_of_images_are_sent_without_loss(pack: Pack, served: Served) -> None:
     images = read_images(STAR)
-    written = nodes.write_clip(images, tmp_path / "clip", 6.0)
-    assert np.array_equal(read_images(str(written)), images)
-    better, *_, winner = run(
-        nodes.BetterVideo, video_1=images, video_2=FileVideo(CIRCLE), prompt=PROMPT, both_orders=False
+    written, name = pack.parts["clips"].read_clip(images, 6.0)
+    assert name == "images.mkv"
+    assert np.array_equal(read_images(io.BytesIO(written)), images)
+    better, *_, winner = pack.run(
+        "VrtLiteCompare", video_1=images, video_2=pack.file(CIRCLE), prompt=PROMPT, both_orders=False, server=served.url
     )
     assert winner == 1
     assert better is images
 
 
-@pytest.mark.parametrize("through_server", [False, True])
-def test_a_list_is_ranked(nodes: ModuleType, served: Served, through_server: bool) -> None:
-    videos = [FileVideo(CIRCLE), FileVideo(STAR)]
-    server = served.url if through_server else ""
-    ranked, best, strengths, board = run(
-        nodes.RankedVideos, videos=videos, prompt=PROMPT, both_orders=False, server=server
-    )
-    assert ranked == videos[::-1]
-    assert best is videos[1]
-    assert strengths[0] > 0 > strengths[1]
-    assert board.splitlines()[0].startswith("1. video 2")
+def test_the_menu_has_the_servers_judges(pack: Pack, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pack.parts["server"], "DEFAULT_ADDRESS", served.url)
+    menu, _ = pack.nodes["VrtLiteRank"].INPUT_TYPES()["required"]["judge"]
+    assert menu[0] == "the server's default"
+    assert {"vrt-tiny-0", "vrt-tiny-2"} <= set(menu)
+    assert "vr-thinker-7b" not in menu
+    monkeypatch.setattr(pack.parts["server"], "DEFAULT_ADDRESS", NOBODY)
+    pack.parts["server"]._list_judges.cache_clear()
+    assert pack.nodes["VrtLiteRank"].INPUT_TYPES()["required"]["judge"][0] == ["the server's default"]
 
 
-def test_a_refusal_is_one_line(nodes: ModuleType, served: Served) -> None:
-    with pytest.raises(RuntimeError, match=r"^vrt-lite: Model 'none' is not here"):
-        run(nodes.BetterVideo, video_1=FileVideo(STAR), video_2=FileVideo(CIRCLE), model="none", server=served.url)
+def test_a_folder_is_read_anew_when_it_changes(pack: Pack, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="has no video"):
+        pack.run("VrtLiteFolder", folder=str(tmp_path))
+    (tmp_path / "notes.txt").write_text("no clip")
+    for name in ("b.mp4", "a.MP4"):
+        write_clip(tmp_path / name, frames=8, size=(56, 56))
+    videos, names = pack.run("VrtLiteFolder", folder=str(tmp_path))
+    assert names == ["a.MP4", "b.mp4"]
+    assert [Path(video.file).name for video in videos] == names
+    before = pack.nodes["VrtLiteFolder"].IS_CHANGED(str(tmp_path))
+    assert pack.nodes["VrtLiteFolder"].IS_CHANGED(str(tmp_path)) == before
+    (tmp_path / "b.mp4").unlink()
+    assert pack.nodes["VrtLiteFolder"].IS_CHANGED(str(tmp_path)) != before
+
+
+def test_the_example_workflow_names_what_is_there(pack: Pack) -> None:
+    """Both forms have the same nodes; each of ours has all its inputs, and takes outputs that its source has."""
+    drawn = json.loads((PACK / "example_workflows" / "best_two.json").read_text("utf-8"))
+    asked = json.loads((PACK / "best_two_api.json").read_text("utf-8"))
+    assert sorted(node["type"] for node in drawn["nodes"]) == sorted(node["class_type"] for node in asked.values())
+    assert {"VrtLiteFolder", "VrtLiteRank", "VrtLiteKeepBest"} <= {node["class_type"] for node in asked.values()}
+    for node in asked.values():
+        if ours := pack.nodes.get(node["class_type"]):
+            assert node["inputs"].keys() == ours.INPUT_TYPES()["required"].keys()
+        for value in node["inputs"].values():
+            if isinstance(value, list) and (source := pack.nodes.get(asked[value[0]]["class_type"])):
+                assert value[1] < len(source.RETURN_TYPES)
+    by_id = {node["id"]: node for node in drawn["nodes"]}
+    for link, source, slot, target, place, _ in drawn["links"]:
+        assert link in by_id[source]["outputs"][slot]["links"]
+        assert by_id[target]["inputs"][place]["link"] == link
+
+
+def test_the_registrys_fields_are_there() -> None:
+    told = tomllib.loads((PACK / "pyproject.toml").read_text("utf-8"))
+    own = tomllib.loads((PACK.parents[1] / "pyproject.toml").read_text("utf-8"))["project"]
+    assert {key: told["project"][key] for key in ("name", "version")} == {key: own[key] for key in ("name", "version")}
+    assert told["project"].keys() >= {"description", "license", "dependencies", "urls"}
+    assert told["tool"]["comfy"].keys() >= {"PublisherId", "DisplayName", "Icon", "requires-comfyui"}
+
+
+def test_the_token_is_sent(pack: Pack, servers: Callable[..., Served], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VRT_LITE_TOKEN", "a-long-enough-token-of-our-own")
+    served = servers("--host", "0.0.0.0")
+    address = httpx.URL(served.url).copy_with(host="127.0.0.1", query=None)
+    inputs = {"video_1": pack.file(STAR), "video_2": pack.file(CIRCLE), "both_orders": False, "server": str(address)}
+    assert pack.run("VrtLiteCompare", **inputs, prompt=PROMPT)[-1] == 1
+    monkeypatch.delenv("VRT_LITE_TOKEN")
+    with pytest.raises(RuntimeError, match=r"^vrt-lite: .*token"):
+        pack.run("VrtLiteCompare", **inputs, prompt=PROMPT)

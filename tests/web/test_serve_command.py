@@ -39,6 +39,7 @@ def test_what_cannot_be_served_is_one_line(tmp_path: Path) -> None:
             (("--port", taken.getsockname()[1]), 2, "cannot be served"),
             (("--host", "no.such.host.invalid"), 2, "cannot be served"),
             (("--allow", tmp_path / "none"), 2, "is no folder"),
+            (("--host-name", "https://judge.example.org"), 2, "is no name"),
             (("--model", "none"), 4, "none"),
             (("--store", EXAMPLES / "star.mp4", "--port", 0), 2, "no store"),
         ]

@@ -68,12 +68,11 @@ _SOURCES: Final[dict[ParameterSource | None, Source]] = {
     ParameterSource.ENVIRONMENT: "environment",
     ParameterSource.DEFAULT_MAP: "file",
 }
+_GO_ON: Final = ("convert", "eval", "pull")
+"""The commands that go on where they were interrupted; `rank` says it by itself."""
 INTERRUPTED = 130
 UNEXPECTED = 1
 _UNWRITABLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-EPILOG = """Exit status: 0 done, 2 usage, 3 bad video, 4 model missing, corrupt or mismatched, 5 out of memory,
-6 no verdict from the model, 7 unusable store of runs, 8 back end's server failed,
-9 doctor found a problem, 130 interrupted."""
 
 
 class _Commands(click.Group):
@@ -84,14 +83,14 @@ class _Commands(click.Group):
         return sorted(_COMMANDS)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands in groups."""
-        room = formatter.width - 6 - max(map(len, _COMMANDS))
-        for heading, names in _GROUPS.items():
-            commands = {name: self.get_command(ctx, name) for name in names}
-            with formatter.section(heading):
-                formatter.write_dl(
-                    [(name, found.get_short_help_str(room)) for name, found in commands.items() if found]
-                )
+        """Write what most people want, then the names of the others: all on one screen."""
+        (first, common), *others = _GROUPS.items()
+        described = {name: found for name in common if (found := self.get_command(ctx, name))}
+        room = formatter.width - 6 - max(map(len, described))
+        with formatter.section(first):
+            formatter.write_dl([(name, found.get_short_help_str(room)) for name, found in described.items()])
+        with formatter.section("More, each with --help"):
+            formatter.write_dl([(heading, ", ".join(names)) for heading, names in others])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -122,7 +121,7 @@ def _names_many(word: str) -> bool:
     return os.path.isdir(word) or "*" in word or Path(word).suffix.lower() in _TABLES  # noqa: PTH112 - raises nothing
 
 
-@click.group(cls=_Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="vrt-lite")
 def cli() -> None:
     """Say which of two generated videos is better, on this machine.
@@ -197,6 +196,8 @@ def run(arguments: Sequence[str]) -> int:
     except click.exceptions.Exit as leave:
         return leave.exit_code
     except (KeyboardInterrupt, click.Abort):
+        if arguments[0] in _GO_ON:
+            _print_error("What is done is kept: the same command goes on from there.", INTERRUPTED)
         return _print_error("Interrupted.", INTERRUPTED)
     except VrtError as error:
         return _print_error(str(error), error.status)
@@ -261,7 +262,9 @@ def _print_usage_error(error: click.ClickException) -> int:
 
     shown, message = io.StringIO(), error.format_message()
     error.show(shown)
-    return _print_line(safe(shown.getvalue().replace(message, safe(message)), lines=True), error.exit_code)
+    # click lists choices line by line; any other break is of a name.
+    line = safe(message.replace("\n\t", " "))
+    return _print_line(safe(shown.getvalue().replace(message, line), lines=True), error.exit_code)
 
 
 def _print_error(message: str, status: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -152,7 +153,7 @@ def _sheet_drawer(path: Path) -> Finish:
     from vrt_lite.show.sheet import check_place, draw_sheet  # noqa: PLC0415 - Pillow only for a sheet
 
     check_place(path)
-    return lambda judgement, frames: draw_sheet(judgement, frames, path)
+    return functools.partial(draw_sheet, path=path)
 
 
 def _check_outputs(

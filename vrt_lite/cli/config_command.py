@@ -101,7 +101,7 @@ def _find_tuned(model: str | int | bool | None) -> dict[str, str | int]:
     from vrt_lite.tuning import find_tuning  # noqa: PLC0415
 
     tuning = find_tuning(None if model is None else str(model))
-    found = {"threads": tuning.threads, "kv-type": tuning.kv_type, "jobs": tuning.jobs} if tuning else {}
+    found = {"threads": tuning.threads, "jobs": tuning.jobs} if tuning else {}
     return {name: value for name, value in found.items() if value is not None}
 
 

@@ -74,7 +74,10 @@ def estimate(
 
     def estimate_with(settings: Settings) -> list[Estimated]:
         if offered:
-            return [_estimate_option(offered, option, settings, memory, repack) for option in offered.options]
+            timed = size is None
+            return [
+                _estimate_option(offered, option, settings, memory, repack, timed=timed) for option in offered.options
+            ]
         return [_estimate_files(model, projector, size, settings, memory, repack, tuned=vram_gb is None)]
 
     found = estimate_with(settings)
@@ -109,8 +112,7 @@ def _estimate_efforts(estimate_with: Callable[[Settings], Estimated], settings: 
     found: list[EffortEstimate] = []
     for effort in EFFORTS:
         estimated = estimate_with(replace(settings, effort=effort))
-        seconds = estimated.prediction.predict_seconds() if estimated.prediction else None
-        found.append(EffortEstimate(effort, estimated.plan, not estimated.refusal, seconds))
+        found.append(EffortEstimate(effort, estimated.plan, not estimated.refusal, estimated.time))
     return found
 
 
@@ -165,10 +167,10 @@ def _estimate_files(
     """Estimate a model that is here. `tuned` applies what was found for this machine."""
     from vrt_lite.backends import describe_machine  # noqa: PLC0415
     from vrt_lite.fitting.memory_estimate import read_shape  # noqa: PLC0415
+    from vrt_lite.forecast import predict  # noqa: PLC0415
     from vrt_lite.models import find  # noqa: PLC0415
     from vrt_lite.show.estimates import Estimated  # noqa: PLC0415
     from vrt_lite.tuning import choose_projector, plan_engine, plan_shape  # noqa: PLC0415
-    from vrt_lite.tuning.prediction import predict  # noqa: PLC0415
 
     files = choose_projector(find(model, projector=projector, memory_bytes=size), describe_machine)
     shape = read_shape(files)
@@ -180,22 +182,31 @@ def _estimate_files(
 
     planned, refusal = _plan_anyway(plan, memory, settings)
     # What another machine takes is not known here.
-    prediction = predict(files, planned) if tuned and size is None else None
-    return Estimated(files.name, len(shape.layers), planned, refusal, prediction=prediction, choice=files.choice)
+    time = predict(files, planned) if tuned and size is None else None
+    return Estimated(files.name, len(shape.layers), planned, refusal, time=time, choice=files.choice)
 
 
 def _estimate_option(
-    offered: PullOptions, option: PullOption, settings: Settings, memory: MachineMemory, repack: bool | None
+    offered: PullOptions,
+    option: PullOption,
+    settings: Settings,
+    memory: MachineMemory,
+    repack: bool | None,
+    *,
+    timed: bool,
 ) -> Estimated:
-    """Estimate a quant that is not here."""
+    """Estimate a quant that is not here; `timed` tells whether it is for this machine."""
+    from vrt_lite.forecast import predict_shape  # noqa: PLC0415
     from vrt_lite.show.estimates import Estimated  # noqa: PLC0415
     from vrt_lite.tuning import plan_shape  # noqa: PLC0415
 
     def plan(memory: MachineMemory) -> EnginePlan:
         return plan_shape(option.shape, offered.profile, settings, memory, repack=repack)
 
-    planned = _plan_anyway(plan, memory, settings)
-    return Estimated(offered.name, len(option.shape.layers), *planned, quant=option.quant, disk=option.disk)
+    planned, refusal = _plan_anyway(plan, memory, settings)
+    time = predict_shape(option.shape, planned) if timed else None
+    layers = len(option.shape.layers)
+    return Estimated(offered.name, layers, planned, refusal, quant=option.quant, disk=option.disk, time=time)
 
 
 def _plan_anyway(
@@ -287,7 +298,6 @@ def _to_json(estimated: Estimated) -> dict[str, object]:
         "gpu_bytes": list(estimate.gpu_bytes),
         "disk": asdict(estimated.disk) if estimated.disk else None,
         "engine": asdict(estimated.plan.engine_used()),
-        "seconds": estimated.prediction.predict_seconds() if estimated.prediction else None,
-        "seconds_from": estimated.prediction.costs.source if estimated.prediction else None,
+        "seconds": estimated.time and asdict(estimated.time),
         "notes": estimated.notes,
     }

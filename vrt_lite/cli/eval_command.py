@@ -17,9 +17,8 @@ from vrt_lite.cli.options import (
     read_settings,
     report_options,
 )
-from vrt_lite.cli.run_judge import open_run_judge
-from vrt_lite.cli.run_options import choose_jobs, jobs_option, print_effort
-from vrt_lite.errors import ClipsError, EngineEndedError, NoVerdictError, UsageError
+from vrt_lite.cli.run_options import choose_jobs, jobs_option, open_run_judge, print_effort
+from vrt_lite.errors import ClipsError, NoVerdictError, UsageError, WorkerEndedError
 
 if TYPE_CHECKING:
     from vrt_lite.cli.report_writing import WantedReport
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from vrt_lite.settings import EffortName, Remote
 
 STATUS = """Exit status: 0 done, whatever the accuracy; 2 usage, 3 no clip of the set is there, 4 model
-or set missing or out of reach, or the engine died at a pair, 5 out of memory, 6 no pair got a verdict, 7 store,
+or set missing or out of reach, or the engine died at a pair. 5 out of memory, 6 no pair got a verdict, 7 store,
 130 interrupted."""
 
 
@@ -87,12 +86,12 @@ def evaluate(
     \b
     vrt-lite eval genai-bench --from ./GenAI-Bench --model ./vr-thinker-7b
     vrt-lite eval videogen-rewardbench --pull --sample 500
-    vrt-lite eval mj-bench-video --from ./MJ-BENCH-VIDEO --order both
     vrt-lite eval pairs.csv --plots figures
 
-    SET is genai-bench, videogen-rewardbench or mj-bench-video, a folder with one of them, or a table: CSV or JSONL with
-    the columns a, b (clips: absolute, or relative to the table; numbered pictures as frames/%04d.png@8, 8 a second),
-    prompt, and one or more of overall, TA, VQ, MQ (A, B or same; or 1, 2, 0; empty: no label); id, group if you like.
+    SET is genai-bench, videogen-rewardbench or mj-bench-video, a folder with one of them, or a table in CSV or JSONL.
+    A table has the columns a, b (clips), prompt, and one or more of overall, TA, VQ, MQ; id, group if you like. Clips
+    are absolute paths, or relative to the table; numbered pictures are frames/%04d.png@8, 8 a second. A label is A, B
+    or same, or 1, 2, 0; empty is no label.
 
     The splits of genai-bench are test_v1 (the authors' leaderboard; taken if it is there), test (other papers' tables)
     and unifiedreward (UnifiedReward's data.json). Published figures are shown beside the same split only.
@@ -112,7 +111,7 @@ def evaluate(
     settings = read_settings({**options, "preset": options["preset"] or found.place.layout.preset}, backend)
     with (
         Store(file) as store,
-        open_run_judge(model, projector, backend, settings, store, verbose=verbose, quiet=quiet, jobs=jobs) as judge,
+        open_run_judge(model, projector, backend, settings, store, log=verbose > 1, quiet=quiet, jobs=jobs) as judge,
     ):
         judge.connect(view(quiet=quiet, live=False).observe)
         eval_judge = EvalJudge(judge, judge.key(), judge.describe()["--model"], jobs)
@@ -197,7 +196,7 @@ def _finish(figures: Figures, report: WantedReport | None, run: str, store: Path
 
         write_run_report(report, run, store, quiet=quiet)
     if died := counts.get("engine died"):
-        raise EngineEndedError(
+        raise WorkerEndedError(
             f"The engine died at {died} pair(s), as listed; the rest is judged. To try again: vrt-lite runs --retry "
             f"{shlex.quote(run)}, and then the same command."
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -14,9 +15,9 @@ from vrt_lite.errors import ModelError
 from vrt_lite.machine import format_bytes
 
 if TYPE_CHECKING:
-    from vrt_lite.fitting.model_list import ListedModel
+    from vrt_lite.model_list import ListedModel
 
-HEADINGS = ("NAME", "STATE", "QUANT", "ON DISK", "MEMORY", "VERIFIED", "LICENCE")
+HEADINGS = ("NAME", "STATE", "QUANT", "ON DISK", "MEMORY", "A PAIR", "VERIFIED", "LICENCE")
 STATUS = "Exit status: 0 done, 2 usage, 4 model missing, damaged, refused or out of reach, 130 interrupted."
 _CACHE_STATUS = "Exit status: 0 done, 2 usage, 4 the folder cannot be changed, 130 interrupted."
 
@@ -64,9 +65,10 @@ def models(*, as_json: bool) -> None:
 
     Of what can be pulled, QUANT is the one that a pull takes on this machine.
     MEMORY is about what judging takes: weights, projector, and the context that the model's profile asks for.
+    A PAIR is how long it takes here in one order: by earlier judgements, else by the engine's speed, measured once.
     VERIFIED says whether this project has checked the model's verdicts.
     """
-    from vrt_lite.fitting.model_list import list_models  # noqa: PLC0415
+    from vrt_lite.model_list import list_models  # noqa: PLC0415
 
     found = list_models()
     if as_json:
@@ -106,6 +108,8 @@ def rm(model: str) -> None:
 
 
 def _row(entry: ListedModel) -> tuple[str, ...]:
+    from vrt_lite.show.words import format_range  # noqa: PLC0415
+
     about = "" if entry.state in ("bundled", "here", "damaged") else "~"
     return (
         entry.name,
@@ -113,35 +117,48 @@ def _row(entry: ListedModel) -> tuple[str, ...]:
         entry.quant or "-",
         f"{about}{entry.disk_bytes / 1e9:.2f} GB",
         f"~{entry.memory_bytes / 1e9:.1f} GB" if entry.memory_bytes else "-",
+        format_range(entry.seconds) if entry.seconds else "-",
         "yes" if entry.verified else "no",
         entry.licence,
     )
 
 
 @click.command(epilog=_CACHE_STATUS)
-@click.option("--clear", is_flag=True, help="Delete them.")
-def cache(*, clear: bool) -> None:
-    """Show or delete what is kept: encoded frames, and measures.
+@click.option("--clear", is_flag=True, help="Delete the encoded frames and the measures.")
+@click.option("--clear-uploads", is_flag=True, help="Delete the clips that were sent to vrt-lite serve.")
+def cache(*, clear: bool, clear_uploads: bool) -> None:
+    """Show or delete what is kept on disk.
 
-    Beyond 2000 megabytes the least recently used are deleted; another limit, or 0 to keep none:
-    vrt-lite config set cache-mb N. Deleting them costs time, never a verdict.
+    That is encoded frames, measures of clips, and uploads. Of encoded frames, beyond 2000 megabytes the least
+    recently used are deleted; another limit, or 0 to keep none:
+    vrt-lite config set cache-mb N. Deleting them and the measures costs time, never a verdict. Without the uploads,
+    what was judged of them stays, but they cannot be played again.
     """
     from vrt_lite import embeddings  # noqa: PLC0415
-    from vrt_lite.disk import disk_errors  # noqa: PLC0415
+    from vrt_lite.disk import data_home, disk_errors  # noqa: PLC0415
     from vrt_lite.measures import kept as measures  # noqa: PLC0415
+    from vrt_lite.web.upload_folder import list_uploads  # noqa: PLC0415
 
     kept = find_kept().get("cache-mb")
     disk, folder = embeddings.users_disk(int(kept.value) if kept else None), embeddings.cache_folder()
     entries, size_bytes = embeddings.usage(folder)
     clips = len(list(measures.list_files(measures.measures_folder())))
+    uploads = list_uploads(data_home() / "uploads")
+    sent = f"{len(uploads)} uploads{{}}, {format_bytes(sum(size for _, size in uploads))}"
     if clear:
         with disk_errors():
             embeddings.clear(folder)
             measures.clear(measures.measures_folder())
         click.echo(f"{entries} embeddings are deleted, {format_bytes(size_bytes)}")
         click.echo(f"the measures of {clips} clips are deleted")
+    if clear_uploads:
+        for upload, _ in uploads:
+            shutil.rmtree(upload, ignore_errors=True)
+        click.echo(sent.format(" are deleted"))
+    if clear or clear_uploads:
         return
     print_text(str(folder))
     bound = f"at most {disk.most_bytes / 1e6:.0f} MB" if disk else "off: cache-mb is 0"
     click.echo(f"{entries} embeddings, {format_bytes(size_bytes)} ({bound})")
     click.echo(f"measures of {clips} clips")
+    print_text(sent.format(f" in {data_home() / 'uploads'}"))

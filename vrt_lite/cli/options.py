@@ -198,18 +198,24 @@ def open_judge(
     quiet: bool = False,
     measures: bool = True,
     jobs: int = 1,
+    process: bool | None = None,
 ) -> Judge:
     """Open the judge that the options name, on this machine or on a server. `digest` finds files' digests.
 
-    With `measures` clips are measured too. Unless `quiet`, prints which file was taken where there was a choice.
+    With `process` it judges in a process of its own; by default a model that is not bundled does, as its start takes
+    little of the time. With `measures` clips are measured too. Unless `quiet`, prints which file was taken where there
+    was a choice.
     """
     from vrt_lite.api import Judge  # noqa: PLC0415
     from vrt_lite.disk import file_sha256  # noqa: PLC0415
+    from vrt_lite.models import bundled_names  # noqa: PLC0415
 
+    if process is None:
+        process = backend is None and model not in (None, *bundled_names())
     digest = digest or file_sha256
     options: dict[str, Any] = {"backend": backend, "digest": digest, "measures": measures, "jobs": jobs}
     try:
-        judge = Judge(model, projector=projector, settings=settings, verbose=verbose, **options)
+        judge = Judge(model, projector=projector, settings=settings, verbose=verbose, process=process, **options)
     except ModelError as error:
         if settings.sources.get("model") not in ("environment", "file"):
             raise

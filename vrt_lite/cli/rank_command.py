@@ -21,9 +21,8 @@ from vrt_lite.cli.options import (
     read_settings,
     report_options,
 )
-from vrt_lite.cli.run_judge import open_run_judge
-from vrt_lite.cli.run_options import choose_jobs, jobs_option, print_effort, store_option
-from vrt_lite.errors import ClipsError, EngineEndedError, NoVerdictError, UsageError, VrtError
+from vrt_lite.cli.run_options import choose_jobs, jobs_option, open_run_judge, print_effort, store_option
+from vrt_lite.errors import ClipsError, NoVerdictError, UsageError, VrtError, WorkerEndedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -38,7 +37,7 @@ STATUS = """With --watch a new clip is judged when it is whole: a file that is s
 deleted clips leave the ranking. Ctrl-C, or a spent --budget, ends it with the leaderboard and status 0.
 
 Exit status: 0 all clips are ranked, 2 usage, 3 some clip cannot be used or read (the rest is ranked, if
-two are left), 4 model missing, corrupt or mismatched, or the engine died at a pair (the rest is ranked), 5 out of
+two are left). 4 model missing, corrupt or mismatched, or the engine died at a pair (the rest is ranked). 5 out of
 memory, 6 no pair got a verdict, 7 the store of runs cannot be used, 130 interrupted."""
 
 
@@ -105,11 +104,9 @@ def rank(
     \b
     vrt-lite rank renders/ --prompt "A fox runs through snow."
     vrt-lite rank "takes/**/*.mp4" --prompt-file fox.txt --top 3 --copy-to best
-    vrt-lite rank renders/ --watch --prompt "A fox runs through snow."
 
-    CLIPS are files, folders, patterns and numbered pictures (frames/%04d.png); or one table (.csv, .tsv, .jsonl) with
-    the columns clip, prompt and group, where each group is ranked by itself. Its paths are relative to it; --prompt is
-    for rows without one.
+    CLIPS are files, folders, patterns and numbered pictures (frames/%04d.png); or one table (.csv, .tsv, .jsonl) of
+    clip, prompt and group, where groups are ranked apart. Its paths are relative to it; --prompt is for other rows.
 
     Up to 12 clips are judged pair by pair. For more, or with --budget or --stop-at, the judgement (one order of one
     pair) that tells most is next, until the order is certain. Every judgement is kept when it is made: after an
@@ -129,7 +126,7 @@ def rank(
     with (
         _saying_what_is_kept(view),
         Store(store) as kept,
-        open_run_judge(model, projector, backend, settings, kept, verbose=verbose, quiet=quiet, jobs=jobs) as judge,
+        open_run_judge(model, projector, backend, settings, kept, log=verbose > 1, quiet=quiet, jobs=jobs) as judge,
         view,
     ):
         judge.connect(view.observe)
@@ -245,7 +242,7 @@ def _finish(
 
         write_run_report(report, ranking.run, store, quiet=quiet)
     if ranking.died:
-        raise EngineEndedError(
+        raise WorkerEndedError(
             f"{ranking.died} judgement(s) are missing, as the engine died while it made them; the rest is ranked. To "
             f"try again: vrt-lite runs --retry {shlex.quote(ranking.run)}, and then the same command."
         )

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from vrt_lite.cli import KeptOption, find_sources
-from vrt_lite.cli.options import auto_or_number
+from vrt_lite.cli.options import auto_or_number, open_judge
 from vrt_lite.errors import UsageError
 from vrt_lite.machine import MOST_SEQUENCES
 from vrt_lite.settings import MOST_JOBS, Remote
 
 if TYPE_CHECKING:
+    from vrt_lite.api import Judge
     from vrt_lite.runs.store import Store
-    from vrt_lite.settings import EffortName
+    from vrt_lite.settings import EffortName, Settings
 
 jobs_option = click.option(
     "--jobs",
@@ -45,6 +46,22 @@ def choose_jobs(jobs: int | None, model: str | None, projector: Path | None, bac
             f"{MOST_JOBS} on a server (--backend URL)."
         )
     return jobs if backend else min(jobs, MOST_SEQUENCES)
+
+
+def open_run_judge(
+    model: str | None,
+    projector: Path | None,
+    backend: Remote | None,
+    settings: Settings,
+    store: Store,
+    *,
+    log: bool,
+    quiet: bool,
+    jobs: int,
+) -> Judge:
+    """Open the judge of many pairs, in a process of its own. The store remembers files' digests."""
+    options: dict[str, Any] = {"verbose": log, "quiet": quiet, "jobs": jobs, "digest": store.digest}
+    return open_judge(model, projector, backend, settings, process=True, **options)
 
 
 def print_effort(effort: EffortName) -> None:

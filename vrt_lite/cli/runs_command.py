@@ -123,15 +123,25 @@ def export(run: str, *, output: Path, form: Format | None, overwrite: bool, stor
     vrt-lite export foxes -o foxes.csv
     vrt-lite export foxes -o - --format jsonl | head -1
 
-    CSV: number; first and second (shown as video 1 and video 2); prompt; TA, VQ, MQ and OA (1, 2, or 0 for a tie);
-    "TA tie", "TA 1", "TA 2" and so on, the probabilities; "TA both orders" and so on, the result of both orders (1, 2,
-    tie, or undecided, and which one it leans to; empty without the other order); source, rounds, calls, tokens,
-    seconds; error, if there was no verdict; the clips' sha256; the key; the kind of failure; warnings; what was chosen
-    for the memory (pixels a frame, pixels a requested frame, KV type); on which of TA, VQ, MQ and OA the two orders
-    disagree; of an evaluation the rows of its table that list the pair, and their labels, about first and second. A
-    text that a spreadsheet would take for a formula begins with an apostrophe.
+    CSV has these columns:
 
-    JSONL: the same, and the whole judgement.
+    \b
+    number; first, second: shown as video 1 and 2; prompt
+    TA, VQ, MQ, OA: 1, 2, or 0 for a tie
+    "TA tie", "TA 1", "TA 2" and so on: the probabilities
+    "TA both orders" and so on: 1, 2, tie, or undecided and
+        the way it leans; empty without the other order
+    source, rounds, calls, tokens, seconds
+    error, if there was no verdict; its kind; warnings
+    the clips' sha256; the key
+    what was chosen for the memory: pixels a frame and a
+        requested frame, KV type
+    in which of TA, VQ, MQ and OA the two orders disagree
+    of an evaluation: the rows of its table that list the
+        pair, and their labels, about first and second
+
+    A text that a spreadsheet would take for a formula begins with an apostrophe. JSONL has the same, and the whole
+    judgement.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     form = form or _format_of(output)
     from vrt_lite.runs.export import csv_lines, json_lines  # noqa: PLC0415

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,13 @@ STATUS = "Exit status: 2 usage, 4 model missing, corrupt or mismatched, 7 the st
     help="Any other than loopback needs the token. [default: 127.0.0.1]",
 )
 @click.option(
+    "--host-name",
+    "names",
+    metavar="NAME",
+    multiple=True,
+    help="A name by which a reverse proxy serves this; repeat it for more. Needs the token.",
+)
+@click.option(
     "--allow",
     "folders",
     metavar="FOLDER",
@@ -41,6 +49,7 @@ def serve(
     *,
     port: int,
     host: str,
+    names: tuple[str, ...],
     folders: tuple[Path, ...],
     open_browser: bool,
     store: Path | None,
@@ -58,12 +67,18 @@ def serve(
     curl 127.0.0.1:8765/v1/compare -F a=@a.mp4 -F b=@b.mp4 -F prompt="A fox."
 
     What is judged is kept in the same store as that of rank. On another address than loopback every request needs a
-    token, which is printed, or is taken from VRT_LITE_TOKEN. The API is described at /openapi.json.
+    token, which is printed, or is taken from VRT_LITE_TOKEN. The API is described at /docs.
+
+    Behind a reverse proxy give the proxy's name: --host-name judge.example.org. The proxy must pass on the Host. The
+    token is asked for there too. docs/serve.md has a proxy's settings.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     settings = read_settings(options | {"both_orders": False}, backend)
     for folder in folders:
         if not folder.is_dir():
             raise UsageError(f"--allow {folder} is no folder.")
+    for name in names:
+        if not re.fullmatch(r"[A-Za-z0-9.-]{1,253}", name):
+            raise UsageError(f"--host-name {name[:80]} is no name: give it without https:// and without a port.")
     try:
         from vrt_lite.web.server import ServeOptions, run_server  # noqa: PLC0415
     except ModuleNotFoundError as error:
@@ -74,4 +89,4 @@ def serve(
     from vrt_lite.web.job_context import JudgeChoice  # noqa: PLC0415
 
     choice = JudgeChoice(model, projector, backend, settings, choose_jobs(jobs, model, projector, backend))
-    run_server(ServeOptions(host, port, folders, store, choice, open_browser), say=print_text)
+    run_server(ServeOptions(host, port, folders, store, choice, names, open_browser), say=print_text)

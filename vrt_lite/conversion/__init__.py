@@ -6,20 +6,19 @@
 A plan describes both files completely before a weight is read. The writer is the only one: `pull` gives it each shard
 as it arrives, `vrt-lite convert` and `convert export` those of a folder, `convert quantize` a GGUF.
 
-checkpoint.py         a folder's config, small files and tensor table as checked plain values
+checkpoint.py         a folder's config, small files and list of tensors as checked plain values
 shards.py             a safetensors shard: its table, and rows of a tensor
-lora.py               merges a PEFT adapter while the weights are read
 families.py           the kinds of checkpoints: each is a half for the text model and one for the vision tower
 text_tensors.py       the language model: which stored tensor becomes which GGUF tensor, and its fields
 qwen3_text.py         the same for Qwen3-VL
 vision_tensors.py     the same for the vision tower and its merger; qwen2_vision.py, qwen3_vision.py for other families
 tower_parts.py        what these towers have in common
 tokenizer_fields.py   the vocabulary as GGUF fields
-gguf_source.py        a GGUF that is not quantised, as a source
-gguf_writer.py        storage types, a file's header, tensors as blocks of rows
+lora.py               what a PEFT adapter adds to each tensor
+gguf_source.py        a GGUF that is not quantised, as a source; importance matrices
+gguf_writer.py        a file's header, tensors as blocks of rows in their storage types
 engine_rows.py        the engine's own quantiser of rows
 quantization_types.py llama.cpp's type for each tensor of a quantised language model
-importance_matrix.py  the weights of columns that `calibrate` or llama-imatrix wrote
 projector.py          a projector in a quantised type
 pair_files.py         both files without their weights; from config.json alone, their tensors and sizes
 pair_plan.py          where each tensor goes, and the shard that it is in

@@ -1,4 +1,4 @@
-"""A local Qwen2.5-VL checkpoint folder, as checked plain values.
+"""A local checkpoint folder, as checked plain values.
 
 config.json is read in its two layouts (transformers 4: language keys beside `vision_config`; transformers 5:
 `text_config` and `rope_parameters`), with the safetensors shards and their index. Everything in the folder comes from a
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from vrt_lite.conversion.shards import StoredTensor, canonical
+from vrt_lite.conversion.shards import canonical
 from vrt_lite.disk import open_to_read
 from vrt_lite.errors import ModelError
 
@@ -67,13 +67,13 @@ class Section:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A folder whose JSON files have been read, and no shard."""
+    """A folder whose JSON files have been read, and no shard. `tensors` has the shard of each, by published name."""
 
     folder: Path
     name: str
     config: Section
     preprocessor: Section
-    tensors: Mapping[str, StoredTensor]
+    tensors: Mapping[str, str]
 
 
 def read_checkpoint(
@@ -82,20 +82,35 @@ def read_checkpoint(
     """Read the small files; `name` for a folder whose own is none, as in the hub's cache.
 
     The index says which shard has a tensor. Without one there is one shard, with the `expected` tensors of config.json.
-    No shard is read, or need be there: tensors have a shape and no place. Raises ModelError on what is missing, broken
-    or of another kind.
+    No shard is read, or need be there. Raises ModelError on what is missing, broken or of another kind.
     """
     if not folder.is_dir():
         raise ModelError(f"{folder} is not a folder: give the checkpoint's own, with config.json and shards")
     config = read_json(folder / "config.json")
-    shapes = expected(config)
-    listed = _listed(folder / INDEX) or dict.fromkeys(shapes, ONLY_SHARD)
+    needed = expected(config)
+    listed = list_shards(folder / INDEX) or dict.fromkeys(needed, ONLY_SHARD)
     # In the order of llama.cpp's converter: by shard, then by name.
-    stored = sorted((shard, name) for name, shard in listed.items())
-    tensors = {canonical(n): StoredTensor(folder / s, "", shapes.get(canonical(n), ()), 0) for s, n in stored}
-    if len(tensors) != len(listed):
-        raise ModelError(f"{folder} holds one tensor under two spellings of its name: download again")
-    return Checkpoint(folder, name or folder.name, config, _preprocessor(folder), tensors)
+    ordered = sorted((shard, stored) for stored, shard in listed.items())
+    tensors = {canonical(stored): shard for shard, stored in ordered}
+    if missing := sorted(needed.keys() - tensors):
+        raise ModelError(f"{config.where}: {len(missing)} tensors are missing, first {missing[0]}: download again")
+    # The output of a tied model may be stored, and no file needs it.
+    if odd := [stored for stored in tensors if stored not in needed and not stored.startswith("lm_head.")]:
+        raise ModelError(f"{folder / tensors[odd[0]]}: tensor {odd[0]:.80} is none that config.json describes")
+    # The part of processor_config.json is where transformers 5 stores it.
+    path, newer = folder / "preprocessor_config.json", folder / "processor_config.json"
+    inside = newer.is_file() and not path.is_file()
+    preprocessor = read_json(newer).section("image_processor") if inside else read_json(path)
+    return Checkpoint(folder, name or folder.name, config, preprocessor, tensors)
+
+
+def list_shards(index: Path) -> dict[str, str]:
+    """Return the shard of each tensor; empty if there is no index. Raises ModelError for a path out of the folder."""
+    listed: Mapping[str, Any] = read_json(index).section("weight_map").values if index.is_file() else {}
+    for name in listed.values():
+        if not isinstance(name, str) or not name.endswith(".safetensors") or set(name) & set("/\\:"):
+            raise ModelError(f"{index}: shard {name!r:.80} is not a .safetensors name in the same folder")
+    return dict(listed)
 
 
 def read_json(path: Path) -> Section:
@@ -120,24 +135,3 @@ def read_text(path: Path) -> str:
         raise ModelError(f"{path} is missing: download the whole checkpoint folder") from None
     except (OSError, ValueError) as error:
         raise ModelError(f"{path} cannot be read: {error}") from error
-
-
-def _preprocessor(folder: Path) -> Section:
-    """Read preprocessor_config.json, or the part of processor_config.json where transformers 5 stores it."""
-    path = folder / "preprocessor_config.json"
-    if not path.is_file() and (newer := folder / "processor_config.json").is_file():
-        return read_json(newer).section("image_processor")
-    return read_json(path)
-
-
-def _listed(index: Path) -> dict[str, str]:
-    """Return the shard of each tensor; empty if there is no index. Raises ModelError for a path out of the folder."""
-    if not index.is_file():
-        return {}
-    listed = read_json(index).section("weight_map").values
-    for name in listed.values():
-        if not isinstance(name, str) or not name.endswith(".safetensors") or set(name) & set("/\\:"):
-            raise ModelError(f"{index}: shard {name!r:.80} is not a .safetensors name in the same folder")
-    if not listed:
-        raise ModelError(f"{index} lists no tensor: download the whole checkpoint folder")
-    return dict(listed)

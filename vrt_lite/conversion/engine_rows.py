@@ -43,8 +43,9 @@ def _library() -> ctypes.CDLL:
     spec = find_spec("llama_cpp")
     given = os.environ.get("LLAMA_CPP_LIB_PATH")
     folder = Path(given) if given else Path(spec.origin if spec and spec.origin else "").parent / "lib"
-    names = [f"{start}ggml-base.{end}" for end in ("so", "dylib", "dll") for start in ("lib", "")]
-    path = next((folder / name for name in names if (folder / name).is_file()), None)
+    path = next(
+        (path for path in sorted(folder.glob("*ggml-base.*")) if path.suffix in (".so", ".dylib", ".dll")), None
+    )
     if path is None:
         raise ModelError(f"{folder} holds no ggml-base library: install llama-cpp-python again")
     library = ctypes.CDLL(str(path))

@@ -5,12 +5,16 @@ Another kind is a module for its text model, one for its vision tower, and an en
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from vrt_lite.conversion import qwen2_vision, qwen3_text, qwen3_vision, text_tensors, vision_tensors
 from vrt_lite.conversion.checkpoint import Section
 from vrt_lite.conversion.gguf_writer import GgufField, Placement
+from vrt_lite.errors import ModelError
+
+MOST_ELEMENTS = 2**40  # of a tensor
 
 
 @dataclass(frozen=True)
@@ -65,4 +69,8 @@ def expected_shapes(whole: Section) -> dict[str, tuple[int, ...]]:
     """Return the shape of every tensor that this config.json describes, by its published name."""
     family = family_of(whole)
     halves = (half.placements(half.config(whole)) for half in (family.text, family.vision))
-    return {place.source: place.shape for places in halves for place in places}
+    shapes = {place.source: place.shape for places in halves for place in places}
+    for name, shape in shapes.items():
+        if math.prod(shape) > MOST_ELEMENTS:
+            raise ModelError(f"{whole.where}: {name} is to have the shape {shape}, which no model has")
+    return shapes

@@ -1,12 +1,22 @@
-"""Reads a GGUF that is not quantised, to write it in another type: its fields, and where its weights are."""
+"""Reads a GGUF that is not quantised, to write it in another type, and the importance matrix with which to do it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from gguf import GGUFReader, GGUFValueType
+import numpy as np
+from gguf import GGUFReader, GGUFValueType, ReaderField
 
-from vrt_lite.conversion.gguf_writer import FILE_TYPES, PLAIN, GgufField, GgufFile, Target, storage_type
+from vrt_lite.conversion.gguf_writer import (
+    FILE_TYPES,
+    PLAIN,
+    GgufField,
+    GgufFile,
+    Placement,
+    Target,
+    storage_type,
+    type_field,
+)
 from vrt_lite.conversion.shards import StoredTensor
 from vrt_lite.errors import ModelError
 from vrt_lite.models.gguf import parts_of, read_header
@@ -21,30 +31,58 @@ def read_source(path: Path, plain: str) -> GgufFile:
     Raises ModelError for one that is broken or quantised already.
     """
     architecture = str(read_header(path).get("general.architecture"))
-    fields, targets = list[GgufField](), list[Target]()
+    fields = [
+        type_field(plain) if key == "general.file_type" else _copy(key, field)
+        for key, field in _open(parts_of(path)[0]).fields.items()
+        if not key.startswith(_NOT_COPIED)
+    ]
+    targets: list[Target] = []
     for part in parts_of(path):
-        try:
-            reader = GGUFReader(part)
-        except (ValueError, IndexError, OSError) as error:
-            raise ModelError(f"{part} is not a whole GGUF file: {error}. Convert or copy it again") from error
-        fields = fields or _fields(reader, plain)
-        for tensor in reader.tensors:
-            if tensor.tensor_type not in PLAIN:
-                raise ModelError(
-                    f"{part}: {tensor.name:.80} is {tensor.tensor_type.name} already: start from f16 or more"
-                )
-            shape = tuple(int(n) for n in reversed(tensor.shape))
-            stored = StoredTensor(part, tensor.tensor_type.name, shape, tensor.data_offset)
-            kind = storage_type(tensor.name, shape, FILE_TYPES[plain][0])
-            targets.append(Target(tensor.name, shape, kind, stored, (), source=tensor.name))
-    return GgufFile("", architecture, None, fields, targets)
+        for name, stored in read_gguf_table(part).items():
+            kind = storage_type(name, stored.shape, FILE_TYPES[plain][0])
+            targets.append(Target(Placement(name, stored.shape, name), part.name, stored.shape, kind))
+    return GgufFile("", architecture, fields, targets)
 
 
-def _fields(reader: GGUFReader, plain: str) -> list[GgufField]:
-    fields: list[GgufField] = []
-    for key, field in reader.fields.items():
-        if not key.startswith(_NOT_COPIED):
-            value = FILE_TYPES[plain][1] if key == "general.file_type" else field.contents()
-            item = field.types[-1] if field.types[0] == GGUFValueType.ARRAY else None
-            fields.append(GgufField(key, value, field.types[0], item))
-    return fields
+def read_gguf_table(path: Path) -> dict[str, StoredTensor]:
+    """Return where a file has its weights. Raises ModelError for a file that is broken or quantised."""
+    table: dict[str, StoredTensor] = {}
+    for tensor in _open(path).tensors:
+        if tensor.tensor_type not in PLAIN:
+            raise ModelError(f"{path}: {tensor.name:.80} is {tensor.tensor_type.name} already: start from f16 or more")
+        shape = tuple(int(n) for n in reversed(tensor.shape))
+        table[tensor.name] = StoredTensor(path, tensor.tensor_type.name, shape, tensor.data_offset)
+    return table
+
+
+def read_importance(path: Path) -> dict[str, np.ndarray]:
+    """Return the mean squared input of each column by weight, from a file of `calibrate` or llama-imatrix.
+
+    Raises ModelError.
+    """
+    if read_header(path).get("general.type") != "imatrix":
+        raise ModelError(f"{path} is no importance matrix: give the GGUF that llama-imatrix writes")
+    found = {tensor.name: np.array(tensor.data, np.float32).ravel() for tensor in _open(path).tensors}
+    means: dict[str, np.ndarray] = {}
+    for name, sums in found.items():
+        weight, dot, kind = name.rpartition(".")
+        if dot and kind == "in_sum2":
+            counts = found.get(f"{weight}.counts", np.zeros(1, np.float32))
+            # As in llama-quantize, all columns are equal for a weight that calibration never evaluated.
+            mean = sums / counts if counts.size == 1 and counts > 0 else np.ones_like(sums)
+            if counts.size != 1 or not np.isfinite(mean).all():
+                raise ModelError(f"{path}: {name:.80} has values that are no numbers, or of experts: calibrate again")
+            means[weight] = mean
+    return means
+
+
+def _open(path: Path) -> GGUFReader:
+    try:
+        return GGUFReader(path)
+    except (ValueError, IndexError, OSError) as error:
+        raise ModelError(f"{path} is not a whole GGUF file: {error}. Convert or copy it again") from error
+
+
+def _copy(key: str, field: ReaderField) -> GgufField:
+    item = field.types[-1] if field.types[0] == GGUFValueType.ARRAY else None
+    return GgufField(key, field.contents(), field.types[0], item)

@@ -10,9 +10,10 @@ import os
 import struct
 import tempfile
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from gguf import (
     GGUFValueType,
     GGUFWriter,
     LlamaFileType,
-    Metadata,
 )
 from gguf.quants import quant_shape_to_byte_shape, quantize
 
@@ -43,7 +43,6 @@ PLAIN = (Type.F32, Type.F16, Type.BF16)
 # The largest magnitude each type holds: past it, infinity would be written without a word. The other types are blocks
 # with scales in F16.
 LARGEST = {Type.F32: 3.4028e38, Type.F16: 65504.0, Type.BF16: 3.3895e38, Type.Q8_0: 127 * 65504.0}
-MOST_ELEMENTS = 2**40  # of a tensor
 MOST_THREADS = 8
 SLICE_ELEMENTS = 1 << 18  # 1 MiB in float32, so that a slice and its temporaries stay small
 
@@ -66,9 +65,17 @@ def type_field(file_type: str) -> GgufField:
 VERSION = GgufField("general.quantization_version", GGML_QUANT_VERSION, GGUFValueType.UINT32)
 
 
+def fields_of(write: Callable[[GGUFWriter], object]) -> list[GgufField]:
+    """Return the fields that a function of the package gguf adds to a writer."""
+    writer = GGUFWriter(None, "")
+    write(writer)
+    own = [entry for entry in writer.kv_data[0].items() if entry[0] != "general.architecture"]
+    return [GgufField(key, entry.value, entry.type, entry.sub_type) for key, entry in own]
+
+
 @dataclass(frozen=True)
 class Placement:
-    """Where a checkpoint tensor goes: `part` is the NumPy index that takes this piece of it."""
+    """Where a tensor of the source goes: `part` is the NumPy index that takes this piece of it."""
 
     source: str
     shape: tuple[int, ...]
@@ -77,19 +84,37 @@ class Placement:
 
 
 @dataclass(frozen=True)
-class Target:
-    """One tensor of the output file; shape as NumPy orders it, GGUF reverses it.
+class Correction:
+    """What an adapter adds to a tensor: scale · B A."""
 
-    `stored` with the name `source` holds its weights. `importance` weighs its columns when it is quantised.
+    a: StoredTensor
+    b: StoredTensor
+    scale: float
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """Compute some rows."""
+        return np.float32(self.scale) * (self.b.rows(start, stop) @ self.a.rows(0, self.a.shape[0]))
+
+
+@dataclass(frozen=True)
+class Target:
+    """One tensor of the output file, from the file `shard` of the source; shape as NumPy orders it, GGUF reverses it.
+
+    Where the shape is larger than what is placed there, the rest is zeros. `importance` weighs its columns when it is
+    quantised.
     """
 
-    name: str
+    place: Placement
+    shard: str
     shape: tuple[int, ...]
     type: GGMLQuantizationType
-    stored: StoredTensor
-    part: tuple[slice | int, ...]
-    source: str
-    importance: np.ndarray | None = None
+    correction: Correction | None = None
+    importance: np.ndarray | None = field(default=None, repr=False)
+
+    @property
+    def name(self) -> str:
+        """The name in the output file."""
+        return self.place.name
 
     @property
     def byte_shape(self) -> tuple[int, ...]:
@@ -104,40 +129,25 @@ class Target:
 
 @dataclass(frozen=True)
 class GgufFile:
-    """All of one GGUF file except the weights. `authored`, the file's kind and authorship, precedes the fields."""
+    """All of one GGUF file except the weights."""
 
     name: str
     architecture: str
-    authored: tuple[str, Metadata] | None
     fields: Sequence[GgufField]
     targets: Sequence[Target]
 
 
-def resolve(
-    placements: Iterable[Placement], tensors: Mapping[str, StoredTensor], where: str, file_type: str
-) -> list[Target]:
-    """Match the tensors that config.json, which is `where`, requires with those of the checkpoint, in its order.
-
-    Raises ModelError if they differ.
-    """
-    expected: dict[str, list[Placement]] = defaultdict(list)
-    for placement in placements:
-        expected[placement.source].append(placement)
-    if missing := [name for name in expected if name not in tensors]:
-        raise ModelError(f"{where}: {len(missing)} tensors are missing, first {missing[0]}: download again")
-    targets: list[Target] = []
-    for name, stored in tensors.items():
-        if name not in expected:
-            raise ModelError(f"{stored.path}: tensor {name:.80} is none that config.json describes")
-        for place in expected[name]:
-            if math.prod(place.shape) > MOST_ELEMENTS:
-                raise ModelError(f"{where}: {name} is to have the shape {place.shape}, which no model has")
-            if stored.shape != place.shape:
-                raise ModelError(f"{stored.path}: {name} is {stored.shape}, config.json says {place.shape}")
-            shape = np.broadcast_to(np.False_, stored.shape)[place.part].shape
-            kind = storage_type(place.name, shape, FILE_TYPES[file_type][0])
-            targets.append(Target(place.name, shape, kind, stored, place.part, source=name))
-    return targets
+def resolve(placements: Iterable[Placement], listed: Mapping[str, str], file_type: str) -> list[Target]:
+    """Return the tensors of a file in a type of FILE_TYPES. `listed` has the shard of each source, and their order."""
+    places: dict[str, list[Placement]] = defaultdict(list)
+    for place in placements:
+        places[place.source].append(place)
+    return [
+        Target(place, shard, shape, storage_type(place.name, shape, FILE_TYPES[file_type][0]))
+        for source, shard in listed.items()
+        for place in places[source]
+        for shape in [np.broadcast_to(np.False_, place.shape)[place.part].shape]
+    ]
 
 
 def storage_type(name: str, shape: tuple[int, ...], requested: GGMLQuantizationType) -> GGMLQuantizationType:
@@ -157,16 +167,11 @@ def header_bytes(file: GgufFile) -> bytes:
     """Return all that precedes the weights. Raises ModelError for a value that GGUF cannot hold."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "header.gguf"
-        writer = GGUFWriter(path, file.architecture)
-        try:
+        with closing(GGUFWriter(path, file.architecture)) as writer:
             for t in file.targets:
                 writer.add_tensor_info(t.name, t.byte_shape, np.dtype(np.uint8), t.size, raw_dtype=t.type)
-            if file.authored:
-                kind, metadata = file.authored
-                writer.add_type(kind)
-                metadata.set_gguf_meta_model(writer)
-            for field in file.fields:
-                writer.add_key_value(field.key, field.value, field.kind, field.item)
+            for entry in file.fields:
+                writer.add_key_value(entry.key, entry.value, entry.kind, entry.item)
             writer.write_header_to_file()
             try:
                 writer.write_kv_data_to_file()
@@ -174,50 +179,48 @@ def header_bytes(file: GgufFile) -> bytes:
                 # The author of a model card may write any type: `version: 1.0` is a number.
                 raise ModelError(f"README.md or a JSON file has a value of the wrong type: {error}") from error
             writer.write_ti_data_to_file()
-        finally:
-            writer.close()
         header = path.read_bytes()
     return header + bytes(-len(header) % GGUF_DEFAULT_ALIGNMENT)
 
 
-def encoded_blocks(target: Target) -> Iterator[np.ndarray]:
+def encoded_blocks(target: Target, stored: StoredTensor) -> Iterator[np.ndarray]:
     """Yield a tensor's bytes in its storage type, some rows at a time, converted on all cores.
 
-    Raises ModelError on a value that the type cannot hold.
+    `stored` has its weights. Raises ModelError on a value that the type cannot hold.
     """
+    rows, *columns = target.shape
+    step = max(1, SLICE_ELEMENTS // math.prod(columns)) if columns else rows
     # NumPy and the engine release the interpreter's lock.
     threads = min(os.cpu_count() or 1, MOST_THREADS)
     with ThreadPoolExecutor(threads) as pool:
         waiting: deque[Future[np.ndarray]] = deque()
-        try:
-            for rows in _row_slices(target.shape):
-                waiting.append(pool.submit(_convert, target, rows))
-                if len(waiting) > 2 * threads:
-                    yield waiting.popleft().result()
-            while waiting:
+        for start in range(0, rows, step):
+            waiting.append(pool.submit(_encode, target, stored, start, min(start + step, rows)))
+            if len(waiting) > 2 * threads:
                 yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+        for block in waiting:
+            yield block.result()
 
 
-def _convert(target: Target, rows: slice) -> np.ndarray:
-    values = target.stored.values(target.part, rows)
+def _encode(target: Target, stored: StoredTensor, start: int, stop: int) -> np.ndarray:
+    """Return some rows of a tensor in its storage type."""
+    first, *rest = target.place.part or (slice(None),)
+    assert isinstance(first, slice)
+    begin, end, _ = first.indices(stored.shape[0])
+    there = min(begin + start, end), min(begin + stop, end)
+    values = stored.rows(*there)[:, *rest] if rest else stored.rows(*there)
+    if target.correction:
+        values = values + target.correction.rows(*there)
+    shape = (stop - start, *target.shape[1:])
+    if values.shape != shape:
+        inner, values = values, np.zeros(shape, np.float32)
+        values[tuple(map(slice, inner.shape))] = inner
     largest, most = float(np.abs(values).max()), LARGEST.get(target.type, LARGEST[Type.F16])
     if not largest <= most:  # written so that NaN fails too
         raise ModelError(
-            f"{target.stored.path}: a value of {target.name} is {largest}, {target.type.name} holds"
-            f" up to {most:.6g}: choose another type"
+            f"{stored.path}: a value of {target.name} is {largest}, {target.type.name} holds up to {most:.6g}: "
+            "choose another type"
         )
     if target.type in PLAIN:
         return np.ascontiguousarray(quantize(values, target.type)).view(np.uint8)
     return quantize_rows(values, target.type, importance=target.importance)
-
-
-def _row_slices(shape: tuple[int, ...]) -> Iterator[slice]:
-    if len(shape) == 1:
-        yield slice(0, None)  # one row, its bytes lie on the only axis
-        return
-    step = max(1, SLICE_ELEMENTS // math.prod(shape[1:]))
-    for start in range(0, shape[0], step):
-        yield slice(start, start + step)

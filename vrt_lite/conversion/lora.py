@@ -8,80 +8,55 @@ that is written. PEFT's own merge rounds to the checkpoint's type first.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-
-from vrt_lite.conversion.checkpoint import Checkpoint, Section, read_json
-from vrt_lite.conversion.shards import StoredTensor, canonical, read_shard
+from vrt_lite.conversion.checkpoint import Section, read_json
+from vrt_lite.conversion.gguf_writer import Correction
+from vrt_lite.conversion.shards import canonical, read_shard
 from vrt_lite.errors import ModelError
 
 CONFIG, WEIGHTS, PREFIX = "adapter_config.json", "adapter_model.safetensors", "base_model.model."
 # Each changes what the adapter computes, or holds weights beside A and B; empty means plain LoRA.
 REFUSED = (
-    "use_dora",
-    "use_qalora",
-    "use_bdlora",
-    "lora_bias",
-    "fan_in_fan_out",
-    "modules_to_save",
-    "rank_pattern",
-    "alpha_pattern",
-    "layer_replication",
-    "target_parameters",
-    "trainable_token_indices",
-    "alora_invocation_tokens",
-    "arrow_config",
+    *("use_dora", "use_qalora", "use_bdlora", "lora_bias", "fan_in_fan_out", "modules_to_save", "rank_pattern"),
+    *("alpha_pattern", "layer_replication", "target_parameters", "trainable_token_indices"),
+    *("alora_invocation_tokens", "arrow_config"),
 )
 # The ways to begin that leave the base as published; pissa, olora and their like train on a changed one.
 PLAIN_STARTS = (True, False, None, "gaussian", "orthogonal", "eva")
 
 
-@dataclass(frozen=True)
-class AdaptedTensor(StoredTensor):
-    """A tensor and its correction: the values are W + scale · B A."""
+def read_adapter(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Correction]:
+    """Return what an adapter adds to each tensor, of those with these shapes.
 
-    a: StoredTensor
-    b: StoredTensor
-    scale: float
-
-    def values(self, part: tuple[slice | int, ...], rows: slice) -> np.ndarray:
-        """Only these rows of B A are computed. A piece of a linear weight is a range of its rows, so of B's."""
-        correction = self.b.values(part, rows) @ self.a.values((), slice(0, None))
-        return super().values(part, rows) + np.float32(self.scale) * correction
-
-
-def adapt(checkpoint: Checkpoint, folder: Path) -> Checkpoint:
-    """Merge an adapter into a checkpoint. Raises ModelError unless every part of the adapter fits."""
+    Raises ModelError unless every part of the adapter fits.
+    """
     if not folder.is_dir():
         raise ModelError(f"{folder} is not a folder: give the adapter's own, with {CONFIG}")
     scale, rank = _scale(read_json(folder / CONFIG))
     if not (path := folder / WEIGHTS).is_file():
         raise ModelError(f"{path} is missing: save the adapter as safetensors, no other format is read")
     halves = read_shard(path)
-    merged: dict[str, StoredTensor] = dict(checkpoint.tensors)
-    while halves:
-        name = next(iter(halves))
+    if not halves:
+        raise ModelError(f"{path} holds no tensor")
+    found: dict[str, Correction] = {}
+    for name in halves:
         module, side, kind = name.rpartition(".lora_")
-        a, b = (halves.pop(f"{module}.lora_{half}.weight", None) for half in "AB")
         if not side or kind not in ("A.weight", "B.weight") or not module.startswith(PREFIX):
             raise ModelError(f"{path}: tensor {name:.120} is no half of a plain LoRA on a linear layer")
+    for module in sorted({name.rpartition(".lora_")[0] for name in halves}):
+        a, b = (halves.get(f"{module}.lora_{half}.weight") for half in "AB")
         if a is None or b is None:
             raise ModelError(f"{path}: {module:.120} has only one of lora_A and lora_B")
-        target = canonical(module.removeprefix(PREFIX)) + ".weight"
-        stored = merged.get(target)
-        if stored is None or isinstance(stored, AdaptedTensor):
+        target = f"{canonical(module.removeprefix(PREFIX))}.weight"
+        if target not in shapes or target in found:
             raise ModelError(f"{path}: {module:.120} adapts {target:.80}, which the checkpoint does not have once")
-        if not stored.shape:
-            raise ModelError(f"{path}: {module:.120} adapts {target:.80}, which this checkpoint does not use")
-        expected = ((rank, stored.shape[-1]), (stored.shape[0], rank))
-        if len(stored.shape) != 2 or (a.shape, b.shape) != expected:
-            raise ModelError(f"{path}: {module:.120} is {a.shape}, {b.shape} for {target} of {stored.shape}")
-        merged[target] = AdaptedTensor(stored.path, stored.dtype, stored.shape, stored.offset, a, b, scale)
-    if merged == checkpoint.tensors:
-        raise ModelError(f"{path} holds no tensor")
-    return replace(checkpoint, tensors=merged)
+        rows, *columns = shapes[target]
+        if (a.shape, b.shape) != ((rank, *columns), (rows, rank)) or len(columns) != 1:
+            raise ModelError(f"{path}: {module:.120} is {a.shape}, {b.shape} for {target} of {shapes[target]}")
+        found[target] = Correction(a, b, scale)
+    return found
 
 
 def _scale(config: Section) -> tuple[float, int]:

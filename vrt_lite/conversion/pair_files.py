@@ -20,57 +20,59 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from gguf import GGUF_DEFAULT_ALIGNMENT, GGUFValueType, Metadata, size_label
+from gguf import GGUF_DEFAULT_ALIGNMENT, GGUFValueType, GGUFWriter, Metadata, size_label
 
 from vrt_lite.conversion import text_tensors, tokenizer_fields
-from vrt_lite.conversion.checkpoint import Checkpoint, Section
-from vrt_lite.conversion.families import Half, expected_shapes, family_of
-from vrt_lite.conversion.gguf_writer import VERSION, GgufField, GgufFile, Target, resolve, type_field
+from vrt_lite.conversion.checkpoint import ONLY_SHARD, Checkpoint, Section
+from vrt_lite.conversion.families import expected_shapes, family_of
+from vrt_lite.conversion.gguf_writer import VERSION, GgufField, GgufFile, Target, fields_of, resolve, type_field
 from vrt_lite.conversion.projector import quantize_projector
 from vrt_lite.conversion.quantization_types import quantize_file
-from vrt_lite.conversion.shards import StoredTensor
-from vrt_lite.conversion.tower_parts import PREFIX
 from vrt_lite.conversion.type_names import PLAIN_TYPES
 from vrt_lite.errors import ModelError
 from vrt_lite.models.gguf import Gguf, Tensor
 
 _BYTE_TOKENS = 256
-Importance = Mapping[str, np.ndarray]
 
 
-def text_file(
-    checkpoint: Checkpoint, kind: str, given: Mapping[str, Any], *, importance: Importance | None, exported: bool
-) -> GgufFile:
-    """Describe the text model's file. `given` is metadata that wins over the model card.
+@dataclass(frozen=True)
+class PairTypes:
+    """The types of both files. With `exported` q8_0 is what llama.cpp's converter writes, else its quantiser."""
 
-    With `exported` q8_0 is what llama.cpp's converter writes, else what its quantiser makes of F32.
-    """
-    half = family_of(checkpoint.config).text
-    text = half.config(checkpoint.config)
-    own = (*tokenizer_fields.fields(checkpoint.folder, text), *text_tensors.vrt_lite_fields(checkpoint))
-    elsewhere = (PREFIX, "lm_head.") if text_tensors.is_tied(text) else PREFIX
-    tensors = {name: stored for name, stored in checkpoint.tensors.items() if not name.startswith(elsewhere)}
-    plain = kind if exported and kind == "q8_0" else _plain(kind)
-    file = _text(half, text, tensors, plain, own)
-    file = replace(file, authored=("model", _metadata(checkpoint, file.targets, given)))
-    return file if plain == kind else quantize_file(file, kind, importance=importance)
+    text: str
+    projector: str
+    exported: bool = False
+
+    def plain(self, kind: str) -> str:
+        """Return the type in which a file is described before it is quantised, if it is."""
+        return kind if kind in PLAIN_TYPES or (self.exported and kind == "q8_0") else "f32"
 
 
-def projector_file(checkpoint: Checkpoint, kind: str, given: Mapping[str, Any], *, exported: bool) -> GgufFile:
-    """Describe the projector's file, with options as for `text_file`."""
-    half = family_of(checkpoint.config).vision
-    vision = half.config(checkpoint.config)
-    tensors = {n: stored for n, stored in checkpoint.tensors.items() if n.startswith(PREFIX)}
-    plain = kind if exported and kind == "q8_0" else _plain(kind)
-    file = _vision(half, vision, tensors, plain, checkpoint.preprocessor)
-    file = replace(file, authored=("mmproj", _metadata(checkpoint, file.targets, given)))
-    return file if plain == kind else quantize_projector(file, kind)
+def describe_files(
+    checkpoint: Checkpoint,
+    types: PairTypes,
+    *,
+    given: Mapping[str, Any] | None = None,
+    importance: Mapping[str, np.ndarray] | None = None,
+) -> tuple[GgufFile, GgufFile]:
+    """Describe the text model's file and the projector's. `given` is metadata that wins over the model card."""
+    logging.getLogger("gguf").setLevel(logging.CRITICAL)  # it logs its guesses; what matters here is raised
+    text, projector = _describe(checkpoint.config, checkpoint.tensors, types, checkpoint.preprocessor)
+    section = family_of(checkpoint.config).text.config(checkpoint.config)
+    own = (*tokenizer_fields.fields(checkpoint.folder, section), *text_tensors.vrt_lite_fields(checkpoint))
+    authored = [
+        _authorship(checkpoint, kind, file.targets, given or {})
+        for kind, file in (("model", text), ("mmproj", projector))
+    ]
+    text = replace(text, fields=[*authored[0], *text.fields, *own])
+    projector = replace(projector, fields=[*authored[1], *projector.fields])
+    return _quantize(text, projector, types, importance)
 
 
 def describe_pair(
@@ -82,18 +84,10 @@ def describe_pair(
     numbers that follow from config.json. Tokens, names and authorship are left out. The number of merges is the most
     that the vocabulary allows. Raises ModelError for a config that cannot be exported.
     """
-    whole = Section("config.json", config)
-    family = family_of(whole)
-    words, vision = family.text.config(whole), family.vision.config(whole)
-    stored = {name: StoredTensor(Path(), "", shape, 0) for name, shape in expected_shapes(whole).items()}
-    towers = {name: tensor for name, tensor in stored.items() if name.startswith(PREFIX)}
-    text = _text(family.text, words, {n: t for n, t in stored.items() if n not in towers}, _plain(text_type), ())
-    if text_type not in PLAIN_TYPES:
-        text = quantize_file(text, text_type, importance={} if with_importance else None)
-    projector = _vision(family.vision, vision, towers, _plain(projector_type), None)
-    if projector_type not in PLAIN_TYPES:
-        projector = quantize_projector(projector, projector_type)
-    rows = text_tensors.vocabulary_size(words)
+    whole, types = Section("config.json", config), PairTypes(text_type, projector_type)
+    files = _describe(whole, dict.fromkeys(expected_shapes(whole), ONLY_SHARD), types, None)
+    text, projector = _quantize(*files, types, {} if with_importance else None)
+    rows = text_tensors.vocabulary_size(family_of(whole).text.config(whole))
     vocabulary = {
         "tokenizer.ggml.tokens": rows,
         "tokenizer.ggml.token_type": rows,
@@ -102,25 +96,32 @@ def describe_pair(
     return _header(text, vocabulary), _header(projector, {})
 
 
-def _plain(kind: str) -> str:
-    """Return the type in which a file is described before it is quantised, if it is."""
-    return kind if kind in PLAIN_TYPES else "f32"
+def _describe(
+    whole: Section, listed: Mapping[str, str], types: PairTypes, preprocessor: Section | None
+) -> tuple[GgufFile, GgufFile]:
+    """Describe both files in the types that come before a quantiser, without tokenizer and authorship."""
+    family = family_of(whole)
+    text, vision = family.text.config(whole), family.vision.config(whole)
+    plain, plain_vision = types.plain(types.text), types.plain(types.projector)
+    fields = [*family.text.fields(text, None), type_field(plain), *family.text.late_fields(text), VERSION]
+    vision_fields = [type_field(plain_vision), *family.vision.fields(vision, preprocessor), VERSION]
+    return (
+        GgufFile("", family.text.architecture, fields, resolve(family.text.placements(text), listed, plain)),
+        GgufFile(
+            *("", family.vision.architecture, vision_fields),
+            resolve(family.vision.placements(vision), listed, plain_vision),
+        ),
+    )
 
 
-def _text(
-    half: Half, text: Section, tensors: Mapping[str, StoredTensor], plain: str, own: Iterable[GgufField]
-) -> GgufFile:
-    targets = resolve(half.placements(text), tensors, text.where, plain)
-    fields = [*half.fields(text, None), type_field(plain), *half.late_fields(text), VERSION, *own]
-    return GgufFile("", half.architecture, None, fields, targets)
-
-
-def _vision(
-    half: Half, vision: Section, tensors: Mapping[str, StoredTensor], plain: str, preprocessor: Section | None
-) -> GgufFile:
-    targets = resolve(half.placements(vision), tensors, vision.where, plain)
-    fields = [type_field(plain), *half.fields(vision, preprocessor), VERSION]
-    return GgufFile("", half.architecture, None, fields, targets)
+def _quantize(
+    text: GgufFile, projector: GgufFile, types: PairTypes, importance: Mapping[str, np.ndarray] | None
+) -> tuple[GgufFile, GgufFile]:
+    if types.plain(types.text) != types.text:
+        text = quantize_file(text, types.text, importance=importance)
+    if types.plain(types.projector) != types.projector:
+        projector = quantize_projector(projector, types.projector)
+    return text, projector
 
 
 def _header(file: GgufFile, lengths: dict[str, int]) -> Gguf:
@@ -134,9 +135,10 @@ def _header(file: GgufFile, lengths: dict[str, int]) -> Gguf:
     )
 
 
-def _metadata(checkpoint: Checkpoint, targets: Sequence[Target], given: Mapping[str, Any]) -> Metadata:
+def _authorship(
+    checkpoint: Checkpoint, kind: str, targets: Sequence[Target], given: Mapping[str, Any]
+) -> list[GgufField]:
     """Read name, licence, authors and so on from the model card with the package gguf, like llama.cpp."""
-    logging.getLogger("gguf").setLevel(logging.CRITICAL)  # it logs its guesses; what matters here is raised
     count, folder = sum(math.prod(target.shape) for target in targets), checkpoint.folder
     try:
         sampling = {k: v for k, v in vars(Metadata.load(None, folder)).items() if k.startswith("sampling_")}
@@ -147,4 +149,10 @@ def _metadata(checkpoint: Checkpoint, targets: Sequence[Target], given: Mapping[
         raise ModelError(f"{folder}: README.md's header or generation_config.json: {error}") from error
     metadata.name = metadata.name or checkpoint.name
     metadata.size_label = metadata.size_label or size_label(count, count, 0, 0)
-    return replace(metadata, **sampling, **given)
+    metadata = replace(metadata, **sampling, **given)
+
+    def write(writer: GGUFWriter) -> None:
+        writer.add_type(kind)
+        metadata.set_gguf_meta_model(writer)
+
+    return fields_of(write)

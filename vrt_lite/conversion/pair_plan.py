@@ -6,8 +6,9 @@ A shard is a part of a checkpoint, which need not be there yet, or a GGUF file t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from gguf import GGUF_DEFAULT_ALIGNMENT
@@ -15,14 +16,14 @@ from gguf import GGUF_DEFAULT_ALIGNMENT
 from vrt_lite.conversion import lora
 from vrt_lite.conversion.checkpoint import read_checkpoint
 from vrt_lite.conversion.families import expected_shapes
+from vrt_lite.conversion.gguf_source import read_gguf_table, read_importance
 from vrt_lite.conversion.gguf_writer import GgufFile, Target, header_bytes
-from vrt_lite.conversion.importance_matrix import read_importance
-from vrt_lite.conversion.pair_files import projector_file, text_file
+from vrt_lite.conversion.pair_files import PairTypes, describe_files
 from vrt_lite.conversion.shards import StoredTensor, canonical, read_shard
 from vrt_lite.conversion.type_names import CONVERTER_TYPES, PROJECTOR_TYPES, TEXT_TYPES
 from vrt_lite.disk import file_sha256
 from vrt_lite.errors import ModelError, UsageError
-from vrt_lite.profile import PROFILE_NAME
+from vrt_lite.profile import PROFILE_NAME, read_portable
 
 
 @dataclass(frozen=True)
@@ -37,53 +38,48 @@ class PlannedFile:
 
 @dataclass(frozen=True)
 class PairPlan:
-    """The files, and the shards that they are made of: the tensors of each, with their shapes.
+    """The files, and the shards that they are made of. `profile` is that of the checkpoint, b"" if it has none.
 
-    Two plans with one digest lead to the same bytes. `profile` is that of the checkpoint, b"" if it has none.
+    `origin` tells apart sources that differ in their weights alone.
     """
 
     files: tuple[PlannedFile, ...]
-    shards: Mapping[str, Mapping[str, tuple[int, ...]]]
-    profile: bytes
-    digest: str
+    profile: bytes = b""
+    origin: str = ""
+
+    @cached_property
+    def digest(self) -> str:
+        """A text that only plans which lead to the same bytes share."""
+        return hashlib.sha256(repr(self).encode()).hexdigest()
 
     @property
     def size(self) -> int:
         """Bytes of all files."""
         return sum(file.size for file in self.files)
 
-    def weight_bytes(self, shards: Iterable[str]) -> int:
+    @property
+    def shards(self) -> list[str]:
+        """The names of the files that have the weights."""
+        return sorted({target.shard for file in self.files for _, target in file.tensors})
+
+    def weight_bytes(self, shards: Collection[str]) -> int:
         """Bytes of the tensors that are made of these shards; those of all are the end of a progress bar."""
-        names = set(shards)
-        tensors = (target for file in self.files for _, target in file.tensors)
-        return sum(target.size for target in tensors if target.stored.path.name in names)
+        return sum(target.size for file in self.files for _, target in file.tensors if target.shard in shards)
 
-    def tensors_from(self, shard: Path) -> list[list[tuple[int, Target]]]:
-        """Return the tensors of each file that are made from a shard which is here, and where they begin.
-
-        Raises ModelError if it is not the shard that was planned.
-        """
-        if shard.name not in self.shards:
-            raise ModelError(f"{shard} is none of the shards that are needed: {', '.join(self.shards)}")
-        made = [[(at, t) for at, t in file.tensors if t.stored.path.name == shard.name] for file in self.files]
-        if all(t.stored.dtype for tensors in made for _, t in tensors):
-            return made  # a GGUF, whose table is read
-        found = self._read_table(shard)
-        return [[(at, replace(t, stored=t.stored.moved_to(found[t.source]))) for at, t in tensors] for tensors in made]
-
-    def _read_table(self, shard: Path) -> dict[str, StoredTensor]:
-        """Read a shard's table, by canonical name. Raises ModelError if it is not the shard that was planned."""
-        planned = self.shards[shard.name]
-        found = {canonical(name): stored for name, stored in read_shard(shard).items()}
-        for name, shape in planned.items():
-            if name not in found:
-                raise ModelError(f"{shard} has no tensor {name:.80}, which the checkpoint has there: download again")
-            if shape and found[name].shape != shape:
-                raise ModelError(f"{shard}: {name} is {found[name].shape}, config.json says {shape}")
-        # A checkpoint without an index may hold the output of a tied model, which no file needs.
-        if odd := [name for name in found if name not in planned and not name.startswith("lm_head.")]:
+    def read_table(self, shard: Path) -> dict[str, StoredTensor]:
+        """Read where a shard has its tensors. Raises ModelError if it is not the shard that was planned."""
+        found = read_gguf_table(shard) if shard.suffix == ".gguf" else read_shard(shard)
+        table = {canonical(name): stored for name, stored in found.items()}
+        places = [target.place for file in self.files for _, target in file.tensors if target.shard == shard.name]
+        for place in places:
+            if place.source not in table:
+                raise ModelError(f"{shard} has no tensor {place.source:.80}, which it should have: download again")
+            if (shape := table[place.source].shape) != place.shape:
+                raise ModelError(f"{shard}: {place.source} is {shape}, config.json says {place.shape}")
+        # The output of a tied model may be stored, and no file needs it.
+        if odd := [name for name in table.keys() - {place.source for place in places} if name != "lm_head.weight"]:
             raise ModelError(f"{shard}: tensor {odd[0]:.80} is none that config.json describes")
-        return found
+        return table
 
 
 def plan_pair(
@@ -95,63 +91,49 @@ def plan_pair(
     authorship: Mapping[str, str] | None = None,
     imatrix: Path | None = None,
     adapter: Path | None = None,
+    profile: Path | None = None,
     folder_name: str | None = None,
     exported: bool = False,
     origin: str = "",
 ) -> PairPlan:
     """Plan the pair that llama.cpp's converter and quantiser make of a checkpoint folder.
 
-    The shards need not be there. `text_type` is one of TEXT_TYPES or
-    CONVERTER_TYPES. `name` is that of both files, `folder_name` is used in place of the folder's own. `authorship` sets
-    fields of gguf.Metadata, and wins over the model card. `adapter` is a PEFT folder to merge; its name becomes part of
-    the pair's. With `exported` q8_0 is that of the converter. `origin` tells apart checkpoints that differ in their
-    weights alone: a revision, for example.
+    The shards need not be there. `text_type` is one of TEXT_TYPES or CONVERTER_TYPES. `name` is that of both files,
+    `folder_name` is used in place of the folder's own. `authorship` sets fields of gguf.Metadata, and wins over the
+    model card. `adapter` is a PEFT folder to merge; its name becomes part of the pair's. `profile` is a file to take in
+    place of the folder's profile.toml. With `exported` q8_0 is that of the converter. `origin` is as in `PairPlan`.
     Raises ModelError for a checkpoint that cannot be used, UsageError for an unfit name or type.
     """
     if text_type not in (*TEXT_TYPES, *CONVERTER_TYPES) or projector_type not in ("f32", *PROJECTOR_TYPES):
         raise UsageError(f"types are {text_type!r} and {projector_type!r}, needs to be of {', '.join(TEXT_TYPES)}")
     folder = folder.resolve()
     checkpoint = read_checkpoint(folder, expected_shapes, name=folder_name)
-    stem = name or checkpoint.name
-    if adapter:
-        checkpoint = lora.adapt(checkpoint, adapter)
-        stem = name or f"{stem}-{adapter.resolve().name}"
+    corrections = lora.read_adapter(adapter, expected_shapes(checkpoint.config)) if adapter else {}
+    stem = name or (f"{checkpoint.name}-{adapter.resolve().name}" if adapter else checkpoint.name)
     if not stem or stem.startswith((".", "-")) or set(stem) & set('/\\:*?"<>|\n\r\t\0'):
         raise UsageError(f"name is {stem!r}, needs to be a plain file name: give another with --name")
     # A merged model is another model, so its name must differ from the base model's.
     given = dict(authorship or {}) | ({"name": stem} if name or adapter else {})
+    types = PairTypes(text_type, projector_type, exported)
     importance = read_importance(imatrix) if imatrix else None
-    text = text_file(checkpoint, text_type, given, importance=importance, exported=exported)
-    projector = projector_file(checkpoint, projector_type, given, exported=exported)
+    text, projector = (
+        replace(file, targets=[replace(t, correction=corrections.get(t.place.source)) for t in file.targets])
+        for file in describe_files(checkpoint, types, given=given, importance=importance)
+    )
     files = (
         replace(text, name=f"{stem}-{text_type.upper()}.gguf"),
         replace(projector, name=f"mmproj-{stem}-{projector_type.upper()}.gguf"),
     )
-    shards: dict[str, dict[str, tuple[int, ...]]] = {}
-    for stored_name, stored in checkpoint.tensors.items():
-        shards.setdefault(stored.path.name, {})[stored_name] = stored.shape
-    profile = path.read_bytes() if (path := folder / PROFILE_NAME).is_file() else b""
-    weights = [file_sha256(adapter / part) for part in (lora.CONFIG, lora.WEIGHTS)] if adapter else []
-    return make_plan(files, shards, profile=profile, origin=repr((origin, weights)))
+    weights = [adapter / lora.WEIGHTS] if adapter else []
+    read = [file_sha256(path) for path in (*weights, *([imatrix] if imatrix else []))]
+    own = profile or folder / PROFILE_NAME
+    text = read_portable(own) if profile or own.is_file() else b""
+    return make_plan(files, profile=text, origin=repr((origin, read)))
 
 
-def make_plan(
-    files: Sequence[GgufFile],
-    shards: Mapping[str, Mapping[str, tuple[int, ...]]],
-    *,
-    profile: bytes = b"",
-    origin: str,
-) -> PairPlan:
-    """Place each tensor in its file. Of the shards those stay that hold one of them."""
-    planned = tuple(map(_place, files))
-    needed = {target.stored.path.name for file in files for target in file.targets}
-    digest = hashlib.sha256(repr((origin, profile)).encode())
-    for file in planned:
-        digest.update(file.header)
-        for _, target in file.tensors:
-            digest.update(repr((target.stored.path.name, target.source, target.part)).encode())
-            digest.update(b"" if target.importance is None else target.importance.tobytes())
-    return PairPlan(planned, {k: v for k, v in shards.items() if k in needed}, profile, digest.hexdigest())
+def make_plan(files: Iterable[GgufFile], *, profile: bytes = b"", origin: str = "") -> PairPlan:
+    """Place each tensor in its file."""
+    return PairPlan(tuple(map(_place, files)), profile, origin)
 
 
 def _place(file: GgufFile) -> PlannedFile:

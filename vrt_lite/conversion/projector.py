@@ -7,45 +7,20 @@ silu(0)·0 times a weight is added. At the 7B's shape in Q8_0 the file is 130 MB
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-import numpy as np
-from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, LlamaFileType
+from gguf import LlamaFileType
 
-from vrt_lite.conversion.gguf_writer import GgufFile, Target
-from vrt_lite.conversion.quantization_types import FOR_ODD_ROWS
-from vrt_lite.conversion.shards import StoredTensor
+from vrt_lite.conversion.gguf_writer import GgufFile, Target, Type
+from vrt_lite.conversion.quantization_types import block_size, fit_row
 
-Type = GGMLQuantizationType
-_TYPES = {
-    "q8_0": (Type.Q8_0, LlamaFileType.MOSTLY_Q8_0),
-    "q6_k": (Type.Q6_K, LlamaFileType.MOSTLY_Q6_K),
-    "q5_k": (Type.Q5_K, LlamaFileType.MOSTLY_Q5_K_S),
-    "q4_k": (Type.Q4_K, LlamaFileType.MOSTLY_Q4_K_S),
+_FILE_TYPES = {
+    "q8_0": LlamaFileType.MOSTLY_Q8_0,
+    "q6_k": LlamaFileType.MOSTLY_Q6_K,
+    "q5_k": LlamaFileType.MOSTLY_Q5_K_S,
+    "q4_k": LlamaFileType.MOSTLY_Q4_K_S,
 }
 _FEED_FORWARD = "clip.vision.feed_forward_length"
-
-
-@dataclass(frozen=True)
-class PaddedTensor(StoredTensor):
-    """A stored tensor, filled up with zeros to `shape`."""
-
-    inner: StoredTensor
-
-    def values(self, part: tuple[slice | int, ...], rows: slice) -> np.ndarray:
-        """Return some rows as float32."""
-        assert not part
-        stop = min(self.shape[0] if rows.stop is None else rows.stop, self.shape[0])
-        values = np.zeros((stop - rows.start, *self.shape[1:]), np.float32)
-        there = min(stop, self.inner.shape[0]) - rows.start
-        if there > 0:
-            inside = (slice(there), *map(slice, self.inner.shape[1:]))
-            values[inside] = self.inner.values((), slice(rows.start, rows.start + there))
-        return values
-
-    def moved_to(self, other: StoredTensor) -> StoredTensor:
-        """Return the same tensor with its weights where `other` has them."""
-        return replace(self, inner=self.inner.moved_to(other))
 
 
 def quantize_projector(file: GgufFile, file_type: str) -> GgufFile:
@@ -53,40 +28,26 @@ def quantize_projector(file: GgufFile, file_type: str) -> GgufFile:
 
     The feed-forward width is padded to whole blocks. Other rows that are no whole blocks get a larger type.
     """
-    kind, number = _TYPES[file_type]
+    kind = Type[file_type.upper()]
     values = {field.key: field.value for field in file.fields}
-    values["general.file_type"] = number
+    values["general.file_type"] = _FILE_TYPES[file_type]
     width = next((target.shape[0] for target in file.targets if target.name == "v.blk.0.ffn_up.weight"), 0)
-    whole = -(-width // _block(kind)) * _block(kind)
+    padded = -(-width // block_size(kind)) * block_size(kind)
     if values.get(_FEED_FORWARD) == width:  # a Qwen2-VL projector has another number there
-        values[_FEED_FORWARD] = whole
-    targets = [_pad(target, whole) for target in file.targets]
+        values[_FEED_FORWARD] = padded
     fields = [replace(field, value=values[field.key]) for field in file.fields]
-    return replace(file, fields=fields, targets=[_quantize(target, kind) for target in targets])
+    return replace(file, fields=fields, targets=[_quantize(target, kind, padded) for target in file.targets])
 
 
-def _pad(target: Target, whole: int) -> Target:
+def _quantize(target: Target, kind: Type, padded: int) -> Target:
+    shape = target.shape
     match target.name.split(".")[-2:]:
         case ["ffn_gate" | "ffn_up", _]:
-            shape = (whole, *target.shape[1:])
+            shape = (padded, *shape[1:])
         case ["ffn_down", "weight"]:
-            shape = (*target.shape[:1], whole)
+            shape = (shape[0], padded)
         case _:
-            return target
-    if shape == target.shape:
-        return target
-    s = target.stored
-    return replace(target, shape=shape, stored=PaddedTensor(s.path, s.dtype, shape, s.offset, inner=s))
-
-
-def _quantize(target: Target, kind: GGMLQuantizationType) -> Target:
-    if len(target.shape) == 1 or ".patch_embd." in target.name or ".position_embd." in target.name:
-        return target  # biases and norms; the convolution kernels, which know no blocks; and the table of positions
-    for smallest in (kind, FOR_ODD_ROWS.get(kind, kind), Type.F16):
-        if not target.shape[-1] % _block(smallest):
-            break
-    return replace(target, type=smallest)
-
-
-def _block(kind: GGMLQuantizationType) -> int:
-    return GGML_QUANT_SIZES[kind][0]
+            pass
+    if len(shape) == 1 or ".patch_embd." in target.name or ".position_embd." in target.name:
+        kind = target.type  # biases and norms; what the engine reads without blocks
+    return replace(target, shape=shape, type=fit_row(kind, shape[-1]))

@@ -12,29 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType, LlamaFileType
+from gguf import GGML_QUANT_SIZES, GGUFValueType, LlamaFileType
 
-from vrt_lite.conversion.gguf_writer import VERSION, GgufField, GgufFile, Target
+from vrt_lite.conversion.gguf_writer import VERSION, GgufField, GgufFile, Target, Type
 from vrt_lite.errors import ModelError
 
-Type = GGMLQuantizationType
-_MAIN_TYPES = {
-    "q8_0": Type.Q8_0,
-    "q6_k": Type.Q6_K,
-    "q5_k_m": Type.Q5_K,
-    "q5_k_s": Type.Q5_K,
-    "q5_0": Type.Q5_0,
-    "q4_k_m": Type.Q4_K,
-    "q4_k_s": Type.Q4_K,
-    "q4_0": Type.Q4_0,
-    "iq4_nl": Type.IQ4_NL,
-    "iq4_xs": Type.IQ4_XS,
-    "q3_k_l": Type.Q3_K,
-    "q3_k_m": Type.Q3_K,
-    "q3_k_s": Type.Q3_K,
-    "q2_k": Type.Q2_K,
-}
-FOR_ODD_ROWS = {
+_FOR_ODD_ROWS = {
     Type.IQ4_XS: Type.IQ4_NL,
     Type.Q2_K: Type.Q4_0,
     Type.Q3_K: Type.Q4_0,
@@ -55,64 +38,42 @@ class TypeMix:
     tied: bool
     with_importance: bool
 
-    def type_of(self, name: str, shape: tuple[int, ...]) -> GGMLQuantizationType:
+    def type_of(self, name: str, shape: tuple[int, ...]) -> Type:
         """Return the type in which a tensor is stored; `shape` as NumPy orders it."""
         if len(shape) == 1:
             return Type.F32  # norms and biases
-        columns, main = shape[-1], _MAIN_TYPES[self.file_type]
+        main = Type[re.sub("_[SML]$", "", self.file_type.upper())]
         part = name.rpartition(".")[0].rpartition(".")[2]
         if part == "output" or (part == "token_embd" and self.tied):
-            wanted = Type.Q8_0 if main is Type.Q8_0 or columns % _block(main) else Type.Q6_K
+            wanted = Type.Q8_0 if main is Type.Q8_0 or shape[-1] % block_size(main) else Type.Q6_K
         else:
             wanted = self._of_part(part, _layer(name)) or main
-        if columns % _block(wanted):
-            wanted = FOR_ODD_ROWS.get(wanted, wanted)
-        return Type.F16 if columns % _block(wanted) else wanted
+        return fit_row(wanted, shape[-1])
 
-    def _of_part(self, part: str, layer: int) -> GGMLQuantizationType | None:
+    def _of_part(self, part: str, layer: int) -> Type | None:
         """Return the type that this part of this layer has in place of the main type, or None."""
         eighth = self.layers // 8
-        if part in ("attn_v", "ffn_down") and self.file_type in ("q4_k_m", "q5_k_m"):
-            important = layer < eighth or layer >= 7 * self.layers // 8 or (layer - eighth) % 3 == 2
-            return Type.Q6_K if important else None
-        match part:
-            case "attn_v":
-                return self._of_values(layer)
-            case "ffn_down":
-                return self._of_ffn_down(layer, early=layer < eighth)
-            case "attn_output":
-                return {"q2_k": Type.Q3_K, "q3_k_m": Type.Q4_K, "q3_k_l": Type.Q5_K}.get(self.file_type)
-            case _:
-                return None
-
-    def _of_values(self, layer: int) -> GGMLQuantizationType | None:
-        match self.file_type:
-            case "q2_k":
-                return Type.Q4_K if self.group >= 4 else Type.Q3_K
-            case "q3_k_m":
-                return Type.Q5_K if layer < 2 else Type.Q4_K
-            case "q3_k_l":
+        early, important = layer < eighth, layer >= 7 * self.layers // 8 or (layer - eighth) % 3 == 2
+        match self.file_type, part:
+            case "q4_k_m" | "q5_k_m", "attn_v" | "ffn_down" if early or important:
+                return Type.Q6_K
+            case "q3_k_l", "attn_v" | "ffn_down" | "attn_output":
                 return Type.Q5_K
-            case "iq4_nl" | "iq4_xs" if self.group >= 4:
+            case "q3_k_m", "attn_v" | "ffn_down" if layer < (2 if part == "attn_v" else self.layers // 16):
                 return Type.Q5_K
-            case "q4_k_s" if layer < 4:
-                return Type.Q5_K
-            case _:
-                return None
-
-    def _of_ffn_down(self, layer: int, *, early: bool) -> GGMLQuantizationType | None:
-        match self.file_type:
-            case "q2_k":
+            case "q3_k_m", "attn_v" | "ffn_down" | "attn_output":
+                return Type.Q4_K
+            case "q2_k", "attn_v" if self.group >= 4:
+                return Type.Q4_K
+            case "q2_k", "attn_v" | "ffn_down" | "attn_output":
                 return Type.Q3_K
-            case "q3_k_m":
-                return Type.Q5_K if layer < self.layers // 16 else Type.Q4_K
-            case "q3_k_l":
+            case "q4_k_s", "attn_v" | "ffn_down" if layer < (4 if part == "attn_v" else eighth):
                 return Type.Q5_K
-            case "q4_k_s" if early:
+            case "iq4_nl" | "iq4_xs", "attn_v" if self.group >= 4:
                 return Type.Q5_K
-            case "iq4_nl" | "iq4_xs" if early and not self.with_importance:
+            case "iq4_nl" | "iq4_xs", "ffn_down" if early and not self.with_importance:
                 return Type.Q5_K
-            case "q4_0" | "q5_0" if early and self.with_importance:
+            case "q4_0" | "q5_0", "ffn_down" if early and self.with_importance:
                 return Type.Q4_1 if self.file_type == "q4_0" else Type.Q5_1
             case _:
                 return None
@@ -136,18 +97,26 @@ def quantize_file(file: GgufFile, file_type: str, *, importance: Mapping[str, np
         with_importance=importance is not None,
     )
     targets = [
-        replace(
-            target,
-            type=mix.type_of(target.name, target.shape),
-            importance=_weights_of(target, importance or {}),
-        )
-        for target in file.targets
+        replace(t, type=mix.type_of(t.name, t.shape), importance=_weights_of(t, importance or {})) for t in file.targets
     ]
-    number = LlamaFileType[f"MOSTLY_{file_type.upper()}"]
     # The quantiser sets these two anew, so they come last.
+    number = LlamaFileType[f"MOSTLY_{file_type.upper()}"]
     last = [VERSION, GgufField("general.file_type", number, GGUFValueType.UINT32)]
     fields = [field for field in file.fields if field.key not in {field.key for field in last}]
-    return replace(file, fields=[*fields, *last], targets=sorted(targets, key=_place_in_file))
+    # In the order of llama.cpp's loader: tensors outside the layers, then each layer; by name in each.
+    targets.sort(key=lambda target: (_layer(target.name), target.name.encode()))
+    return replace(file, fields=[*fields, *last], targets=targets)
+
+
+def fit_row(kind: Type, columns: int) -> Type:
+    """Return the type, or the next larger one of which a row is whole blocks."""
+    choices = (kind, _FOR_ODD_ROWS.get(kind, kind))
+    return next((choice for choice in choices if not columns % block_size(choice)), Type.F16)
+
+
+def block_size(kind: Type) -> int:
+    """Return how many values of a row are stored together."""
+    return GGML_QUANT_SIZES[kind][0]
 
 
 def _weights_of(target: Target, importance: Mapping[str, np.ndarray]) -> np.ndarray | None:
@@ -163,15 +132,6 @@ def _weights_of(target: Target, importance: Mapping[str, np.ndarray]) -> np.ndar
     )
 
 
-def _place_in_file(target: Target) -> tuple[int, bytes]:
-    """Return the sort key of llama.cpp's loader: tensors outside the layers, then each layer; by name in each."""
-    return _layer(target.name), target.name.encode()
-
-
 def _layer(name: str) -> int:
     found = _BLOCK.match(name)
     return int(found[1]) if found else -1
-
-
-def _block(kind: GGMLQuantizationType) -> int:
-    return GGML_QUANT_SIZES[kind][0]

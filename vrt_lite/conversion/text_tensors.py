@@ -78,15 +78,15 @@ def shared_fields(text: Section, architecture: str, *, head: int) -> Iterator[Gg
     rope = text.section("rope_parameters").over(text.section("rope_scaling"))
     if (kind := rope.values.get("rope_type", rope.values.get("type", "default"))) not in ("default", "mrope"):
         raise ModelError(f"{text.where}: rope type is {kind!r:.20}, only 'default' and 'mrope' can be exported")
-    for key, value in (
-        ("block_count", text.integer("num_hidden_layers")),
-        ("context_length", text.integer("max_position_embeddings")),
-        ("embedding_length", text.integer("hidden_size")),
-        ("feed_forward_length", text.integer("intermediate_size")),
-        ("attention.head_count", text.integer("num_attention_heads")),
-        ("attention.head_count_kv", text.integer("num_key_value_heads")),
+    for key, source in (
+        ("block_count", "num_hidden_layers"),
+        ("context_length", "max_position_embeddings"),
+        ("embedding_length", "hidden_size"),
+        ("feed_forward_length", "intermediate_size"),
+        ("attention.head_count", "num_attention_heads"),
+        ("attention.head_count_kv", "num_key_value_heads"),
     ):
-        yield GgufField(f"{architecture}.{key}", value, GGUFValueType.UINT32)
+        yield GgufField(f"{architecture}.{key}", text.integer(source), GGUFValueType.UINT32)
     match rope.values.get("mrope_section"):
         case [int(t), int(y), int(x)] if min(t, y, x) >= 0 and 2 * (t + y + x) == head:
             yield GgufField(f"{architecture}.rope.dimension_sections", [t, y, x, 0], GGUFValueType.ARRAY)

@@ -1,22 +1,22 @@
 """Converts a byte-level BPE tokenizer.json to GGUF `tokenizer.*` fields.
 
 Only tokenizers of the Qwen2 family are converted: their split pattern, added tokens, padding rows, bos, eos and pad.
-Another pre-tokenizer is an error, because llama.cpp would split text differently without saying so. Other kinds of
-special tokens and lists of chat templates are left out.
+Another pre-tokenizer is an error, because llama.cpp would split text differently without saying so. Merges, special
+tokens and the chat template, which is for other programs, are read with the package gguf, like llama.cpp.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
-from gguf import GGUFValueType, TokenType
+from gguf import GGUFValueType, SpecialVocab, TokenType
 
 from vrt_lite.conversion import text_tensors
-from vrt_lite.conversion.checkpoint import Section, read_json, read_text
-from vrt_lite.conversion.gguf_writer import GgufField
+from vrt_lite.conversion.checkpoint import Section, read_json
+from vrt_lite.conversion.gguf_writer import GgufField, fields_of
 from vrt_lite.errors import ModelError
 
 # What llama.cpp's pre-tokenizer "qwen2" implements; compared with what the checkpoint asks for.
@@ -24,7 +24,6 @@ QWEN2_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
     r"|\s+(?!\S)|\s+"
 )
-ID_KEYS = {"bos": "bos_token_id", "eos": "eos_token_id", "pad": "padding_token_id"}
 
 
 def fields(folder: Path, text: Section) -> Iterator[GgufField]:
@@ -32,39 +31,55 @@ def fields(folder: Path, text: Section) -> Iterator[GgufField]:
     tokenizer, rows = read_json(folder / "tokenizer.json"), text_tensors.vocabulary_size(text)
     model = tokenizer.section("model")
     model.require(type="BPE")
-    if QWEN2_SPLIT not in _patterns(tokenizer.values.get("pre_tokenizer")):
+    # Alone or in a sequence.
+    if {"Regex": QWEN2_SPLIT} not in _find(tokenizer.values.get("pre_tokenizer"), "pattern"):
         raise ModelError(f"{tokenizer.where}: the pre-tokenizer is not Qwen2's, no other can be exported")
-    added = list(_added(tokenizer))
-    tokens, types = _table(model, added, rows)
+    tokens, types = _table(tokenizer, model, rows)
+    special = _special(folder, rows)
+    if not isinstance(special.chat_template, str):  # a list of several
+        special.chat_template = None
+    # Which a byte-level post-processor never adds.
+    if "ByteLevel" in _find(tokenizer.values.get("post_processor"), "type"):
+        special.add_special_token |= {"bos": False, "eos": False}
+    if "eos" not in special.special_token_ids:
+        raise ModelError(f"{folder}: the eos_token is none of the {rows} tokens: generation would never end")
+    if not special.merges:
+        raise model.value_error("merges", "a list of pairs")
     yield GgufField("tokenizer.ggml.model", "gpt2", GGUFValueType.STRING)
     yield GgufField("tokenizer.ggml.pre", "qwen2", GGUFValueType.STRING)
     yield GgufField("tokenizer.ggml.tokens", tokens, GGUFValueType.ARRAY)
     yield GgufField("tokenizer.ggml.token_type", types, GGUFValueType.ARRAY)
-    yield GgufField("tokenizer.ggml.merges", list(_merges(model)), GGUFValueType.ARRAY)
-    path = folder / "tokenizer_config.json"
-    settings = read_json(path) if path.is_file() else Section(f"{path}", {})
-    found = _special_ids(settings.values, {word: i for i, word, _ in added}, text.values)
-    if "eos" not in found:
-        raise settings.value_error("eos_token", "an added token: generation would never end")
-    for kind, i in found.items():
-        if not 0 <= i < rows:
-            raise ModelError(f"{text.where}: {kind}_token_id is {i}, needs to be below vocab_size, {rows}")
-        yield GgufField(f"tokenizer.ggml.{ID_KEYS[kind]}", i, GGUFValueType.UINT32)
-    for kind, value in _automatic(tokenizer.values.get("post_processor"), settings.values).items():
-        yield GgufField(f"tokenizer.ggml.add_{kind}_token", value, GGUFValueType.BOOL)
-    if template := _chat_template(folder, settings.values):
-        yield GgufField("tokenizer.chat_template", template, GGUFValueType.STRING)
+    yield from fields_of(lambda writer: special.add_to_gguf(writer, quiet=True))
 
 
-def _patterns(pre: Any) -> list[str]:
-    """Return the split expressions of a pre_tokenizer, alone or in a sequence."""
-    match pre:
-        case {"type": "Sequence", "pretokenizers": [*parts]}:
-            return [pattern for part in parts for pattern in _patterns(part)]
-        case {"type": "Split", "pattern": {"Regex": str(pattern)}}:
-            return [pattern]
+def _find(part: Any, key: str) -> list[Any]:
+    """Return every value of this key in a part of tokenizer.json that may be a sequence of others."""
+    match part:
+        case {"pretokenizers": [*parts]} | {"processors": [*parts]} | [*parts]:
+            return [found for inner in parts for found in _find(inner, key)]
+        case dict():
+            return [cast("dict[str, Any]", part).get(key)]
         case _:
             return []
+
+
+def _special(folder: Path, rows: int) -> SpecialVocab:
+    """Read merges, special tokens and the chat template."""
+    try:
+        return SpecialVocab(folder, load_merges=True, special_token_types=("bos", "eos", "pad"), n_vocab=rows)
+    except Exception as error:  # a third party's reading of text that anyone may have written
+        raise ModelError(f"{folder}: tokenizer.json or tokenizer_config.json cannot be read: {error!r:.200}") from error
+
+
+def _table(tokenizer: Section, model: Section, rows: int) -> tuple[list[str], list[int]]:
+    """Return text and type of each embedding row; rows without a token are padding."""
+    tokens, types = [f"[PAD{i}]" for i in range(rows)], [int(TokenType.UNUSED)] * rows
+    plain = ((i, word, TokenType.NORMAL) for word, i in model.section("vocab").values.items())
+    for i, word, kind in chain(plain, _added(tokenizer)):
+        if type(i) is not int or not 0 <= i < rows:
+            raise ModelError(f"{model.where}: token {word!r:.40} has id {i!r:.20}, the embedding {rows} rows")
+        tokens[i], types[i] = word, int(kind)
+    return tokens, types
 
 
 def _added(tokenizer: Section) -> Iterator[tuple[int, str, TokenType]]:
@@ -77,65 +92,3 @@ def _added(tokenizer: Section) -> Iterator[tuple[int, str, TokenType]]:
                 yield i, word, TokenType.CONTROL if control else TokenType.USER_DEFINED
             case _:
                 raise ModelError(f"{tokenizer.where}: an added token is {entry!r:.80}, needs id and content")
-
-
-def _table(model: Section, added: list[tuple[int, str, TokenType]], rows: int) -> tuple[list[str], list[int]]:
-    """Return text and type of each embedding row; rows without a token are padding."""
-    tokens, types = [f"[PAD{i}]" for i in range(rows)], [int(TokenType.UNUSED)] * rows
-    plain = ((i, word, TokenType.NORMAL) for word, i in model.section("vocab").values.items())
-    for i, word, kind in chain(plain, added):
-        if type(i) is not int or not 0 <= i < rows:
-            raise ModelError(f"{model.where}: token {word!r:.40} has id {i!r:.20}, the embedding {rows} rows")
-        tokens[i], types[i] = word, int(kind)
-    return tokens, types
-
-
-def _merges(model: Section) -> Iterator[str]:
-    """Return merge rules as 'left right'; a space inside a part has its spelling of byte-level BPE."""
-    merges = model.values.get("merges")
-    if not isinstance(merges, list) or not merges:
-        raise model.value_error("merges", "a list of pairs")
-    for merge in cast("list[Any]", merges):
-        match merge:
-            case str(pair):
-                yield pair
-            case [str(left), str(right)]:
-                yield f"{left.replace(' ', 'Ġ')} {right.replace(' ', 'Ġ')}"
-            case _:
-                raise ModelError(f"{model.where}: a merge is {merge!r:.80}, needs a pair of tokens")
-
-
-def _special_ids(settings: Mapping[str, Any], by_text: Mapping[str, int], text: Mapping[str, Any]) -> dict[str, int]:
-    """Return the ids of special tokens: tokenizer_config.json has priority, as in transformers and llama.cpp."""
-    entries = {kind: settings.get(f"{kind}_token") for kind in ID_KEYS}
-    words = {k: cast("dict[str, Any]", e).get("content") if isinstance(e, dict) else e for k, e in entries.items()}
-    found = {kind: by_text[w] for kind, w in words.items() if isinstance(w, str) and w in by_text}
-    ids = {kind: text.get(f"{kind}_token_id") for kind in ID_KEYS if kind not in found}
-    return found | {kind: i for kind, i in ids.items() if type(i) is int}
-
-
-def _automatic(post: Any, settings: Mapping[str, Any]) -> dict[str, bool]:
-    """Return whether bos and eos are always added; a byte-level post-processor adds none."""
-    match post:
-        case {"processors": [*parts]}:
-            level = any(isinstance(part, dict) and cast("Any", part).get("type") == "ByteLevel" for part in parts)
-        case {"type": "ByteLevel"}:
-            level = True
-        case _:
-            level = False
-    found: dict[str, bool] = {}
-    for kind in ("bos", "eos"):
-        setting = settings.get(f"add_{kind}_token")
-        if level or isinstance(setting, bool):
-            found[kind] = setting is True and not level
-    return found
-
-
-def _chat_template(folder: Path, settings: Mapping[str, Any]) -> str | None:
-    """Return the chat template for other programs; vrt-lite writes its prompts itself."""
-    template = settings.get("chat_template")
-    if template is None and (jinja := folder / "chat_template.jinja").is_file():
-        template = read_text(jinja)
-    elif template is None and (old := folder / "chat_template.json").is_file():
-        template = read_json(old).values.get("chat_template")
-    return template if isinstance(template, str) else None

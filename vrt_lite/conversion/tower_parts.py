@@ -11,7 +11,6 @@ from vrt_lite.conversion.checkpoint import Section
 from vrt_lite.conversion.gguf_writer import GgufField, Placement
 
 ARCHITECTURE: Final = "clip"
-PREFIX: Final = "visual."
 # transformers builds every norm of these towers with 1e-6, whatever config.json says about the text's.
 NORM_EPSILON: Final = 1e-6
 # mtmd asks for an image size that towers without a table of positions have no use for: upstream's default.

@@ -19,7 +19,7 @@ from typing import Final
 from vrt_lite.diagnosis.finding import Finding, install_engine, unset_variable
 from vrt_lite.errors import ASK_DOCTOR, VrtError
 from vrt_lite.machine import EngineSettings, Machine, MachineMemory, format_bytes
-from vrt_lite.tuning.child import run_in_child
+from vrt_lite.worker import Worker
 
 _LOAD_SECONDS, _RUN_SECONDS = 60.0, 300.0
 """How long the engine may take to load, and to run a small model; for a GPU, programs may be compiled first."""
@@ -71,13 +71,10 @@ def _read_machine() -> tuple[Machine, MachineMemory]:
 def _run_judge() -> float:
     """In the child: run the bundled judge's model as by default; returns the tokens that it reads in a second."""
     from vrt_lite.models import find  # noqa: PLC0415
-    from vrt_lite.tuning.measure import Baseline, MeasuringTask, measure_setup  # noqa: PLC0415
-    from vrt_lite.tuning.search import Setup  # noqa: PLC0415
+    from vrt_lite.tuning.measure import measure_model  # noqa: PLC0415
 
     files = find()
-    task = MeasuringTask(files.text, files.profile.system_prompt, cells=16, budget_seconds=0.1)
-    seconds, _ = measure_setup(task, Setup(EngineSettings(), files.projector), ("vision", "prefill"), Baseline())
-    return 1 / seconds["prefill"]
+    return 1 / measure_model(files.text, files.projector, EngineSettings(), 16).read
 
 
 def read_build(folder: Path) -> EngineBuild:
@@ -104,20 +101,25 @@ def check_engine() -> tuple[EngineReport | None, list[Finding]]:
     name = f"llama-cpp-python {version('llama-cpp-python')}"
     text = f"{name}, built by {build.compiler or 'an unknown compiler'}; back ends: {', '.join(build.back_ends)}"
     findings = [Finding("engine_build", "ok", text)]
-    try:
-        machine, memory = run_in_child(_read_machine, seconds=_LOAD_SECONDS)
-    except VrtError as error:
-        text = str(error).removesuffix(ASK_DOCTOR)
-        return None, [*findings, Finding("engine_unusable", "problem", text, repair)]
-    report = EngineReport(build, machine, memory)
-    try:
-        speed = run_in_child(_run_judge, seconds=_RUN_SECONDS)
-    except VrtError as error:
-        text = f"the engine cannot run the bundled judge: {error}"
-        findings.append(Finding("engine_fails", "problem", text, repair))
-    else:
-        findings.append(Finding("engine_runs", "ok", f"runs the bundled judge: {speed:.0f} tokens read a second"))
+    with Worker() as worker:
+        try:
+            machine, memory = worker.call(_read_machine, seconds=_LOAD_SECONDS)
+        except Exception as error:  # whatever it is, it is what is wrong
+            return None, [*findings, Finding("engine_unusable", "problem", _describe(error), repair)]
+        report = EngineReport(build, machine, memory)
+        try:
+            speed = worker.call(_run_judge, seconds=_RUN_SECONDS)
+        except Exception as error:
+            text = f"the engine cannot run the bundled judge: {_describe(error)}"
+            findings.append(Finding("engine_fails", "problem", text, repair))
+        else:
+            findings.append(Finding("engine_runs", "ok", f"runs the bundled judge: {speed:.0f} tokens read a second"))
     return report, [*findings, *check_features(report, _read_features()), *check_amx(report)]
+
+
+def _describe(error: Exception) -> str:
+    text = str(error).removesuffix(ASK_DOCTOR)
+    return text if isinstance(error, VrtError) else f"{type(error).__name__}: {text}"
 
 
 def _read_features() -> set[str]:

@@ -33,7 +33,6 @@ from vrt_lite.stored_settings import read_stored
 from vrt_lite.tuning import StoredTuning, read_tuning, tuning_folder
 
 _LEAST_FREE_BYTES: Final = 2 * 10**9
-_MOST_TUNING_BYTES: Final = 2**16
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -152,24 +151,14 @@ def check_tunings(report: EngineReport, makers: Sequence[str]) -> Iterator[Findi
         yield Finding("tuning", "ok", f"{name}: tuned for this machine and engine")
     for path, stored in found.items():
         if stored is None:
-            yield _explain_ignored(path, report, makers)
+            path.open("rb").close()  # an OSError says more
+            text = f"{path} is damaged, or of another version: it is not used"
+            yield Finding("tuning_unusable", "note", text, delete_file(path))
     stale = {stored.model: (path, stored) for path, stored in found.items() if stored and stored.model not in fitting}
     for path, stored in stale.values():
         yield _explain_stale(path, stored, report, makers)
     if not found:
         yield Finding("tuning", "ok", "no model is tuned; the default settings are in use")
-
-
-def _explain_ignored(path: Path, report: EngineReport, makers: Sequence[str]) -> Finding:
-    """The finding for a file that counts as absent."""
-    with path.open("rb") as file:
-        asks_for_gpu = b'"gpu_layers"' in file.read(_MOST_TUNING_BYTES)
-    if asks_for_gpu and not report.machine.gpus:
-        text = f"{path} asks for layers on a GPU, and this engine uses none: the file is not used"
-        return Finding("gpu_layers_without_gpu", "note", text, install_for_gpu(makers) if makers else delete_file(path))
-    return Finding(
-        "tuning_unusable", "note", f"{path} is damaged, or of another version: it is not used", delete_file(path)
-    )
 
 
 def _explain_stale(path: Path, stored: StoredTuning, report: EngineReport, makers: Sequence[str]) -> Finding:

@@ -9,13 +9,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from vrt_lite.errors import EngineEndedError, MissingClipError, VideoError
+from vrt_lite.errors import MissingClipError, VideoError, WorkerEndedError
 from vrt_lite.evaluation.cases import (
     EvalAbout,
     EvalCase,
@@ -33,7 +32,7 @@ from vrt_lite.evaluation.compute import compute_figures
 from vrt_lite.evaluation.figures import Figures
 from vrt_lite.evaluation.layouts import LabelledPair
 from vrt_lite.evaluation.sets import LabelledSet
-from vrt_lite.interfaces import Event
+from vrt_lite.interfaces import Event, TimeRange
 from vrt_lite.runs.identity import Identity
 from vrt_lite.runs.judging import PairJudge, Task, judge_all
 from vrt_lite.runs.question import Result
@@ -70,7 +69,7 @@ class EvalJudge:
 class EvalWatcher(Protocol):
     """Gets the progress of an evaluation."""
 
-    def begins(self, judgements: int, seconds: float | None, /) -> None:
+    def begins(self, judgements: int, predicted: TimeRange | None, /) -> None:
         """Called before judging: so many judgements are left, which will take `seconds` if that is known."""
         ...
 
@@ -195,7 +194,7 @@ class _Cases:
     known: dict[str, EvalCase] = field(default_factory=dict[str, EvalCase])
     tasks: int = 0
     found: int = 0
-    left: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    left: set[str] = field(default_factory=set[str])
     clock: RunClock = field(init=False)
 
     def start_clock(self, pairs: Sequence[LabelledPair], judge: EvalJudge) -> None:
@@ -205,11 +204,11 @@ class _Cases:
             for order in choose_orders(pair, self.selection):
                 case = new_case(pair, order)
                 if case.item not in self.known or not self.known[case.item].key:
-                    self.left[case.item] = (pair.a, pair.b) if order == "given" else (pair.b, pair.a)
-        found = (self.clips.find(clip) for clips in self.left.values() for clip in clips)
+                    self.left.add(case.item)
+        found = (self.clips.find(clip) for pair in pairs for clip in (pair.a, pair.b))
         like = next((path for path in found if isinstance(path, Path)), None)
-        self.clock = RunClock(judge.judge.predict(like) if like else None, self._list_left, jobs=judge.jobs)
-        self.watcher.begins(sum(1 for _ in self._list_left()), self.clock.seconds_left())
+        self.clock = RunClock(judge.judge.predict(like) if like else None, self._count_left, jobs=judge.jobs)
+        self.watcher.begins(self._count_left(), self.clock.predict())
 
     def choose_tasks(self, pairs: Sequence[LabelledPair]) -> Iterator[Task]:
         """Yield the pairs whose clips exist; the others fail at once. Ends when the budget is used."""
@@ -236,21 +235,20 @@ class _Cases:
         if kept is None or kept.key != result.key or not result.first or kept.labels != case.labels:
             kept = self._add_result(case, result)
             self._keep(kept)
-        clips = self.left.get(case.item)
-        if now and clips and (judgement := self.run.judgement(result.key)):
-            self.clock.add(*clips, judgement)
+        if now and case.item in self.left and (judgement := self.run.judgement(result.key)):
+            self.clock.add(judgement)
         scored = score_case(kept, result)
         self._count(kept, scored.winner("OA") if scored.verdict else None)
 
     def _count(self, case: EvalCase, verdict: int | None) -> None:
         """Count a case that is done, with its verdict overall."""
-        self.left.pop(case.item, None)
+        self.left.discard(case.item)
         self.watcher.count(case.labels.get("OA"), verdict, seconds_left=self.clock.seconds_left())
 
-    def _list_left(self) -> Iterator[tuple[str, str]]:
-        """List the clips of the judgements that are left of this call."""
+    def _count_left(self) -> int:
+        """Count the judgements that are left of this call."""
         budget = self.selection.budget
-        return islice(self.left.values(), None if budget is None else max(budget - self.tasks + self.found, 0))
+        return len(self.left) if budget is None else min(len(self.left), max(budget - self.tasks + self.found, 0))
 
     def _add_result(self, case: EvalCase, result: Result) -> EvalCase:
         if result.error:
@@ -269,5 +267,5 @@ class _Cases:
 def _failure(result: Result) -> Failure:
     if not result.first or result.failure == MissingClipError.kind:
         return "missing clip"
-    named: dict[str, Failure] = {VideoError.kind: "broken clip", EngineEndedError.kind: "engine died"}
+    named: dict[str, Failure] = {VideoError.kind: "broken clip", WorkerEndedError.kind: "engine died"}
     return named.get(result.failure, "no verdict")

@@ -100,7 +100,7 @@ def _fetch_all(listed: Listing, files: list[HubFile], folder: Path, report: Repo
         report(f"fetching {len(missing)} of {len(files)} file(s), {format_bytes(size)}, from {listed.repository}")
     for number, (file, to) in enumerate(missing, start=1):
         to.parent.mkdir(parents=True, exist_ok=True)
-        download(listed, file, to, sha256=file.sha256, report=report)
+        download(listed, file, to, sha256=file.sha256)
         if number % 100 == 0 or file.size > 1e8:
             report(f"{number} of {len(missing)}: {file.path}")
 

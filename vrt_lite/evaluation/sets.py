@@ -68,6 +68,8 @@ def locate_set(where: Path, *, name: str | None = None, split: str | None = None
     if where.is_file():
         return Place(_layout_of(where, requested, split), where, clips or where.parent)
     if not where.is_dir():
+        if where.suffix.lower() in SUFFIXES:
+            raise UsageError(f"There is no table {str(where)!r}. Give the path of one: {', '.join(SUFFIXES)}.")
         raise UsageError(
             f"There is no set {str(where)!r}. Give a name ({', '.join(set_names())}), a folder, or a table of pairs "
             f"({', '.join(SUFFIXES)})."

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import platform
 from bisect import bisect
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -300,12 +300,11 @@ def estimate_memory(
         touched = 2 * min(settings.ubatch, context) * (shape.width * _F32 + context)
     reserved = gpu_text_buffer(shape, settings, context, whole=places[0] is not None)
 
-    def term(name: str, sizes: Mapping[int | None, float] | float) -> Term:
-        at = sizes if isinstance(sizes, Mapping) else {None: sizes}
+    def term(name: str, at: Mapping[int | None, float]) -> Term:
         return Term(name, int(at.get(None, 0)), tuple(int(at.get(gpu, 0)) for gpu in range(len(gpu_shares))))
 
-    def split(sizes: Iterable[float]) -> Mapping[int | None, float]:
-        found: Counter[int | None] = Counter()
+    def split(sizes: Iterable[float]) -> dict[int | None, float]:
+        found: defaultdict[int | None, float] = defaultdict(float)
         for place, size in zip(places, sizes, strict=False):
             found[place] += size
         return found
@@ -320,16 +319,16 @@ def estimate_memory(
     vision = vision_buffer(shape, patches, flash=flash, on_gpu=vision_place is not None)
     program = _PROCESS_BYTES + shape.vocabulary * _VOCABULARY_BYTES + shape.merges * _MERGE_BYTES
     terms = (
-        term("weights", {**weights, None: weights.get(None, 0) + shape.embedding}),
-        term("repacked weights", split(shape.packed).get(None, 0) if settings.repack else 0),
+        term("weights", {**weights, None: weights[None] + shape.embedding}),
+        term("repacked weights", {None: split(shape.packed)[None] if settings.repack else 0}),
         term("projector", {vision_place: shape.projector}),
         term("keys and values", split([settings.sequences * token * context] * len(shape.layers))),
         term("evaluation of text", {**dict.fromkeys(used, reserved), None: touched}),
         term("evaluation of frames", {None: vision_inputs(patches), vision_place: vision}),
         # One pair makes one: that of the order before.
-        term("kept states", min(settings.prefixes, 1) * (shown + 64) * token * len(shape.layers)),
-        term("frames and embeddings", pairs * _frames(shape, profile, cells)),
-        term("decoding of clips", pairs * _DECODER_BYTES * source_pixels),
+        term("kept states", {None: min(settings.prefixes, 1) * (shown + 64) * token * len(shape.layers)}),
+        term("frames and embeddings", {None: pairs * _frames(shape, profile, cells)}),
+        term("decoding of clips", {None: pairs * _DECODER_BYTES * source_pixels}),
         term("program", {**dict.fromkeys({*used, vision_place}, _GPU_BYTES), None: program}),
     )
     return Estimate(terms, context, profile.max_pixels, settings)

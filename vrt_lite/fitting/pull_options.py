@@ -6,7 +6,7 @@ The shape follows from config.json: the recipe's copy of it, which needs no netw
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -22,21 +22,14 @@ from vrt_lite.models.hub import Listing, list_repository
 from vrt_lite.models.library import recipes
 from vrt_lite.models.quants import SHARE_OF_MEMORY, TextFile, best_quant, normalise_quant, quant_of
 from vrt_lite.profile import PROFILE_NAME, Profile, default_profile, load_profile, parse_profile
-from vrt_lite.pulling.checkpoint_files import (
-    CHOICES,
-    PROJECTOR_TYPE,
-    SMALL_FILES,
-    check_type,
-    find_shards,
-    read_config,
-)
+from vrt_lite.pulling.checkpoint_pull import CHOICES, PROJECTOR_TYPE, check_type, find_shards, read_config
 from vrt_lite.pulling.gguf_files import SelectedFiles, select_files
 from vrt_lite.pulling.pull_source import (
+    SMALL_FILES,
     PullSource,
     check_paths,
     fetch_small_files,
     is_checkpoint,
-    list_small_files,
     parse_reference,
 )
 
@@ -70,16 +63,20 @@ class PullOption:
 class PullOptions:
     """A model that is not here: the profile that it would have, and its quants, the largest first.
 
-    `converted` tells whether a checkpoint is fetched and converted, not a GGUF.
+    `converted` tells whether a checkpoint is fetched and converted, not a GGUF; `preferred` is the quant that its
+    recipe names, if it names one.
     """
 
     name: str
     profile: Profile
     converted: bool
     options: tuple[PullOption, ...]
+    preferred: str = ""
 
     def choose(self, memory_bytes: int) -> str:
         """The quant that a pull takes by itself on a machine with this memory; "" if none fits."""
+        if self.preferred:
+            return self.preferred
         taken = [option for option in self.options if option.quant in CHOICES or not self.converted]
         files = [TextFile(o.quant, normalise_quant(o.quant), o.shape.text_bytes) for o in taken]
         projector = max(option.shape.projector for option in self.options)
@@ -90,10 +87,8 @@ class PullOptions:
 def list_pull_options(reference: str, quant: str = "", *, projector_type: str | None = None) -> PullOptions:
     """The quants of NAME or owner/repo that can be pulled, or the one that is named. Fetches no weights.
 
-    `projector_type` is that of a checkpoint that is converted, F16 if it is None.
-
-    A recipe needs no network for the quants that it knows. Raises UsageError or ModelError if there is no such model or
-    quant.
+    `projector_type` is that of a checkpoint that is converted, F16 if it is None. A recipe needs no network for the
+    quants that it knows. Raises UsageError or ModelError if there is no such model or quant.
     """
     source = parse_reference(reference)
     recipe, projector_type = source.recipe, projector_type or PROJECTOR_TYPE
@@ -102,17 +97,18 @@ def list_pull_options(reference: str, quant: str = "", *, projector_type: str | 
         quants = _types(recipe.repository, quant) or recipe.quants or QUANTS
         shards = (_SHARD_BYTES,) * (recipe.checkpoint_size // _SHARD_BYTES)
         options = _convert(recipe.config, quants, projector_type, fetched=recipe.checkpoint_size, shards=shards)
-        return PullOptions(source.name, profile, bool(recipe.checkpoint_size), options)
+        return PullOptions(source.name, profile, bool(recipe.checkpoint_size), options, recipe.quant.lower())
     listed = list_repository(source.repository, source.revision)
     check_paths(listed)
-    if is_checkpoint(listed):
-        return _read_checkpoint(source, listed, quant, projector_type)
-    selected = _select(listed, quant)
-    config = _config_of(listed)
-    with _naming(listed):
+    try:
+        if is_checkpoint(listed):
+            return _read_checkpoint(source, listed, quant, projector_type)
+        found, config = _select(listed, quant), _config_of(listed)
         shape_as = cache(partial(_shape, config))
-        described = [_describe(shape_as, files) for files in selected]
-    options = tuple(sorted(described, key=lambda option: option.disk.stays, reverse=True))
+        options = tuple(_describe(shape_as, files) for files in found)
+    except ModelError as error:
+        raise ModelError(f"{listed.repository} cannot be estimated: {error}") from error
+    options = tuple(sorted(options, key=lambda option: option.disk.stays, reverse=True))
     return PullOptions(source.name, profile, False, options)
 
 
@@ -121,15 +117,14 @@ def _read_checkpoint(source: PullSource, listed: Listing, quant: str, projector_
     quants = _types(listed.repository, quant) or QUANTS
     with TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        fetch_small_files(listed, list_small_files(listed, ("config.json", INDEX, PROFILE_NAME)), folder)
+        fetch_small_files(listed, folder, ("config.json", INDEX, PROFILE_NAME))
         config, shards = read_config(listed, folder), find_shards(source, listed, folder)
         own = folder / PROFILE_NAME
         profile = load_profile(own) if own.is_file() else default_profile()
     sizes = [shard.size for shard in shards.values()]
     fetched = sum(sizes) + sum(file.size for file in listed.files if file.path in SMALL_FILES)
-    with _naming(listed):
-        options = _convert(config, quants, projector_type, fetched=fetched, shards=sizes)
-        return PullOptions(source.name, profile, True, options)
+    options = _convert(config, quants, projector_type, fetched=fetched, shards=sizes)
+    return PullOptions(source.name, profile, True, options)
 
 
 def _types(repository: str, quant: str) -> tuple[str, ...]:
@@ -181,29 +176,16 @@ def _shape(config: Mapping[str, Any], text_type: str, projector_type: str) -> Mo
 
 def _config_of(listed: Listing) -> Mapping[str, Any]:
     """The config.json of a GGUF repository: its own, a recipe's copy, or that of the model it was made from."""
-    if any(file.path == "config.json" for file in listed.files):
-        return _fetch_config(listed)
-    for recipe in recipes().values():
-        if recipe.repository == listed.repository and recipe.config:
-            return recipe.config
-    if listed.base_model:
-        return _fetch_config(list_repository(listed.base_model))
-    raise ModelError(
-        f"{listed.repository} does not say which model its GGUF files were made from, so their memory is known only "
-        "once they are pulled."
-    )
-
-
-def _fetch_config(listed: Listing) -> Mapping[str, Any]:
+    names = {file.path for file in listed.files}
+    recipe = next((recipe for recipe in recipes().values() if recipe.repository == listed.repository), None)
+    if "config.json" not in names and recipe and recipe.config:
+        return recipe.config
+    if "config.json" not in names and not listed.base_model:
+        raise ModelError(
+            "it does not say which model its GGUF files were made from, so their memory is known only once they are "
+            "pulled."
+        )
+    holder = listed if "config.json" in names else list_repository(listed.base_model)
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        fetch_small_files(listed, list_small_files(listed, ("config.json",)), Path(folder))
-        return read_config(listed, Path(folder))
-
-
-@contextlib.contextmanager
-def _naming(listed: Listing) -> Generator[None]:
-    """Name the repository in an error about its config.json."""
-    try:
-        yield
-    except ModelError as error:
-        raise ModelError(f"{listed.repository} cannot be estimated: {error}") from error
+        fetch_small_files(holder, Path(folder), ("config.json",))
+        return read_config(holder, Path(folder))

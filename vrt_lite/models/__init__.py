@@ -1,33 +1,32 @@
-"""Finds the files of a model by name, folder or path, and checks them."""
+"""Finds the files of a model by name, folder or path, and checks that they may be a judge's.
+
+What the engine trusts in a file is not checked: a file that ends its process ends no other (see `worker`).
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from vrt_lite.errors import ModelError
 from vrt_lite.machine import SMALL_MODEL_BYTES
 from vrt_lite.models.gguf import Header, gguf_bytes, list_pair, parts_of, read_gguf, read_header, whole_name
-from vrt_lite.models.gguf_check import PROJECTORS, check_projector, check_text, deep_mergers, projector_kind
+from vrt_lite.models.library import find_stored, recipes, stored_models
 from vrt_lite.profile import PROFILE_NAME, Profile, default_profile, load_profile, parse_profile
 
-if TYPE_CHECKING:
-    from vrt_lite.models.library import StoredModel
-
-
 BUNDLED: Final = "vrt-tiny-2"
+PROJECTORS: Final[Mapping[str, tuple[str, ...]]] = {
+    "qwen2vl": ("qwen2vl_merger", "qwen2.5vl_merger"),
+    "qwen3vl": ("qwen3vl_merger",),
+}
+"""The kinds of projectors that a text model of each architecture has."""
 _BUNDLE = Path(__file__).parents[1] / "bundled"
 _TYPES = ("f16", "q8_0", "bf16", "f32", "q6_k", "q5_k", "q4_k")
 _TYPE = re.compile(r"[-._](bf16|fp?16|fp?32|q8_0|q[456]_k)(?=[-._])")
-_MODEL_KEYS: Final = (
-    *("general.architecture", "general.name"),
-    *(f"{kind}.{key}" for key in ("block_count", "embedding_length") for kind in PROJECTORS),
-)
-"""These values are the same in all files of one model."""
 _NO_TEXT: Final = ("adapter", "imatrix", "mmproj")
 
 
@@ -36,7 +35,8 @@ class ModelFiles:
     """A judge's files and its profile.
 
     `text` was chosen from `texts`, the same model in several types, if a folder was given; of a split file it is the
-    first part. `projector` was chosen from `projectors` if none was named.
+    first part. `projector` was chosen from `projectors` if none was named. A model without a profile is given
+    VR-Thinker's: `has_profile` is False.
     """
 
     name: str
@@ -45,6 +45,7 @@ class ModelFiles:
     profile: Profile
     projectors: tuple[Path, ...] = ()
     texts: tuple[Path, ...] = ()
+    has_profile: bool = True
 
     @property
     def is_small(self) -> bool:
@@ -78,29 +79,28 @@ def find(
     path = Path(name)
     if name in bundled_names():
         path = _BUNDLE / name
-    elif not isinstance(model, Path) and (pulled := _find_pulled(name)):
+    elif not isinstance(model, Path) and (pulled := find_stored(name)):
         if pulled.damage:
             raise ModelError(f"Model {name} is damaged: {pulled.damage}. Repair it: vrt-lite pull {name}")
         projector = projector or pulled.path("projector")
         return replace(find(pulled.path("text"), projector=projector), name=pulled.manifest.name)
-    if path.is_dir():
-        texts = _texts_in(path)
-    elif path.is_file():
-        texts = (parts_of(path)[0],)
-    elif projector or path.suffix == ".gguf":
-        raise ModelError(f"Model file {path} does not exist.")
-    else:
-        raise _not_here(name)
+    if not path.exists():
+        raise _not_here(path, given_as_file=projector is not None or path.suffix == ".gguf")
+    texts = _texts_in(path) if path.is_dir() else (parts_of(path)[0],)
     projectors = () if projector else _projectors_in(path if path.is_dir() else path.parent)
     projector = projector or next(iter(projectors))
     if not projector.is_file():
         raise ModelError(f"Projector file {projector} does not exist.")
-    text = texts[0] if len(texts) == 1 else _best_text(texts, projector, memory_bytes)
+    text = texts[0]
+    if len(texts) > 1:
+        from vrt_lite.models.quants import best_text  # noqa: PLC0415 - only where there is a choice
+
+        text = best_text(texts, projector, memory_bytes=memory_bytes)
     header = _check(text, projector)
     own = text.parent / PROFILE_NAME
     profile = load_profile(own) if own.is_file() else _default_for(header)
     name = path.name if path.is_dir() else whole_name(text.stem)
-    return ModelFiles(name, text, projector, profile, projectors, texts)
+    return ModelFiles(name, text, projector, profile, projectors, texts, own.is_file())
 
 
 def gguf_sha256(path: Path, digest: Callable[[Path], str]) -> str:
@@ -119,41 +119,38 @@ def profile_of(model: str | Path | None) -> Profile:
     """
     if model is None:
         return default_profile()
-    path = Path(model)
+    name, path = str(model), Path(model)
+    if path.is_dir() and (path / PROFILE_NAME).is_file():
+        path /= PROFILE_NAME
     if path.suffix == ".toml" and path.is_file():
         return load_profile(path)
-    if path.is_dir() and (path / PROFILE_NAME).is_file():
-        return load_profile(path / PROFILE_NAME)
-    from vrt_lite.models.library import recipes  # noqa: PLC0415 - as below
-
-    name = str(model)
-    if name in recipes() and name not in bundled_names() and not _find_pulled(name):
+    if name in recipes() and name not in bundled_names() and not find_stored(name):
         return parse_profile(recipes()[name].profile, f"recipe {name}")
     return find(model).profile
 
 
-def _best_text(texts: tuple[Path, ...], projector: Path, memory_bytes: int | None) -> Path:
-    from vrt_lite.models.quants import best_text  # noqa: PLC0415 - only where there is a choice
-
-    return best_text(texts, projector, memory_bytes=memory_bytes)
-
-
-def _find_pulled(name: str) -> StoredModel | None:
-    from vrt_lite.models.library import find_stored  # noqa: PLC0415 - a bundled judge or a file needs neither
-
-    return find_stored(name)
+def loses_detail(projector: Path) -> bool:
+    """Whether a projector's type, by its name, makes a measurable difference to what the judge sees."""
+    return _type_rank(projector) >= _TYPES.index("q6_k")
 
 
-def _not_here(name: str) -> ModelError:
-    """The error for an unknown model, with the ones that there are."""
-    from vrt_lite.models.library import recipes, stored_models  # noqa: PLC0415 - as above
-
-    pulled = ", ".join(model.manifest.name for model in stored_models())
+def _not_here(path: Path, *, given_as_file: bool) -> ModelError:
+    """The error for an unknown model, with the ways to get it, or with the models that there are."""
+    here = [model.manifest.name for model in stored_models()]
+    if path.name in (*here, *bundled_names()):
+        return ModelError(f"{path} does not exist. The model of that name is here: --model {path.name}")
+    if path.name in recipes():
+        return ModelError(
+            f"{path} does not exist. Fetch the model of that name: vrt-lite pull {path.name}, then use it: "
+            f"--model {path.name}"
+        )
+    if given_as_file:
+        return ModelError(f"Model file {path} does not exist.")
+    pulled = f" Pulled: {', '.join(here)}." if here else ""
+    names = f"Bundled: {', '.join(bundled_names())}.{pulled}"
     return ModelError(
-        f"Model {name!r} is not here. Bundled: {', '.join(bundled_names())}.{f' Pulled: {pulled}.' if pulled else ''} "
-        f"{f'Fetch it: vrt-lite pull {name}. ' if name in recipes() else ''}"
-        "Or give a folder that holds a text GGUF and its mmproj GGUF, or a text GGUF with --projector. "
-        "What can be pulled: vrt-lite models"
+        f"Model {str(path)!r} is not here. {names} Or give a folder that holds a text GGUF and its mmproj GGUF, or a "
+        "text GGUF with --projector. What can be pulled: vrt-lite models"
     )
 
 
@@ -169,14 +166,40 @@ def _projectors_in(folder: Path) -> tuple[Path, ...]:
     return tuple(sorted(projectors, key=_type_rank))
 
 
-def loses_detail(projector: Path) -> bool:
-    """Whether a projector's type, by its name, makes a measurable difference to what the judge sees."""
-    return _type_rank(projector) >= _TYPES.index("q6_k")
-
-
 def _type_rank(projector: Path) -> int:
     kind = _TYPE.search(projector.name.lower())
     return _TYPES.index(kind[1].replace("fp", "f")) if kind else 0
+
+
+def _texts_in(folder: Path) -> tuple[Path, ...]:
+    """The files of the folder's text model, one in each of its types.
+
+    ModelError if there is none, or more than one model.
+    """
+    paths, _ = list_pair(folder)
+    if len(paths) == 1:
+        return tuple(paths)
+    headers = {path: read_header(path) for path in paths}
+    texts = {
+        path: _describe(header)
+        for path, header in headers.items()
+        if header.get("general.architecture") != "clip" and header.get("general.type") not in _NO_TEXT
+    }
+    if not texts:
+        raise ModelError(f"Folder {folder} must hold one text GGUF; found none.")
+    if len({*texts.values()}) > 1:
+        names = ", ".join(f"{path.name} ({described})" for path, described in texts.items())
+        raise ModelError(
+            f"Folder {folder} holds text GGUFs of different models: {names}. Give one of these files, not the folder."
+        )
+    return tuple(texts)
+
+
+def _describe(header: Header) -> str:
+    """What is the same in all files of one model."""
+    architecture, name = header.get("general.architecture"), header.get("general.name")
+    layers, width = (header.get(f"{architecture}.{key}") for key in ("block_count", "embedding_length"))
+    return f"{name or architecture!r}, {layers} layers of width {width}"
 
 
 def _default_for(header: Header) -> Profile:
@@ -190,59 +213,32 @@ def _default_for(header: Header) -> Profile:
 
 def _check(text_file: Path, projector_file: Path) -> Header:
     """Check that both files are a judge's and fit each other; returns the text's header. Raises ModelError."""
-    text_gguf, projector_gguf = read_gguf(text_file), read_gguf(projector_file)
-    text, projector = text_gguf.values, projector_gguf.values
-    architecture = text.get("general.architecture")
+    text, projector = read_gguf(text_file), read_gguf(projector_file)
+    architecture = str(text.values.get("general.architecture"))
     if architecture not in PROJECTORS:
         hint = " It looks like a projector." if architecture == "clip" else ""
         needed = " or ".join(map(repr, PROJECTORS))
         raise ModelError(f"{text_file} is of architecture {architecture!r}; a judge needs {needed}.{hint}")
-    kind, fitting = projector_kind(projector), PROJECTORS[str(architecture)]
-    if projector.get("general.architecture") != "clip" or kind not in fitting:
+    kind = projector.values.get("clip.projector_type", projector.values.get("clip.vision.projector_type"))
+    if kind not in PROJECTORS[architecture]:
         raise ModelError(
             f"{projector_file} is no projector for a {architecture} model (architecture "
-            f"{projector.get('general.architecture')!r}, projector {kind!r}; needed 'clip', "
-            f"{' or '.join(map(repr, fitting))})."
+            f"{projector.values.get('general.architecture')!r}, projector {kind!r}; needed 'clip', "
+            f"{' or '.join(map(repr, PROJECTORS[architecture]))})."
         )
+    for path, gguf, prefix in ((text_file, text, architecture), (projector_file, projector, "clip.vision")):
+        for name, below in (("block_count", 2**10), ("embedding_length", 2**20), ("attention.head_count", 2**20)):
+            if not 0 < (number := gguf.number(key := f"{prefix}.{name}")) < below:
+                raise ModelError(f"{path} cannot be a judge: its {key} is {number}. Copy or download it again.")
+    if "token_embd.weight" not in {tensor.name for tensor in text.tensors}:
+        raise ModelError(f"{text_file} has no tensor token_embd.weight. Copy or download it again.")
     # What is fed to the first layers besides stands behind the embedding, in one vector.
-    deep = len(deep_mergers(tensor.name for tensor in projector_gguf.tensors))
-    gives = projector_gguf.number("clip.vision.projection_dim") * (1 + deep)
-    width = text_gguf.number(f"{architecture}.embedding_length")
-    takes = width * (1 + text_gguf.number(f"{architecture}.n_deepstack_layers"))
+    deep = sum(t.name.startswith("v.deepstack.") and t.name.endswith(".fc1.weight") for t in projector.tensors)
+    gives = projector.number("clip.vision.projection_dim") * (1 + deep)
+    takes = text.number(f"{architecture}.embedding_length") * (1 + text.number(f"{architecture}.n_deepstack_layers"))
     if takes != gives:
         raise ModelError(
             f"{projector_file.name} gives vectors of {gives} values, but {text_file.name} takes {takes}: "
             "they belong to different models."
         )
-    check_text(text_file, text_gguf)
-    check_projector(projector_file, projector_gguf)
-    return text
-
-
-def _texts_in(folder: Path) -> tuple[Path, ...]:
-    """The files of the folder's text model, one in each of its types.
-
-    ModelError if there is none, or more than one model.
-    """
-    paths, _ = list_pair(folder)
-    if len(paths) == 1:
-        return tuple(paths)
-    headers = {path: header for path in paths if _is_text(header := read_header(path))}
-    if not headers:
-        raise ModelError(f"Folder {folder} must hold one text GGUF; found none.")
-    if len({tuple(header.get(key) for key in _MODEL_KEYS) for header in headers.values()}) > 1:
-        names = ", ".join(_describe(path, header) for path, header in headers.items())
-        raise ModelError(
-            f"Folder {folder} holds text GGUFs of different models: {names}. Give one of these files, not the folder."
-        )
-    return tuple(headers)
-
-
-def _is_text(header: Header) -> bool:
-    return header.get("general.architecture") != "clip" and header.get("general.type") not in _NO_TEXT
-
-
-def _describe(path: Path, header: Header) -> str:
-    architecture, name = header.get("general.architecture"), header.get("general.name")
-    layers, width = (header.get(f"{architecture}.{key}") for key in ("block_count", "embedding_length"))
-    return f"{path.name} ({name or architecture!r}, {layers} layers of width {width})"
+    return text.values

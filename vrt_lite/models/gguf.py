@@ -8,27 +8,20 @@ The gguf package is not used here: it makes Python objects of a whole vocabulary
 from __future__ import annotations
 
 import itertools
-import math
 import re
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from vrt_lite.disk import open_to_read
 from vrt_lite.errors import ModelError
 
-_MOST_ENTRIES: Final = 2**16
-_MOST_TEXTS: Final = 2**20
-_LONGEST_STRING: Final = 2**26
+_MOST_ENTRIES, _MOST_ITEMS, _LONGEST_TEXT = 2**16, 2**20, 2**26
+"""The most keys or tensors of a file, items of an array, and bytes of a text or an array."""
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
-_TYPE_NAMES = (
-    *("uint8", "int8", "uint16", "int16", "uint32", "int32", "float32", "bool", "string", "array"),
-    *("uint64", "int64", "float64"),
-)
-_MOST_KEPT = 16
 _ALIGNMENT: Final = 32
 Value = str | int | float | bool
 Header = dict[str, Value]
@@ -53,12 +46,6 @@ class Gguf:
     values: Header
     lengths: dict[str, int]
     tensors: tuple[Tensor, ...]
-    types: dict[str, str] = field(default_factory=dict[str, str])
-    """The type of each value as stored, such as "uint32" or "array of string"."""
-    numbers: dict[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
-    """The items of each array of at most 16 numbers."""
-    distinct: dict[str, int] = field(default_factory=dict[str, int])
-    """How many different texts each array of strings has."""
 
     def number(self, key: str) -> int:
         """A whole number of the metadata; 0 if it is not there."""
@@ -148,23 +135,21 @@ class _Reader:
     def __init__(self, file: BinaryIO, path: Path) -> None:
         self._file = file
         self._size = path.stat().st_size
-        self._lengths: dict[str, int] = {}
-        self._types: dict[str, str] = {}
-        self._numbers: dict[str, tuple[float, ...]] = {}
-        self._distinct: dict[str, int] = {}
 
     def read(self) -> Gguf:
         if (magic := self._bytes(4)) != b"GGUF":
             raise ValueError(f"it begins with {magic!r}, not b'GGUF'")
         if (version := self._scalar("I")) not in (2, 3):
             raise ValueError(f"its version is {version}; 2 and 3 are readable")
-        count, entries = self._count(), self._count()
+        count, entries = self._count(_MOST_ENTRIES), self._count(_MOST_ENTRIES)
         values: Header = {}
+        lengths: dict[str, int] = {}
         for _ in range(entries):
-            key = self._string()
-            value = self._value(self._scalar("I"), key)
-            if value is not None:
-                values[key] = value
+            key, kind = self._text(), self._scalar("I")
+            if kind == _ARRAY:
+                lengths[key] = self._skip_array()
+            else:
+                values[key] = self._value(kind)
         listed = [self._tensor() for _ in range(count)]
         alignment = values.get("general.alignment", _ALIGNMENT)
         if not isinstance(alignment, int) or alignment <= 0 or alignment % _ALIGNMENT:
@@ -177,53 +162,42 @@ class _Reader:
         ends = sorted({offset for *_, offset in listed} | {self._size - start})
         after = dict(itertools.pairwise(ends))
         tensors = (Tensor(name, shape, kind, after[offset] - offset) for name, shape, kind, offset in listed)
-        return Gguf(values, self._lengths, tuple(tensors), self._types, self._numbers, self._distinct)
+        return Gguf(values, lengths, tuple(tensors))
 
     def _tensor(self) -> tuple[str, tuple[int, ...], int, int]:
-        name = self._string()
-        dimensions = self._scalar("I")
-        if dimensions > 4:
+        name, dimensions = self._text(), self._scalar("I")
+        if not 1 <= dimensions <= 4:
             raise ValueError(f"a tensor has {dimensions} dimensions")
         shape = tuple(self._scalar("Q") for _ in range(dimensions))
-        if math.prod(shape) > 2**50:
-            raise ValueError(f"a tensor has the dimensions {shape}")
         return name, shape, self._scalar("I"), self._scalar("Q")
 
-    def _value(self, kind: int, key: str) -> Value | None:
-        self._types[key] = _TYPE_NAMES[kind] if kind < len(_TYPE_NAMES) else ""
-        if kind == _STRING:
-            return self._string()
-        if kind in _SCALARS:
-            return self._scalar(_SCALARS[kind])
-        if kind != _ARRAY:
+    def _value(self, kind: int) -> Value:
+        if kind not in (_STRING, *_SCALARS):
             raise ValueError(f"a metadata value has the unknown type {kind}")
-        item = self._scalar("I")
-        count = self._count(_MOST_TEXTS if item == _STRING else _LONGEST_STRING)
-        self._lengths[key] = count
-        self._types[key] = f"array of {_TYPE_NAMES[item]}" if item < len(_TYPE_NAMES) else ""
-        if item == _STRING:
-            self._distinct[key] = len({self._bytes(self._scalar("Q")) for _ in range(count)})
-        elif item in _SCALARS and count <= _MOST_KEPT:
-            self._numbers[key] = tuple(self._scalar(_SCALARS[item]) for _ in range(count))
-        elif item in _SCALARS:
+        return self._text() if kind == _STRING else self._scalar(_SCALARS[kind])
+
+    def _skip_array(self) -> int:
+        """Pass over the items of an array; returns how many there are."""
+        item, count = self._scalar("I"), self._count(_MOST_ITEMS)
+        if item in _SCALARS:
             self._bytes(count * struct.calcsize(_SCALARS[item]))
         else:
-            raise ValueError(f"a metadata array has the unknown type {item}")
-        return None
+            for _ in range(count):
+                self._value(item)
+        return count
 
-    def _count(self, most: int = _MOST_ENTRIES) -> int:
-        count = self._scalar("Q")
-        if count > min(most, self._size):
+    def _count(self, most: int) -> int:
+        if (count := self._scalar("Q")) > min(most, self._size):
             raise ValueError(f"it claims {count} entries in {self._size} bytes")
         return count
 
-    def _string(self) -> str:
+    def _text(self) -> str:
         return self._bytes(self._scalar("Q")).decode(errors="replace")
 
     def _scalar(self, code: str) -> int:
         return struct.unpack(f"<{code}", self._bytes(struct.calcsize(f"<{code}")))[0]
 
     def _bytes(self, count: int) -> bytes:
-        if count > _LONGEST_STRING or count > self._size - self._file.tell():
+        if count > min(_LONGEST_TEXT, self._size - self._file.tell()):
             raise ValueError(f"it ends at byte {self._size}, inside its header")
         return self._file.read(count)

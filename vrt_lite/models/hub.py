@@ -21,7 +21,7 @@ from vrt_lite.machine import explain_full_disk
 
 Kind = Literal["model", "dataset"]
 Advance = Callable[[int], None]
-"""Called with bytes that arrived, below 0 for bytes that are lost. What it raises ends the download."""
+"""Called with bytes that arrived. What it raises ends the download."""
 Report = Callable[[str], None]
 """Called with a line for the user at each stage."""
 _ARRIVING: Final = ".arriving"
@@ -47,10 +47,6 @@ class Progress(Protocol):
 
 class UnreachableError(ModelError):
     """The hub cannot be reached now. A model that is here already may be enough."""
-
-
-class _DamagedError(Exception):
-    """A source sends other bytes than it lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,123 +107,87 @@ def list_repository(repository: str, revision: str = "", *, kind: Kind = "model"
     return Listing(repository, info.sha, ", ".join(licences), architecture, tuple(files), kind, base)
 
 
-def download(
-    listed: Listing, file: HubFile, to: Path, *, sha256: str, report: Report, advance: Advance | None = None
-) -> bool:
+def download(listed: Listing, file: HubFile, to: Path, *, sha256: str, advance: Advance | None = None) -> None:
     """Download a file to `to`, which is there only once size and digest are right. `sha256` is "" if it is not known.
 
-    Until then it is in a folder beside it, one file at a time. Returns whether the first download was damaged.
-    ModelError if the second is damaged too, or the connection or the disk fails. Without `advance` the client shows a
-    progress bar of its own.
+    Until then it is in a folder beside it, one file at a time. ModelError if it arrives damaged, or the connection or
+    the disk fails. Without `advance` the client shows a progress bar of its own.
     """
-    damage = ""
-    for _ in range(2):
-        arrived = _Arrival(file.size, advance)
-        try:
-            with _arriving(to.parent) as folder:
-                path = _fetch(listed, file, folder, arrived)
-                if is_whole(path, file.size, sha256):
-                    path.replace(to)
-                    arrived.reach(file.size)
-                    return bool(damage)
-            damage = f"its sha256 is not {sha256[:12]}…"
-        except _DamagedError as error:
-            damage = str(error)
-        arrived.lose()
-        report(f"{file.name}: arrived damaged ({damage}) and was deleted")
-    raise ModelError(
-        f"{file.name} of {listed.repository} arrived damaged twice ({damage}); it was deleted. "
-        "Pull again later, or from another network; if it stays so, the source is damaged."
-    )
+    folder = to.parent / _ARRIVING
+    _remove(folder)  # what a killed process left
+    try:
+        with _hub_errors(listed.repository):
+            path = _fetch(listed, file, folder, advance)
+        if not is_whole(path, file.size, sha256):
+            raise _damaged(listed, file.name)
+        path.replace(to)
+    finally:
+        _remove(folder)
 
 
-class _Arrival:
-    """Counts the bytes of a file that arrive, once each, and no more than the hub lists."""
-
-    def __init__(self, size: int, advance: Advance | None) -> None:
-        self._size = size
-        self.advance = advance
-        self._counted = 0
-
-    def reach(self, count: int) -> None:
-        """Tell how many bytes have arrived. It may be fewer than before: the client began again."""
-        if count > self._size:
-            raise _DamagedError(f"it goes on after its {self._size} bytes")
-        if self.advance and count > self._counted:
-            new, self._counted = count - self._counted, count
-            self.advance(new)
-
-    def lose(self) -> None:
-        """All that has arrived is lost."""
-        if self.advance:
-            self.advance(-self._counted)
-
-    def options(self, function: Callable[..., Any]) -> dict[str, Any]:
-        """Return the arguments that let the client tell how far it is.
-
-        Releases below 1, which transformers 4.57 needs, have none. There a file counts once all of it is here.
-        """
-        told = self.advance and "tqdm_class" in inspect.signature(function).parameters
-        return {"tqdm_class": type("Bar", (_Bar,), {"reach": staticmethod(self.reach)})} if told else {}
-
-
-class _Bar:
-    """What the client takes for a progress bar. It makes one or two for a file: of Xet's also for what is sent."""
-
-    reach: Callable[[int], None]
-
-    def __init__(self, *, initial: int = 0, total: int | None = None, **_: Any) -> None:
-        self.n = initial
-        self.total = total
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def update(self, n: int = 1) -> None:
-        """Add bytes."""
-        self.n += n
-        self.reach(self.n)
-
-    def set_postfix_str(self, *_: Any, **__: Any) -> None:
-        """Do nothing."""
-
-    refresh = close = set_postfix_str
-
-
-@contextlib.contextmanager
-def _arriving(beside: Path) -> Generator[Path]:
-    """Yield an empty folder, which is deleted in the end. What a killed process left in it goes first."""
-    folder = beside / _ARRIVING
+def _remove(folder: Path) -> None:
     if folder.is_symlink():
         folder.unlink()
     shutil.rmtree(folder, ignore_errors=True)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _fetch(listed: Listing, file: HubFile, folder: Path, arrived: _Arrival) -> Path:
-    with _hub_errors(listed.repository):
-        import huggingface_hub as client
-        from huggingface_hub import utils
+def _damaged(listed: Listing, name: str) -> ModelError:
+    return ModelError(
+        f"{name} of {listed.repository} arrived damaged: it is not what the hub lists. It was deleted. Pull again; if "
+        "it stays so, use another network, or the source is damaged."
+    )
 
-        utils.logging.set_verbosity_error()
-        if arrived.advance:
-            utils.disable_progress_bars()
-        fetch = cast("Any", client).hf_hub_download  # only partly typed
-        path: str = fetch(
-            listed.repository,
-            file.path,
-            repo_type=listed.kind,
-            revision=listed.revision,
-            endpoint=endpoint(),
-            local_dir=folder,
-            **arrived.options(fetch),
-        )
+
+def _fetch(listed: Listing, file: HubFile, folder: Path, advance: Advance | None) -> Path:
+    import huggingface_hub as client
+    from huggingface_hub import utils
+
+    counted = 0
+
+    class Bar:
+        """What the client takes for a progress bar. It makes one or two for a file: of Xet's also for what is sent."""
+
+        def __init__(self, *, initial: int = 0, total: int | None = None, **_: Any) -> None:
+            self.n, self.total = initial, total
+
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def update(self, n: int = 1) -> None:
+            """Count bytes once each, also if the client begins again, and no more than the hub lists."""
+            nonlocal counted
+            self.n += n
+            if self.n > file.size:
+                raise _damaged(listed, file.name)
+            if advance and self.n > counted:
+                new, counted = self.n - counted, self.n
+                advance(new)
+
+        def set_postfix_str(self, *_: Any, **__: Any) -> None:
+            """Do nothing."""
+
+        refresh = close = set_postfix_str
+
+    utils.logging.set_verbosity_error()
+    fetch = cast("Any", client).hf_hub_download  # only partly typed
+    # Releases below 1, which transformers 4.57 needs, tell nothing.
+    told = advance and "tqdm_class" in inspect.signature(fetch).parameters
+    if advance:
+        utils.disable_progress_bars()
+    path: str = fetch(
+        listed.repository,
+        file.path,
+        repo_type=listed.kind,
+        revision=listed.revision,
+        endpoint=endpoint(),
+        local_dir=folder,
+        **({"tqdm_class": Bar} if told else {}),
+    )
+    if advance:
+        advance(file.size - counted)
     return Path(path)
 
 
@@ -236,7 +196,7 @@ def _hub_errors(repository: str) -> Generator[None]:
     """Turn any error of the client, or of its HTTP library, into a ModelError: one line with the next step."""
     try:
         yield
-    except (ModelError, _DamagedError):
+    except ModelError:
         raise
     except ImportError as error:
         raise ModelError(
@@ -246,7 +206,7 @@ def _hub_errors(repository: str) -> Generator[None]:
         raise _explain(error, repository) from error
 
 
-def _explain(error: Exception, repository: str) -> Exception:
+def _explain(error: Exception, repository: str) -> ModelError:
     from huggingface_hub import errors
 
     hub = endpoint()
@@ -279,7 +239,7 @@ def _explain(error: Exception, repository: str) -> Exception:
                 "Check the connection and pull again; what has arrived whole is kept."
             )
         case OSError() if type(error) is OSError:  # the client's own check of the length
-            return _DamagedError("its size is not the one that is listed")
+            text = f"A file of {repository} arrived damaged: its size is not the one that is listed. Pull again."
         case _:
             text = f"{hub} gave no usable answer for {repository}: {type(error).__name__}: {reason}"
     return ModelError(text)

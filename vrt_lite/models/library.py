@@ -169,8 +169,13 @@ def _damage(folder: Path, manifest: Manifest) -> str:
 
 def install_model(manifest: Manifest) -> None:
     """Make the partial folder, with exactly the manifest's files in it, the model of that name."""
-    write_file(partial_folder(manifest.name) / MANIFEST_NAME, msgspec.json.format(msgspec.json.encode(manifest)))
+    write_manifest(partial_folder(manifest.name), manifest)
     finish_install(manifest.name)
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write a model's manifest, with which it is here."""
+    write_file(folder / MANIFEST_NAME, msgspec.json.format(msgspec.json.encode(manifest)))
 
 
 def finish_install(name: str) -> None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from vrt_lite.errors import ModelError
 from vrt_lite.models.gguf import Header, gguf_bytes, read_header, whole_name
 
 CONTEXT_BYTES: Final = 2**30
@@ -83,23 +82,10 @@ def best_quant(candidates: Iterable[TextFile], memory_bytes: int) -> TextFile | 
 def best_text(texts: Sequence[Path], projector: Path, *, memory_bytes: int | None) -> Path:
     """The best of one model's files with its projector, on this machine or one with `memory_bytes`.
 
-    If none fits, the smallest. ModelError if two files are of the chosen type.
+    If none fits, the smallest.
     """
     quants = {path: quant_in(read_header(path), path.name) for path in texts}
     candidates = {TextFile(str(path), quant, gguf_bytes(path)): path for path, quant in quants.items()}
     memory_bytes = total_memory() if memory_bytes is None else memory_bytes
     usable_bytes = int(memory_bytes * SHARE_OF_MEMORY) - projector.stat().st_size
-    best = best_quant(candidates, usable_bytes) or min(candidates, key=lambda file: file.size)
-    same = [path for file, path in candidates.items() if file.quant == best.quant and _alike(path, candidates[best])]
-    if len(same) > 1:
-        raise ModelError(
-            f"Folder {same[0].parent} may hold, of each type, one text GGUF; found {', '.join(p.name for p in same)} "
-            f"of {best.quant}. Give one of these files, not the folder."
-        )
-    return candidates[best]
-
-
-def _alike(a: Path, b: Path) -> bool:
-    """Whether two names have the same type. A publisher's mixture has the number of a type, but another name."""
-    one, other = quant_of(a.name), quant_of(b.name)
-    return one == other or not (one and other)
+    return candidates[best_quant(candidates, usable_bytes) or min(candidates, key=lambda file: file.size)]

@@ -7,15 +7,17 @@ killed at any time: files arrive in a partial folder, which becomes the model wh
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
+from pathlib import Path
 
 from vrt_lite.disk import disk_errors, file_sha256, locked, write_file
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.machine import format_bytes
 from vrt_lite.models import find, hub, library
-from vrt_lite.models.hub import Progress, UnreachableError
+from vrt_lite.models.hub import Progress, UnreachableError, is_whole
 from vrt_lite.models.library import Manifest, StoredFile, StoredModel
 from vrt_lite.models.quants import SHARE_OF_MEMORY
-from vrt_lite.profile import PROFILE_NAME
+from vrt_lite.profile import PROFILE_NAME, read_portable
 from vrt_lite.pulling.gguf_files import pull_gguf, select_files
 from vrt_lite.pulling.pull_source import (
     Pulled,
@@ -29,27 +31,45 @@ from vrt_lite.pulling.pull_source import (
 __all__ = ["parse_reference", "pull", "select_files"]
 
 
-def pull(reference: str, *, memory_bytes: int, progress: Progress, projector_type: str | None = None) -> StoredModel:
+def pull(
+    reference: str,
+    *,
+    memory_bytes: int,
+    progress: Progress,
+    projector_type: str | None = None,
+    profile: Path | None = None,
+) -> StoredModel:
     """Fetch a model, and convert it if it is a checkpoint; or check that it is here and complete.
 
-    `projector_type`, one of PROJECTOR_TYPES, is for a checkpoint. UsageError if GGUF files are published.
+    `projector_type`, one of PROJECTOR_TYPES, is for a checkpoint. UsageError if GGUF files are published. `profile` is
+    a file to give the model in place of its own.
     """
-    source = parse_reference(reference)
+    source, given = parse_reference(reference), read_portable(profile) if profile else b""
     with disk_errors(), contextlib.ExitStack() as stack:
         if stack.enter_context(locked(source.name)):
             progress.say(f"waited for another process that was changing {source.name}")
         library.finish_install(source.name)
         here = library.find_stored(source.name)
+        kept = here if here and source.quant.upper() in ("", here.manifest.quant) else None
+        if kept and projector_type not in (None, kept.manifest.projector_type):
+            kept = None
         try:
             listed = hub.list_repository(source.repository, source.revision)
         except UnreachableError as error:
-            kept = here and not here.damage and source.quant.upper() in ("", here.manifest.quant)
-            if not here or not kept or projector_type not in (None, here.manifest.projector_type):
+            if not kept or kept.damage or given:
                 intent = _describe_intent(source, memory_bytes, projector_type)
                 raise UnreachableError(f"{intent}, but {error}") from error
             progress.say(f"{source.name} is here already; the hub was not asked for a newer one: {error}")
-            return here
+            return kept
         check_paths(listed)
+        progress.say(f"licence: {source.licence(listed)}{f' ({source.recipe.licence_url})' if source.recipe else ''}")
+        if kept and kept.manifest.revision == listed.revision and _is_intact(kept):
+            progress.say(f"{source.name} is here already, sha256 of every file checked")
+            if given:
+                progress.say(f"profile: {profile}")
+                files = _add_profile(kept.folder, kept.manifest.files, given)
+                library.write_manifest(kept.folder, replace(kept.manifest, files=files))
+            return kept
         if is_checkpoint(listed):
             from vrt_lite.pulling.checkpoint_pull import pull_checkpoint  # noqa: PLC0415 - numpy
 
@@ -60,15 +80,15 @@ def pull(reference: str, *, memory_bytes: int, progress: Progress, projector_typ
             )
         else:
             pulled = pull_gguf(source, listed, here, memory_bytes, progress)
-        if here and not pulled:
-            progress.say(f"{source.name} is here already, sha256 of every file checked")
-            return here
-        if pulled:
-            _install(source, listed, pulled, progress)
+        _install(source, listed, pulled, (given, str(profile)), progress)
     model = library.find_stored(source.name)
     if model is None:
         raise ModelError(f"{source.name} was removed while it arrived. Pull it again.")
     return model
+
+
+def _is_intact(here: StoredModel) -> bool:
+    return all(is_whole(here.folder / file.name, file.size, file.sha256) for file in here.manifest.files)
 
 
 def _describe_intent(source: PullSource, memory_bytes: int, projector_type: str | None) -> str:
@@ -76,7 +96,7 @@ def _describe_intent(source: PullSource, memory_bytes: int, projector_type: str 
     fetched = f"{source.name} would be fetched from {source.repository}"
     if not (source.recipe and source.recipe.checkpoint_size):
         return fetched
-    from vrt_lite.pulling.checkpoint_files import PROJECTOR_TYPE, choose_type, weigh_pair  # noqa: PLC0415 - numpy
+    from vrt_lite.pulling.checkpoint_pull import PROJECTOR_TYPE, choose_type, weigh_pair  # noqa: PLC0415 - numpy
 
     config, kind = source.recipe.config, projector_type or PROJECTOR_TYPE
     usable = int(memory_bytes * SHARE_OF_MEMORY)
@@ -88,17 +108,28 @@ def _describe_intent(source: PullSource, memory_bytes: int, projector_type: str 
     )
 
 
-def _install(source: PullSource, listed: hub.Listing, pulled: Pulled, progress: Progress) -> None:
-    """Add the profile, check the pair, and make the partial folder the model."""
-    folder = library.partial_folder(source.name)
-    files, profile, whose = pulled.files, folder / PROFILE_NAME, "the repository's own"
-    if source.recipe and source.recipe.profile:
-        write_file(profile, source.recipe.profile.encode())
-        whose = f"vrt-lite's for {source.name}"
-    if profile.is_file():
-        files = (*files, StoredFile(PROFILE_NAME, "profile", profile.stat().st_size, file_sha256(profile)))
-    else:
+def _add_profile(folder: Path, files: tuple[StoredFile, ...], text: bytes) -> tuple[StoredFile, ...]:
+    """Write a model's profile; returns its files with it."""
+    path = folder / PROFILE_NAME
+    write_file(path, text)
+    added = StoredFile(PROFILE_NAME, "profile", len(text), file_sha256(path))
+    return (*(file for file in files if file.role != "profile"), added)
+
+
+def _install(
+    source: PullSource, listed: hub.Listing, pulled: Pulled, given: tuple[bytes, str], progress: Progress
+) -> None:
+    """Add the profile, check the pair, and make the partial folder the model. `given` is a profile, and its name."""
+    folder, files = library.partial_folder(source.name), pulled.files
+    text, whose = given
+    if not text and source.recipe and source.recipe.profile:
+        text, whose = source.recipe.profile.encode(), f"vrt-lite's for {source.name}"
+    elif not text and pulled.profile.is_file():
+        text, whose = pulled.profile.read_bytes(), "the repository's own"
+    elif not text:
         whose = f"VR-Thinker's, as {listed.repository} has none"
+    if text:
+        files = _add_profile(folder, files, text)
     progress.say(f"profile: {whose}")
     paths = {file.role: folder / file.name for file in reversed(files)}
     with keep_nothing_refused(source.name):

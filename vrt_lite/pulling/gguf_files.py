@@ -9,27 +9,17 @@ import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from vrt_lite.errors import ModelError
 from vrt_lite.machine import format_bytes
+from vrt_lite.models import PROJECTORS
 from vrt_lite.models.gguf import part_names
-from vrt_lite.models.gguf_check import PROJECTORS
 from vrt_lite.models.hub import HubFile, Listing, Progress, check_free_space, download, is_whole
-from vrt_lite.models.library import Role, StoredFile, StoredModel, keep_only, partial_folder
+from vrt_lite.models.library import StoredFile, StoredModel, keep_only, partial_folder
 from vrt_lite.models.quants import CONTEXT_BYTES, SHARE_OF_MEMORY, TextFile, best_quant, normalise_quant, quant_of
 from vrt_lite.profile import PROFILE_NAME
-from vrt_lite.pulling.pull_source import (
-    Pulled,
-    PullSource,
-    expected_sha256,
-    fetch_small_files,
-    is_intact,
-    join_paths,
-    list_small_files,
-)
+from vrt_lite.pulling.pull_source import Pulled, PullSource, expected_sha256, fetch_small_files, join_paths
 
-_KNOWN = " or ".join(map(repr, PROJECTORS))
 _PROJECTORS = ("F16", "BF16", "Q8_0", "F32")
 
 
@@ -52,125 +42,95 @@ class SelectedFiles:
     @property
     def size_bytes(self) -> int:
         """Bytes to fetch."""
-        return _size(self.texts) + self.projector.size
+        return sum(file.size for file in (*self.texts, self.projector))
 
 
 def pull_gguf(
     source: PullSource, listed: Listing, here: StoredModel | None, memory_bytes: int, progress: Progress
-) -> Pulled | None:
-    """Put both files into the partial folder; returns them, None if they are here already."""
-    selected = _select(source, listed, here, memory_bytes)
-    quant = selected.quant or "an unnamed quant"
-    size = format_bytes(selected.size_bytes)
-    progress.say(f"{source.name}: {listed.repository} at {listed.revision[:12]}, {quant}, {size}")
-    progress.say(source.describe_licence(listed))
-    if here and _is_current(here, listed, selected):
-        return None
-    return Pulled(selected.quant, _fetch_files(source, listed, selected, here, progress))
-
-
-def _select(source: PullSource, listed: Listing, here: StoredModel | None, memory_bytes: int) -> SelectedFiles:
+) -> Pulled:
+    """Put text model and projector into the partial folder. Files of the model that is `here` are linked."""
     if listed.architecture not in ("", *PROJECTORS):
-        raise ModelError(f"{listed.repository} is of architecture {listed.architecture!r}; a judge needs {_KNOWN}.")
+        known = " or ".join(map(repr, PROJECTORS))
+        raise ModelError(f"{listed.repository} is of architecture {listed.architecture!r}; a judge needs {known}.")
     # A quant that is here stays: the same command must not replace the model when another amount of memory is given.
     quant = source.quant or (here.manifest.quant if here else "")
-    return select_files(listed, quant=quant, memory_bytes=int(memory_bytes * SHARE_OF_MEMORY))
-
-
-def _is_current(here: StoredModel, listed: Listing, selected: SelectedFiles) -> bool:
-    """Whether all files that would be pulled are here and whole."""
-    names = {file.name for file in here.manifest.files if file.role != "profile"}
-    wanted = {file.name for file in (*selected.texts, selected.projector)}
-    return here.manifest.revision == listed.revision and names == wanted and is_intact(here)
-
-
-def _fetch_files(
-    source: PullSource, listed: Listing, selected: SelectedFiles, here: StoredModel | None, progress: Progress
-) -> tuple[StoredFile, ...]:
-    """Download the files that are not here into the partial folder; returns all of them."""
+    selected = select_files(listed, quant=quant, memory_bytes=int(memory_bytes * SHARE_OF_MEMORY))
+    quant, size = selected.quant or "an unnamed quant", format_bytes(selected.size_bytes)
+    progress.say(f"{source.name}: {listed.repository} at {listed.revision[:12]}, {quant}, {size}")
     folder = partial_folder(source.name)
-    folder.mkdir(parents=True, exist_ok=True)
-    texts: list[tuple[Role, HubFile]] = [("text", text) for text in selected.texts]
-    roles: list[tuple[Role, HubFile]] = [("projector", selected.projector), *texts]
-    if len({file.name for _, file in roles}) < len(roles):
+    wanted = {file.name: file for file in (selected.projector, *selected.texts)}
+    if len(wanted) <= len(selected.texts):
         raise ModelError(f"{listed.repository} gives two of its files one name, {selected.text.name}.")
-    files = [StoredFile(file.name, role, file.size, expected_sha256(source, file)) for role, file in roles]
-    keep_only(folder, {file.name for file in files})
-    missing = [(f, listed) for f, (_, listed) in zip(files, roles, strict=True) if not _is_there(f, folder, here)]
-    profile = list_small_files(listed, (PROFILE_NAME,))
-    to_fetch = sum(file.size for _, file in missing)
+    files = [
+        StoredFile(name, "text" if file in selected.texts else "projector", file.size, expected_sha256(source, file))
+        for name, file in wanted.items()
+    ]
+    folder.mkdir(parents=True, exist_ok=True)
+    keep_only(folder, wanted)
+    for file in files:
+        if not is_whole(folder / file.name, file.size, file.sha256):
+            (folder / file.name).unlink(missing_ok=True)
+            if here and is_whole(here.folder / file.name, file.size, file.sha256):
+                with contextlib.suppress(OSError):  # a disk without links
+                    os.link(here.folder / file.name, folder / file.name)
+    missing = [file for file in files if not (folder / file.name).exists()]
+    to_fetch = sum(file.size for file in missing)
     check_free_space(folder, to_fetch)
     progress.begin("fetching", to_fetch)
-    fetch_small_files(listed, profile, folder)
-    for stored, file in missing:
-        path = folder / stored.name
-        repaired = download(listed, file, path, sha256=stored.sha256, report=progress.say, advance=progress.advance)
-        progress.say(f"{stored.name}: {format_bytes(stored.size)}, sha256 checked{', repaired' if repaired else ''}")
-    return tuple(files)
-
-
-def _is_there(file: StoredFile, folder: Path, here: StoredModel | None) -> bool:
-    """Whether a file is whole in the folder, or now linked from the model that is here: a repair downloads less."""
-    path = folder / file.name
-    if is_whole(path, file.size, file.sha256):
-        return True
-    path.unlink(missing_ok=True)
-    if here and is_whole(here.folder / file.name, file.size, file.sha256):
-        with contextlib.suppress(OSError):  # a disk without links
-            os.link(here.folder / file.name, path)
-            return True
-    return False
+    fetch_small_files(listed, folder, (PROFILE_NAME,))
+    for file in missing:
+        download(listed, wanted[file.name], folder / file.name, sha256=file.sha256, advance=progress.advance)
+        progress.say(f"{file.name}: {format_bytes(file.size)}, sha256 checked")
+    return Pulled(selected.quant, tuple(files), folder / PROFILE_NAME)
 
 
 def select_files(listed: Listing, *, quant: str, memory_bytes: int) -> SelectedFiles:
     """The files to fetch; ModelError if there are none, if the quant is not listed, or if none fits into memory."""
-    ggufs = [file for file in listed.files if file.path.lower().endswith(".gguf")]
-    projectors = [file for file in ggufs if "mmproj" in file.name.lower() and "imatrix" not in file.path.lower()]
-    texts = [file for file in ggufs if "mmproj" not in file.name.lower() and "imatrix" not in file.path.lower()]
+    repository, quant = listed.repository, normalise_quant(quant)
+    ggufs = [f for f in listed.files if f.path.lower().endswith(".gguf") and "imatrix" not in f.path.lower()]
+    projectors = [file for file in ggufs if "mmproj" in file.name.lower()]
+    texts = {file.path: file for file in ggufs if file not in projectors}
     if not texts:
-        raise ModelError(f"{listed.repository} publishes no GGUF text model (it lists {join_paths(listed.files)}).")
+        raise ModelError(f"{repository} publishes no GGUF text model (it lists {join_paths(listed.files)}).")
     if not projectors:
         raise ModelError(
-            f"{listed.repository} publishes no projector (a file named mmproj*.gguf), so its model cannot see. "
+            f"{repository} publishes no projector (a file named mmproj*.gguf), so its model cannot see. "
             "Pull a repository that holds both."
         )
-    projector = min(projectors, key=lambda file: (_projector_rank(file), file.size))
-    text = _choose_text(listed.repository, texts, normalise_quant(quant), memory_bytes - projector.size)
-    return SelectedFiles(text, projector, quant_of(text[0].name))
-
-
-def _projector_rank(file: HubFile) -> int:
-    quant = quant_of(file.name)
-    return _PROJECTORS.index(quant) if quant in _PROJECTORS else len(_PROJECTORS)
-
-
-def _choose_text(repository: str, texts: Sequence[HubFile], quant: str, memory_bytes: int) -> tuple[HubFile, ...]:
-    """Return the parts of the text model of this quant, in order, or of the best that fits. ModelError without one."""
-    named = [file for file in texts if quant in ("", quant_of(file.name))]
+    projector = min(projectors, key=lambda file: (_rank(quant_of(file.name)), file.size))
+    named = [file for file in texts.values() if quant in ("", quant_of(file.name))]
     if not named:
-        quants = sorted({quant_of(file.name) or file.name for file in texts})
+        quants = sorted({quant_of(file.name) or file.name for file in texts.values()})
         raise ModelError(f"{repository} has no quant {quant!r}; it has {', '.join(quants)}.")
-    by_path = {file.path: file for file in named}
-    parts = [names for names in sorted({part_names(path) for path in by_path}) if by_path.keys() >= set(names)]
-    whole = [tuple(by_path[name] for name in names) for names in parts]
-    if not whole:
+    models: dict[TextFile, Sequence[HubFile]] = {}
+    for names in sorted({part_names(file.path) for file in named}):
+        if texts.keys() >= set(names):
+            parts = [texts[name] for name in names]
+            models[TextFile(names[0], quant_of(parts[0].name), sum(part.size for part in parts))] = parts
+    if not models:
         raise ModelError(
             f"{repository} lists only some parts of {quant or 'its text models'} ({join_paths(named)}). "
             "Choose another quant, or another repository."
         )
-    if not quant:
-        models = {TextFile(text[0].path, quant_of(text[0].name), _size(text)): text for text in whole}
-        if best := best_quant(models, memory_bytes):
-            return models[best]
-        raise does_not_fit(repository, min(models, key=lambda file: file.size), memory_bytes)
-    # A file that is not split is preferred to the same quant in parts.
-    best_whole = [text for text in whole if len(text) == 1] or whole
-    if len(best_whole) > 1:
-        names = join_paths(text[0] for text in best_whole)
+    chosen = _choose_named(repository, models) if quant else best_quant(models, memory_bytes - projector.size)
+    if chosen is None:
+        raise does_not_fit(repository, min(models, key=lambda file: file.size), memory_bytes - projector.size)
+    return SelectedFiles(tuple(models[chosen]), projector, chosen.quant)
+
+
+def _choose_named(repository: str, models: dict[TextFile, Sequence[HubFile]]) -> TextFile:
+    """Return the only file of a quant; one that is not split is preferred. ModelError if there are several."""
+    found = [file for file, parts in models.items() if len(parts) == 1] or list(models)
+    if len(found) > 1:
         raise ModelError(
-            f"{repository} has {len(best_whole)} files of quant {quant} ({names}). Download one and use --model FILE."
+            f"{repository} has {len(found)} files of quant {found[0].quant} "
+            f"({join_paths(models[file][0] for file in found)}). Download one and use --model FILE."
         )
-    return best_whole[0]
+    return found[0]
+
+
+def _rank(quant: str) -> int:
+    return _PROJECTORS.index(quant) if quant in _PROJECTORS else len(_PROJECTORS)
 
 
 def does_not_fit(repository: str, least: TextFile, memory_bytes: int) -> ModelError:
@@ -180,7 +140,3 @@ def does_not_fit(repository: str, least: TextFile, memory_bytes: int) -> ModelEr
         f"{format_bytes(least.size + CONTEXT_BYTES)} beside its projector, and this machine can give "
         f"{format_bytes(max(memory_bytes, 0))}. To pull it all the same, name it: {repository}:{least.quant or 'QUANT'}"
     )
-
-
-def _size(files: Sequence[HubFile]) -> int:
-    return sum(file.size for file in files)

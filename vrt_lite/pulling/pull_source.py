@@ -6,21 +6,26 @@ import contextlib
 import re
 from collections.abc import Collection, Generator, Iterable
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
+from vrt_lite.conversion.checkpoint import INDEX, MAX_TEXT_BYTES
 from vrt_lite.disk import is_plain_name
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.machine import format_bytes
 from vrt_lite.models import bundled_names
 from vrt_lite.models.hub import HubFile, Listing, check_free_space, download, is_whole
-from vrt_lite.models.library import Recipe, StoredFile, StoredModel, partial_folder, recipes, remove_folder
+from vrt_lite.models.library import Recipe, StoredFile, partial_folder, recipes, remove_folder
+from vrt_lite.profile import PROFILE_NAME
 
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
-SHARDS: Final = "model*.safetensors"
-_MOST_SMALL_BYTES: Final = 64 * 2**20
-"""The most that is read of a file beside the weights."""
+_SHARD = re.compile(r"model[^/]*\.safetensors")
+SMALL_FILES: Final = (
+    *("config.json", "generation_config.json", "preprocessor_config.json", "processor_config.json"),
+    *("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "chat_template.json"),
+    *("README.md", PROFILE_NAME, INDEX),
+)
+"""What is read of a checkpoint beside the shards. Weights in other formats lie in the same repositories."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +42,17 @@ class PullSource:
         """The licence that the recipe states, else the hub."""
         return self.recipe.licence if self.recipe else listed.licence or "not stated; see the model's page"
 
-    def describe_licence(self, listed: Listing) -> str:
-        """Return a line for the user with the licence and its address."""
-        return f"licence: {self.licence(listed)}{f' ({self.recipe.licence_url})' if self.recipe else ''}"
-
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """What a pull has put into the partial folder.
+    """What a pull has put into the partial folder, and the repository's own profile, which may not be there.
 
-    `converted_with` and `projector_type` are as in `Manifest`. A profile in the partial folder is the repository's own.
+    `converted_with` and `projector_type` are as in `Manifest`.
     """
 
     quant: str
     files: tuple[StoredFile, ...]
+    profile: Path
     converted_with: str = ""
     projector_type: str = ""
 
@@ -72,44 +74,35 @@ def parse_reference(reference: str) -> PullSource:
 
 
 def check_paths(listed: Listing) -> None:
-    """Check that every listed path stays inside a folder; ModelError with the first that does not."""
+    """Check that every listed path stays inside a folder, and that small files are small. Raises ModelError."""
     for file in listed.files:
         if not all(is_plain_name(part) for part in file.path.split("/")):
             raise ModelError(
                 f"{listed.repository} lists the unsafe file name {file.path!r}; nothing was fetched from it."
+            )
+        if file.path in SMALL_FILES and file.size > MAX_TEXT_BYTES:
+            raise ModelError(
+                f"{listed.repository} lists {file.path} with {format_bytes(file.size)}; at most "
+                f"{format_bytes(MAX_TEXT_BYTES)} are read, so nothing of it was fetched."
             )
 
 
 def is_checkpoint(listed: Listing) -> bool:
     """Whether a repository holds a checkpoint as safetensors, and no GGUF."""
     paths = {file.path for file in listed.files}
-    has_shards = any(fnmatchcase(path, SHARDS) and "/" not in path for path in paths)
-    return "config.json" in paths and has_shards and not any(path.lower().endswith(".gguf") for path in paths)
+    has_gguf = any(path.lower().endswith(".gguf") for path in paths)
+    return "config.json" in paths and any(map(_SHARD.fullmatch, paths)) and not has_gguf
 
 
-def list_small_files(listed: Listing, names: Collection[str]) -> list[HubFile]:
-    """Return those of these files that are listed. ModelError for one that is larger than any that is read."""
-    files = [file for file in listed.files if file.path in names]
-    for file in files:
-        if file.size > _MOST_SMALL_BYTES:
-            raise ModelError(
-                f"{listed.repository} lists {file.path} with {format_bytes(file.size)}; at most "
-                f"{format_bytes(_MOST_SMALL_BYTES)} are read, so nothing of it was fetched."
-            )
-    return files
-
-
-def fetch_small_files(listed: Listing, files: list[HubFile], folder: Path) -> None:
-    """Fetch those of the files that are not in the folder."""
-    missing = [file for file in files if not is_whole(folder / file.path, file.size, file.sha256)]
+def fetch_small_files(listed: Listing, folder: Path, names: Collection[str] = SMALL_FILES) -> None:
+    """Fetch those of these files that are listed and are not in the folder."""
+    missing = [
+        file for file in listed.files if file.path in names and not is_whole(folder / file.path, file.size, file.sha256)
+    ]
     check_free_space(folder, sum(file.size for file in missing))
     for file in missing:
         (folder / file.path).unlink(missing_ok=True)
-        download(listed, file, folder / file.path, sha256=file.sha256, report=_ignore, advance=_ignore)
-
-
-def _ignore(_: object) -> None:
-    pass
+        download(listed, file, folder / file.path, sha256=file.sha256, advance=lambda count: None)
 
 
 @contextlib.contextmanager
@@ -134,11 +127,6 @@ def expected_sha256(source: PullSource, file: HubFile) -> str:
     if not re.fullmatch("[0-9a-f]{64}", recipe or file.sha256):
         raise ModelError(f"The hub gives no sha256 for {file.path}, so it cannot be checked; nothing was fetched.")
     return recipe or file.sha256
-
-
-def is_intact(here: StoredModel) -> bool:
-    """Whether all files of a model that is here have their digests."""
-    return all(is_whole(here.folder / file.name, file.size, file.sha256) for file in here.manifest.files)
 
 
 def join_paths(files: Iterable[HubFile]) -> str:

@@ -66,7 +66,7 @@ def gather_clips(groups: Sequence[Group], *, digest: Callable[[Path], str]) -> P
 
 
 def drop_broken(
-    participants: Participants, *, open_clip: Callable[[Path], None], known: Mapping[str, object]
+    participants: Participants, *, open_clip: Callable[[Path], object], known: Mapping[str, object]
 ) -> Participants:
     """Leave out the clips that cannot be opened, and then the groups of fewer than two clips.
 

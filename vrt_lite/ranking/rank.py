@@ -11,13 +11,12 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, combinations
-from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
-from vrt_lite.errors import EngineEndedError, MissingClipError, VideoError
-from vrt_lite.interfaces import Event
+from vrt_lite.errors import MissingClipError, VideoError, WorkerEndedError
+from vrt_lite.interfaces import Event, TimeRange
 from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.ranking.clip_groups import ClipGroup, collect_votes, find_members
 from vrt_lite.ranking.entries import Group
@@ -60,7 +59,7 @@ class RankProgress:
 class RankWatcher(Protocol):
     """Gets the progress of a ranking."""
 
-    def begins(self, groups: Sequence[ClipGroup], done: int, most: int, seconds: float | None, /) -> None:
+    def begins(self, groups: Sequence[ClipGroup], done: int, most: int, predicted: TimeRange | None, /) -> None:
         """Called before judging: `done` of at most `most` judgements exist, the others are to take `seconds`."""
         ...
 
@@ -128,7 +127,7 @@ def rank_clips(
     identity = identify_run(participants.groups, judge)
     run = store.begin(name or _name_run(participants, identity.judge), kind="rank", identity=identity)
     opened = dict(run.items("opened"))
-    participants = drop_broken(participants, open_clip=_open_and_close, known=opened)
+    participants = drop_broken(participants, open_clip=judge.look_at, known=opened)
     for clip in (clip for group in participants.groups for clip in group.clips if clip.sha256 not in opened):
         run.put("opened", clip.sha256, {})
     participants = flag_clips(participants, measure_clips(participants.groups, run, judge, watcher.observe))
@@ -142,16 +141,15 @@ def rank_clips(
     tasks = _choose_tasks(participants.groups, effort)
     first = next(tasks, None)
     left = JudgementsLeft(participants.groups, effort)
-    clock = RunClock(judge.predict(first.first) if first else None, left.clips, jobs=jobs)
-    watcher.begins(participants.groups, found, left.most, clock.seconds_left())
+    clock = RunClock(judge.predict(first.first) if first else None, lambda: left.most - left.done, jobs=jobs)
+    watcher.begins(participants.groups, found, left.most, clock.predict())
 
     def add_result(task: Task, result: Result, now: bool) -> None:
         label: tuple[int, int, int] = task.label
         number, i, j = label
         participants.groups[number].results[i, j] = result
         if now and (judgement := run.judgement(result.key)):
-            clips = participants.groups[number].clips
-            clock.add(clips[i].sha256, clips[j].sha256, judgement)
+            clock.add(judgement)
         watcher.judged(RankProgress(left.done, left.most, clock.seconds_left(), label, result))
 
     judge_all(
@@ -175,7 +173,7 @@ def count_unread(groups: Sequence[ClipGroup]) -> int:
 
 def count_died(groups: Sequence[ClipGroup]) -> int:
     """Count the judgements at which the engine died."""
-    return sum(result.failure == EngineEndedError.kind for group in groups for result in group.results.values())
+    return sum(result.failure == WorkerEndedError.kind for group in groups for result in group.results.values())
 
 
 def _choose_tasks(groups: Sequence[ClipGroup], effort: Effort) -> Iterator[Task]:
@@ -219,12 +217,6 @@ def next_orders(group: ClipGroup, chosen: set[tuple[int, int]], effort: Effort) 
     # With one order only, each clip is shown first in about half of its pairs.
     i, j = pair if sum(pair) % 2 else (pair[1], pair[0])
     return [(i, j), (j, i)] if effort.both_orders else [(i, j)]
-
-
-def _open_and_close(path: Path) -> None:
-    from vrt_lite.video import open_clip  # noqa: PLC0415 - the decoder only when there is something to decode
-
-    open_clip(path).close()
 
 
 def _name_run(participants: Participants, judge_key: str) -> str:

@@ -168,11 +168,13 @@ class Database:
                 raise
 
     def _make_room(self) -> None:
-        """Delete the cache of embeddings if the disk is nearly full: judgements take more time to make again."""
+        """Delete the cache of embeddings if it fills this disk: judgements take more time to make again."""
         if shutil.disk_usage(self.path.parent).free < _LEAST_FREE_BYTES:
             from vrt_lite.embeddings import cache_folder, clear  # noqa: PLC0415 - numpy
 
-            clear(cache_folder())
+            folder = cache_folder()
+            if folder.is_dir() and folder.stat().st_dev == self.path.parent.stat().st_dev:
+                clear(folder)
 
     def shrink(self) -> None:
         """Free the disk space of deleted rows."""
@@ -279,10 +281,12 @@ def new_owner() -> Owner:
 
 
 def is_alive(owner: Owner) -> bool:
-    """Return whether the process that claimed a question still runs."""
+    """Return whether the process that claimed a question still runs. One that was killed may not be reaped for long."""
     try:
-        return abs(psutil.Process(owner.pid).create_time() - owner.born) < _SAME_BIRTH_SECONDS
-    except psutil.NoSuchProcess:
+        process = psutil.Process(owner.pid)
+        is_same = abs(process.create_time() - owner.born) < _SAME_BIRTH_SECONDS
+        return is_same and process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except (psutil.NoSuchProcess, ValueError, OverflowError):  # or no process can have that number
         return False
     except psutil.Error:  # it is there, but it is another user's
         return True

@@ -15,9 +15,8 @@ from threading import Lock
 from time import sleep
 from typing import Any, Protocol
 
-from vrt_lite.errors import EngineEndedError, NoVerdictError, StoreError, VideoError
-from vrt_lite.fitting.predicted_time import Prediction
-from vrt_lite.interfaces import Observe, Stop, ignore
+from vrt_lite.errors import NoVerdictError, StoreError, VideoError, WorkerEndedError
+from vrt_lite.interfaces import Observe, Stop, TimeRange, ignore
 from vrt_lite.judgement import Judgement
 from vrt_lite.runs.question import Question, Result, failure_of
 from vrt_lite.runs.store import Run, Store
@@ -28,7 +27,7 @@ _POLL_SECONDS = 0.2
 
 
 class PairJudge(Protocol):
-    """What judges pairs: a `Judge`, or a `JudgeProcess`."""
+    """What judges pairs: a `Judge`, or one that is lent to a job."""
 
     @property
     def scope(self) -> str:
@@ -47,11 +46,15 @@ class PairJudge(Protocol):
         """As `Judge.key_here`."""
         ...
 
+    def look_at(self, clip: Path) -> object:
+        """As `Judge.look_at`."""
+        ...
+
     def measure(self, clip: Path) -> Mapping[str, float]:
         """As `Judge.measure`."""
         ...
 
-    def predict(self, clip: Path) -> Prediction | None:
+    def predict(self, clip: Path) -> TimeRange | None:
         """As `Judge.predict`."""
         ...
 
@@ -91,7 +94,7 @@ def judge_all(
     The judge compares `jobs` pairs at once, each in its own thread. Without a task the judge is not used, not even its
     key. `observe` gets the events of one pair's work; with several jobs it gets none.
 
-    NoVerdictError, VideoError and EngineEndedError are kept as failures. A clip that cannot even be read is a failure
+    NoVerdictError, VideoError and WorkerEndedError are kept as failures. A clip that cannot even be read is a failure
     that is not kept, as the clip may be there the next time. Any other VrtError ends the work once the pairs in
     progress are done; an interrupt ends it at once. What was judged is kept, whatever happens.
     """
@@ -209,7 +212,7 @@ class _Workers:
             judgement = self._judge.compare(
                 task.first, task.second, prompt=task.prompt, observe=self._observe, stop=self._stop
             )
-        except (NoVerdictError, VideoError, EngineEndedError) as error:
+        except (NoVerdictError, VideoError, WorkerEndedError) as error:
             if self._is_unchanged(task, question):
                 return self._run.add_failure(question, error)
             self._run.release(question)

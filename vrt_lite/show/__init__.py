@@ -35,6 +35,7 @@ from vrt_lite.show.words import (
     describe_event,
     describe_preference,
     describe_recommendation,
+    format_range,
     format_time,
     interactive_console,
     name_clips,
@@ -45,7 +46,6 @@ from vrt_lite.show.words import (
 )
 
 if TYPE_CHECKING:
-    from vrt_lite.fitting.time_left import TimeLeft
     from vrt_lite.judgement import Judgement
     from vrt_lite.show.live import LiveView
 
@@ -125,7 +125,8 @@ class PlainView:
         self._verbose = verbose
         self._text = ""
         self._stage = self._working = ""
-        self._time_left: TimeLeft | None = None
+        self._predicted = ""
+        self._began = 0.0
         self._due = math.inf
 
     def __enter__(self) -> PlainView:
@@ -136,16 +137,16 @@ class PlainView:
 
     def observe(self, event: Event) -> None:
         """Print a line if a stage begins or ends, and every 30 seconds of a judgement that takes long."""
-        if self._time_left:
-            self._time_left.observe(event)
-            self._show_time_left(event, self._time_left)
+        self._stage = describe_event(event) or self._stage
+        if (now := time.monotonic()) >= self._due:
+            self._due = now + LINE_EVERY_SECONDS
+            self._print(f"{self._stage}, {format_time(now - self._began)} of {self._predicted}")
         match event:
-            case Predicted(seconds, most_seconds=most):
-                from vrt_lite.fitting.time_left import TimeLeft  # noqa: PLC0415 - a small judge does without
-
-                self._time_left, self._due = TimeLeft(event), time.monotonic() + LINE_EVERY_SECONDS
-                longer = f", or {format_time(most)} with a second order" if most else ""
-                self._print(f"this will take about {format_time(seconds)} here{longer}")
+            case Predicted(predicted, longer):
+                self._began, self._due = now, now + LINE_EVERY_SECONDS
+                self._predicted = format_range(predicted)
+                second = f", or {format_range(longer)} with a second order" if longer else ""
+                self._print(f"this will take {self._predicted} here{second}")
             case Working(what) if what != self._working:
                 self._working = what
                 self._print(what)
@@ -164,13 +165,6 @@ class PlainView:
                 self._print(f"{name_round(order, number)}: {describe_event(event)}")
             case _:
                 pass
-
-    def _show_time_left(self, event: Event, time_left: TimeLeft) -> None:
-        self._stage = describe_event(event) or self._stage
-        if (now := time.monotonic()) >= self._due:
-            self._due = now + LINE_EVERY_SECONDS
-            left = time_left.seconds()
-            self._print(self._stage if left is None else f"{self._stage}, about {format_time(left)} left")
 
     def _print_text(self, text: str) -> None:
         """Print the complete lines of the judge's text, and keep the rest for later."""

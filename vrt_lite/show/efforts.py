@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from vrt_lite.interfaces import TimeRange
 from vrt_lite.machine import format_bytes
 from vrt_lite.show.table import show_table
-from vrt_lite.show.words import count_of, format_short_time
+from vrt_lite.show.words import count_of, format_range
 
 if TYPE_CHECKING:
     from vrt_lite.fitting import EnginePlan
@@ -45,13 +46,13 @@ def describe_skipped_order(judgement: Judgement) -> str:
 class EffortEstimate:
     """What judging takes with an effort, as planned for this machine, and whether that fits.
 
-    `seconds` are those of a judgement; None if that is not known.
+    `time` is that of a judgement; None if that is not known.
     """
 
     effort: EffortName
     plan: EnginePlan
     fits: bool
-    seconds: float | None
+    time: TimeRange | None
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -67,20 +68,20 @@ class EffortEstimate:
             "bytes": estimate.cpu_bytes,
             "gpu_bytes": list(estimate.gpu_bytes),
             "fits": self.fits,
-            "seconds": self.seconds,
+            "seconds": self.time and asdict(self.time),
         }
 
 
 def show_efforts(efforts: Sequence[EffortEstimate]) -> None:
     """Print a row for each effort: what it limits, and the memory and the time that it takes, as far as it is known."""
-    timed = ("TIME",) if any(effort.seconds is not None for effort in efforts) else ()
+    timed = ("TIME",) if any(effort.time for effort in efforts) else ()
     gpu = ("GPU",) if any(effort.plan.estimate.gpu_bytes for effort in efforts) else ()
     rows: list[tuple[str, ...]] = []
     for effort in efforts:
         profile, estimate = effort.plan.profile, effort.plan.estimate
         limits = (profile.max_pixels, profile.rounds, profile.max_new_tokens)
         sizes = (estimate.cpu_bytes, *([sum(estimate.gpu_bytes)] if gpu else ()))
-        time = [format_short_time(effort.seconds) if effort.seconds is not None else "─"] if timed else []
+        time = [format_range(effort.time) if effort.time else "─"] if timed else []
         fits = "yes" if effort.fits else "no"
         rows.append((effort.effort, *map(str, limits), *map(format_bytes, sizes), *time, fits))
     show_table(("EFFORT", "PIXELS", "ROUNDS", "REPLY", "MEMORY", *gpu, *timed, "FITS"), rows)

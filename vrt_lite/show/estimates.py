@@ -6,21 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from vrt_lite.interfaces import TimeRange
 from vrt_lite.machine import SPARE_BYTES, MachineMemory, format_bytes
 from vrt_lite.show.table import show_table
-from vrt_lite.show.words import format_short_time
+from vrt_lite.show.words import format_range
 
 if TYPE_CHECKING:
     from vrt_lite.fitting import EnginePlan
-    from vrt_lite.fitting.predicted_time import Prediction
     from vrt_lite.fitting.pull_options import DiskUse
-
-
-_SOURCES = {
-    "measured": "as earlier ones did",
-    "tuned": "as vrt-lite tune measured",
-    "estimated": "estimated from the speed of this machine",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +21,7 @@ class Estimated:
     """One quant of a model as it would run: how many layers it has, the plan, and why it does not fit ("" if it does).
 
     A model that is not here has a `quant`, and `disk` is what a pull takes of the disk. `choice` is a line that names
-    the file that was chosen from a folder. `prediction` is None where the time is not known.
+    the file that was chosen from a folder. `time` is that of a judgement; None where it is not known.
     """
 
     name: str
@@ -37,7 +30,7 @@ class Estimated:
     refusal: str
     quant: str = ""
     disk: DiskUse | None = None
-    prediction: Prediction | None = None
+    time: TimeRange | None = None
     choice: str = ""
 
     @property
@@ -69,20 +62,14 @@ def describe_settings(estimated: Estimated) -> str:
 
 def describe_time(estimated: Estimated) -> str:
     """How long a judgement takes, in a line; empty if it is not known."""
-    if estimated.prediction is None:
-        return ""
-    source, work = estimated.prediction.costs.source, estimated.prediction.work
-    visual, time = 2 * work.clip + work.called, format_short_time(estimated.prediction.predict_seconds())
-    return (
-        f"a judgement takes about {time} here ({_SOURCES[source]}): "
-        f"{visual:.0f} visual tokens encoded, {work.text + visual:.0f} tokens read, {work.written:.0f} written"
-    )
+    return f"a pair takes {format_range(estimated.time)} here, in one order" if estimated.time else ""
 
 
 def show_quants(found: Sequence[Estimated], memory: MachineMemory, *, free_disk_bytes: int) -> None:
-    """Print a row for each quant that can be pulled: disk, memory, settings, and whether it fits."""
+    """Print a row for each quant that can be pulled: disk, memory, settings, time, and whether it fits."""
     gpu = ("GPU", "ON THE GPU") if memory.gpus else ()
-    headings = ("QUANT", "FETCHED", "STAYS", "DISK AT MOST", "PROCESSOR", *gpu, "PIXELS", "KV", "FITS")
+    timed = ("A PAIR",) if any(estimated.time for estimated in found) else ()
+    headings = ("QUANT", "FETCHED", "STAYS", "DISK AT MOST", "PROCESSOR", *gpu, "PIXELS", "KV", *timed, "FITS")
     rows: list[tuple[str, ...]] = []
     for estimated in found:
         plan, disk = estimated.plan, estimated.disk
@@ -97,6 +84,7 @@ def show_quants(found: Sequence[Estimated], memory: MachineMemory, *, free_disk_
                 *((format_bytes(sum(plan.estimate.gpu_bytes)), describe_offload(estimated)) if gpu else ()),
                 str(plan.estimate.max_pixels),
                 plan.settings.kv_type,
+                *([format_range(estimated.time) if estimated.time else "-"] if timed else []),
                 f"no: {', '.join(short)}" if short else "yes",
             )
         )

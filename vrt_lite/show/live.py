@@ -16,13 +16,13 @@ from rich.cells import cell_len, chop_cells
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from vrt_lite.fitting.time_left import TimeLeft
 from vrt_lite.interfaces import Encoding, Event, Predicted, Prefill, RoundBegan, RoundEnded, Wrote
 from vrt_lite.protocol.messages import FrameRef
 from vrt_lite.show.words import (
     Glyphs,
     capitalize_first,
     describe_event,
+    format_range,
     format_time,
     glyphs_for,
     live_on,
@@ -70,7 +70,7 @@ class LiveView:
         self._unfinished = _Unfinished()
         self._pieces: list[str] = []
         self._stage: tuple[str, int, int] = ("Opening the clips", 0, 0)
-        self._time_left: TimeLeft | None = None
+        self._predicted = ""
         self._start = self._printed = time.monotonic()
         self._live = live_on(console, self._render)
 
@@ -102,11 +102,9 @@ class LiveView:
 
     def _record(self, event: Event) -> None:
         words = capitalize_first(safe(describe_event(event), encoding=self._console.encoding))
-        if self._time_left:
-            self._time_left.observe(event)
         match event:
-            case Predicted():
-                self._time_left = TimeLeft(event)
+            case Predicted(predicted, longer):
+                self._predicted = f" of {format_range(longer or predicted)}"
             case Wrote(text):
                 self._pieces.append(text)
                 self._stage = (words, 0, 0) if words else self._stage
@@ -139,14 +137,12 @@ class LiveView:
             last = self._unfinished.row()
             rows = [*self._rows, last] if last else [*self._rows]
             words, done, total = self._stage
-            left = self._time_left.seconds() if self._time_left else None
         if not words:
             return Text("", end="")
         # Rows from before the terminal became narrower are folded again.
         folded = [part for row in rows for part in (row.wrap(self._console, width) if row.cell_len > width else [row])]
         shown = folded[-min(_TAIL_ROWS, max(height - 2, 1)) :]
-        elapsed = format_time(time.monotonic() - self._start)
-        shown_time = elapsed if left is None else f"{format_time(left)} left"
+        shown_time = f"{format_time(time.monotonic() - self._start)}{self._predicted}"
         return Group(*shown, status_row(self._spinner, words, shown_time, width, done=done, total=total))
 
 

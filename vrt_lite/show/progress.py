@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TextIO
 
-from vrt_lite.interfaces import Event, Loading, Waiting
+from vrt_lite.interfaces import Event, Loading, TimeRange, Waiting
 from vrt_lite.show import LINE_EVERY_SECONDS, print_line
 from vrt_lite.show.leaderboard import board
 from vrt_lite.show.run_words import LONG_SECONDS, describe_judgement, describe_prediction
@@ -218,13 +218,14 @@ class RankingView(_RunView):
         self._groups: Sequence[ClipGroup] = ()
         self._due = 0.0
 
-    def begins(self, groups: Sequence[ClipGroup], done: int, most: int, seconds: float | None) -> None:
+    def begins(self, groups: Sequence[ClipGroup], done: int, most: int, predicted: TimeRange | None) -> None:
         """Show how many judgements there will be, how long they will take, and what is known already."""
         self._groups, self.done = groups, done
         clips = sum(len(group.clips) for group in groups)
         words = f"{clips} clips, at most {count_of(most, 'judgement')}, {done} of them made before"
         budget = round(_JUDGEMENTS_OF_A_CLIP * clips, -1)
-        self._screen.begin(words + describe_prediction(seconds, most - done, budget), RunState(done, most, seconds))
+        state = RunState(done, most, predicted and predicted.middle)
+        self._screen.begin(words + describe_prediction(predicted, most - done, budget), state)
         self._rate(groups[0])
 
     def judged(self, progress: RankProgress) -> None:
@@ -258,12 +259,13 @@ class EvaluationView(_RunView):
         self._failed = 0
         self._right_of = {"tau": (0, 0), "diff": (0, 0)}
 
-    def begins(self, judgements: int, seconds: float | None) -> None:
+    def begins(self, judgements: int, predicted: TimeRange | None) -> None:
         """Say how long so many judgements will take, if that is known."""
         budget = max(round(judgements // 10, -1), _LEAST_BUDGET)
-        words = describe_prediction(seconds, judgements, budget)
+        words = describe_prediction(predicted, judgements, budget)
         self._screen.begin(
-            words and f"{count_of(judgements, 'judgement')}{words}", RunState(self.done, self._total, seconds)
+            words and f"{count_of(judgements, 'judgement')}{words}",
+            RunState(self.done, self._total, predicted and predicted.middle),
         )
 
     def count(self, label: int | None, verdict: int | None, *, seconds_left: float | None) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from vrt_lite.show.words import format_time, write_headline
+from vrt_lite.show.words import format_range, write_headline
 
 if TYPE_CHECKING:
+    from vrt_lite.interfaces import TimeRange
     from vrt_lite.ranking.clip_groups import ClipGroup
     from vrt_lite.ranking.rank import RankProgress
 
@@ -15,13 +16,14 @@ LONG_SECONDS = 60.0
 """What takes as long is said before it begins, and less of it is suggested."""
 
 
-def describe_prediction(seconds: float | None, judgements: int, budget: int) -> str:
+def describe_prediction(predicted: TimeRange | None, judgements: int, budget: int) -> str:
     """Say how long so many judgements will take, and what a budget takes if that is long; empty if it is not known."""
-    if not seconds or not judgements:
+    if not predicted or not judgements:
         return ""
-    words = f"; about {format_time(seconds)} here"
-    if seconds >= LONG_SECONDS and 0 < budget <= judgements / 2:
-        words += f" (--budget {budget}: about {format_time(seconds * budget / judgements)})"
+    each = predicted.times(1 / judgements)
+    words = f"; {format_range(each)} each here, {format_range(predicted)} in all"
+    if predicted.middle >= LONG_SECONDS and 0 < budget <= judgements / 2:
+        words += f" (--budget {budget}: {format_range(each.times(budget))})"
     return words
 
 

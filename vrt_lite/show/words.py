@@ -20,6 +20,7 @@ from vrt_lite.interfaces import (
     Prefill,
     RoundBegan,
     RoundEnded,
+    TimeRange,
     Waiting,
     Working,
     Wrote,
@@ -224,6 +225,14 @@ def format_time(seconds: float) -> str:
 def format_short_time(seconds: float) -> str:
     """Format the time of one judgement, which may be short: 0.4 s, 8 s, 3 min."""
     return f"{seconds:.1f} s" if seconds < 1 else format_time(seconds)
+
+
+def format_range(time: TimeRange) -> str:
+    """Format between what work will take: 20 to 60 min, 0.4 to 2 s, 50 s to 3 min; 8 s if that is known."""
+    least, most = format_short_time(time.least), format_short_time(time.most)
+    if least == most:
+        return most
+    return f"{least.split()[0] if least.split()[1] == most.split()[1] else least} to {most}"
 
 
 def capitalize_first(text: str) -> str:

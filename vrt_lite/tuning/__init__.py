@@ -1,4 +1,4 @@
-"""Measures and chooses engine settings for this machine.
+"""Plans how the engine runs a model on this machine, and keeps what was measured of both.
 
 `plan_engine` starts from the user's settings, applies what `vrt-lite tune` found, and makes the result fit the memory.
 `compare` uses the plan, and `estimate` shows it. Planning loads no model.
@@ -8,36 +8,31 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
-import psutil
 
 from vrt_lite.backends import describe_machine, has_gpu, read_memory
 from vrt_lite.disk import home, write_file
-from vrt_lite.errors import ShortageError, UsageError, VrtError
+from vrt_lite.errors import UsageError, VrtError
 from vrt_lite.fitting import EnginePlan, add_sequences, choose_plan
 from vrt_lite.fitting.memory_estimate import ModelShape, read_shape
-from vrt_lite.machine import MOST_SEQUENCES, EngineSettings, KvType, Machine, MachineMemory
+from vrt_lite.judgement import Judgement
+from vrt_lite.machine import MOST_SEQUENCES, EngineSettings, Machine, MachineMemory
 from vrt_lite.models import ModelFiles, find
 from vrt_lite.models.gguf import parts_of
-from vrt_lite.profile import Profile
+from vrt_lite.profile import CELL, Profile
 from vrt_lite.settings import Settings
-from vrt_lite.shortage import memory_limit
 
-PAIRS, PREFILLED, GENERATED = 12, 9_300, 500
-"""The work of a verdict of two rounds: 4 frame pairs and 8 single frames of 720 tokens, tokens read, tokens written."""
-SETTINGS: Final = ("threads", "repack", "flash_attention", "ubatch", "kv_type")
-"""The engine settings that can be tuned."""
 _MAX_FILE_BYTES = 65_536
 _IDENTITY_BYTES = 16 * 2**20
-_RESERVED_BYTES = 2**30
-"""Address space for the stacks and heaps of about 15 threads. Measured with glibc on two processors."""
-_Positive = Annotated[float, msgspec.Meta(gt=0)]
+_MOST_TIMES = 8
+_Kept = TypeVar("_Kept")
+Times = tuple[tuple[int, float], ...]
+"""Of judgements by a model: the visual tokens of a frame, and the seconds of each order."""
 
 
 def plan_engine(
@@ -56,26 +51,14 @@ def plan_engine(
     `sequences` is the most that are used.
 
     `repack` is None where the user has not set it, `shape` where the files' headers were not read yet. Raises
-    ModelError, UsageError, OutOfMemoryError; ShortageError for a limit of this process's memory.
+    ModelError, UsageError, OutOfMemoryError.
     """
     refuse_impossible(settings)
     engine, tuned = apply_tuning(files, _engine_settings(settings, verbose=verbose), describe_machine())
     shape, here = shape or read_shape(files), memory or read_memory()
     plan = plan_shape(shape, files.profile, settings, here, engine=engine, repack=repack)
     plan = add_sequences(plan, shape, here, sequences, pairs=pairs)
-    if memory is None:
-        _check_address_space(plan.estimate.cpu_bytes)
     return replace(plan, tuned=tuned)
-
-
-def _check_address_space(size: int) -> None:
-    """ShortageError if a limit of this process's address space (`ulimit -v`) is too low to judge in `size` bytes.
-
-    Address space is reserved for more than is used. An engine that gets none ends the process.
-    """
-    limit = memory_limit()
-    if limit is not None and psutil.Process().memory_info().vms + size + _RESERVED_BYTES > limit:
-        raise ShortageError("memory")
 
 
 def plan_shape(
@@ -132,59 +115,53 @@ def refuse_impossible(settings: Settings) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Speed:
-    """Seconds to encode a frame pair at the profile's pixels; tokens read and written in a second."""
-
-    pair_seconds: _Positive
-    prefill: _Positive
-    decode: _Positive
-
-    @property
-    def verdict_seconds(self) -> float:
-        """Seconds of a verdict of two rounds at this speed."""
-        return PAIRS * self.pair_seconds + PREFILLED / self.prefill + GENERATED / self.decode
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
-    """The best settings found, their speed and the speed of the defaults. None lets the engine choose.
+    """The values that can be tuned; None lets the engine choose. `jobs` pairs are judged at once."""
 
-    `jobs` is how many judgements at once take the least time each; the speeds are those of one at a time.
-    """
-
-    threads: Annotated[int, msgspec.Meta(ge=1)] | None
-    repack: bool
-    flash_attention: bool | None
-    ubatch: Annotated[int, msgspec.Meta(ge=32, le=8192)]
-    kv_type: KvType
     projector: str
-    speed: Speed
-    default_speed: Speed
+    threads: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    repack: bool = False
     jobs: Annotated[int, msgspec.Meta(ge=1, le=MOST_SEQUENCES)] = 1
 
     def apply_to(self, settings: EngineSettings) -> EngineSettings:
-        """The settings with this tuning. A setting that is not at its default was set by the user, and stays."""
-        default = EngineSettings()
-        free = [name for name in SETTINGS if getattr(settings, name) == getattr(default, name)]
-        tuned = replace(settings, **{name: getattr(self, name) for name in free})
-        return tuned if tuned.is_supported else settings
+        """The settings with this tuning. What is not at its default was set by the user, and stays."""
+        return replace(settings, threads=settings.threads or self.threads, repack=settings.repack or self.repack)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTuning:
-    """A tuning as it is saved: the model's name, the machine that it was measured on, and what was found."""
+    """A tuning as it is kept: the model's name, the machine that it was measured on, and what was found."""
 
-    format: Literal[1]
+    format: Literal[2]
     model: str
     machine: Machine
     tuning: Tuning
 
 
+def kept_path(kind: str, *facts: object) -> Path:
+    """The file in which something of this kind is kept about these facts, whether it exists or not."""
+    return home() / kind / f"{hashlib.blake2b(repr(facts).encode(), digest_size=16).hexdigest()}.json"
+
+
+def read_kept(path: Path, kind: type[_Kept]) -> _Kept | None:
+    """What is kept in a file; None if there is none, or it cannot be used."""
+    try:
+        with path.open("rb") as file:
+            return msgspec.json.decode(file.read(_MAX_FILE_BYTES), type=kind)
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def keep(path: Path, kept: object) -> None:
+    """Write a file whole or not at all. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(path, msgspec.json.format(msgspec.json.encode(kept)))
+
+
 def tuning_path(files: ModelFiles, machine: Machine) -> Path:
     """The file for this model on this machine, whether it exists or not."""
-    name = hashlib.blake2b(repr((identify_model(files.text), machine)).encode(), digest_size=16).hexdigest()
-    return tuning_folder() / f"{name}.json"
+    return kept_path("tuning", identify_model(files.text), machine)
 
 
 def tuning_folder() -> Path:
@@ -193,10 +170,9 @@ def tuning_folder() -> Path:
 
 
 def save_tuning(tuning: Tuning, files: ModelFiles, machine: Machine) -> Path:
-    """Write a tuning whole or not at all; returns its file. Raises OSError."""
+    """Keep a tuning; returns its file. Raises OSError."""
     path = tuning_path(files, machine)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_file(path, json.dumps(asdict(StoredTuning(1, files.name, machine, tuning)), indent=2).encode())
+    keep(path, StoredTuning(2, files.name, machine, tuning))
     return path
 
 
@@ -218,28 +194,8 @@ def find_tuning(model: str | Path | None, projector: Path | None = None) -> Tuni
 
 def read_tuning(path: Path) -> StoredTuning | None:
     """The tuning in a file; None if it is not one that its machine can use. Never fails."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(_MAX_FILE_BYTES)
-        stored = msgspec.json.decode(data, type=StoredTuning)
-        given = msgspec.json.decode(data)
-        given["tuning"].setdefault("jobs", 1)  # a file of an earlier version has none
-        # A field that is unknown here is lost when it is encoded again.
-        complete = msgspec.json.decode(msgspec.json.encode(stored)) == given
-    except (OSError, ValueError, RecursionError):
-        return None
-    tuning = stored.tuning
-    settings = EngineSettings(kv_type=tuning.kv_type, flash_attention=tuning.flash_attention)
-    usable = complete and settings.is_supported and (tuning.threads or 1) <= stored.machine.cpus
-    return stored if usable else None
-
-
-def delete_tuning(files: ModelFiles, machine: Machine) -> bool:
-    """Delete the tuning of this model on this machine; returns whether there was a file. Raises OSError."""
-    path = tuning_path(files, machine)
-    exists = path.exists()
-    path.unlink(missing_ok=True)
-    return exists
+    stored = read_kept(path, StoredTuning)
+    return stored if stored and (stored.tuning.threads or 1) <= stored.machine.cpus else None
 
 
 def apply_tuning(files: ModelFiles, settings: EngineSettings, machine: Machine) -> tuple[EngineSettings, bool]:
@@ -251,6 +207,28 @@ def apply_tuning(files: ModelFiles, settings: EngineSettings, machine: Machine) 
     if tuning is None or (machine.gpus and settings.gpu_layers is not None):
         return settings, False
     return tuning.apply_to(settings), True
+
+
+def keep_time(files: ModelFiles, plan: EnginePlan, judgement: Judgement) -> None:
+    """Keep how long a judgement took with this plan, unless frames of it were encoded before."""
+    encoded = sum(order.rounds[0].frames_encoded for order in judgement.orders)
+    if encoded < 2 * plan.profile.first_frames:
+        return
+    t, (width, height) = judgement.timings, judgement.inputs[0].shown_size
+    seconds = (t.vision + t.prefill + t.generate + t.other) / len(judgement.orders)
+    times = (*read_times(files, plan), ((width // CELL) * (height // CELL), seconds))
+    with contextlib.suppress(OSError):
+        keep(_times_path(files, plan), times[-_MOST_TIMES:])
+
+
+def read_times(files: ModelFiles, plan: EnginePlan) -> Times:
+    """What the last judgements with this plan took."""
+    return read_kept(_times_path(files, plan), Times) or ()
+
+
+def _times_path(files: ModelFiles, plan: EnginePlan) -> Path:
+    profile, machine = plan.profile.sha256, describe_machine()
+    return kept_path("speeds", identify_model(files.text), files.projector.name, plan.settings, profile, machine)
 
 
 def choose_projector(

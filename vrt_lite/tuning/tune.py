@@ -1,76 +1,92 @@
-"""Finds the quickest engine settings for a model on this machine."""
+"""Finds the values with which a model is quickest on this machine, by trying one change at a time.
+
+Each change is tried on the best values so far. Measurements are noisy, so it must win twice.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import psutil
 
 from vrt_lite.backends import describe_machine, read_memory
-from vrt_lite.errors import EngineEndedError, ModelError, VrtError
+from vrt_lite.errors import VrtError
+from vrt_lite.fitting.time_estimate import count_work
 from vrt_lite.machine import EngineSettings
 from vrt_lite.models import ModelFiles, loses_detail
 from vrt_lite.models.gguf import gguf_bytes
-from vrt_lite.profile import PIXELS_PER_TOKEN, Profile
+from vrt_lite.profile import PIXELS_PER_TOKEN
 from vrt_lite.settings import Settings
-from vrt_lite.tuning import SETTINGS, Tuning, plan_engine
-from vrt_lite.tuning.child import run_in_child
-from vrt_lite.tuning.measure import MAX_PREFILL, Baseline, MeasuringTask, measure_setup
-from vrt_lite.tuning.search import (
-    MOST_TRIED_JOBS,
-    SearchResult,
-    Seconds,
-    Setup,
-    ShowProgress,
-    Stage,
-    list_changes,
-    search,
-)
+from vrt_lite.tuning import Tuning, plan_engine
+from vrt_lite.tuning.measure import ModelSpeed, check_same, measure_model
+from vrt_lite.worker import Worker
 
+Outcome = Literal["default", "taken", "not faster", "no time", "refused"]
+Measure = Callable[[Tuning], ModelSpeed]
+_SHARE = 0.9
+"""A change is taken if a judgement then takes less than this share of the time."""
+_MOST_JOBS = 4
 _SPARE_BYTES = 2 * 2**30
-MeasureSetup = Callable[[MeasuringTask, Setup, tuple[Stage, ...], Baseline], tuple[Seconds, Baseline]]
+_MOST_CELLS = 256
+_PATIENCE_SECONDS = 600.0
 
 
-class Measurer:
-    """Measures setups of a model, each in a process of its own.
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A change that was tried, what was measured with it, and the seconds of a judgement by that."""
 
-    It waits `first_seconds` for the first measurement. For later ones it waits `times` as long as the slowest one so
-    far took, and at least `least_seconds`.
+    name: str
+    value: str
+    outcome: Outcome
+    measured: ModelSpeed | None = None
+    seconds: float | None = None
+    reason: str = ""
+
+
+def tune(
+    files: ModelFiles, measure: Measure, *, budget_seconds: float, show_progress: Callable[[str], None] = lambda _: None
+) -> tuple[Tuning, list[Tried]]:
+    """Find the values for a model on this machine; saves nothing. After `budget_seconds` nothing new is measured.
+
+    Raises ModelError, OutOfMemoryError, and WorkerEndedError if the engine does not run with its defaults.
     """
 
-    def __init__(
-        self,
-        files: ModelFiles,
-        *,
-        profile: Profile,
-        budget_seconds: float,
-        measure_setup: MeasureSetup = measure_setup,
-        first_seconds: float = 600.0,
-        least_seconds: float = 30.0,
-        times: float = 10.0,
-    ) -> None:
-        prompt, cells = profile.system_prompt + profile.user_prompt, profile.max_pixels // PIXELS_PER_TOKEN
-        self._task = MeasuringTask(files.text, prompt, cells, budget_seconds)
-        self._measure_setup = measure_setup
-        self._patience_seconds = first_seconds
-        self._least_seconds = least_seconds
-        self._times = times
-        self._slowest = 0.0
-        self.baseline = Baseline()
+    def judge(m: ModelSpeed) -> float:
+        encoded, read, written = count_work(files.profile)
+        return m.encode * encoded + m.read * read + m.write * written
 
-    def measure(self, setup: Setup, stages: tuple[Stage, ...]) -> Seconds:
-        """Seconds for a frame pair, for a token read and for a token written.
-
-        Raises EngineEndedError for a crash or no answer in time, ModelError and OutOfMemoryError.
-        """
-        began = time.monotonic()
-        seconds, self.baseline = run_in_child(
-            self._measure_setup, self._task, setup, stages, self.baseline, seconds=self._patience_seconds
-        )
-        self._slowest = max(self._slowest, time.monotonic() - began)
-        self._patience_seconds = max(self._times * self._slowest, self._least_seconds)
-        return seconds
+    end = time.monotonic() + budget_seconds
+    show_progress("default")
+    best = Tuning(projector=files.projector.name)
+    first = measure(best)
+    quickest = judge(first)
+    tried = [Tried("default", "", "default", first, quickest)]
+    for name, value in _list_changes(files):
+        show_progress(f"{name} {value}")
+        changed, seconds = replace(best, **{name: value}), 0.0
+        outcome: Outcome = "taken"
+        reason = ""
+        measured = None
+        try:
+            for _ in range(2):
+                if time.monotonic() > end:
+                    outcome = "no time"
+                    break
+                measured = measure(changed)
+                check_same(first, measured)
+                seconds = max(seconds, judge(measured))
+                if seconds > _SHARE * quickest:
+                    outcome = "not faster"
+                    break
+        except VrtError as error:
+            outcome, reason = "refused", str(error)
+        tried.append(Tried(name, str(value), outcome, measured, seconds or None, reason))
+        if outcome == "taken":
+            best, quickest = changed, seconds
+    return best, tried
 
 
 def read_cpu_load() -> float:
@@ -78,52 +94,30 @@ def read_cpu_load() -> float:
     return psutil.cpu_percent(interval=0.3) / 100
 
 
-def _count_jobs(files: ModelFiles) -> int:
-    """Count the judgements at once that fit the memory, up to the most that are tried."""
-    try:
-        return plan_engine(files, Settings(), sequences=MOST_TRIED_JOBS, pairs=MOST_TRIED_JOBS).settings.sequences
-    except VrtError:
-        return 1  # compare will say what would fit
+def measure_with(worker: Worker, files: ModelFiles) -> Measure:
+    """Return what measures the values of a model in a worker."""
+    cells = min(files.profile.max_pixels // PIXELS_PER_TOKEN, _MOST_CELLS)
+
+    def measure(tuning: Tuning) -> ModelSpeed:
+        settings = tuning.apply_to(EngineSettings(sequences=tuning.jobs))
+        projector = files.projector.with_name(tuning.projector)
+        return worker.call(measure_model, files.text, projector, settings, cells, seconds=_PATIENCE_SECONDS)
+
+    return measure
 
 
-def tune(
-    files: ModelFiles,
-    *,
-    profile: Profile,
-    budget_seconds: float,
-    show_progress: ShowProgress = lambda _: None,
-    open_measurer: Callable[..., Measurer] = Measurer,
-) -> tuple[Tuning, SearchResult]:
-    """Find the settings for a model on this machine; saves nothing.
-
-    Raises OutOfMemoryError, KeyboardInterrupt, and ModelError, also if the engine crashes or hangs with its defaults.
-    """
-    start = Setup(EngineSettings(), files.projector)
-    cpus = describe_machine().cpus
-    measurer = open_measurer(files, profile=profile, budget_seconds=budget_seconds)
-    changes = list_changes(
-        start,
-        [path for path in files.projectors if not loses_detail(path)],
-        physical_cpus=psutil.cpu_count(logical=False) or cpus,
-        usable_cpus=cpus,
-        most_jobs=lambda: _count_jobs(files),
-        repack_fits=lambda: read_memory().free_bytes > gguf_bytes(files.text) + _SPARE_BYTES,
-        long_prefill=lambda: measurer.baseline.prefill_tokens == MAX_PREFILL,
-    )
-    try:
-        result = search(
-            start, changes, measure=measurer.measure, budget_seconds=budget_seconds, show_progress=show_progress
-        )
-    except EngineEndedError as error:
-        raise ModelError(
-            f"{files.name} cannot be measured, the engine does not run with its default settings: {error}. "
-            "Install it again: pip install --force-reinstall --no-cache-dir llama-cpp-python"
-        ) from error
-    tuning = Tuning(
-        **{name: getattr(result.setup.settings, name) for name in SETTINGS},
-        projector=result.setup.projector.name,
-        jobs=result.setup.jobs,
-        speed=result.speed,
-        default_speed=result.default_speed,
-    )
-    return tuning, result
+def _list_changes(files: ModelFiles) -> Iterator[tuple[str, int | bool | str]]:
+    """Yield the name and the value of what can be tried. Repacking needs memory for a second copy of the weights."""
+    usable = describe_machine().cpus
+    physical = psutil.cpu_count(logical=False) or usable
+    for count in sorted({min(count, usable) for count in (physical, max(physical // 2, 1))} - {usable}, reverse=True):
+        yield "threads", count
+    for path in files.projectors:
+        if path != files.projector and not loses_detail(path):
+            yield "projector", path.name
+    if read_memory().free_bytes > gguf_bytes(files.text) + _SPARE_BYTES:
+        yield "repack", True
+    most = plan_engine(files, Settings(), sequences=_MOST_JOBS, pairs=_MOST_JOBS).settings.sequences
+    for jobs in (2, 4):
+        if jobs <= most:
+            yield "jobs", jobs

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import secrets
+from collections.abc import Collection
 from http.cookies import CookieError, SimpleCookie
 from typing import Final
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -17,12 +18,16 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from vrt_lite.web.json_answer import JsonAnswer
+from vrt_lite.web.endpoints import JsonAnswer
 
 COOKIE: Final = "vrt_lite_token"
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; media-src 'self' blob:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_WRONG_NAME: Final = (
+    "This server does not answer to that name. Use the address that it printed; behind a proxy start it with "
+    "--host-name NAME."
 )
 _HEADERS: Final = {
     "content-security-policy": POLICY,
@@ -44,11 +49,15 @@ def is_loopback(host: str) -> bool:
 
 
 class AccessMiddleware:
-    """The ASGI application in front of all others. `token` is needed from everyone, unless it is empty."""
+    """The ASGI application in front of all others. `token` is needed from everyone, unless it is empty.
 
-    def __init__(self, app: ASGIApp, *, host: str, token: str) -> None:
+    `names` are those that a reverse proxy answers to; it may add TLS, and must pass the Host on.
+    """
+
+    def __init__(self, app: ASGIApp, *, host: str, names: Collection[str], token: str) -> None:
         self._app = app
         self._host = host.lower()
+        self._names = frozenset(name.lower() for name in names)
         self._token = token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -71,25 +80,25 @@ class AccessMiddleware:
     def _refuse(self, scope: Scope, headers: Headers) -> Response | None:
         """Return the refusal of a request that another site may have caused; None for any other."""
         hosts = headers.getlist("host")
-        if len(hosts) != 1 or not self._is_ours(hosts[0]):
-            return _refusal(421, "host", "This server does not answer to that name. Use the address that it printed.")
-        origins = headers.getlist("origin")
-        if any(origin != f"{scope['scheme']}://{hosts[0]}" for origin in origins):
+        name = _read_name(hosts[0]) if len(hosts) == 1 else ""
+        if not self._is_ours(name):
+            return _refusal(
+                421,
+                "host",
+                _WRONG_NAME,
+            )
+        schemes = {scope["scheme"], "https"} if name in self._names else {scope["scheme"]}
+        if not {f"{scheme}://{hosts[0]}" for scheme in schemes}.issuperset(headers.getlist("origin")):
             return _refusal(403, "origin", "Requests from pages of other sites are not served.")
         site, navigates = headers.get("sec-fetch-site", ""), headers.get("sec-fetch-mode") == "navigate"
         if site in ("cross-site", "same-site") and not (navigates and scope["method"] == "GET"):
             return _refusal(403, "origin", "Requests from pages of other sites are not served.")
         return None
 
-    def _is_ours(self, host: str) -> bool:
-        """Return whether a Host is an address or the name of this server. DNS rebinding uses other names."""
-        try:
-            parts = urlsplit(f"//{host}")
-            name, _ = (parts.hostname or "").lower(), parts.port
-        except ValueError:
-            return False
-        if parts.username is not None or parts.path or parts.query or parts.fragment or not name:
-            return False
+    def _is_ours(self, name: str) -> bool:
+        """Return whether a Host names an address or this server. DNS rebinding uses other names."""
+        if name in self._names:
+            return True
         if is_loopback(self._host):
             return is_loopback(name)
         with contextlib.suppress(ValueError):
@@ -117,6 +126,16 @@ class AccessMiddleware:
 
     def _is_token(self, given: str) -> bool:
         return secrets.compare_digest(given.encode(), self._token.encode())
+
+
+def _read_name(host: str) -> str:
+    """Return the name in a Host, without its port; empty if there is none."""
+    try:
+        parts = urlsplit(f"//{host}")
+        name, _ = (parts.hostname or "").lower(), parts.port
+    except ValueError:
+        return ""
+    return "" if parts.username is not None or parts.path or parts.query or parts.fragment else name
 
 
 def _read_cookie(headers: Headers) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import time
-from collections.abc import AsyncIterator
+from collections.abc import Sequence
 from dataclasses import asdict
 from http import HTTPStatus
 from typing import Any
@@ -13,47 +11,23 @@ import msgspec
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
 
 from vrt_lite.errors import UsageError
+from vrt_lite.judgement import Judgement
 from vrt_lite.web.clip_store import name_clip
-from vrt_lite.web.event_stream import CONTENT_TYPE, wait_for_end, write_events
-from vrt_lite.web.json_answer import JsonAnswer
+from vrt_lite.web.endpoints import Endpoint, JsonAnswer
+from vrt_lite.web.event_stream import CONTENT_TYPE, HEADERS, follow_own, wait_for_end, write_events
 from vrt_lite.web.request_bodies import CompareBody, PullBody, RankBody, RewardsBody, read_body
-from vrt_lite.web.run_routes import list_run_routes
-from vrt_lite.web.served_job import JobKind, ServedJob
-from vrt_lite.web.server_state import ServerState, state_of
+from vrt_lite.web.served_job import JobKind, ServedJob, ToldJob
+from vrt_lite.web.server_state import ServerState
 from vrt_lite.web.uploading import FORM
 
-_LOOK_SECONDS = 0.5
 _MOST_DIGITS = 19
 _Asked = CompareBody | RankBody | RewardsBody
 
 
-def list_api_routes() -> list[Route]:
-    """List the routes of the API; `openapi` describes them."""
-    return [
-        Route("/v1/compare", compare, methods=["POST"]),
-        Route("/v1/rank", rank, methods=["POST"]),
-        Route("/v1/rewards", rewards, methods=["POST"]),
-        Route("/v1/clips", upload, methods=["POST"]),
-        Route("/v1/folders", list_folder, methods=["GET"]),
-        Route("/v1/models", list_judges, methods=["GET"]),
-        Route("/v1/models/pull", pull, methods=["POST"]),
-        Route("/v1/jobs", list_jobs, methods=["GET"]),
-        Route("/v1/jobs/{id}", show_job, methods=["GET"]),
-        Route("/v1/jobs/{id}", cancel_job, methods=["DELETE"]),
-        Route("/v1/jobs/{id}/events", follow_job, methods=["GET"]),
-        Route("/v1/jobs/{id}/pause", pause_job, methods=["POST"]),
-        Route("/v1/jobs/{id}/resume", resume_job, methods=["POST"]),
-        Route("/openapi.json", describe_api, methods=["GET"]),
-        *list_run_routes(),
-    ]
-
-
-async def compare(request: Request) -> Response:
-    """Compare two clips, named in JSON or sent as files in a form."""
-    state = state_of(request)
+async def compare(state: ServerState, request: Request) -> Response:
+    """Compare two clips, named in JSON or sent as files in a form. Without `wait` the answer is the job."""
     uploads: list[str] = []
     try:
         if request.headers.get("content-type", "").startswith(FORM):
@@ -62,71 +36,64 @@ async def compare(request: Request) -> Response:
             body = read_body(_read_form(fields) | clips, CompareBody)
         else:
             body = read_body(await state.body_reader.read_json(request), CompareBody)
-        job = await run_in_threadpool(_begin, state, "compare", body)
+        job = await _begin(state, "compare", body, (body.a, body.b))
     except BaseException:
         state.clip_store.uploads.give_back(uploads)
         raise
+
+    def forget_uploads() -> None:
+        if job.ended:
+            state.clip_store.uploads.give_back(uploads)
+
     if uploads:
-        forget = functools.partial(_forget_when_ended, state, job, uploads)
-        job.listen(forget)
-        answer = await _answer(request, job, wait=body.wait)
-        await run_in_threadpool(forget)  # before the client has the answer; and the job may have ended before `listen`
-        return answer
-    return await _answer(request, job, wait=body.wait)
+        job.listen(forget_uploads)
+    try:
+        return await _answer(state, request, job, wait=body.wait)
+    finally:  # before the client has the answer; and the job may have ended before `listen`
+        await run_in_threadpool(forget_uploads)
 
 
-async def rank(request: Request) -> Response:
-    """Rank clips, or the videos of a folder."""
-    body = read_body(await state_of(request).body_reader.read_json(request), RankBody)
-    job = await run_in_threadpool(_begin, state_of(request), "rank", body)
-    return await _answer(request, job, wait=body.wait)
+async def rank(state: ServerState, request: Request, body: RankBody) -> Response:
+    """Rank clips, or the videos of a folder. The answer is a job, unless `wait` is set."""
+    return await _answer(state, request, await _begin(state, "rank", body, body.clips), wait=body.wait)
 
 
-async def rewards(request: Request) -> Response:
-    """Give each clip of a prompt a scalar."""
-    body = read_body(await state_of(request).body_reader.read_json(request), RewardsBody)
-    job = await run_in_threadpool(_begin, state_of(request), "rewards", body)
-    return await _answer(request, job, wait=body.wait)
+async def rewards(state: ServerState, request: Request, body: RewardsBody) -> Response:
+    """Give each clip of a prompt a scalar, in log odds."""
+    return await _answer(state, request, await _begin(state, "rewards", body, body.clips), wait=body.wait)
 
 
-async def upload(request: Request) -> Response:
-    """Take a clip; return its id, by which other requests name it."""
-    clip = await state_of(request).body_reader.take_clip(request)
-    path = state_of(request).clip_store.find(clip)
-    return JsonAnswer(
-        {"clip": clip, "name": name_clip(path), "address": state_of(request).clip_store.make_address(path)}, 201
-    )
+async def upload(state: ServerState, request: Request) -> Response:
+    """Send a clip, its bytes as the body; the answer has its id.
+
+    Or a form: several files in its field `clip` are numbered pictures, `fps` a second. `?name=` is the file's name.
+    """
+    clip = await state.body_reader.take_clip(request)
+    return JsonAnswer(await state.lanes["clips"].do(_describe_upload, state, clip), HTTPStatus.CREATED)
 
 
-async def list_folder(request: Request) -> Response:
-    """List the folders and clips of an allowed folder."""
-    clip_store = state_of(request).clip_store
-    return JsonAnswer(await run_in_threadpool(clip_store.list_folder, request.query_params.get("path", "")))
+def list_folder(state: ServerState, path: str = "") -> dict[str, Any]:
+    """List the folders and clips of an allowed folder, or without a path the allowed folders."""
+    return state.clip_store.list_folder(path)
 
 
-async def list_judges(request: Request) -> Response:
+def list_judges(state: ServerState) -> dict[str, Any]:
     """List the models that are here, or can be pulled."""
-    from vrt_lite.fitting.model_list import list_models  # noqa: PLC0415
+    from vrt_lite.model_list import list_models  # noqa: PLC0415
     from vrt_lite.models.quants import total_memory  # noqa: PLC0415
 
-    found = await run_in_threadpool(list_models)
     memory = total_memory()
-    hidden = ("folder",)
-    models = [
-        {name: value for name, value in asdict(entry).items() if name not in hidden}
-        | {"fits": entry.memory_bytes <= memory}
-        for entry in found
-    ]
-    return JsonAnswer({"models": models, "memory_bytes": memory, "default": state_of(request).context.choice.model})
+    models = [asdict(entry) | {"fits": entry.memory_bytes <= memory} for entry in list_models()]
+    for model in models:
+        del model["folder"]
+    return {"models": models, "memory_bytes": memory, "default": state.context.choice.model}
 
 
-async def pull(request: Request) -> Response:
-    """Begin to pull a model that this project knows by name."""
+def pull(state: ServerState, body: PullBody) -> Response:
+    """Pull a model that this project knows by name."""
     from vrt_lite.models import bundled_names  # noqa: PLC0415
     from vrt_lite.models.library import recipes  # noqa: PLC0415
 
-    state = state_of(request)
-    body = read_body(await state.body_reader.read_json(request), PullBody)
     known = sorted(set(recipes()) - set(bundled_names()))
     if body.model not in known:
         raise UsageError(f"{body.model[:80]!r} is no model that can be pulled by name. Those are: {', '.join(known)}.")
@@ -135,102 +102,93 @@ async def pull(request: Request) -> Response:
     return _answer_job(job)
 
 
-async def list_jobs(request: Request) -> Response:
-    """List the jobs that are remembered, the newest first, without their results."""
-    jobs = [job.describe() | {"result": None} for job in state_of(request).queue.jobs()]
-    return JsonAnswer({"jobs": jobs})
+async def list_jobs(state: ServerState) -> dict[str, Any]:
+    """List the jobs that are remembered, the newest first, without their requests and results."""
+    return {"jobs": [job.summarize() for job in state.queue.jobs()]}
 
 
-async def show_job(request: Request) -> Response:
-    """Describe a job."""
-    return JsonAnswer(_job_of(request).describe())
+async def show_job(state: ServerState, job: str) -> dict[str, Any]:
+    """Describe a job: its state, and its result once it has ended."""
+    return state.queue.find(job).describe()
 
 
-async def cancel_job(request: Request) -> Response:
+async def cancel_job(state: ServerState, job: str) -> dict[str, Any]:
     """Cancel a job. What it has judged is kept."""
-    job = _job_of(request)
-    state_of(request).queue.stop(job, "cancelled")
-    return JsonAnswer(job.describe(), HTTPStatus.ACCEPTED)
+    found = state.queue.find(job)
+    state.queue.stop(found, "cancelled")
+    return found.describe()
 
 
-async def pause_job(request: Request) -> Response:
+async def pause_job(state: ServerState, job: str) -> dict[str, Any]:
     """Pause a job after its present judgement."""
-    job = _job_of(request)
-    state_of(request).queue.stop(job, "paused")
-    return JsonAnswer(job.describe(), HTTPStatus.ACCEPTED)
+    found = state.queue.find(job)
+    state.queue.stop(found, "paused")
+    return found.describe()
 
 
-async def resume_job(request: Request) -> Response:
+async def resume_job(state: ServerState, job: str) -> dict[str, Any]:
     """Go on with a paused job."""
-    job = _job_of(request)
-    state_of(request).queue.resume(job)
-    return JsonAnswer(job.describe(), HTTPStatus.ACCEPTED)
+    found = state.queue.find(job)
+    state.queue.resume(found)
+    return found.describe()
 
 
-async def follow_job(request: Request) -> Response:
-    """Send a job's events as they happen, those after Last-Event-ID."""
+async def follow_job(state: ServerState, request: Request, job: str) -> Response:
+    """Follow a job (text/event-stream): its events as they happen, those after Last-Event-ID."""
     last = request.headers.get("last-event-id", "0")
     after = int(last) if last.isascii() and last.isdigit() and len(last) < _MOST_DIGITS else 0
-    events = write_events(_job_of(request), after=after)
-    return StreamingResponse(events, media_type=CONTENT_TYPE)
+    return StreamingResponse(write_events(state.queue.find(job), after=after), headers=HEADERS)
 
 
-async def describe_api(request: Request) -> Response:
-    """Describe the API."""
-    from vrt_lite.web.openapi import make_description  # noqa: PLC0415
+ENDPOINTS = (
+    Endpoint("POST", "/v1/compare", compare, body=CompareBody, answer=Judgement, files=("a", "b")),
+    Endpoint("POST", "/v1/rank", rank, body=RankBody, answer=ToldJob),
+    Endpoint("POST", "/v1/rewards", rewards, body=RewardsBody),
+    Endpoint("POST", "/v1/clips", upload, files=("clip",)),
+    Endpoint("GET", "/v1/folders", list_folder, lane="clips"),
+    Endpoint("GET", "/v1/models", list_judges),
+    Endpoint("POST", "/v1/models/pull", pull, body=PullBody, answer=ToldJob),
+    Endpoint("GET", "/v1/jobs", list_jobs),
+    Endpoint("GET", "/v1/jobs/{job}", show_job, answer=ToldJob),
+    Endpoint("DELETE", "/v1/jobs/{job}", cancel_job, answer=ToldJob, status=HTTPStatus.ACCEPTED),
+    Endpoint("GET", "/v1/jobs/{job}/events", follow_job),
+    Endpoint("POST", "/v1/jobs/{job}/pause", pause_job, answer=ToldJob, status=HTTPStatus.ACCEPTED),
+    Endpoint("POST", "/v1/jobs/{job}/resume", resume_job, answer=ToldJob, status=HTTPStatus.ACCEPTED),
+)
 
-    return JsonAnswer(make_description())
 
-
-def _job_of(request: Request) -> ServedJob:
-    return state_of(request).queue.find(request.path_params["id"])
-
-
-def _begin(state: ServerState, kind: JobKind, body: _Asked) -> ServedJob:
+async def _begin(state: ServerState, kind: JobKind, body: _Asked, clips: Sequence[str]) -> ServedJob:
     """Check what is asked for, and put it in the queue."""
-    find = state.clip_store.find_all if isinstance(body, RankBody) else state.clip_store.find
-    for clip in (body.a, body.b) if isinstance(body, CompareBody) else body.clips:
-        find(clip)
-    state.context.check_model(body.model)
     job = ServedJob(kind, msgspec.to_builtins(body))
-    state.queue.add(job, keep=not body.wait)
+
+    def begin() -> None:
+        find = state.clip_store.find_all if kind == "rank" else state.clip_store.find
+        for clip in dict.fromkeys(clips):
+            find(clip)
+        state.context.check_model(body.model)
+        state.queue.add(job, keep=not body.wait)
+
+    await state.lanes["clips"].do(begin)
     return job
 
 
-async def _answer(request: Request, job: ServedJob, *, wait: bool) -> Response:
-    """Answer with the events of a job, its result, or the job itself."""
+async def _answer(state: ServerState, request: Request, job: ServedJob, *, wait: bool) -> Response:
+    """Answer with the events of a job that this request has begun, its result, or the job itself."""
     if CONTENT_TYPE in request.headers.get("accept", ""):
-        return _stream_own(request, job)
+        return StreamingResponse(follow_own(job, request, state.queue), headers=HEADERS)
     if not wait:
         return _answer_job(job)
     if not await wait_for_end(job, request):
-        state_of(request).queue.stop(job, "cancelled")
+        state.queue.stop(job, "cancelled")
     if job.result is not None:
-        body = job.result["judgement"] if job.kind == "compare" else job.result
-        return JsonAnswer(body, headers={"x-job": job.id})
+        return JsonAnswer(job.result["judgement"] if job.kind == "compare" else job.result, headers={"x-job": job.id})
     told: dict[str, Any] = dict(job.error or {"kind": "cancelled", "message": "The job was cancelled.", "status": 409})
-    status: int = told.pop("status")
-    return JsonAnswer({"error": told}, status, headers={"x-job": job.id})
+    return JsonAnswer({"error": told}, told.pop("status"), headers={"x-job": job.id})
 
 
-def _stream_own(request: Request, job: ServedJob) -> StreamingResponse:
-    """Send the events of a job that this request has begun; the job is cancelled if the client goes away."""
-    queue = state_of(request).queue
-
-    async def follow() -> AsyncIterator[str]:
-        try:
-            looked = time.monotonic()
-            async for event in write_events(job):
-                yield event
-                if time.monotonic() - looked > _LOOK_SECONDS:
-                    looked = time.monotonic()
-                    if await request.is_disconnected():  # not every server tells by itself
-                        return
-        finally:
-            if not job.ended:
-                queue.stop(job, "cancelled")
-
-    return StreamingResponse(follow(), media_type=CONTENT_TYPE)
+def _describe_upload(state: ServerState, clip: str) -> dict[str, str]:
+    path = state.clip_store.find(clip)
+    return {"clip": clip, "name": name_clip(path), "address": state.clip_store.make_address(path)}
 
 
 def _answer_job(job: ServedJob) -> Response:
@@ -242,14 +200,8 @@ def _read_form(fields: dict[str, str]) -> dict[str, Any]:
     flags = {
         name: fields[name].lower() in ("1", "true", "yes", "on") for name in ("both_orders", "wait") if name in fields
     }
-    if "options" not in fields:
-        return fields | flags
     try:
-        return fields | flags | {"options": msgspec.json.decode(fields["options"])}
+        options = {"options": msgspec.json.decode(fields["options"])} if "options" in fields else {}
     except msgspec.DecodeError as error:
         raise UsageError(f"The form's options are no JSON: {error}.") from error
-
-
-def _forget_when_ended(state: ServerState, job: ServedJob, clips: list[str]) -> None:
-    if job.ended:
-        state.clip_store.uploads.give_back(clips)
+    return fields | flags | options

@@ -5,16 +5,20 @@ A clip is named by its path, or by the id that an upload got. A page plays it by
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
 import secrets
 import stat
+import sys
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from vrt_lite.clip_files import files_of, find_pictures, is_clip_there, list_patterns
+from vrt_lite.clip_files import NumberedPictures, find_pictures, is_clip_there, list_patterns
+from vrt_lite.errors import VideoError
 from vrt_lite.ranking.entries import list_videos, natural_key, read_entries
 from vrt_lite.show.pages.render_templates import make_visible
 from vrt_lite.web.playable_copies import is_played
@@ -31,6 +35,7 @@ class ClipStore:
     def __init__(self, folders: Sequence[Path], uploads: Path) -> None:
         self.folders = tuple(dict.fromkeys(folder.resolve() for folder in folders))
         self.uploads = UploadFolder(uploads)
+        self._roots = (*self.folders, self.uploads.path.resolve())
         self._lock = Lock()
         self._addresses: OrderedDict[str, Path] = OrderedDict()
         self._secret = secrets.token_bytes(16)
@@ -43,18 +48,39 @@ class ClipStore:
         if clip.startswith("upload:"):
             return self.uploads.find(clip)
         path = self._resolve(clip)
-        if not self.is_allowed(path):
+        pictures = find_pictures(path)
+        if not self._is_all_inside(path, pictures):
             raise self._refuse(clip)
-        if not find_pictures(path):
-            if not path.exists():
-                raise RefusedRequestError(404, "missing_clip", f"There is no {clip!r}.")
-            if not stat.S_ISREG(path.stat().st_mode):
-                raise RefusedRequestError(400, "usage", f"{clip!r} is no regular file.")
+        if not pictures and not os.path.isfile(path):  # noqa: PTH113 - it raises nothing
+            if os.path.lexists(path):
+                raise RefusedRequestError(400, "usage", f"{clip[:200]!r} is no regular file.")
+            raise RefusedRequestError(404, "missing_clip", f"There is no {clip[:200]!r}.")
         return path
+
+    @contextlib.contextmanager
+    def open(self, path: Path) -> Generator[Path]:
+        """Yield a path of the very file that was checked, even if its name leads elsewhere meanwhile.
+
+        Raises as `find` does. Numbered pictures are checked before and after, as is everything but on Linux.
+        """
+        if not _CAN_PIN or not os.path.isfile(path):  # noqa: PTH113 - it raises nothing
+            self._check(path)
+            yield path
+            self._check(path)
+            return
+        try:
+            real = path.resolve()
+            file = _open_beneath(next(folder for folder in self._roots if real.is_relative_to(folder)), real)
+        except (OSError, RuntimeError, StopIteration):
+            raise self._refuse(str(path)) from None
+        try:
+            yield Path(f"/proc/self/fd/{file}")
+        finally:
+            os.close(file)
 
     def find_all(self, clip: str) -> list[Path]:
         """Find the clips that a path names: a folder stands for those in it that may be used. Raises as `find` does."""
-        if clip.startswith("upload:") or not (folder := self._resolve(clip)).is_dir():
+        if clip.startswith("upload:") or not os.path.isdir(folder := self._resolve(clip)):  # noqa: PTH112
             return [self.find(clip)]
         [group] = read_entries([str(folder)])
         return [path for path in group.clips if self.is_allowed(path)]
@@ -62,8 +88,8 @@ class ClipStore:
     def find_folder(self, folder: str) -> Path:
         """Find an allowed folder, or one in it. RefusedRequestError for any other."""
         path = self._resolve(folder)
-        if not path.is_dir():
-            raise RefusedRequestError(404, "missing_folder", f"There is no folder {folder!r}.")
+        if not os.path.isdir(path):  # noqa: PTH112 - it raises nothing
+            raise RefusedRequestError(404, "missing_folder", f"There is no folder {folder[:200]!r}.")
         return path
 
     def list_folder(self, folder: str) -> dict[str, Any]:
@@ -86,14 +112,29 @@ class ClipStore:
 
     def is_allowed(self, path: Path) -> bool:
         """Return whether a clip may be used: its files lie, all links followed, in an allowed folder or the uploads."""
-        return self._is_inside(path) and all(map(self._is_inside, files_of(path)))
+        with contextlib.suppress(VideoError):
+            return self._is_all_inside(path, find_pictures(path))
+        return self._is_inside(path)
+
+    def _check(self, path: Path) -> None:
+        if not self.is_allowed(path):
+            raise self._refuse(str(path))
+
+    def _is_all_inside(self, path: Path, pictures: NumberedPictures | None) -> bool:
+        if not pictures:
+            return self._is_inside(path)
+        folder = pictures.pattern.parent
+        # Of thousands of pictures only those that are links need a look of their own.
+        with os.scandir(folder) as entries:
+            links = {entry.name for entry in entries if entry.is_symlink()}
+        return self._is_inside(folder) and all(map(self._is_inside, (p for p in pictures.files if p.name in links)))
 
     def _is_inside(self, path: Path) -> bool:
         try:
             real = path.resolve()
         except (OSError, ValueError, RuntimeError):  # no such name here, or links that go round
             return False
-        return any(real.is_relative_to(folder) for folder in (*self.folders, self.uploads.path.resolve()))
+        return any(real.is_relative_to(folder) for folder in self._roots)
 
     def make_address(self, path: Path) -> str:
         """Make the address at which a page plays a clip; empty if it may not. That of a copy ends in .mp4."""
@@ -117,7 +158,9 @@ class ClipStore:
 
     def _resolve(self, text: str) -> Path:
         """Return a path in an allowed folder, with all links followed."""
-        if not text or "\0" in text or not Path(text).is_absolute() or not self._is_inside(Path(text)):
+        if text and not Path(text).is_absolute():
+            raise RefusedRequestError(403, "path", f"{text[:200]!r} is a relative path. Give the whole path of a clip.")
+        if not text or "\0" in text or not self._is_inside(Path(text)):
             raise self._refuse(text)
         return Path(text).resolve()
 
@@ -127,6 +170,26 @@ class ClipStore:
         return RefusedRequestError(
             403, "path", f"{text[:200]!r} is in no allowed folder. Allowed: {folders}. Add one: --allow FOLDER."
         )
+
+
+_CAN_PIN = sys.platform == "linux"  # elsewhere a path of an open file shares its position, or there is none
+
+
+def _open_beneath(folder: Path, path: Path) -> int:
+    """Open a regular file under a folder, both resolved, and follow no link. Raises OSError."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+    file = os.open(folder, flags)
+    try:
+        for part in path.relative_to(folder).parts:
+            inner = os.open(part, flags, dir_fd=file)
+            os.close(file)
+            file = inner
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise OSError
+    except BaseException:
+        os.close(file)
+        raise
+    return file
 
 
 def name_clip(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,8 @@ from vrt_lite.web.refusals import RefusedRequestError
 from vrt_lite.web.request_bodies import CompareBody, read_body
 from vrt_lite.web.served_job import ServedJob
 
+_NAME = re.compile(r"""^(['"]).*?\1 """)
+
 
 def compare_clips(job: ServedJob, context: JobContext) -> dict[str, Any]:
     """Judge one or both orders; return the judgement's JSON, the same in words, and where it is kept."""
@@ -38,7 +41,7 @@ def compare_clips(job: ServedJob, context: JobContext) -> dict[str, Any]:
                 left = context.seconds and context.seconds * (orders - exchanged)
                 job.add("progress", done=exchanged, most=orders, seconds_left=left)
                 first, second = clips[::-1] if exchanged else clips
-                watcher.begin_pair((first, second), judge.profile, exchanged=bool(exchanged))
+                watcher.begin_pair((first, second), judge, exchanged=bool(exchanged))
                 yield Task(first, second, body.prompt, exchanged)
             while len(results) < orders:  # someone else is judging the same
                 job.check_stopped()
@@ -65,7 +68,9 @@ def join_results(run: Run, results: list[Result], clips: tuple[Path, Path], *, b
     judgement = read_pair(run, pair)
     if judgement is None:
         failed = results[0]
-        raise RefusedRequestError(404 if failed.failure == "missing_clip" else 422, failed.failure, failed.error)
+        # It may have been judged before, for someone else: their names are not told.
+        message = _NAME.sub("A clip ", failed.error)
+        raise RefusedRequestError(404 if failed.failure == "missing_clip" else 422, failed.failure, message)
     # The same content may have been judged before under another name.
     inputs = tuple(replace(clip, path=str(path)) for clip, path in zip(judgement.inputs, clips, strict=True))
     sources: dict[str, Source] = {**judgement.settings.sources, **({"both_orders": "option"} if both_orders else {})}

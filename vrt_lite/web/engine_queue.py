@@ -40,12 +40,17 @@ class EngineQueue:
         self._mean_seconds = _FIRST_GUESS_SECONDS
         self._kept: set[str] = set()
         self._apart: set[str] = set()
-        for job in files.take_over():
-            self._jobs[job.id] = job
-            self._kept.add(job.id)
+        self.adopt_jobs()
         self._threads = [Thread(target=self._work, name=f"job {n}", daemon=True) for n in range(threads)]
         for thread in self._threads:
             thread.start()
+
+    def adopt_jobs(self) -> None:
+        """Take over what servers have left that do not run any more. To be called again: one may end at any time."""
+        for job in self._files.take_over():
+            with self._changed:
+                self._jobs[job.id] = job
+                self._kept.add(job.id)
 
     def close(self) -> None:
         """Stop the jobs in progress at their next event, and end the threads. What waits stays in its files."""
@@ -82,6 +87,7 @@ class EngineQueue:
                 raise RefusedRequestError(429, "busy", "One model is being pulled already.", retry_seconds=60)
             self._jobs[job.id] = job
             self._apart.add(job.id)
+            self._forget_old()
         Thread(target=self._do, args=(job,), name=job.kind, daemon=True).start()
 
     def find(self, id: str) -> ServedJob:  # noqa: A002
@@ -109,8 +115,7 @@ class EngineQueue:
     def resume(self, job: ServedJob) -> None:
         """Put a paused job in the queue again."""
         with self._changed:
-            if job.state == "paused":
-                self._check_room()
+            if job.state == "paused":  # it was counted all the time
                 job.set_state("queued")
                 self._waiting.append(job)
                 self._changed.notify_all()
@@ -123,10 +128,12 @@ class EngineQueue:
     def _check_room(self) -> None:
         if self._closing:
             raise RefusedRequestError(503, "ending", "The server is ending.", retry_seconds=10)
-        if len(self._waiting) >= MOST_WAITING:
-            seconds = self._mean_seconds * len(self._waiting) / len(self._threads)
+        paused = sum(job.state == "paused" for job in self._jobs.values())
+        if len(self._waiting) + paused >= MOST_WAITING:
+            seconds = self._mean_seconds * max(len(self._waiting), 1) / len(self._threads)
             seconds = min(math.ceil(seconds), _LONGEST_WAIT_SECONDS)
-            text = f"{len(self._waiting)} jobs wait already. Try again in about {seconds} s."
+            rest = f", and {paused} are paused: resume or cancel them" if paused else ""
+            text = f"{len(self._waiting)} jobs wait already{rest}. Try again in about {seconds} s."
             raise RefusedRequestError(429, "busy", text, retry_seconds=max(seconds, 1))
 
     def _work(self) -> None:

@@ -11,11 +11,14 @@ from typing import Any
 
 from starlette.requests import Request
 
+from vrt_lite.web.engine_queue import EngineQueue
 from vrt_lite.web.served_job import ServedJob
 
 _HEARTBEAT_SECONDS = 10.0
 _LOOK_SECONDS = 0.5
 CONTENT_TYPE = "text/event-stream"
+HEADERS = {"content-type": CONTENT_TYPE, "x-accel-buffering": "no"}
+"""The second lets nginx pass each event on when it comes."""
 
 
 async def wait_for_end(job: ServedJob, request: Request) -> bool:
@@ -57,6 +60,21 @@ async def write_events(job: ServedJob, *, after: int = 0) -> AsyncIterator[str]:
                 yield ": still there\n\n"
     finally:
         end_listening()
+
+
+async def follow_own(job: ServedJob, request: Request, queue: EngineQueue) -> AsyncIterator[str]:
+    """Yield the events of a job that a request has begun; the job is cancelled if the client goes away."""
+    try:
+        looked = time.monotonic()
+        async for event in write_events(job):
+            yield event
+            if time.monotonic() - looked > _LOOK_SECONDS:
+                looked = time.monotonic()
+                if await request.is_disconnected():  # not every server tells by itself
+                    return
+    finally:
+        if not job.ended:
+            queue.stop(job, "cancelled")
 
 
 def _listen(job: ServedJob) -> tuple[asyncio.Event, Any]:

@@ -14,12 +14,11 @@ import msgspec
 
 from vrt_lite.api import Judge
 from vrt_lite.errors import ModelError
-from vrt_lite.fitting.predicted_time import Prediction
-from vrt_lite.interfaces import Observe, Stop
+from vrt_lite.interfaces import Observe, Stop, TimeRange
 from vrt_lite.judgement import Judgement
 from vrt_lite.models import bundled_names
 from vrt_lite.models.library import find_stored
-from vrt_lite.profile import Profile
+from vrt_lite.pair_frames import Workspace
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Remote, Settings
 from vrt_lite.web.clip_store import ClipStore
@@ -48,11 +47,6 @@ class JobJudge:
         self._job = job
 
     @property
-    def profile(self) -> Profile:
-        """The profile in force."""
-        return self._judge.mode.profile
-
-    @property
     def scope(self) -> str:
         """As `Judge.scope`."""
         return self._judge.scope
@@ -69,9 +63,14 @@ class JobJudge:
         """As `Judge.key_here`."""
         return self._judge.key_here()
 
-    def predict(self, clip: Path) -> Prediction | None:
+    def predict(self, clip: Path) -> TimeRange | None:
         """As `Judge.predict`."""
         return self._judge.predict(clip)
+
+    def look_at(self, clip: Path) -> tuple[float, Workspace]:
+        """As `Judge.look_at`."""
+        self._job.check_cancelled()
+        return self._judge.look_at(clip)
 
     def measure(self, clip: Path) -> Mapping[str, float]:
         """As `Judge.measure`."""
@@ -185,6 +184,7 @@ class JobContext:
             backend=choice.backend,
             digest=self._store.digest,
             jobs=choice.jobs,
+            process=True,
         )
         self._opened = (wanted, judge)
         return judge

@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal
 
-from vrt_lite.disk import write_file
+import msgspec
+
+from vrt_lite.disk import locked, write_file
+from vrt_lite.errors import UsageError
 from vrt_lite.runs.database import Owner, is_alive, new_owner
-from vrt_lite.web.served_job import JobKind, ServedJob
+from vrt_lite.web.request_bodies import MOST_BODY_BYTES, CompareBody, RankBody, RewardsBody, read_body
+from vrt_lite.web.served_job import ServedJob
+
+_BODIES = {"compare": CompareBody, "rank": RankBody, "rewards": RewardsBody}
+_ID = re.compile(r"[0-9a-f]{16}")
+
+
+class _KeptJob(msgspec.Struct):
+    kind: Literal["compare", "rank", "rewards"]
+    request: dict[str, Any]
+    owner: Owner
 
 
 class JobFiles:
@@ -32,18 +47,27 @@ class JobFiles:
             self._path(job.id).unlink(missing_ok=True)
 
     def take_over(self) -> list[ServedJob]:
-        """Return the jobs that servers have left which do not run any more; they are ours now, and paused."""
-        found: list[ServedJob] = []
+        """Return the jobs that servers have left which do not run any more; they are ours now, and paused.
+
+        A damaged file, and one that is no file, is left as it is.
+        """
+        with locked("jobs"):  # of two servers one gets a job
+            return list(self._take_over())
+
+    def _take_over(self) -> Iterator[ServedJob]:
         for path in sorted(self._folder.glob("*.json")):
-            with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-                about = cast("dict[str, Any]", json.loads(path.read_bytes()))
-                if is_alive(Owner(**about["owner"])):
+            with contextlib.suppress(OSError, msgspec.MsgspecError, RecursionError, UsageError):
+                if not _ID.fullmatch(path.stem) or not path.is_file() or path.stat().st_size > 2 * MOST_BODY_BYTES:
                     continue
-                job = ServedJob(cast("JobKind", about["kind"]), about["request"], id=path.stem)
+                about = msgspec.json.decode(path.read_bytes(), type=_KeptJob)
+                if is_alive(about.owner):
+                    continue
+                job = ServedJob(
+                    about.kind, msgspec.to_builtins(read_body(about.request, _BODIES[about.kind])), id=path.stem
+                )
                 job.set_state("paused")
                 self.keep(job)
-                found.append(job)
-        return found
+                yield job
 
     def _path(self, id: str) -> Path:  # noqa: A002
         return self._folder / f"{id}.json"

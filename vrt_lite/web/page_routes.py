@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mimetypes
+from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response
-from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from vrt_lite.clip_files import ASSUMED_FPS, MOST_FPS, PICTURE_SUFFIXES
 from vrt_lite.errors import VrtError
@@ -21,12 +22,15 @@ from vrt_lite.models import bundled_names
 from vrt_lite.models.library import stored_models
 from vrt_lite.protocol.messages import LONGEST_PROMPT
 from vrt_lite.ranking.entries import VIDEO_SUFFIXES
+from vrt_lite.web.api_routes import ENDPOINTS as API_ENDPOINTS
 from vrt_lite.web.clip_store import name_clip
+from vrt_lite.web.endpoints import Endpoint, describe_endpoints
 from vrt_lite.web.page_templates import render_page
 from vrt_lite.web.refusals import RefusedRequestError
+from vrt_lite.web.run_routes import ENDPOINTS as RUN_ENDPOINTS
 from vrt_lite.web.run_routes import list_runs_found
 from vrt_lite.web.served_job import ServedJob
-from vrt_lite.web.server_state import ServerState, state_of
+from vrt_lite.web.server_state import ServerState
 
 _PAGES, _OWN = files("vrt_lite.show.pages"), files("vrt_lite.web") / "static"
 _STATIC = {
@@ -35,56 +39,36 @@ _STATIC = {
     "serve.css": (_OWN, "text/css"),
     "serve.js": (_OWN, "text/javascript"),
 }
+_SANDBOX = {"content-security-policy": "default-src 'none'; sandbox"}
 _MOST_RUNS = 500
 
 
-def list_page_routes() -> list[Route]:
-    """List the routes of the pages, and of what they load."""
-    return [
-        Route("/", show_compare_form),
-        Route("/rank", show_rank_form),
-        Route("/runs", show_runs),
-        Route("/run", show_run),
-        Route("/judges", show_judges),
-        Route("/vote", show_ballot),
-        Route("/jobs/{id}", show_job_page),
-        Route("/jobs/{id}/verdict", show_verdict),
-        Route("/jobs/{id}/frames/{video:int}/{source:int}", show_frame),
-        Route("/clips/{name}", play_clip),
-        Route("/static/{name}", send_static),
-        Route("/favicon.ico", send_no_icon),
-    ]
-
-
-async def show_compare_form(request: Request) -> Response:
+def show_compare_form(state: ServerState) -> Response:
     """Show the form to compare two clips."""
-    return _page("compare_form.html", "Compare", "compare", **_form_values(state_of(request)))
+    return _page("compare_form.html", "Compare", "compare", **_form_values(state))
 
 
-async def show_rank_form(request: Request) -> Response:
+def show_rank_form(state: ServerState) -> Response:
     """Show the form to rank clips, and the rankings that are not finished."""
-    state = state_of(request)
     unfinished = [job for job in state.queue.jobs() if job.kind != "pull" and not job.ended]
     return _page("rank_form.html", "Rank", "rank", unfinished=unfinished, **_form_values(state))
 
 
-async def show_runs(request: Request) -> Response:
+def show_runs(state: ServerState, search: str = "") -> Response:
     """Show all runs of the store that hold the words that are searched for, and the jobs."""
-    state, search = state_of(request), request.query_params.get("search", "")
-    found = await run_in_threadpool(list_runs_found, state.store, search)
+    found = list_runs_found(state.store, search)
     runs = [run | {"query": urlencode({"run": run["name"]})} for run in found[:_MOST_RUNS]]
     jobs = [job for job in state.queue.jobs() if not job.ended]
     more = max(len(found) - _MOST_RUNS, 0)
     return _page("runs.html", "Runs", "runs", runs=runs, search=search, jobs=jobs, more=more)
 
 
-async def show_run(request: Request) -> Response:
+def show_run(state: ServerState, run: str = "") -> Response:
     """Show a run as its report, with the clips that may be played."""
     from vrt_lite.web.run_report import write_served_report  # noqa: PLC0415 - the report's own modules
 
-    name = request.query_params.get("run", "")
     try:
-        html = await run_in_threadpool(write_served_report, state_of(request), name)
+        html = write_served_report(state, run)
     except VrtError as error:
         return _page("message.html", "Nothing to show", "runs", status=404, message=str(error))
     # The report has a policy of its own, by the digests of its style and script.
@@ -92,100 +76,145 @@ async def show_run(request: Request) -> Response:
     return HTMLResponse(html, headers={"content-security-policy": f"{policy}frame-ancestors 'none'; base-uri 'none'"})
 
 
-async def show_judges(request: Request) -> Response:
+def show_judges(state: ServerState) -> Response:
     """Show the judges that are here or can be pulled, and which fit this machine."""
-    from vrt_lite.fitting.model_list import list_models  # noqa: PLC0415
+    from vrt_lite.model_list import list_models  # noqa: PLC0415
     from vrt_lite.models.quants import total_memory  # noqa: PLC0415
 
     memory = total_memory()
     models = [
-        {
-            "name": entry.name,
-            "quant": entry.quant,
-            "state": entry.state,
+        asdict(entry)
+        | {
             "disk": format_bytes(entry.disk_bytes),
             "memory": format_bytes(entry.memory_bytes),
             "fits": entry.memory_bytes <= memory,
-            "licence": entry.licence,
             "fetched": format_bytes(entry.fetched_bytes) if entry.fetched_bytes else "",
-            "note": entry.note,
         }
-        for entry in await run_in_threadpool(list_models)
+        for entry in list_models()
     ]
-    pulling = next((j.id for j in state_of(request).queue.jobs() if j.kind == "pull" and not j.ended), "")
+    pulling = next((j.id for j in state.queue.jobs() if j.kind == "pull" and not j.ended), "")
     return _page("judges.html", "Judges", "judges", models=models, memory=format_bytes(memory), pulling=pulling)
 
 
-async def show_ballot(request: Request) -> Response:
+def show_ballot(state: ServerState, run: str = "") -> Response:
     """Show the page to vote on a run's pairs."""
-    name = request.query_params.get("run", "")
     try:
-        run = await run_in_threadpool(state_of(request).store.run, name)
+        name = state.store.run(run).name
     except VrtError as error:
         return _page("message.html", "Nothing to vote on", "runs", status=404, message=str(error))
-    return _page("vote.html", "Vote", "vote", run=run.name, query=urlencode({"run": run.name}))
+    return _page("vote.html", "Vote", "vote", run=name, query=urlencode({"run": name}))
 
 
-async def show_job_page(request: Request) -> Response:
+def show_job_page(state: ServerState, job: str) -> Response:
     """Show a job at work, or its result."""
-    state = state_of(request)
     try:
-        job = state.queue.find(request.path_params["id"])
+        found = state.queue.find(job)
     except RefusedRequestError as error:
         return _page("message.html", "This job is over", "runs", status=404, message=str(error))
-    prompt, folders = str(job.request.get("prompt", "")), [str(folder) for folder in state.clip_store.folders]
-    if job.kind == "compare":
-        return _page("compare_job.html", "Comparing", "job", job=job, prompt=prompt, clips=_list_clips(state, job))
-    return _page("rank_job.html", "Ranking", "job", job=job, prompt=prompt, folders=folders)
+    prompt = str(found.request.get("prompt", ""))
+    if found.kind == "compare":
+        clips = _list_clips(state, found)
+        return _page("compare_job.html", "Comparing", "job", job=found, prompt=prompt, clips=clips)
+    folders = list(map(str, state.clip_store.folders))
+    return _page("rank_job.html", "Ranking", "job", job=found, prompt=prompt, folders=folders)
 
 
-async def show_verdict(request: Request) -> Response:
+def show_verdict(state: ServerState, job: str) -> Response:
     """Show the verdict of a comparison as the report does; a part of a page."""
     from vrt_lite.web.run_report import render_verdict  # noqa: PLC0415 - the report's own modules
 
-    state, job = state_of(request), state_of(request).queue.find(request.path_params["id"])
-    if job.kind != "compare" or job.result is None:
+    found = state.queue.find(job)
+    if found.kind != "compare" or found.result is None:
         raise RefusedRequestError(404, "no_verdict", "This job has no verdict.")
-    clips = [clip["address"] for clip in _list_clips(state, job)]
-    return HTMLResponse(await run_in_threadpool(render_verdict, job.result["judgement"], state, clips))
+    addresses = [clip["address"] for clip in _list_clips(state, found)]
+    return HTMLResponse(render_verdict(found.result["judgement"], state, addresses))
 
 
-async def show_frame(request: Request) -> Response:
+def show_frame(state: ServerState, job: str, video: int, source: int) -> Response:
     """Show a frame of a comparison's clip as a picture."""
-    from vrt_lite.web.run_report import draw_job_frame  # noqa: PLC0415 - the decoder
+    from vrt_lite.show.pages.frame_album import draw_frame  # noqa: PLC0415 - the decoder
 
-    state, job = state_of(request), state_of(request).queue.find(request.path_params["id"])
-    video, source = request.path_params["video"], request.path_params["source"]
-    if job.kind != "compare" or video not in (1, 2):
+    found = state.queue.find(job)
+    if found.kind != "compare" or video not in (1, 2):
         raise RefusedRequestError(404, "missing_frame", "There is no such frame.")
-    path = state.clip_store.find(str(job.request["ab"[video - 1]]))
-    picture = await run_in_threadpool(draw_job_frame, path, source)
+    with state.clip_store.open(state.clip_store.find(str(found.request["ab"[video - 1]]))) as opened:
+        picture = draw_frame(opened, source)
     return Response(picture, media_type="image/jpeg", headers={"cache-control": "private, max-age=3600"})
 
 
-async def play_clip(request: Request) -> Response:
+async def play_clip(state: ServerState, clip: str) -> Response:
     """Send a clip, or a copy that browsers play, or a range of its bytes."""
-    state, name = state_of(request), request.path_params["name"]
-    path = await run_in_threadpool(state.clip_store.find_address, name)
-    if name.endswith(".mp4"):
-        path = await run_in_threadpool(state.copies.copy, path)
-    kind = mimetypes.guess_type(path.name)[0] or ""
-    kind = kind if kind.startswith("video/") else "application/octet-stream"
-    return FileResponse(path, media_type=kind, headers={"content-security-policy": "default-src 'none'; sandbox"})
+    if clip.endswith(".mp4"):
+        return FileResponse(
+            await state.lanes["copies"].do(_make_copy, state, clip), media_type="video/mp4", headers=_SANDBOX
+        )
+    return await run_in_threadpool(_OpenedClip, state, clip)
 
 
-async def send_static(request: Request) -> Response:
+def show_api() -> Response:
+    """Show what the API is."""
+    return _page("docs.html", "API", "docs", api=describe_api())
+
+
+def describe_api() -> dict[str, Any]:
+    """Describe the API."""
+    return describe_endpoints(API)
+
+
+async def send_static(name: str) -> Response:
     """Send a style or a script of this package."""
-    name = request.path_params["name"]
     if name not in _STATIC:
         raise RefusedRequestError(404, "missing_file", "There is no such file.")
     folder, kind = _STATIC[name]
     return Response((folder / name).read_bytes(), media_type=kind, headers={"cache-control": "no-cache"})
 
 
-async def send_no_icon(request: Request) -> Response:
+async def send_no_icon() -> Response:
     """Send nothing to a browser that asks for an icon by itself."""
     return Response(status_code=204)
+
+
+API = (*API_ENDPOINTS, *RUN_ENDPOINTS)
+"""What /openapi.json describes."""
+PAGES = (
+    Endpoint("GET", "/", show_compare_form),
+    Endpoint("GET", "/rank", show_rank_form),
+    Endpoint("GET", "/runs", show_runs),
+    Endpoint("GET", "/run", show_run, is_shared=True),
+    Endpoint("GET", "/judges", show_judges),
+    Endpoint("GET", "/vote", show_ballot),
+    Endpoint("GET", "/docs", show_api),
+    Endpoint("GET", "/openapi.json", describe_api),
+    Endpoint("GET", "/jobs/{job}", show_job_page, lane="clips", is_shared=True),
+    Endpoint("GET", "/jobs/{job}/verdict", show_verdict, lane="clips", is_shared=True),
+    Endpoint("GET", "/jobs/{job}/frames/{video:int}/{source:int}", show_frame, lane="clips", is_shared=True),
+    Endpoint("GET", "/clips/{clip}", play_clip),
+    Endpoint("GET", "/static/{name}", send_static),
+    Endpoint("GET", "/favicon.ico", send_no_icon),
+)
+
+
+class _OpenedClip(FileResponse):
+    """A clip, opened once: what was checked is what is sent."""
+
+    def __init__(self, state: ServerState, name: str) -> None:
+        path = state.clip_store.find_address(name)
+        kind = mimetypes.guess_type(path.name)[0] or ""
+        kind = kind if kind.startswith("video/") else "application/octet-stream"
+        self._opened = contextlib.ExitStack()
+        place = self._opened.enter_context(state.clip_store.open(path))
+        super().__init__(place, media_type=kind, headers=_SANDBOX, stat_result=place.stat())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it, and close it."""
+        with self._opened:
+            await super().__call__(scope, receive, send)
+
+
+def _make_copy(state: ServerState, name: str) -> Path:
+    path = state.clip_store.find_address(name)
+    with state.clip_store.open(path) as opened:
+        return state.copies.copy(path, opened)
 
 
 def _page(template: str, title: str, page: str, *, status: int = 200, **values: Any) -> Response:

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vrt_lite.api import open_clips
 from vrt_lite.interfaces import Encoding, Event, OrderEnded, Predicted, Prefill, RoundBegan, RoundEnded, Wrote
-from vrt_lite.pair_frames import Workspace, workspace_of
-from vrt_lite.profile import Profile
+from vrt_lite.pair_frames import Workspace
 from vrt_lite.protocol.messages import FrameRef
 from vrt_lite.show.pages.render_templates import make_visible
 from vrt_lite.show.words import OUTCOMES, capitalize_first, describe_event
 from vrt_lite.web.clip_store import name_clip
+from vrt_lite.web.job_context import JobJudge
 from vrt_lite.web.served_job import ServedJob
 
 
@@ -25,24 +24,24 @@ class PairWatcher:
         self._exchanged = False
         self._spaces: tuple[Workspace, ...] = ()
 
-    def begin_pair(self, clips: tuple[Path, Path], profile: Profile, *, exchanged: bool = False) -> None:
+    def begin_pair(self, clips: tuple[Path, Path], judge: JobJudge, *, exchanged: bool = False) -> None:
         """Tell that a pair begins. VideoError if a clip cannot be used."""
         self._exchanged = exchanged
-        with open_clips(*clips) as opened:
-            self._spaces = tuple(workspace_of(clip, profile) for clip in opened)
-            about = [
-                {"name": make_visible(name_clip(path)), "seconds": clip.info.duration_seconds}
-                for path, clip in zip(clips, opened, strict=True)
-            ]
+        looks = [judge.look_at(path) for path in clips]
+        self._spaces = tuple(space for _, space in looks)
+        about = [
+            {"name": make_visible(name_clip(path)), "seconds": seconds}
+            for path, (seconds, _) in zip(clips, looks, strict=True)
+        ]
         self._job.add("pair", clips=about[::-1] if exchanged else about, exchanged=exchanged)
 
     def observe(self, event: Event) -> None:
         """Add the event to the job."""
         job = self._job
         match event:
-            case Predicted(seconds):
+            case Predicted(predicted):
                 if self._spaces:  # of a comparison; a ranking has its own
-                    job.add("left", seconds_left=seconds)
+                    job.add("left", seconds_left=predicted.middle)
             case Wrote(text):
                 job.add_text(make_visible(text))
             case Encoding(done, total) | Prefill(done, total):

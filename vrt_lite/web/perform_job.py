@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from vrt_lite.errors import VideoError
 from vrt_lite.web.job_context import JobContext
+from vrt_lite.web.refusals import RefusedRequestError, describe_error
 from vrt_lite.web.served_job import ServedJob
 
 
@@ -19,4 +21,9 @@ def perform_job(job: ServedJob, context: JobContext) -> dict[str, Any]:
             from vrt_lite.web.rank_job import reward_clips as work  # noqa: PLC0415
         case "pull":
             from vrt_lite.web.model_pull import pull_model as work  # noqa: PLC0415
-    return work(job, context)
+    try:
+        return work(job, context)
+    except VideoError as error:
+        told = describe_error(error)
+        message = context.clip_store.uploads.hide(told["message"])
+        raise RefusedRequestError(told["status"], told["kind"], message) from error

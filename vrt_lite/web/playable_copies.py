@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from threading import Lock
 from typing import Final
 
 from vrt_lite.clip_files import stamp_clip
@@ -25,22 +24,24 @@ class PlayableCopies:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._making = Lock()
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    def copy(self, path: Path) -> Path:
-        """Return the copy of a clip, made at the first call. Raises OSError; VideoError if there can be none."""
-        stamp, _ = stamp_clip(path)
-        name = hashlib.sha256(f"{path}\n{stamp}".encode("utf-8", "surrogateescape")).hexdigest()
-        copy = self._folder / f"{name}.mp4"
-        with self._making:
-            if not copy.is_file():
-                from vrt_lite.video import open_clip  # noqa: PLC0415 - the decoder only when there is something to do
-                from vrt_lite.video.small_copy import write_small_copy  # noqa: PLC0415
+    def copy(self, clip: Path, opened: Path) -> Path:
+        """Return the copy of a clip, `opened` by `ClipStore.open`; it is made at the first call.
 
-                with open_clip(path) as clip:
-                    write_file(copy, write_small_copy(clip).data)
-                self._remove_oldest()
+        Raises OSError; VideoError if there can be none.
+        """
+        stamp, _ = stamp_clip(opened)
+        name = hashlib.sha256(f"{clip}\n{stamp}".encode("utf-8", "surrogateescape")).hexdigest()
+        copy = self._folder / f"{name}.mp4"
+        if not copy.is_file():
+            from vrt_lite.video import open_clip  # noqa: PLC0415 - the decoder only when there is something to do
+            from vrt_lite.video.small_copy import write_small_copy  # noqa: PLC0415
+
+            with open_clip(opened) as found:
+                data = write_small_copy(found).data
+            write_file(copy, data)
+            self._remove_oldest()
         return copy
 
     def _remove_oldest(self) -> None:

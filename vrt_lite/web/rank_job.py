@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from vrt_lite.errors import NoVerdictError
-from vrt_lite.interfaces import Event
+from vrt_lite.interfaces import Event, TimeRange
 from vrt_lite.measures.flags import describe_flags
 from vrt_lite.protocol.messages import KEYS, OVERALL
 from vrt_lite.ranking.clip_groups import ClipGroup
@@ -38,14 +38,15 @@ class JobWatcher:
         self._context = context
         self._judge = ", ".join(text for text in (judge.describe()["--model"], judge.scope) if text)
         self._gives_way = gives_way
+        self._hide = context.clip_store.uploads.hide
         self._pair = PairWatcher(job)
         self._groups: Sequence[ClipGroup] = ()
         self._told = 0.0
 
-    def begins(self, groups: Sequence[ClipGroup], done: int, most: int, seconds: float | None, /) -> None:
+    def begins(self, groups: Sequence[ClipGroup], done: int, most: int, predicted: TimeRange | None, /) -> None:
         """Tell how much there is to do."""
         self._groups = groups
-        self._job.add("progress", done=done, most=most, seconds_left=seconds)
+        self._job.add("progress", done=done, most=most, seconds_left=predicted and predicted.middle)
         self.tell_ladders(map(rate_group, self._groups))
         self._stop_if_asked()
 
@@ -56,7 +57,9 @@ class JobWatcher:
         left = progress.seconds_left
         self._job.add("progress", done=progress.done, most=progress.most, seconds_left=left)
         one, two = (make_visible(clips[k].name) for k in (i, j))
-        words = write_headline(result.verdict, (one, two)) if result.verdict else f"No verdict: {result.error}"
+        words = (
+            write_headline(result.verdict, (one, two)) if result.verdict else f"No verdict: {self._hide(result.error)}"
+        )
         winners = dict.fromkeys(KEYS) | dict(result.winners) if result.winners else None
         self._job.add("pair", clips=[{"name": one}, {"name": two}], winners=winners, words=make_visible(words))
         self._context.end_judgement(progress.result.seconds)

@@ -48,5 +48,6 @@ def describe_error(error: BaseException) -> dict[str, Any]:
     if isinstance(error, VrtError):
         status = next((status for kind, status in _STATUSES if isinstance(error, kind)), 500)
         return {"status": int(status), "kind": error.kind, "message": str(error)}
-    message = f"Unexpected {type(error).__name__}: {error}. Check this machine: vrt-lite doctor."
+    reason = getattr(error, "strerror", None) or error  # without the name of a file
+    message = f"Unexpected {type(error).__name__}: {reason}. Check this machine: vrt-lite doctor."
     return {"status": 500, "kind": "unexpected", "message": message}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -10,6 +10,7 @@ from msgspec import Meta
 from vrt_lite.errors import UsageError
 from vrt_lite.protocol.messages import LONGEST_PROMPT
 
+MOST_BODY_BYTES: Final = 4 * 2**20
 _MOST_CLIPS = 2_000
 Prompt = Annotated[str, Meta(max_length=LONGEST_PROMPT)]
 ClipName = Annotated[str, Meta(min_length=1, max_length=4096, description="A path, or the id of an upload.")]

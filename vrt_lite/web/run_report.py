@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import tempfile
-from functools import lru_cache
 from pathlib import Path
-from threading import Lock
 from typing import Any
 from urllib.parse import urlencode
 
-from vrt_lite.clip_files import stamp_clip
 from vrt_lite.judgement import Judgement
-from vrt_lite.show.pages.frame_album import FrameAlbum, draw_frame, find_places
+from vrt_lite.show.pages.frame_album import FrameAlbum, find_places
 from vrt_lite.show.pages.pair_page import prepare_pair
 from vrt_lite.show.pages.render_templates import render
 from vrt_lite.show.pages.run_page import ServedReport, write_run
@@ -20,7 +17,6 @@ from vrt_lite.web.server_state import ServerState
 from vrt_lite.web.upload_folder import DRAFT
 
 _PICTURE_BYTES = 2_300_000
-_drawing = Lock()
 
 
 def write_served_report(state: ServerState, name: str) -> str:
@@ -43,15 +39,3 @@ def render_verdict(judgement: Any, state: ServerState, addresses: list[str]) -> 
         album.embed_in_place(clip, (source for of, source in frames if of == video), places)
     one, two = addresses
     return render("pair_article.html", **prepare_pair(read, album, (one, two)))
-
-
-def draw_job_frame(path: Path, source: int) -> bytes:
-    """Draw a frame of a clip. Several that ask for the same frame share the work."""
-    stamp, _ = stamp_clip(path)
-    with _drawing:
-        return _draw(path, source, stamp)
-
-
-@lru_cache(maxsize=128)
-def _draw(path: Path, source: int, stamp: str) -> bytes:
-    return draw_frame(path, source)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from http import HTTPStatus
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote
 
-from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
 
 from vrt_lite.clip_files import is_clip_there
 from vrt_lite.errors import UsageError
@@ -24,84 +22,105 @@ from vrt_lite.runs.export import csv_lines, json_lines
 from vrt_lite.runs.store import RunInfo, Store
 from vrt_lite.show.comparisons import list_comparisons
 from vrt_lite.show.pages.render_templates import make_visible
-from vrt_lite.web.json_answer import JsonAnswer
+from vrt_lite.web.endpoints import Endpoint
 from vrt_lite.web.refusals import RefusedRequestError
-from vrt_lite.web.request_bodies import CopyBody, VoteBody, read_body
-from vrt_lite.web.server_state import ServerState, state_of
+from vrt_lite.web.request_bodies import CopyBody, VoteBody
+from vrt_lite.web.server_state import ServerState
 from vrt_lite.web.votes import count_pairs, find_clips, measure_agreement, read_votes, write_table
 
 _MOST_PROMPT = 200
 
 
-def list_run_routes() -> list[Route]:
-    """List the routes about runs."""
-    return [
-        Route("/v1/runs", list_runs, methods=["GET"]),
-        Route("/v1/run", show_run, methods=["GET"]),
-        Route("/v1/run/export", export_run, methods=["GET"]),
-        Route("/v1/run/copy", copy_best, methods=["POST"]),
-        Route("/v1/votes", export_votes, methods=["GET"]),
-        Route("/v1/votes", vote, methods=["POST"]),
-        Route("/v1/votes/next", show_next_pair, methods=["GET"]),
-        Route("/v1/votes/agreement", show_agreement, methods=["GET"]),
-    ]
+def list_runs(state: ServerState, search: str = "") -> dict[str, Any]:
+    """List the runs of the store whose names or prompts have all words of `search`, the last used first."""
+    return {"runs": list_runs_found(state.store, search)}
 
 
-async def list_runs(request: Request) -> Response:
-    """List the runs, the last used first."""
-    search = request.query_params.get("search", "")
-    return JsonAnswer({"runs": await run_in_threadpool(list_runs_found, state_of(request).store, search)})
-
-
-async def show_run(request: Request) -> Response:
+def show_run(state: ServerState, run: str = "") -> dict[str, Any]:
     """Describe a run: what it is about, and what was found by now: a ranking's ladders, or the comparisons."""
-    return JsonAnswer(await run_in_threadpool(_describe_run, state_of(request), _name_of(request)))
+    found = state.store.run(run)
+    [info] = [info for info in state.store.runs() if info.name == found.name]
+    told = asdict(info) | {"ladders": None}
+    if found.kind == "rank":
+        told["ladders"] = [rate_group(group).to_json() for group in read_groups(found)]
+    if found.kind == "compare":
+        told["comparisons"] = [pair.to_json() for pair in list_comparisons(found)]
+    return told
 
 
-async def export_run(request: Request) -> Response:
-    """Export a run's judgements as CSV or JSON lines."""
-    run, form = state_of(request).store.run(_name_of(request)), request.query_params.get("format", "csv")
-    if form not in ("csv", "jsonl"):
-        raise UsageError(f"The format {form[:20]!r} is neither csv nor jsonl.")
-    lines = csv_lines(run) if form == "csv" else json_lines(run)
-    kind = "text/csv" if form == "csv" else "application/jsonl"
-    return _send_file(lines, f"{run.name}.{form}", kind)
+def export_run(state: ServerState, run: str = "", format: str = "csv") -> Response:  # noqa: A002
+    """Export a run's judgements: as `csv`, or as `jsonl` with whole judgements."""
+    if format not in ("csv", "jsonl"):
+        raise UsageError(f"The format {format[:20]!r} is neither csv nor jsonl.")
+    found = state.store.run(run)
+    lines, kind = (csv_lines(found), "text/csv") if format == "csv" else (json_lines(found), "application/jsonl")
+    return _send_file(lines, f"{found.name}.{format}", kind)
 
 
-async def copy_best(request: Request) -> Response:
-    """Copy the best clips of a ranking to the folder `best` of an allowed folder, numbered."""
-    state = state_of(request)
-    body = read_body(await state.body_reader.read_json(request), CopyBody)
-    return JsonAnswer(await run_in_threadpool(_copy, state, body))
+def copy_best(state: ServerState, body: CopyBody) -> dict[str, list[str]]:
+    """Copy a ranking's best clips to the folder `best` of an allowed folder, numbered.
+
+    The answer has where the copies are, and those of the clips that have a measured fault, in words.
+    """
+    run = state.store.run(body.run)
+    if run.kind != "rank":
+        raise UsageError(f"Run {run.name!r} is no ranking.")
+    folder = state.clip_store.find_folder(body.folder) / "best"
+    if not state.clip_store.is_allowed(folder):
+        raise RefusedRequestError(403, "path", f"{str(folder)!r} is in no allowed folder.")
+    ladders = [rate_group(group) for group in read_groups(run)]
+    chosen = [(ladder.group, best_clips(ladder, body.top)) for ladder in ladders]
+    for clip in chain.from_iterable(clips for _, clips in chosen):
+        if not state.clip_store.is_allowed(clip.path):
+            raise RefusedRequestError(403, "path", f"{clip.name!r} is in no allowed folder.")
+    flagged = [clip for _, clips in chosen for clip in clips if clip.flags]
+    return {
+        "copies": [str(path) for path in copy_winners(chosen, folder)],
+        "flagged": [make_visible(f"{clip.name} is flagged: {describe_flags(clip.flags)}") for clip in flagged],
+    }
 
 
-async def export_votes(request: Request) -> Response:
-    """Export the votes of a run as a table."""
-    run = state_of(request).store.run(_name_of(request))
-    return _send_file(
-        await run_in_threadpool(lambda: iter(list(write_table(run)))), f"{run.name} votes.csv", "text/csv"
-    )
+def export_votes(state: ServerState, run: str = "") -> Response:
+    """Export the votes on a run as a table that `vrt-lite eval` reads."""
+    found = state.store.run(run)
+    return _send_file(iter(list(write_table(found))), f"{found.name} votes.csv", "text/csv")
 
 
-async def show_next_pair(request: Request) -> Response:
-    """Give the next pair to vote on: where its sides are played, and a ticket."""
-    return JsonAnswer(await run_in_threadpool(_find_next_pair, state_of(request), _name_of(request)))
+def vote(state: ServerState, body: VoteBody) -> dict[str, bool]:
+    """Vote on a pair. The vote is on the disk when the answer comes."""
+    state.ballots.vote(body.ticket, body.choice)
+    return {"kept": True}
 
 
-async def vote(request: Request) -> Response:
-    """Keep a vote."""
-    state = state_of(request)
-    body = read_body(await state.body_reader.read_json(request), VoteBody)
-    await run_in_threadpool(state.ballots.vote, body.ticket, body.choice)
-    return JsonAnswer({"kept": True}, 201)
+def show_next_pair(state: ServerState, run: str = "") -> dict[str, Any]:
+    """Give the next pair of a run to vote on: where its sides are played, which are at random, and a ticket."""
+    found = state.store.run(run)
+    addresses = {sha256: _make_address(state, path) for sha256, path in find_clips(found).items()}
+    told: dict[str, Any] = {"pairs": count_pairs(found), "votes": len(read_votes(found)), "ticket": None}
+    if given := state.ballots.next_pair(found, addresses.get):
+        ticket, pair = given
+        sides = [addresses[pair.first], addresses[pair.second]]
+        left, right = sides[::-1] if pair.exchanged else sides
+        told |= {"ticket": ticket, "prompt": make_visible(pair.prompt), "left": left, "right": right}
+    return told
 
 
-async def show_agreement(request: Request) -> Response:
-    """Compare the votes with each judge."""
-    state = state_of(request)
-    run = state.store.run(_name_of(request))
-    judges = await run_in_threadpool(measure_agreement, run, state.store)
-    return JsonAnswer({"run": run.name, "votes": len(read_votes(run)), "judges": judges})
+def show_agreement(state: ServerState, run: str = "") -> dict[str, Any]:
+    """Compare the votes on a run with each judge."""
+    found = state.store.run(run)
+    return {"run": found.name, "votes": len(read_votes(found)), "judges": measure_agreement(found, state.store)}
+
+
+ENDPOINTS = (
+    Endpoint("GET", "/v1/runs", list_runs),
+    Endpoint("GET", "/v1/run", show_run),
+    Endpoint("GET", "/v1/run/export", export_run),
+    Endpoint("POST", "/v1/run/copy", copy_best, body=CopyBody),
+    Endpoint("GET", "/v1/votes", export_votes),
+    Endpoint("POST", "/v1/votes", vote, body=VoteBody, status=HTTPStatus.CREATED),
+    Endpoint("GET", "/v1/votes/next", show_next_pair),
+    Endpoint("GET", "/v1/votes/agreement", show_agreement),
+)
 
 
 def list_runs_found(store: Store, search: str) -> list[dict[str, Any]]:
@@ -141,55 +160,8 @@ def _format_time(seconds: float) -> str:
     return f"{datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M}"
 
 
-def _describe_run(state: ServerState, name: str) -> dict[str, Any]:
-    run = state.store.run(name)
-    [info] = [info for info in state.store.runs() if info.name == run.name]
-    told = asdict(info) | {"ladders": None}
-    if run.kind == "rank":
-        told["ladders"] = [rate_group(group).to_json() for group in read_groups(run)]
-    if run.kind == "compare":
-        told["comparisons"] = [pair.to_json() for pair in list_comparisons(run)]
-    return told
-
-
-def _copy(state: ServerState, body: CopyBody) -> dict[str, list[str]]:
-    """Copy; return where the copies are, and those of the clips that have a measured fault, in words."""
-    run = state.store.run(body.run)
-    if run.kind != "rank":
-        raise UsageError(f"Run {run.name!r} is no ranking.")
-    folder = state.clip_store.find_folder(body.folder) / "best"
-    if not state.clip_store.is_allowed(folder):
-        raise RefusedRequestError(403, "path", f"{str(folder)!r} is in no allowed folder.")
-    ladders = [rate_group(group) for group in read_groups(run)]
-    chosen = [(ladder.group, best_clips(ladder, body.top)) for ladder in ladders]
-    for clip in chain.from_iterable(clips for _, clips in chosen):
-        if not state.clip_store.is_allowed(clip.path):
-            raise RefusedRequestError(403, "path", f"{clip.name!r} is in no allowed folder.")
-    flagged = [clip for _, clips in chosen for clip in clips if clip.flags]
-    return {
-        "copies": [str(path) for path in copy_winners(chosen, folder)],
-        "flagged": [make_visible(f"{clip.name} is flagged: {describe_flags(clip.flags)}") for clip in flagged],
-    }
-
-
-def _find_next_pair(state: ServerState, name: str) -> dict[str, Any]:
-    run = state.store.run(name)
-    addresses = {sha256: _make_address(state, path) for sha256, path in find_clips(run).items()}
-    told: dict[str, Any] = {"pairs": count_pairs(run), "votes": len(read_votes(run)), "ticket": None}
-    if found := state.ballots.next_pair(run, addresses.get):
-        ticket, pair = found
-        sides = [addresses[pair.first], addresses[pair.second]]
-        left, right = sides[::-1] if pair.exchanged else sides
-        told |= {"ticket": ticket, "prompt": make_visible(pair.prompt), "left": left, "right": right}
-    return told
-
-
 def _make_address(state: ServerState, path: Path) -> str:
     return state.clip_store.make_address(path) if is_clip_there(path) else ""
-
-
-def _name_of(request: Request) -> str:
-    return request.query_params.get("run", "")
 
 
 def _send_file(lines: Iterator[str], name: str, kind: str) -> StreamingResponse:

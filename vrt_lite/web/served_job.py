@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from threading import RLock
 from typing import Any, Final, Literal
 
+import msgspec
+
 from vrt_lite.errors import VrtError
 from vrt_lite.interfaces import Stop
 from vrt_lite.web.refusals import describe_error
@@ -21,6 +23,7 @@ JobKind = Literal["compare", "rank", "rewards", "pull"]
 JobState = Literal["queued", "running", "paused", "done", "failed", "cancelled"]
 ENDED: Final = ("done", "failed", "cancelled")
 _JOIN_SECONDS = 0.1
+_SHORT_PROMPT = 200
 _NEWEST_ONLY = frozenset(("state", "stage", "left", "progress", "ladder", "log"))
 """Of these kinds only the newest event is kept."""
 _OF_ONE_PAIR = frozenset(("pair", "stage", "round", "wrote", "outcome"))
@@ -42,6 +45,19 @@ class JobEvent:
     number: int
     kind: str
     data: Mapping[str, Any]
+
+
+class ToldJob(msgspec.Struct):
+    """A job as clients get it. `created` is Unix seconds; what each kind's `result` is, its request tells."""
+
+    id: str
+    kind: JobKind
+    state: JobState
+    created: float
+    request: Mapping[str, Any]
+    progress: Mapping[str, Any] | None
+    result: dict[str, Any] | None
+    error: dict[str, Any] | None
 
 
 class ServedJob:
@@ -73,10 +89,16 @@ class ServedJob:
     def describe(self) -> dict[str, Any]:
         """Return the state as plain data; with the result or the error once it has ended."""
         with self._lock:
-            told: dict[str, Any] = {"id": self.id, "kind": self.kind, "state": self.state, "created": self.created}
-            told["request"] = self.request
-            told["progress"] = next((e.data for e in self._events if e.kind == "progress"), None)
-            return told | {"result": self.result, "error": self.error}
+            progress = next((e.data for e in self._events if e.kind == "progress"), None)
+            told = ToldJob(
+                self.id, self.kind, self.state, self.created, self.request, progress, self.result, self.error
+            )
+            return msgspec.structs.asdict(told)
+
+    def summarize(self) -> dict[str, Any]:
+        """Return the state as plain data that is always small: of the request the beginning of its prompt."""
+        prompt = str(self.request.get("prompt", ""))[:_SHORT_PROMPT]
+        return self.describe() | {"request": {"prompt": prompt} if prompt else {}, "result": None}
 
     def add(self, kind: str, /, **data: Any) -> None:
         """Add an event, and wake those who follow the job."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import secrets
@@ -39,27 +40,32 @@ class ServeOptions:
     folders: tuple[Path, ...]
     store: Path | None
     choice: JudgeChoice
+    names: tuple[str, ...] = ()
+    """What a reverse proxy in front of this server is called."""
     open_browser: bool = False
 
 
 def run_server(options: ServeOptions, *, say: Callable[[str], None]) -> None:
     """Serve until interrupted; `say` gets the lines that tell where. UsageError if the address cannot be used."""
     limit_heaps()  # before threads allocate: a server runs for long
-    token = "" if is_loopback(options.host) else _choose_token()
+    token = "" if is_loopback(options.host) and not options.names else _choose_token()
     _check_judge(options.choice)
     with _listen(options.host, options.port) as listening:
         host, port = listening.getsockname()[:2]
-        name = f"[{host}]" if ":" in host else host
-        address = f"http://{name}:{port}/" + (f"?token={token}" if token else "")
+        query = f"?token={token}" if token else ""
+        here, *others = (f"http://{f'[{name}]' if ':' in name else name}:{port}/{query}" for name in _addresses(host))
+        others += [f"https://{name}/{query}" for name in options.names]
         state = ServerState(store=options.store, folders=options.folders, choice=options.choice)
         try:
-            app = build_application(state, host=options.host, token=token)
+            app = build_application(state, host=options.host, names=options.names, token=token)
             server = uvicorn.Server(_configure(app))
             # It warns of damaged forms, which are the clients' affair.
             logging.getLogger(python_multipart.__name__).setLevel(logging.CRITICAL)
-            say(f"vrt-lite serves at {address} (Ctrl-C ends it)")
+            say(f"vrt-lite serves at {here} (Ctrl-C ends it)")
+            for address in others:
+                say(f"and from elsewhere at {address}")
             if options.open_browser:
-                webbrowser.open(address)
+                webbrowser.open(here)
             server.run(sockets=[listening])
         finally:
             state.close()
@@ -94,6 +100,19 @@ def _listen(host: str, port: int) -> socket.socket:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"{host} port {port} cannot be served: {reason}. Give another --port or --host.") from error
     return listening
+
+
+def _addresses(host: str) -> list[str]:
+    """List addresses at which a browser finds this server, first on this machine: 0.0.0.0 is none of them."""
+    if host not in ("0.0.0.0", "::"):
+        return [host]
+    family, loopback, any_other = (
+        (socket.AF_INET6, "::1", "2001:db8::1") if ":" in host else (socket.AF_INET, "127.0.0.1", "192.0.2.1")
+    )
+    with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect((any_other, 9))  # sends nothing: it chooses the address from which it would be sent
+        return [loopback, probe.getsockname()[0]]
+    return [loopback]
 
 
 def _choose_token() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from starlette.requests import Request
 
@@ -16,8 +17,12 @@ from vrt_lite.web.job_context import JobContext, JudgeChoice
 from vrt_lite.web.job_files import JobFiles
 from vrt_lite.web.perform_job import perform_job
 from vrt_lite.web.playable_copies import PlayableCopies
+from vrt_lite.web.slow_work import SlowWork
 from vrt_lite.web.uploading import BodyReader
 from vrt_lite.web.votes import VoteBox
+
+Lane = Literal["reading", "clips", "copies"]
+"""What slow work is about: the store and models, the files of clips, or copies that browsers play."""
 
 
 class ServerState:
@@ -29,6 +34,7 @@ class ServerState:
             home = data_home()
             self.clip_store = ClipStore(folders, home / "uploads")
             self.copies = PlayableCopies(home / "copies")
+            self.lanes: dict[Lane, SlowWork] = {"reading": SlowWork(4), "clips": SlowWork(2), "copies": SlowWork(1)}
             self.body_reader = BodyReader(self.clip_store.uploads)
             self.ballots = VoteBox(self.store)
             self.context = JobContext(self.store, self.clip_store, choice)
@@ -46,6 +52,8 @@ class ServerState:
         with self._closing:
             if not self._closed:
                 self._closed = True
+                for work in self.lanes.values():
+                    work.close()
                 self.queue.close()
                 self.context.close()
                 self.store.close()

@@ -13,7 +13,7 @@ import secrets
 import shutil
 import time
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import BinaryIO, Final
@@ -88,6 +88,10 @@ class UploadFolder:
                 del self._borrowed[sha256]
         return f"upload:{sha256}"
 
+    def hide(self, text: str) -> str:
+        """Return a text without the folders in which uploads lie here."""
+        return re.sub(rf"{re.escape(str(self.path))}[/\\][0-9a-f]{{64}}[/\\]", "", text)
+
     def give_back(self, clips: list[str]) -> None:
         """Take all uploads from a list that were borrowed, and remove those that nobody else uses."""
         with self._lock:
@@ -116,11 +120,9 @@ class UploadFolder:
     def make_room(self, size: int) -> None:
         """Remove the uploads that were not used for longest, until there is room for so many bytes more."""
         with self._lock, contextlib.suppress(FileNotFoundError):  # another server may remove some too
-            folders = [folder for folder in self.path.iterdir() if not folder.name.startswith(DRAFT)]
-            kept = sorted(folders, key=lambda folder: folder.stat().st_mtime)
-            sizes = [sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) for folder in kept]
-            count, total = len(kept) + 1, sum(sizes) + size
-            for folder, freed in zip(kept, sizes, strict=True):
+            kept = list_uploads(self.path)
+            count, total = len(kept) + 1, sum(freed for _, freed in kept) + size
+            for folder, freed in kept:
                 if total <= MOST_KEPT_BYTES and count <= MOST_KEPT:
                     return
                 shutil.rmtree(folder, ignore_errors=True)
@@ -131,6 +133,14 @@ class UploadFolder:
         for path in self.path.glob(f"{DRAFT}*"):
             if time.time() - path.stat().st_mtime > _DRAFT_SECONDS:
                 shutil.rmtree(path, ignore_errors=True)
+
+
+def list_uploads(folder: Path) -> list[tuple[Path, int]]:
+    """List the folders of the uploads, the one that was used longest ago first, and the bytes of each."""
+    if not folder.is_dir():
+        return []
+    kept = sorted(folder.glob("[0-9a-f]" * 64), key=lambda upload: upload.stat().st_mtime)
+    return [(one, sum(path.stat().st_size for path in one.rglob("*") if path.is_file())) for one in kept]
 
 
 class UploadDraft:
@@ -180,6 +190,8 @@ class UploadDraft:
         if not self._size:
             raise RefusedRequestError(400, "usage", "The upload is empty: send the bytes of a clip.")
         if len(self._files) == 1:
+            _check_clip(self._files[0])
+            _flush(self._files)
             return self._uploads.keep(self._files[0], self._digest.hexdigest(), borrow=borrow)
         if not re.fullmatch(r"([0-9]{1,9}(\.[0-9]{1,9})?)?", fps):
             raise RefusedRequestError(400, "usage", f"fps is {fps[:20]!r}: give the pictures a second as a number.")
@@ -196,14 +208,34 @@ class UploadDraft:
             raise RefusedRequestError(
                 422, "broken_clip", "Several files are one clip only if they are numbered pictures."
             )
+        _check_clip(found.path)
+        _flush(found.files)
         return self._uploads.keep(inner, found.digest(), borrow=borrow)
 
     def _end_file(self) -> None:
         if self._file:
-            self._file.flush()
-            os.fsync(self._file.fileno())
             self._file.close()
             self._file = None
+
+
+def _check_clip(path: Path) -> None:
+    """Raise RefusedRequestError for what is no clip that can be judged: it is told now, not when a job fails."""
+    from vrt_lite.video import open_clip  # noqa: PLC0415 - the decoder
+
+    try:
+        open_clip(path).close()
+    except VideoError as error:
+        raise RefusedRequestError(422, error.kind, f"{path.name!r} {error.reason}. It is no clip.") from error
+
+
+def _flush(files: Sequence[Path]) -> None:
+    """Put files on the disk: one by itself, and many with all that is to be written, which is far quicker."""
+    if len(files) > 1 and hasattr(os, "sync"):
+        os.sync()
+        return
+    for path in files:
+        with path.open("r+b") as file:
+            os.fsync(file.fileno())
 
 
 def _name_pictures(folder: Path) -> Path:

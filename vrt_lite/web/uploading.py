@@ -14,9 +14,9 @@ from starlette.requests import ClientDisconnect, Request
 from vrt_lite.errors import UsageError
 from vrt_lite.web.form_parser import PartHead, parse_form
 from vrt_lite.web.refusals import RefusedRequestError
+from vrt_lite.web.request_bodies import MOST_BODY_BYTES
 from vrt_lite.web.upload_folder import MOST_UPLOAD_BYTES, UploadDraft, UploadFolder
 
-MOST_JSON_BYTES: Final = 4 * 2**20
 FORM: Final = "multipart/form-data"
 _MOST_AT_ONCE = 16
 _SILENCE_SECONDS = 20.0
@@ -59,7 +59,7 @@ class BodyReader:
         """
         fields: dict[str, bytearray] = {}
         drafts: dict[str, UploadDraft] = {}
-        most_bytes = len(clips) * MOST_UPLOAD_BYTES + MOST_JSON_BYTES
+        most_bytes = len(clips) * MOST_UPLOAD_BYTES + MOST_BODY_BYTES
         with self._one_more(), contextlib.ExitStack() as stack:
             await self._make_room(request, most_bytes)
             draft, text = None, bytearray()
@@ -90,7 +90,7 @@ class BodyReader:
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise RefusedRequestError(415, "type", "Send JSON, with Content-Type: application/json.")
         data = bytearray()
-        async for part in self._receive(request, MOST_JSON_BYTES):
+        async for part in self._receive(request, MOST_BODY_BYTES):
             data += part
         return bytes(data)
 

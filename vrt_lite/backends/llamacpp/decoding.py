@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vrt_lite.backends.llamacpp.kv_cache import MOST_WRITTEN
+from vrt_lite.errors import ModelError
 from vrt_lite.protocol.messages import Odds
 
 MOST_GUESSED = MOST_WRITTEN - 1
@@ -80,10 +81,12 @@ class Sampler:
         self._banned = np.asarray(banned, dtype=np.int64)
 
     def pick(self, logits: NDArray[np.float32]) -> int:
-        """The next token."""
+        """The next token. ModelError if the model gives no numbers, which is the file's fault."""
         logits[self._banned] = -np.inf
+        if np.isnan(logits[likeliest := int(np.argmax(logits))]):  # argmax finds a NaN first
+            raise ModelError("The model computes what is no number: its files are damaged. Pull or convert them again.")
         if self._temperature <= 0:
-            return int(np.argmax(logits))
+            return likeliest
         cumulative = np.cumsum(softmax(logits.astype(np.float64) / self._temperature))
         return int(np.searchsorted(cumulative, self._random.random() * float(cumulative[-1]), side="right"))
 

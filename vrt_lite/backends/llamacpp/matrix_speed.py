@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import time
-from collections.abc import Generator
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable
 from typing import Any
 
 from vrt_lite.backends.llamacpp.engine import find_function, start_engine
@@ -26,21 +25,15 @@ class _Params(ctypes.Structure):
     _fields_ = (("mem_size", ctypes.c_size_t), ("mem_buffer", ctypes.c_void_p), ("no_alloc", ctypes.c_bool))
 
 
-@dataclass(frozen=True, slots=True)
-class MatrixSpeed:
-    """Weights that are multiplied in a second: with one token (`one`), and with each of many tokens (`many`)."""
+def measure_matrices(kinds: Iterable[int], threads: int) -> tuple[dict[int, float], dict[int, float]]:
+    """Multiply a matrix of each of ggml's types by number, about a third of a second each.
 
-    one: float
-    many: float
-
-
-def measure_matrix_speed(kind: int, *, threads: int) -> MatrixSpeed:
-    """Multiply a matrix of ggml's type number `kind`, and return the speed; about a third of a second.
-
-    AttributeError if the engine's library lacks the functions.
+    Returns, by type, the weights that are multiplied in a second with one token, and with each of many. AttributeError
+    if the engine's library lacks the functions.
     """
     start_engine()
-    return MatrixSpeed(_measure(kind, 1, _ROWS, threads), _measure(kind, _MANY, _ROWS // 4, threads))
+    one = {kind: _measure(kind, 1, _ROWS, threads) for kind in kinds}
+    return one, {kind: _measure(kind, _MANY, _ROWS // 4, threads) for kind in kinds}
 
 
 def _measure(kind: int, tokens: int, rows: int, threads: int) -> float:

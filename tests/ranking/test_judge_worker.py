@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import sqlite3
 import subprocess
@@ -13,14 +12,14 @@ from pathlib import Path
 
 import psutil
 import pytest
-from brightness import Brightness, judge_of, names, unwatched, write_greys
-from dying_worker import open_dying_judge
+from brightness import names, unwatched, write_greys
+from dying_worker import Dying
 
-from vrt_lite.errors import EngineEndedError, ModelError, ShortageError
+from vrt_lite import judge_worker
+from vrt_lite.api import Judge
+from vrt_lite.errors import ModelError, ShortageError, WorkerEndedError
 from vrt_lite.ranking.entries import read_entries
 from vrt_lite.ranking.rank import Ranking, rank_clips
-from vrt_lite.runs import judge_process
-from vrt_lite.runs.judge_process import JudgeProcess
 from vrt_lite.runs.store import Store
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -28,31 +27,28 @@ FATAL = 120
 SAID = "ggml.c:1: GGML_ASSERT(a) failed\n"
 
 
-def rank_greys(folder: Path, greys: list[int], *, fatal: int = FATAL) -> Ranking:
+def rank_greys(folder: Path, greys: list[int], *, fatal: int = FATAL, jobs: int = 1) -> Ranking:
     write_greys(folder / "clips", greys)
-    open_judge = functools.partial(open_dying_judge, fatal, SAID)
-    with (
-        Store(folder / "runs.sqlite") as store,
-        JudgeProcess(judge_of(Brightness()), open_judge) as judge,
-    ):
+    with Store(folder / "runs.sqlite") as store, Judge(backend=Dying(fatal, SAID), process=True) as judge:
         groups = read_entries([str(folder / "clips")], prompt="Bright.")
-        return rank_clips(groups, store=store, judge=judge, watcher=unwatched())
+        return rank_clips(groups, store=store, judge=judge, watcher=unwatched(), jobs=jobs)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="an aborted process ends with a status there")
-def test_a_clip_at_which_the_engine_dies_costs_no_other_judgement(tmp_path: Path) -> None:
-    ranking = rank_greys(tmp_path, [FATAL, 40, 80])
+@pytest.mark.parametrize("jobs", [1, 4])
+def test_a_clip_at_which_the_engine_dies_costs_no_other_judgement(tmp_path: Path, jobs: int) -> None:
+    ranking = rank_greys(tmp_path, [FATAL, 40, 80], jobs=jobs)
     assert ranking.died == 4
     [ladder] = ranking.ladders
     assert names(ladder) == ("take 3.mp4", "take 2.mp4")
     [(_, why)] = ladder.unranked
-    assert "the engine ended by signal SIGABRT: ggml.c:1: GGML_ASSERT(a) failed" in why
+    assert "The judge's process ended by signal SIGABRT: ggml.c:1: GGML_ASSERT(a) failed" in why
     again = rank_greys(tmp_path, [FATAL, 40, 80])
     assert (again.found, again.died) == (6, 4), "what killed the engine is not tried again by itself"
 
 
 def test_an_engine_that_always_dies_ends_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judge_process, "MOST_DEATHS", 2)
+    monkeypatch.setattr(judge_worker, "MOST_DEATHS", 2)
     with pytest.raises(ModelError, match="ended at 2 pairs in a row"):
         rank_greys(tmp_path, [FATAL, 40, 80])
     with Store(tmp_path / "runs.sqlite") as store:
@@ -113,6 +109,6 @@ def test_a_killed_engine_in_the_command(tmp_path: Path, deaths: int) -> None:
     assert ranking["died"] == deaths - 1
     with Store(file) as store:
         failures = [result.failure for result in store.run(ranking["run"]).results()]
-    assert (len(failures), failures.count(EngineEndedError.kind)) == (3, deaths - 1)
+    assert (len(failures), failures.count(WorkerEndedError.kind)) == (3, deaths - 1)
     assert process.returncode == (4 if deaths == 2 else 0), err
     assert deaths == 1 or "1 judgement(s) are missing, as the engine died" in err

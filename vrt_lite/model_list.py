@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
+from typing import Any
 
-from vrt_lite.errors import ModelError
+from vrt_lite.backends import read_memory
+from vrt_lite.errors import ModelError, OutOfMemoryError
 from vrt_lite.fitting.memory_estimate import estimate_default_bytes, read_shape
 from vrt_lite.fitting.pull_options import list_pull_options
+from vrt_lite.forecast import predict, predict_shape
+from vrt_lite.interfaces import TimeRange
 from vrt_lite.machine import format_bytes
-from vrt_lite.models import bundled_names, find
+from vrt_lite.models import ModelFiles, bundled_names, find
 from vrt_lite.models.library import Recipe, StoredModel, partial_bytes, partial_names, recipes, stored_models
-from vrt_lite.models.quants import CONTEXT_BYTES, normalise_quant, quant_of, total_memory
+from vrt_lite.models.quants import normalise_quant, quant_of, total_memory
+from vrt_lite.settings import Settings
+from vrt_lite.tuning import plan_engine, plan_shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedModel:
-    """A model that is here, or can be. `memory_bytes` is an estimate.
+    """A model that is here, or can be. `memory_bytes` is an estimate, and so are the `seconds` of a pair in one order.
 
     Of what is not here, `quant` is the one that a pull takes on this machine, `disk_bytes` is what stays of it, and
     `fetched_bytes` is what the pull fetches: a checkpoint if the model is `converted` here, else the files that stay.
@@ -27,6 +34,7 @@ class ListedModel:
     disk_bytes: int
     fetched_bytes: int = 0
     memory_bytes: int = 0
+    seconds: TimeRange | None = None
     converted: bool = False
     verified: bool = False
     licence: str = ""
@@ -49,45 +57,41 @@ class ListedModel:
 def list_models() -> list[ListedModel]:
     """List what is here, then what can be pulled, then pulls that were begun under other names."""
     known = recipes()
-    found = [_bundled_entry(name, known.get(name)) for name in bundled_names()]
-    found += [_stored_entry(model, known.get(model.manifest.name)) for model in stored_models()]
+    found = [_list_bundled(name) for name in bundled_names()]
+    found += [_list_stored(model) for model in stored_models()]
     names = {entry.name for entry in found}
-    found += [_recipe_entry(recipe) for name, recipe in known.items() if name not in names]
-    return found + [_partial_entry(name) for name in partial_names() if name not in {*names, *known}]
+    found += [_list_recipe(recipe) for name, recipe in known.items() if name not in names]
+    begun = [name for name in partial_names() if name not in {*names, *known}]
+    return found + [_list_begun(name) for name in begun]
 
 
-def _bundled_entry(name: str, recipe: Recipe | None) -> ListedModel:
-
-    files = find(name)
+def _list_bundled(name: str) -> ListedModel:
+    files, recipe = find(name), recipes()[name]
     return ListedModel(
         name=name,
         state="bundled",
         quant=quant_of(files.text.name),
         disk_bytes=files.text.stat().st_size + files.projector.stat().st_size,
-        memory_bytes=estimate_default_bytes(read_shape(files), files.profile),
-        verified=bool(recipe and recipe.verified),
-        licence=recipe.licence if recipe else "",
-        licence_url=recipe.licence_url if recipe else "",
+        verified=recipe.verified,
+        licence=recipe.licence,
+        licence_url=recipe.licence_url,
         folder=str(files.text.parent),
+        **_estimate_files(files),
     )
 
 
-def _stored_entry(model: StoredModel, recipe: Recipe | None) -> ListedModel:
-
+def _list_stored(model: StoredModel) -> ListedModel:
     manifest, damage = model.manifest, model.damage
-    memory = model.size_bytes + CONTEXT_BYTES
-    if not damage:
-        try:
-            files = find(manifest.name)
-            memory = estimate_default_bytes(read_shape(files), files.profile)
-        except ModelError as error:
-            damage = str(error)
+    recipe, estimated = recipes().get(manifest.name), dict[str, Any]()
+    try:
+        estimated = {} if damage else _estimate_files(find(manifest.name))
+    except ModelError as error:
+        damage = str(error)
     return ListedModel(
         name=manifest.name,
         state="damaged" if damage else "here",
         quant=manifest.quant,
         disk_bytes=model.size_bytes,
-        memory_bytes=memory,
         verified=manifest.verified,
         licence=manifest.licence,
         licence_url=recipe.licence_url if recipe else "",
@@ -95,43 +99,47 @@ def _stored_entry(model: StoredModel, recipe: Recipe | None) -> ListedModel:
         revision=manifest.revision,
         folder=str(model.folder),
         note=f"{damage}. Repair it: vrt-lite pull {manifest.name}" if damage else "",
+        **estimated,
     )
 
 
-def _recipe_entry(recipe: Recipe) -> ListedModel:
-
-    arrived, offered = partial_bytes(recipe.name), list_pull_options(recipe.name)
+def _list_recipe(recipe: Recipe) -> ListedModel:
+    begun, offered = _list_begun(recipe.name), list_pull_options(recipe.name)
     taken = offered.choose(total_memory())
     option = next((option for option in offered.options if option.quant == taken), offered.options[-1])
+    seconds = None
+    with contextlib.suppress(OutOfMemoryError):
+        plan = plan_shape(option.shape, offered.profile, Settings(), read_memory())
+        seconds = predict_shape(option.shape, plan)
     return ListedModel(
         name=recipe.name,
-        state="begun" if arrived else "can be pulled",
+        state="begun" if begun.disk_bytes else "can be pulled",
         quant=normalise_quant(option.quant),
         disk_bytes=option.disk.stays,
         fetched_bytes=option.disk.fetched,
         memory_bytes=estimate_default_bytes(option.shape, offered.profile),
+        seconds=seconds,
         converted=offered.converted,
         verified=recipe.verified,
         licence=recipe.licence,
         licence_url=recipe.licence_url,
         repository=recipe.repository,
         revision=recipe.revision,
-        note=_how_to_go_on(recipe.name, arrived) if arrived else "",
+        note=begun.note if begun.disk_bytes else "",
     )
 
 
-def _partial_entry(name: str) -> ListedModel:
-
+def _list_begun(name: str) -> ListedModel:
     arrived = partial_bytes(name)
+    note = f"{format_bytes(arrived)} have arrived. Go on: vrt-lite pull {name}"
     return ListedModel(
-        name=name,
-        state="begun",
-        disk_bytes=arrived,
-        licence="not known yet",
-        repository=name,
-        note=_how_to_go_on(name, arrived),
+        name=name, state="begun", disk_bytes=arrived, licence="not known yet", repository=name, note=note
     )
 
 
-def _how_to_go_on(name: str, arrived: int) -> str:
-    return f"{format_bytes(arrived)} have arrived. Go on: vrt-lite pull {name}"
+def _estimate_files(files: ModelFiles) -> dict[str, Any]:
+    """The memory and the time of a model that is here."""
+    seconds = None
+    with contextlib.suppress(OutOfMemoryError):
+        seconds = predict(files, plan_engine(files, Settings()))
+    return {"memory_bytes": estimate_default_bytes(read_shape(files), files.profile), "seconds": seconds}

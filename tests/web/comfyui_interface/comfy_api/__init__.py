@@ -1,0 +1,1 @@
+"""As comfy/__init__.py says."""

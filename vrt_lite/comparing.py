@@ -1,0 +1,284 @@
+"""Compares clips in this process: a comparison is one piece of work for the scheduler, which does all in one thread.
+
+open_clips           both files, checked and sampled         video, pair_frames
+follow               rounds until a verdict, in each order   judge
+make_judgement       the record                              recording, judgement
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Generator, Mapping
+from concurrent.futures import wait
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from vrt_lite.errors import NoVerdictError, UsageError, Warned
+from vrt_lite.interfaces import (
+    Event,
+    FrameStore,
+    Observe,
+    Sampling,
+    Stop,
+    Stopwatch,
+    TimeRange,
+    Working,
+    check_stops,
+    wait_until_done,
+)
+from vrt_lite.judge import Answer, Trial, follow
+from vrt_lite.judgement import Judgement
+from vrt_lite.modes import LocalMode, Mode
+from vrt_lite.pair_frames import PairFrames, Workspace, workspace_of
+from vrt_lite.profile import Profile
+from vrt_lite.recording import ShownPair, add_warning, make_judgement
+from vrt_lite.scheduler import InThread, Scheduler, Together, Work
+from vrt_lite.settings import MOST_JOBS, Settings
+from vrt_lite.shortage import ThreadPool
+from vrt_lite.tuning import keep_time
+
+if TYPE_CHECKING:
+    from vrt_lite.measures.kept import KeptMeasures
+    from vrt_lite.measures.measuring import Measuring
+    from vrt_lite.trace_file import TraceFile
+    from vrt_lite.video import Clip
+
+Finish = Callable[[Judgement, FrameStore], None]
+_MOST_CALLS = 2 * MOST_JOBS
+"""Requests to a server at once: two orders of each pair."""
+
+
+class Comparing(Protocol):
+    """What opens, measures and compares clips: in this process, or in a worker. Threads may share it."""
+
+    def plan(self) -> Profile:
+        """The profile that fits the memory now. Raises OutOfMemoryError."""
+        ...
+
+    def predict(self, clip: Path) -> TimeRange | None:
+        """As `Judge.predict`."""
+        ...
+
+    def look_at(self, clip: Path) -> tuple[float, Workspace]:
+        """As `Judge.look_at`."""
+        ...
+
+    def measure(self, clip: Path) -> Mapping[str, float]:
+        """As `Judge.measure`."""
+        ...
+
+    def compare(
+        self,
+        clips: tuple[Path, Path],
+        prompt: str,
+        *,
+        trace: Path | None,
+        observe: Observe,
+        finish: Finish | None,
+        stop: Stop,
+    ) -> Judgement:
+        """As `Judge.compare`."""
+        ...
+
+    def close(self) -> None:
+        """Free the model."""
+        ...
+
+
+class Comparer:
+    """Compares clips in this process, with what a mode runs. To be closed."""
+
+    def __init__(self, mode: Mode, settings: Settings, *, measures: bool) -> None:
+        """With `measures` clips are measured too. Raises ShortageError if memory is too short for threads."""
+        self.mode = mode
+        self._settings = settings
+        self._measures = measures
+        self._scheduler = Scheduler(_MOST_CALLS)
+
+    def close(self) -> None:
+        """Free the model, when nothing uses it any more."""
+        self._scheduler.close()
+        self.mode.close()
+
+    def plan(self) -> Profile:
+        """The profile that fits the memory now. Loads the engine's library, but no model. Raises OutOfMemoryError."""
+        return self.mode.plan()
+
+    def predict(self, clip: Path) -> TimeRange | None:
+        """As `Judge.predict`."""
+        from vrt_lite.forecast import predict_like  # noqa: PLC0415 - a small judge's compare does without
+
+        return predict_like(self.mode, clip)
+
+    def look_at(self, clip: Path) -> tuple[float, Workspace]:
+        """As `Judge.look_at`."""
+        from vrt_lite.video import open_clip  # noqa: PLC0415 - the decoder only when there is something to decode
+
+        with open_clip(clip) as opened:
+            return opened.info.duration_seconds, workspace_of(opened, self.mode.profile)
+
+    @functools.cached_property
+    def _kept_measures(self) -> KeptMeasures:
+        from vrt_lite.measures.measuring import keep_measures  # noqa: PLC0415 - numpy
+
+        return keep_measures(self._settings)
+
+    def measure(self, clip: Path) -> Mapping[str, float]:
+        """As `Judge.measure`."""
+        from vrt_lite.measures.measuring import measure_file  # noqa: PLC0415 - numpy
+
+        found = measure_file(clip, self._kept_measures)
+        return found.values if found else {}
+
+    def compare(
+        self,
+        clips: tuple[Path, Path],
+        prompt: str,
+        *,
+        trace: Path | None,
+        observe: Observe,
+        finish: Finish | None,
+        stop: Stop,
+    ) -> Judgement:
+        """As `Judge.compare`."""
+        # An interrupt arrives in the main thread. The engine runs in another, or an interrupt could arrive in the
+        # middle of its log callback and be lost.
+        stop = Stop(stop)
+        work = self._scheduler.submit(self._compare(clips, prompt, trace, _checked(observe), finish), stop)
+        try:
+            return wait_until_done(work)
+        except KeyboardInterrupt as interrupt:
+            stop.set(interrupt)
+            wait([work])
+            raise
+
+    def _compare(
+        self, paths: tuple[Path, Path], prompt: str, trace: Path | None, observe: Observe, finish: Finish | None
+    ) -> Work[Judgement]:
+        stopwatch, mode = Stopwatch(), self.mode
+        takes_long = isinstance(mode, LocalMode) and mode.files is not None and not mode.files.is_small
+        with contextlib.ExitStack() as stack:
+            lines = None
+            if trace:
+                from vrt_lite.trace_file import TraceFile  # noqa: PLC0415
+
+                lines = TraceFile(trace)
+            mode.prepare()
+            clips: tuple[Clip, Clip] = yield InThread(lambda _: stack.enter_context(open_clips(*paths)))
+            same = clips[0].info.sha256 == clips[1].info.sha256
+            if not same:
+                with stopwatch.measure("wait"):
+                    yield InThread(lambda _: mode.plan())
+            spaces = (workspace_of(clips[0], mode.profile), workspace_of(clips[1], mode.profile))
+            frames = PairFrames(clips, spaces)
+            pair = ShownPair(prompt, (clips[0].info, clips[1].info), spaces)
+            trials: dict[int, Trial] = {}
+            measuring = None
+            if self._measures and not same:
+                from vrt_lite.measures.measuring import Measuring  # noqa: PLC0415 - numpy
+
+                measuring = stack.enter_context(Measuring(clips, self._kept_measures))
+            if not same:
+                if takes_long:
+                    from vrt_lite.forecast import announce  # noqa: PLC0415
+
+                    announce(mode, clips[0].info, observe, both_orders=self._settings.both_orders)
+                with stopwatch.measure("wait"):
+                    yield from mode.open(frames, observe, stopwatch)
+                if mode.profile.reports and measuring:
+                    pair = yield from self._add_evidence(pair, measuring, observe)
+                trials = yield from self._judge_orders(pair, frames, lines, observe)
+            if measuring and not mode.profile.reports:
+                observe(Working("measuring the clips"))
+            measures, measured = (yield InThread(lambda _: measuring.compare())) if measuring else (None, None)
+            record = functools.partial(
+                make_judgement,
+                pair,
+                clips,
+                trials,
+                mode=mode,
+                settings=self._settings,
+                stopwatch=stopwatch,
+                measures=measures,
+                measured=measured,
+            )
+            judgement: Judgement = yield InThread(lambda _: record())  # the digest of the model may not be ready
+            if trials and isinstance(mode, LocalMode) and mode.files:
+                keep_time(mode.files, mode.start_planning().result(), judgement)
+            if lines and lines.failure:
+                judgement = add_warning(judgement, Warned("trace_not_written", lines.failure))
+            if finish:
+                yield InThread(lambda _: finish(judgement, frames))
+            return judgement
+
+    def _add_evidence(self, pair: ShownPair, measuring: Measuring, observe: Observe) -> Work[ShownPair]:
+        observe(Working("measuring the clips"))
+        measured = yield InThread(lambda _: measuring.report())
+        if self._settings.evidence and not measured:
+            raise UsageError("A clip could not be measured, so there is no evidence: leave --evidence out.")
+        return replace(pair, measured=measured)
+
+    def _judge_orders(
+        self, pair: ShownPair, frames: PairFrames, lines: TraceFile | None, observe: Observe
+    ) -> Work[dict[int, Trial]]:
+        """A trial for each order, keyed by the clip (0 or 1) shown as video 1. NoVerdictError if no order gives one."""
+        mode, settings = self.mode, self._settings
+
+        def judge_order(first: int) -> Work[Trial | NoVerdictError]:
+            shown = frames.swapped() if first else frames
+
+            def trial(answer: Answer) -> Work[Trial]:
+                return follow(
+                    pair.for_judge().swapped() if first else pair.for_judge(),
+                    mode.profile,
+                    answer,
+                    sampling=Sampling(mode.profile.max_new_tokens, settings.temperature, settings.seed),
+                    order=first,
+                    observe=observe,
+                    on_round=functools.partial(lines.add, first, pair) if lines else lambda _: None,
+                )
+
+            try:
+                return (yield from mode.run(trial, shown))
+            except NoVerdictError as error:
+                return error
+
+        found: list[Trial | NoVerdictError]
+        if settings.both_orders is True and mode.at_once:
+            found = yield Together([judge_order(0), judge_order(1)])
+        else:
+            found = [(yield from judge_order(0))]
+            first = found[0].verdict if isinstance(found[0], Trial) else None
+            if settings.both_orders and not settings.skip_second_order(first):
+                found.append((yield from judge_order(1)))
+        trials = {order: trial for order, trial in enumerate(found) if isinstance(trial, Trial)}
+        for failure in found:
+            if not trials and isinstance(failure, NoVerdictError):
+                raise failure
+        return trials
+
+
+def _checked(observe: Observe) -> Observe:
+    """Let an event end the work that was told to stop."""
+
+    def tell(event: Event) -> None:
+        check_stops()
+        observe(event)
+
+    return tell
+
+
+@contextlib.contextmanager
+def open_clips(a: Path, b: Path) -> Generator[tuple[Clip, Clip]]:
+    """Open both clips at once. Closes one also if the other cannot be opened. Raises VideoError."""
+    from vrt_lite.video import open_clip  # noqa: PLC0415 - the decoder only when there is something to decode
+
+    with contextlib.ExitStack() as stack:
+        with ThreadPool(2) as pool:
+            opening = [pool.submit(open_clip, path) for path in (a, b)]
+        for future in opening:
+            if not future.exception():
+                stack.enter_context(future.result())
+        yield opening[0].result(), opening[1].result()
