@@ -330,7 +330,7 @@ def test_lists_and_addresses_are_never_followed(plain: Path, tmp_path: Path) -> 
     for name, text in lists.items():
         (tmp_path / name).write_text(text)
         assert "no video of a known kind" in refusal(tmp_path / name)
-    for address in ("http://localhost/a.mp4", "HTTPS://x/y", "rtmp://x", "file:///etc/passwd", "data:/x"):
+    for address in ("http://localhost/a.mp4", "HTTPS://x/y", "rtmp://x", "file:///etc/passwd", "data://x"):
         assert "URL" in refusal(address) and "download it first" in refusal(address)
     for path in (f"concat:{plain}|{plain}", f"subfile,,start,0,end,9,,:{plain}", "pipe:0", "-i"):
         assert "cannot be opened" in refusal(path) or "URL" in refusal(path)

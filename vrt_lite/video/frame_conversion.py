@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from av.video.frame import VideoFrame
@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from vrt_lite.video.timeline import UnusableError
-from vrt_lite.video.tonemap import Transfer, to_sdr
+
+if TYPE_CHECKING:
+    from vrt_lite.video.tonemap import Transfer
 
 MAX_PIXEL_ASPECT = 16  # beyond 16:1 the header is broken
 _HDR: dict[int, Transfer] = {ColorTrc.SMPTE2084.value: "pq", ColorTrc.ARIB_STD_B67.value: "hlg"}
@@ -54,6 +56,8 @@ class Conversion:
         """
         if not self.wide_gamut:
             return self._resize(stored, size)
+        from vrt_lite.video.tonemap import to_sdr  # noqa: PLC0415 - few clips need it
+
         channels = [self._resize(stored[..., channel].astype(np.float32), size) for channel in range(3)]
         return to_sdr(np.stack(channels, axis=-1) / np.float32(65535), self.transfer)
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from av.video.frame import VideoFrame
 from av.video.reformatter import ColorRange, VideoReformatter
 from numpy.typing import NDArray
 
-from vrt_lite.video.tonemap import Transfer, to_sdr
+if TYPE_CHECKING:
+    from vrt_lite.video.tonemap import Transfer
 
 _PLAIN = frozenset(("yuv420p", "yuvj420p"))
 _WIDEST_CODE = 1023
@@ -59,5 +60,7 @@ def _view(frame: VideoFrame, plane: int, kind: str) -> NDArray[np.uint8]:
 @cache
 def _tone_curve(transfer: Transfer) -> NDArray[np.uint8]:
     """Return the luma in SDR, from 0 to 255, of grey in HDR by its code of 10 bits."""
+    from vrt_lite.video.tonemap import to_sdr  # noqa: PLC0415 - few clips need it
+
     signal = ((np.arange(_WIDEST_CODE + 1, dtype=np.float32) - 64) / 876).clip(0, 1)
     return to_sdr(np.repeat(signal[None, :, None], 3, axis=2), transfer)[0, :, 0]
