@@ -88,7 +88,8 @@ def find_pictures(path: Path) -> NumberedPictures | None:
             place /= _only_pattern(path, place)
         names = _fitting(place.name, (file.name for file in place.parent.iterdir()))
     except OSError as error:
-        raise VideoError(path, f"cannot be read: {error.strerror}") from error
+        kind = MissingClipError if isinstance(error, FileNotFoundError) else VideoError
+        raise kind(path, f"cannot be read: {error.strerror}") from error
     if not names:
         raise MissingClipError(path, f"names no picture: no file of the folder {place.parent} fits {place.name!r}")
     if len(names) > MOST_PICTURES:

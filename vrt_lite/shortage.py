@@ -20,16 +20,19 @@ _MOST_HEAPS: Final = -8
 def shortage_of(error: BaseException) -> ShortageError | None:
     """The shortage behind an error of Python, the system or FFmpeg; None if it has another cause.
 
-    FFmpeg's lack of memory has another cause: a damaged file asks for more than it may have.
+    FFmpeg's lack of memory has another cause, a damaged file that asks for too much, unless the address space of this
+    process is limited. Then it is short also where a library finds no room.
     """
     if isinstance(error, ShortageError):
         return error
     number = getattr(error, "errno", None)
     if number in (errno.EMFILE, errno.ENFILE):
         return ShortageError("open files")
-    if isinstance(error, MemoryError | OSError) and number == (errno.ENOMEM if isinstance(error, OSError) else None):
+    if isinstance(error, OSError) and number == errno.ENOMEM:
         return ShortageError("memory")
-    if type(error) is ImportError and memory_limit():  # a library that is here finds no room
+    if number == errno.EAGAIN and memory_limit():  # a decoder's threads; it may be a damaged file without a limit
+        return ShortageError("threads")
+    if isinstance(error, MemoryError | ImportError) and (type(error) is MemoryError or memory_limit()):
         return ShortageError("memory")
     return None
 

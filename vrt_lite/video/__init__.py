@@ -230,7 +230,9 @@ class Clip:
         layout = "rgb48le" if self._conversion.wide_gamut else "rgb24"
         try:
             stored = self._converter.reformat(frame, format=layout, interpolation=EXACT).to_ndarray()
-        except FFmpegError:
+        except FFmpegError as error:
+            if shortage_of(error):
+                raise
             raise UnusableError(
                 f"has a pixel format or colour matrix that cannot be converted ({frame.format.name}, "
                 f"matrix {frame.colorspace}); convert it first, e.g. ffmpeg -i IN -pix_fmt yuv420p OUT.mp4"

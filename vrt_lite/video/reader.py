@@ -67,8 +67,7 @@ class Reader:
             # "file:" keeps a name from being read as a protocol, a device or an option.
             self._container = av.open(f"file:{self._file}", "r", options=_OPTIONS, **_TOLERANT)
         except FFmpegError as error:
-            if shortage_of(error):
-                raise
+            _raise_shortage(error)
             raise UnusableError(
                 f"cannot be opened ({error.strerror}): it is no video of a known kind (mp4, mov, mkv, webm, avi, ts, "
                 "gif, webp), or is truncated, damaged or unfinished; copy it again, or convert it"
@@ -145,6 +144,7 @@ class Reader:
                     hidden.append(position)
                 torn = packet.is_corrupt
         except FFmpegError as error:
+            _raise_shortage(error)
             stopped = f"the rest cannot be read ({error.strerror})"
         times, kind = np.array(stamps, np.int64), self._container.format.name
         order = np.delete(np.arange(len(times)), np.array(hidden, np.int64))
@@ -237,6 +237,7 @@ class Reader:
             try:
                 frames = self._stream.decode(packet)  # pyright: ignore[reportUnknownMemberType]
             except FFmpegError as error:
+                _raise_shortage(error)
                 lost = not isinstance(error, DecoderDrained)
                 self._decoded, self._damaged = self._decoded + lost, self._damaged + lost
                 continue
@@ -272,6 +273,11 @@ class Reader:
         # PyAV 18.1 fails after the last packet, when it flushes a stream that appeared while reading (damaged MPEG-TS).
         with contextlib.suppress(IndexError):
             yield from (packet for packet in self._container.demux(self._stream) if packet.size)
+
+
+def _raise_shortage(error: FFmpegError) -> None:
+    if short := shortage_of(error):
+        raise short from error
 
 
 def _stamp_of(packet: Packet[VideoStream]) -> int | None:

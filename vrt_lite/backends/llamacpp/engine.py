@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from vrt_lite.errors import ASK_DOCTOR, ModelError, OutOfMemoryError
+from vrt_lite.errors import ASK_DOCTOR, ModelError, OutOfMemoryError, ShortageError
 from vrt_lite.machine import SMALL_MODEL_BYTES, EngineSettings, Gpu, Machine, MachineMemory
 from vrt_lite.models.gguf import gguf_bytes
-from vrt_lite.shortage import shortage_of
+from vrt_lite.shortage import memory_limit, shortage_of
 
 if TYPE_CHECKING:
     from vrt_lite.backends.llamacpp.abort_check import AbortCheck
@@ -39,6 +39,8 @@ try:
     import llama_cpp.llama_cpp as _llama
     import llama_cpp.mtmd_cpp as _mtmd
 except (OSError, RuntimeError) as error:  # what llama_cpp raises if its libraries are missing, or do not fit
+    if memory_limit():
+        raise ShortageError("memory") from error
     raise shortage_of(error) or ModelError(f"The engine cannot be loaded: {error}.{ASK_DOCTOR}") from error
 finally:
     if _spins_by_default:
