@@ -23,7 +23,7 @@ TREES: dict[str, set[str]] = {
 }
 """The four trees, and the other trees that each may import."""
 LAYERS: tuple[set[str], ...] = (
-    {"errors"},
+    {"errors", "advice"},
     {"disk", "shortage"},
     {"tables", "clip_files"},
     {"protocol", "machine"},
@@ -98,7 +98,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "python_multipart": {"web"},
     "rich": {"show"},
     "starlette": {"web"},
-    "tomlkit": {"profile.py", "stored_settings.py"},
+    "tomlkit": {"cli/profile_command.py", "profile.py", "stored_settings.py"},
     "uvicorn": {"web"},
 }
 """Packages that are not of the standard library, and the only places in vrt_lite that may import each."""
@@ -121,6 +121,7 @@ HEAVY = {
 COMMANDS = (
     "compare",
     "rank",
+    "score",
     "pull",
     "models",
     "rm",
@@ -128,6 +129,7 @@ COMMANDS = (
     "completion",
     "config",
     "doctor",
+    "profile",
     "estimate",
     "convert",
     "tune",
@@ -346,7 +348,7 @@ MAY_HAVE_THREADS: dict[str, set[str]] = {
     "decoding and measuring clips": {"comparing.py", "video", "pair_frames.py", "measures"},
     "digests, the plan and the model, while clips are opened": {"modes.py", "backends/llamacpp/engine.py"},
     "requests to a server": {"backends/http"},
-    "the pipe of a process": {"worker.py", "judge_worker.py", "tuning/child.py"},
+    "the pipe of a process": {"worker.py", "judge_worker.py"},
     "the server": {"web"},
     "the terminal, and ending in time": {"show", "__main__.py"},
     "files: fetched, written and read": {"disk.py", "tables.py", "pulling", "conversion", "ranking"},

@@ -123,7 +123,7 @@ def test_models_lists_and_rm_deletes(hub: Hub, home: Path, capfd: pytest.Capture
     rows = {line.split()[0]: line for line in out.splitlines()}
     assert "bundled" in rows[BUNDLED]
     assert "yes" in rows[BUNDLED]
-    assert re.search(r"here +Q8_0 +0\.01 GB +~\S+ GB +no +mit", rows[REPO])
+    assert re.search(r"here +Q8_0 +0\.01 GB +~\S+ GB +- +no +mit", rows[REPO])
     assert "non-commercial" in rows["qwen2.5-vl-3b"]
     assert "Apache-2.0" in rows["qwen2.5-vl-7b"]
     assert re.search("can be pulled.*MIT", rows["vr-thinker-7b"])
@@ -174,6 +174,39 @@ def test_a_published_profile_comes_along_and_is_named(hub: Hub, capfd: pytest.Ca
     assert status == 4
     assert "nothing of it was kept" in err
     assert find(REPO).profile.name == JUDGE.profile.name
+
+
+PLACED = pytest.mark.parametrize("model", ["hub/vr-thinker-7b", "./vr-thinker-7b", "vr-thinker-7b/"])
+
+
+@PLACED
+def test_a_path_with_a_known_name_says_both_ways_to_get_it(model: str, capfd: pytest.CaptureFixture[str]) -> None:
+    says = "with vrt-lite pull vr-thinker-7b, and use it with --model vr-thinker-7b"
+    refused(capfd, says, "compare", *CLIPS, "--model", model)
+
+
+def test_a_profile_that_is_given_comes_with_its_prompts_and_is_named(
+    hub: Hub, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It may be given to a model that is here, of which nothing is fetched again."""
+    (tmp_path / "own.txt").write_text("Judge {caption} by {dim_name_1}", encoding="utf-8")
+    given = tmp_path / "given.toml"
+    given.write_text('name = "given"\nuser_prompt_file = "own.txt"\n[clock]\nrule = "exact"\n', encoding="utf-8")
+    hub.files["profile.toml"], hub.small = PROFILE.encode(), {"profile.toml"}
+    _, _, err = command(capfd, "pull", REPO, "--profile", str(given))
+    assert f"profile: {given}" in err
+    profile = find(REPO).profile
+    assert (profile.name, profile.clock.rule) == ("given", "exact")
+    assert profile.user_prompt == "Judge {caption} by {dim_name_1}"
+    asked = len(hub.ranges)
+    given.write_text('name = "later"\n', encoding="utf-8")
+    assert f"profile: {given}" in command(capfd, "pull", REPO, "--profile", str(given))[2]
+    assert "here already" in pulled(capfd)
+    assert (find(REPO).profile.name, len(hub.ranges)) == ("later", asked)
+    given.write_text("rounds = 0", encoding="utf-8")
+    status, _, err = command(capfd, "pull", REPO, "--profile", str(given))
+    assert (status, find(REPO).profile.name) == (4, "later")
+    assert "rounds = 0" in err
 
 
 @pytest.mark.parametrize("name", [TEXT, PROJECTOR])
@@ -355,7 +388,7 @@ def test_what_the_hub_answers_is_one_line(hub: Hub, status: int, says: str, capf
 
 
 def test_names_that_cannot_be_pulled(hub: Hub, capfd: pytest.CaptureFixture[str]) -> None:
-    refused(capfd, "Fetch it: vrt-lite pull qwen2.5-vl-7b", "compare", *CLIPS, "--model", "qwen2.5-vl-7b")
+    refused(capfd, "with vrt-lite pull qwen2.5-vl-7b, and use", "compare", *CLIPS, "--model", "qwen2.5-vl-7b")
     refused(capfd, "'nobody' is not known. Pull one of .*qwen2.5-vl-7b", "pull", "nobody")
     refused(capfd, "is no owner/repo", "pull", "a/b/c", status=2)
     refused(capfd, "is no owner/repo", "pull", "../x", status=2)

@@ -46,7 +46,9 @@ def test_a_bundled_judge_is_found_by_name_folder_and_file() -> None:
 
 def test_a_model_without_a_profile_talks_like_vr_thinker(copy: Path) -> None:
     (copy / PROFILE_NAME).unlink()
-    assert find(copy).profile == default_profile()
+    files = find(copy)
+    assert (files.profile, files.has_profile) == (default_profile(), False)
+    assert JUDGE.has_profile
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,13 @@ from web.conftest import EXAMPLES, ROOT
 
 from vrt_lite.api import Judge
 from vrt_lite.backends.scripted import ScriptedBackend
-from vrt_lite.errors import NoVerdictError
+from vrt_lite.errors import NoVerdictError, UsageError
 from vrt_lite.judge import Pair, opening
 from vrt_lite.judgement import Judgement
 from vrt_lite.models import profile_of
 from vrt_lite.profile import Profile, load_profile
 from vrt_lite.protocol.messages import FrameRef, Image, Reply, Text, Video
-from vrt_lite.settings import Settings
+from vrt_lite.settings import Remote, Settings
 from vrt_lite.show import show_verdict
 from vrt_lite.show.pages import write_report
 
@@ -116,6 +116,13 @@ def test_a_tie_and_a_reply_without_probabilities(folder: Path) -> None:
     assert (tied.winner, tied.verdict.overall.odds) == (0, None)
 
 
+def test_a_head_is_refused_on_a_server(tmp_path: Path) -> None:
+    path = tmp_path / "heads.toml"
+    path.write_text('[answer]\nform = "clip"\n[answer.head.OA]\ntoken = "<|OA|>"')
+    with pytest.raises(UsageError, match="which no server tells: leave --backend out"):
+        Judge(path, backend=Remote("http://127.0.0.1:1/v1"))
+
+
 def show(profile: Profile) -> tuple[str, list[object]]:
     """The roles of the turns that a judge is shown first, and what is in the last beside text."""
     sources = (tuple(range(0, 60, 10)), (0, 5, 9, 14))
@@ -152,4 +159,4 @@ def test_a_recipe_asks_in_the_authors_words(name: str) -> None:
     profile = profile_of(name)
     assert profile.user_prompt in {path.read_bytes().decode() for path in PROMPTS.glob("*.txt")}
     assert profile.system_prompt == "You are a helpful assistant."
-    assert [profile.count_first(seconds) for seconds in (1.0, 5.0, 100.0)] == [4, 10, 48]
+    assert [profile.count_first(seconds, 900) for seconds in (1.0, 5.0, 100.0)] == [4, 10, 48]

@@ -29,7 +29,7 @@ from vrt_lite.conversion.convert_folder import convert_folder, export_pair
 from vrt_lite.conversion.pair_writer import JOURNAL
 from vrt_lite.errors import ModelError
 from vrt_lite.models import library
-from vrt_lite.models.quants import CONTEXT_BYTES
+from vrt_lite.models.quants import CONTEXT_BYTES, SHARE_OF_MEMORY, total_memory
 from vrt_lite.pulling.checkpoint_pull import choose_type
 from vrt_lite.show import transfer
 
@@ -154,7 +154,12 @@ def test_one_command_leads_from_a_checkpoint_to_the_references_verdict(
         arguments = ["--prompt", "Any.", "--model", REPO, "--json", "--threads", "1", "--no-cache"]
         status, out, _ = command(capfd, "compare", *CLIPS, *arguments)
         assert status == 0
-        assert json.loads(out)["verdict"]["overall"]["winner"] == WINNER
+        judged = json.loads(out)
+        assert judged["verdict"]["overall"]["winner"] == WINNER
+        assert "default_profile" in judged["warning_kinds"]
+        assert f"{REPO} has no profile.toml" in " ".join(judged["warnings"])
+        said = "".join(command(capfd, "compare", *CLIPS, *arguments[:-4], "--no-cache")[1:])
+        assert f"warning: {REPO} has no profile.toml" in said
 
 
 def test_the_quant_is_the_largest_that_fits() -> None:
@@ -290,6 +295,10 @@ def test_a_checkpoint_that_cannot_be_a_judge_is_refused_and_leaves_nothing(
 
 
 def test_a_listing_is_not_trusted(hub: Hub, home: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    commit = hub.commit
+    for hub.commit in ("../../evil", "evil", ""):
+        refused(capfd, f"gave no commit for {REPO}; it does not seem to be a hub")
+    hub.commit = commit
     hub.listed = {"../../model-evil.safetensors": {"size": 1}}
     refused(capfd, "lists the unsafe file name")
     hub.listed = {"processor_config.json": {"size": 10**9}}
@@ -308,22 +317,21 @@ def test_a_listing_is_not_trusted(hub: Hub, home: Path, capfd: pytest.CaptureFix
     assert not list(home.rglob("*evil*"))
 
 
-def test_without_a_network_it_says_what_it_would_do(
+def test_models_estimate_and_pull_name_the_same_bytes(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     status, out, err = command(capfd, "pull", "vr-thinker-7b")
     assert (status, out) == (4, "")
-    [line] = err.splitlines()
+    assert "vr-thinker-7b would be fetched from qunwang13/vr-thinker, but http://127.0.0.1:9 cannot be reached" in err
     listed = json.loads(command(capfd, "models", "--json")[1])
     [entry] = [entry for entry in listed if entry["name"] == "vr-thinker-7b"]
-    assert line.startswith(
-        "vrt-lite: vr-thinker-7b would be fetched from qunwang13/vr-thinker as a checkpoint, 16.60 GB, and converted "
-        f"here to {entry['quant']}, {entry['disk_bytes'] / 1e9:.2f} GB, but http://127.0.0.1:9 cannot be reached"
-    )
     estimated = json.loads(command(capfd, "estimate", "vr-thinker-7b", "--json")[1])
     [option] = [option for option in estimated["quants"] if option["quant"] == estimated["pull"]]
     assert (option["quant"].upper(), option["disk"]["stays"]) == (entry["quant"], entry["disk_bytes"])
+    recipe = library.recipes()["vr-thinker-7b"]
+    usable = int(total_memory() * SHARE_OF_MEMORY)
+    assert choose_type(REPO, recipe.config, usable).upper() == entry["quant"]
 
 
 @pytest.mark.parametrize("kills", [5, pytest.param(30, marks=pytest.mark.nightly)])
@@ -389,7 +397,7 @@ def test_an_interrupt_is_130_and_the_next_pull_goes_on(
             time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=30)
-    assert process.returncode == 130
+    assert process.returncode == 130, err
     assert err.splitlines()[-1] == "vrt-lite: Interrupted."
     hub.seconds_per_chunk = 0
     hub.ranges.clear()

@@ -21,6 +21,7 @@ from vrt_lite.modes import WantedJudge, choose_mode
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import LONGEST_PROMPT
 from vrt_lite.settings import Remote, Settings, Source, describe_settings, key_of
+from vrt_lite.shortage import check_memory
 
 if TYPE_CHECKING:
     from vrt_lite.pair_frames import Workspace
@@ -56,6 +57,7 @@ class Judge:
         in the thread that compares. Raises ShortageError if memory is too short for threads, and UsageError for
         settings that exclude each other.
         """
+        check_memory()
         settings = settings or Settings()
         if settings.evidence and not measures:
             raise UsageError("Evidence is what is measured: it cannot be given to a judge without measuring.")
@@ -93,6 +95,11 @@ class Judge:
     def scope(self) -> str:
         """What the judge sees, in a line; "" if its profile does not say."""
         return self.mode.profile.scope
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether each clip is judged by itself."""
+        return self.mode.profile.pointwise
 
     def connect(self, observe: Observe = ignore, *, stop: Stop | None = None) -> None:
         """Ask a server what it serves, if the key depends on that; `stop` ends it, `observe` is told of waits."""

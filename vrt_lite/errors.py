@@ -6,7 +6,6 @@
     │   └── MissingClipError      a file that is not there
     ├── ClipsError             3  several clips that cannot be used, each reported before
     ├── ModelError             4  a model that is missing, broken or mismatched
-    │   └── EngineEndedError      the process that the engine runs in crashed, or gave no answer in time
     ├── WorkerEndedError       4  the process that judges crashed, or gave no answer in time
     │   └── WorkerKilledError  5  the system killed it, probably for want of memory
     ├── OutOfMemoryError       5  the machine cannot hold the model or its context
@@ -84,12 +83,6 @@ class ModelError(VrtError):
 
     status = 4
     kind = "unusable_model"
-
-
-class EngineEndedError(ModelError):
-    """The process that the engine runs in crashed, or gave no answer in time."""
-
-    kind = "engine_ended"
 
 
 class WorkerEndedError(VrtError):

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from vrt_lite.errors import Warned
 from vrt_lite.judgement import Counters, JudgedOrder, Judgement, Timings
+from vrt_lite.protocol.answer_form import compare_scores
 from vrt_lite.protocol.verdict import join_orders
 from vrt_lite.recording import warn_of_clips, warn_of_measures, warn_of_one_order
 
@@ -24,12 +25,18 @@ def exchange_clips(judgement: Judgement) -> Judgement:
         orders=tuple(_exchange(order) for order in judgement.orders),
         measures=judgement.measures and tuple(pair.mirrored() for pair in judgement.measures),
         measured=judgement.measured and judgement.measured.mirrored(),
+        scores=judgement.scores and (judgement.scores[1], judgement.scores[0]),
     )
     return recompute_warnings(exchanged)
 
 
 def join_judgements(one: Judgement, other: Judgement) -> Judgement:
-    """Two judgements of the same clips, given in the same order and shown in opposite orders, as one."""
+    """Two judgements of the same clips, given in the same order and shown in opposite orders, as one.
+
+    Of clips that were judged by themselves each is the other's mirror.
+    """
+    if one.scores:
+        return one
     kinds = dict(zip((*one.warnings, *other.warnings), (*one.warning_kinds, *other.warning_kinds), strict=True))
     both = join_orders(one.verdict, other.verdict)
     assert both, "each judgement has a verdict"
@@ -50,19 +57,47 @@ def join_judgements(one: Judgement, other: Judgement) -> Judgement:
     return recompute_warnings(joined)
 
 
+def join_clips(one: Judgement, two: Judgement) -> Judgement:
+    """The judgement of a pair, from those of its clips: each is that of one clip beside itself."""
+    assert one.scores
+    assert two.scores
+    scores, first, [other] = (one.scores[0], two.scores[0]), one.orders[0], two.orders[0].rounds
+    second = replace(other, number=2, frames=tuple(replace(f, video=2) for f in other.frames))
+    verdict = compare_scores(*scores)
+    kinds = dict(zip((*one.warnings, *two.warnings), (*one.warning_kinds, *two.warning_kinds), strict=True))
+    joined = replace(
+        one,
+        inputs=(one.inputs[0], two.inputs[0]),
+        verdict=verdict,
+        orders=(JudgedOrder(1, verdict, (*first.rounds, second)),),
+        warnings=tuple(kinds),
+        warning_kinds=tuple(kinds.values()),
+        timings=_add(one.timings, two.timings),
+        counters=_add(one.counters, two.counters),
+        scores=scores,
+    )
+    return recompute_warnings(joined)
+
+
 def recompute_warnings(judgement: Judgement) -> Judgement:
     """Recompute the warnings that depend on the verdict or on which clip is video 1, after one of them has changed."""
     stated = [Warned(*pair) for pair in zip(judgement.warning_kinds, judgement.warnings, strict=True)]
     warnings = [warning for warning in stated if warning.kind not in _BY_VIDEO]
     if "one_order" in judgement.warning_kinds and len(judgement.orders) == 1:
         warnings.append(warn_of_one_order(judgement.orders[0].first))
-    warnings += warn_of_clips(judgement.inputs, judgement.settings.first_frames)
+    warnings += warn_of_clips(judgement.inputs, _count_first(judgement))
     warnings += warn_of_measures(judgement.verdict, judgement.measures, judgement.measured)
     return replace(
         judgement,
         warnings=tuple(warning.text for warning in warnings),
         warning_kinds=tuple(warning.kind for warning in warnings),
     )
+
+
+def _count_first(judgement: Judgement) -> int:
+    """How many frames of a clip were shown first at least: a judge may be shown fewer of a short clip."""
+    shown = [sum(f.video == v for f in order.rounds[0].frames) for order in judgement.orders for v in (1, 2)]
+    return min((count for count in shown if count), default=judgement.settings.first_frames)
 
 
 def _add(one: _Sums, other: _Sums) -> _Sums:

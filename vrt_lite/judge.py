@@ -4,14 +4,14 @@ In each round the judge sees the transcript through its memory window and writes
 frames, or neither. After a call or neither, the loop adds a message and goes on. The loop does no work of its own: it
 yields what it wants answered and is sent the reply, by `follow` or by whoever has another way to get replies.
 
-A judge whose profile has an `answer` gives one reply: about the pair, or about one clip (`judge_clip`).
+A judge whose profile has an `answer` gives one reply: about the pair, or about each clip by itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias, TypeVar
+from typing import Literal, TypeAlias
 
 from vrt_lite.errors import ContextFullError, NoVerdictError
 from vrt_lite.interfaces import (
@@ -63,7 +63,6 @@ from vrt_lite.scheduler import InThread, Work, run_alone
 
 Outcome = Literal["final", "tool", "correction"]
 
-_Result = TypeVar("_Result")
 _LONGEST_LIST = 200
 """Characters of a model's own frame numbers that a refusal repeats to it."""
 
@@ -74,7 +73,7 @@ class Pair:
 
     `sizes` are each clip's (width, height) in pixels: a profile's `tool_text` may name the size of what is shown.
     What was `measured` is reported to a judge whose profile says so. `sources` has the frame of the clip at each place
-    of its workspace.
+    of its workspace. `same`: both are one clip.
     """
 
     caption: str
@@ -82,6 +81,7 @@ class Pair:
     sizes: tuple[tuple[int, int], tuple[int, int]] | None = None
     measured: Measured | None = None
     sources: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    same: bool = False
 
     def swapped(self) -> Pair:
         """The same pair with the clips exchanged."""
@@ -92,6 +92,7 @@ class Pair:
             sizes and (sizes[1], sizes[0]),
             self.measured and self.measured.mirrored(),
             sources and (sources[1], sources[0]),
+            self.same,
         )
 
     def drop_repeated(self, frames: tuple[FrameRef, ...]) -> tuple[FrameRef, ...]:
@@ -114,6 +115,12 @@ class Pair:
         if span == workspace - 1 or len(indices) == 1:
             return 2 * self.durations[clip] / len(indices)
         return 2 * self.durations[clip] * span / (workspace * (len(indices) - 1))
+
+    def seconds_of(self, frames: tuple[FrameRef, ...], workspace: int) -> tuple[float, ...]:
+        """The second at which each frame of a clip is shown: its number in the clip by the clip's mean rate."""
+        clip = frames[0].clip
+        source = self.sources[clip] if self.sources else tuple(range(workspace))
+        return tuple(source[frame.index] * self.durations[clip] / (source[-1] + 1) for frame in frames)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +173,6 @@ class Ask:
 
 Judging: TypeAlias = Generator[Ask | Round, Reply | None, Trial]
 """A trial in progress. An `Ask` is sent its reply, or thrown ContextFullError. A `Round` has ended: it is sent None."""
-Scoring: TypeAlias = Generator[Ask | Round, Reply | None, Round]
-"""A clip's judgement in progress, as a trial is: it ends with the one round."""
 Answer: TypeAlias = Callable[[Ask, Observe], Work[Reply]]
 """Answers what a trial asks, and tells an observer of it."""
 
@@ -178,10 +183,11 @@ def judge(pair: Pair, profile: Profile, *, sampling: Sampling | None = None) -> 
     A caption that the profile does not understand is not shown, and alignment is not judged. Clips that are judged one
     by one have a round each, and the verdict follows from their scores.
     """
-    if profile.pointwise:
-        one = yield from judge_clip(pair, profile, sampling=sampling)
-        two = yield from judge_clip(pair, profile, sampling=sampling, clip=1)
-        return Trial((one, two), compare_scores(one.scores, two.scores))
+    if profile.answer and profile.pointwise:
+        rounds: list[Round] = []
+        for clip in (0,) if pair.same else (0, 1):
+            rounds.append((yield from _judge_clip(clip, pair, profile, profile.answer, sampling)))
+        return Trial(tuple(rounds), compare_scores(rounds[0].scores, rounds[-1].scores))
     if profile.answer:
         return (yield from _judge_once(pair, profile, profile.answer, sampling))
     understood = profile.understands(pair.caption)
@@ -217,18 +223,20 @@ def judge(pair: Pair, profile: Profile, *, sampling: Sampling | None = None) -> 
     return Trial(tuple(rounds), verdict if understood else without_alignment(verdict))
 
 
-def judge_clip(pair: Pair, profile: Profile, *, sampling: Sampling | None = None, clip: int = 0) -> Scoring:
-    """Score one clip of a pair by itself. NoVerdictError if the reply has not the scores of the profile's form."""
-    form = profile.answer
-    assert form
+def _judge_clip(
+    clip: int, pair: Pair, profile: Profile, form: AnswerForm, sampling: Sampling | None
+) -> Generator[Ask | Round, Reply | None, Round]:
+    """Score one clip of a pair by itself."""
     sampling = replace(sampling or Sampling(profile.max_new_tokens), heads=form.tokens)
     conversation = opening(pair, profile, clips=(clip,))
-    reply = yield Ask(clip + 1, conversation[-1].frames, conversation, sampling)
+    shown = conversation[-1].frames
+    reply = yield Ask(clip + 1, shown, conversation, sampling)
     assert reply
     scores = normalise(reply.scores, form) if form.head else read_scores(reply.text, form)
     if isinstance(scores, tags.Malformed):
+        yield Round(clip + 1, shown, reply, scores, f"it {scores.reason}")
         raise _no_answer(scores)
-    scored = Round(clip + 1, conversation[-1].frames, reply, tags.Answer(tags.Marks({}, {})), scores=scores)
+    scored = Round(clip + 1, shown, reply, tags.Answer(tags.Marks({}, {})), scores=scores)
     yield scored
     return scored
 
@@ -312,20 +320,6 @@ def follow(
 
         told = observe_without_alignment(told)
     judging = judge(pair, profile, sampling=sampling)
-    return (yield from listen(judging, answer, order=order, observe=observe, told=told, on_round=on_round))
-
-
-def listen(
-    judging: Generator[Ask | Round, Reply | None, _Result],
-    answer: Answer,
-    *,
-    order: int = 0,
-    observe: Observe = ignore,
-    told: Observe | None = None,
-    on_round: Callable[[Round], None] = lambda _: None,
-) -> Work[_Result]:
-    """Give what judges the replies of `answer`; `told` gets what is told of them, by default as `observe` does."""
-    told = told or observe
     try:
         wanted = next(judging)
         while True:
@@ -389,12 +383,13 @@ def opening(pair: Pair, profile: Profile, *, clips: tuple[int, ...] = (0, 1)) ->
 def _first_shown(clip: int, pair: Pair, profile: Profile) -> tuple[Part, ...]:
     """What is shown of a clip first: a video, or single images."""
     if not profile.answer:
-        return (_video(shown_first(profile.workspace, profile.first_frames, clip), pair, profile),)
+        frames = shown_first(profile.workspace, profile.first_frames, clip)
+        return (_video(frames, pair, profile, profile.workspace),)
     count = len(pair.sources[clip]) if pair.sources else profile.first_frames
     frames = shown_first(count, count, clip)
     if profile.answer.show == "images":
         return tuple(Image(frame) for frame in frames)
-    return (Video(frames, pair.seconds_per_patch(clip, frames, count)),)
+    return (_video(frames, pair, profile, count),)
 
 
 def report_of(pair: Pair, profile: Profile) -> str:
@@ -448,7 +443,7 @@ def _tool_message(
     shown: tuple[Part, ...] = tuple(Image(frame) for frame in called)
     if profile.tool_form == "video":
         clips = [tuple(frame for frame in called if frame.clip == clip) for clip in (0, 1)]
-        shown = tuple(_video(clip, pair, profile) for clip in clips if clip)
+        shown = tuple(_video(clip, pair, profile, profile.workspace) for clip in clips if clip)
     first = sum(isinstance(part, Video | Image) for message in before for part in message.parts)
     places: dict[str, int] = {"first": first, "last": first + len(shown) - 1}
     if pair.sizes:
@@ -458,8 +453,9 @@ def _tool_message(
     return Message("user", (*((Text(words),) if words else ()), *shown, *ending), tool_outcome=True)
 
 
-def _video(frames: tuple[FrameRef, ...], pair: Pair, profile: Profile) -> Video:
-    return Video(frames, pair.seconds_per_patch(frames[0].clip, frames, profile.workspace))
+def _video(frames: tuple[FrameRef, ...], pair: Pair, profile: Profile, workspace: int) -> Video:
+    times = pair.seconds_of(frames, workspace) if profile.clock.rule == "text" else ()
+    return Video(frames, pair.seconds_per_patch(frames[0].clip, frames, workspace), times)
 
 
 def _standing(rounds: list[Round]) -> tuple[Round, tags.Marks] | None:

@@ -21,7 +21,7 @@ from vrt_lite.judgement import Judgement
 from vrt_lite.machine import Machine
 from vrt_lite.modes import WantedJudge, choose_mode
 from vrt_lite.profile import Profile
-from vrt_lite.shortage import memory_limit
+from vrt_lite.shortage import check_memory, explain_shortage, memory_limit
 from vrt_lite.worker import Worker
 
 if TYPE_CHECKING:
@@ -38,9 +38,7 @@ class WorkerComparer:
 
     def __init__(self, wanted: WantedJudge) -> None:
         self._wanted = wanted
-        # What no memory can hold is refused there, before the system ends a process to make room.
-        most_bytes = psutil.virtual_memory().total + psutil.swap_memory().total
-        self._worker = Worker(most_bytes, prints=wanted.verbose)
+        self._worker = Worker(_total_memory_bytes(), prints=wanted.verbose)
         self._gate = _Gate()
         self._deaths = 0
         self._has_judged = False
@@ -126,9 +124,14 @@ class WorkerComparer:
                 raise OutOfMemoryError(str(error)) from error
             except WorkerEndedError as error:
                 # With a limit of address space an engine that cannot allocate ends its process.
-                if memory_limit():
-                    raise ShortageError("memory") from error
+                if short := ShortageError("memory") if memory_limit() else explain_shortage(error):
+                    raise short from error
                 raise
+
+
+def _total_memory_bytes() -> int:
+    """What this machine has: what asks for more is refused, before the system ends processes to make room."""
+    return psutil.virtual_memory().total + psutil.swap_memory().total
 
 
 class _Gate:
@@ -169,6 +172,7 @@ _opened: list[Comparer] = []
 def _open(wanted: WantedJudge) -> Comparer:
     with _opening:
         if not _opened:
+            check_memory()
             _opened.append(Comparer(choose_mode(wanted), wanted.settings, measures=wanted.measures))
         return _opened[0]
 

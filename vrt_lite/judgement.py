@@ -20,6 +20,7 @@ from vrt_lite.machine import KvType
 from vrt_lite.measures import MeasuredPair
 from vrt_lite.measures.flags import Flag
 from vrt_lite.measures.measured_preference import MeasuredPreference
+from vrt_lite.protocol.answer_form import ClipScore
 from vrt_lite.protocol.messages import Choice, Key
 from vrt_lite.protocol.verdict import Confidence, SkippedOrder, Verdict
 from vrt_lite.settings import BothOrders, EffortName, FormName, ServerKind, Source, Wordings
@@ -28,7 +29,7 @@ SCHEMA_VERSION: Final = 6
 
 Video = Literal[1, 2]
 _LARGEST = 2**53  # larger numbers are not exact in JSON
-_ABSENT_IF_EMPTY = ("backend", "measures", "measured", "scope", "skipped_order")
+_ABSENT_IF_EMPTY = ("backend", "measures", "measured", "scope", "skipped_order", "scores")
 Count = Annotated[int, Meta(ge=0, le=_LARGEST)]
 Amount = Annotated[float, Meta(ge=0, le=_LARGEST)]
 Size = tuple[Count, Count]
@@ -253,7 +254,9 @@ class Judgement:
     `orders` is empty if the two clips are one file: no model ran. `disagreements` are the keys on which the two orders
     choose differently; only opposite winners make a preference undecided. `warning_kinds` has the kind of each warning
     ("" in a file of an earlier version). `backend` is null if the judge ran here. `scope` says what the judge sees.
-    `skipped_order` says why the second order was left out on purpose. These and `measures` are absent if empty.
+    `skipped_order` says why the second order was left out on purpose. `scores` are those of the two clips, from a judge
+    that judges each by itself; then the one order has a round for each clip, its mirror is the other order, and one
+    clip beside itself is that clip's own judgement. These and `measures` are absent if empty.
     """
 
     prompt: str | None
@@ -273,6 +276,7 @@ class Judgement:
     measured: MeasuredPreference | None = None
     scope: str = ""
     skipped_order: SkippedOrder | None = None
+    scores: tuple[dict[str, ClipScore], dict[str, ClipScore]] | None = None
     schema_version: Annotated[int, Meta(ge=1, le=SCHEMA_VERSION)] = SCHEMA_VERSION
 
     @property

@@ -14,7 +14,15 @@ from vrt_lite.forecast import predict, predict_shape
 from vrt_lite.interfaces import TimeRange
 from vrt_lite.machine import format_bytes
 from vrt_lite.models import ModelFiles, bundled_names, find
-from vrt_lite.models.library import Recipe, StoredModel, partial_bytes, partial_names, recipes, stored_models
+from vrt_lite.models.library import (
+    Recipe,
+    StoredModel,
+    find_stored,
+    partial_bytes,
+    partial_names,
+    recipes,
+    stored_models,
+)
 from vrt_lite.models.quants import normalise_quant, quant_of, total_memory
 from vrt_lite.settings import Settings
 from vrt_lite.tuning import plan_engine, plan_shape
@@ -22,7 +30,9 @@ from vrt_lite.tuning import plan_engine, plan_shape
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedModel:
-    """A model that is here, or can be. `memory_bytes` is an estimate, and so are the `seconds` of a pair in one order.
+    """A model that is here, or can be. `memory_bytes` is an estimate, and so are the `seconds` of a judgement.
+
+    That is one order of a pair, or one clip: `answers` says of what, and what it judges.
 
     Of what is not here, `quant` is the one that a pull takes on this machine, `disk_bytes` is what stays of it, and
     `fetched_bytes` is what the pull fetches: a checkpoint if the model is `converted` here, else the files that stay.
@@ -35,6 +45,7 @@ class ListedModel:
     fetched_bytes: int = 0
     memory_bytes: int = 0
     seconds: TimeRange | None = None
+    answers: str = ""
     converted: bool = False
     verified: bool = False
     licence: str = ""
@@ -63,6 +74,12 @@ def list_models() -> list[ListedModel]:
     found += [_list_recipe(recipe) for name, recipe in known.items() if name not in names]
     begun = [name for name in partial_names() if name not in {*names, *known}]
     return found + [_list_begun(name) for name in begun]
+
+
+def list_model(name: str) -> ListedModel:
+    """Describe a model that is known by name: as it is here, or as a pull would bring it."""
+    stored = find_stored(name)
+    return _list_stored(stored) if stored else _list_recipe(recipes()[name])
 
 
 def _list_bundled(name: str) -> ListedModel:
@@ -119,6 +136,7 @@ def _list_recipe(recipe: Recipe) -> ListedModel:
         fetched_bytes=option.disk.fetched,
         memory_bytes=estimate_default_bytes(option.shape, offered.profile),
         seconds=seconds,
+        answers=offered.profile.answers,
         converted=offered.converted,
         verified=recipe.verified,
         licence=recipe.licence,
@@ -142,4 +160,5 @@ def _estimate_files(files: ModelFiles) -> dict[str, Any]:
     seconds = None
     with contextlib.suppress(OutOfMemoryError):
         seconds = predict(files, plan_engine(files, Settings()))
-    return {"memory_bytes": estimate_default_bytes(read_shape(files), files.profile), "seconds": seconds}
+    memory = estimate_default_bytes(read_shape(files), files.profile)
+    return {"memory_bytes": memory, "seconds": seconds, "answers": files.profile.answers}

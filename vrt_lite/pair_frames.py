@@ -37,7 +37,7 @@ class Workspace:
 
 def workspace_of(clip: Clip, profile: Profile) -> Workspace:
     """Sample an open clip by its own clock. VideoError for a picture that is too narrow."""
-    shown = profile.count_first(clip.info.duration_seconds)
+    shown = profile.count_first(clip.info.duration_seconds, clip.info.frames)
     # In one reply a judge can ask for no more.
     source = sample_workspace(clip.ticks.tolist(), shown if profile.answer else profile.workspace, shown)
     try:

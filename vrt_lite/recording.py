@@ -41,8 +41,8 @@ from vrt_lite.protocol.verdict import (
     Verdict,
     decide_by_measures,
     join_orders,
+    make_verdict,
     withdraw_contradicted,
-    without_alignment,
 )
 from vrt_lite.settings import Settings, Wording, Wordings
 
@@ -71,6 +71,7 @@ class ShownPair:
             ((a.width, a.height), (b.width, b.height)),
             self.measured,
             (self.workspaces[0].source, self.workspaces[1].source),
+            a.sha256 == b.sha256,
         )
 
 
@@ -89,24 +90,28 @@ def make_judgement(
 
     Call it last: decoding may add warnings to the clips.
     """
-    used = mode.used()
+    used = mode.describe()
     a, b = (record_clip(clip.info, space, clip.warnings) for clip, space in zip(clips, pair.workspaces, strict=True))
     one, two = ({of.name: of.values[clip] for of in measures or ()} for clip in (0, 1))
     inputs = (replace(a, flags=find_flags(one)), replace(b, flags=find_flags(two)))
-    usages = [r.reply.usage for trial in trials.values() for r in trial.rounds]
+    rounds = [r for trial in trials.values() for r in trial.rounds]
+    usages = [r.reply.usage for r in rounds]
     orders = tuple(record_order(first, trial, pair, mode.profile, measured) for first, trial in trials.items())
     verdicts = [order.verdict for order in orders]
-    warnings = list(mode.notes()) if orders else []
-    skipped = settings.skip_second_order(trials[0].verdict) if list(trials) == [0] else None
-    if len(orders) == 1 and settings.both_orders and not skipped:
+    warnings = list(used.warnings) if orders else []
+    pointwise = mode.profile.pointwise  # then the mirror is the other order
+    skipped = settings.skip_second_order(trials[0].verdict) if list(trials) == [0] and not pointwise else None
+    if len(orders) == 1 and settings.both_orders and not skipped and not pointwise:
         warnings.append(warn_of_one_order(orders[0].first))
+    warnings += warn_of_default_profile(mode, settings, used.model.name) if orders else ()
     limited = bool(orders) and (settings.limits_pixels or settings.effort != "full")
     warnings += warn_of_prompt(pair.prompt, inputs, mode.profile, mode.own, limited=limited)
     one, other = (*verdicts, None, None)[:2]
-    understood = mode.profile.understands(pair.prompt)
-    joined = join_orders(one, other) or BothOrders(TIE if understood else without_alignment(TIE))
+    unread = () if mode.profile.understands(pair.prompt) else ("TA",)
+    judged = {key: TIE.preferences[key] for key in mode.profile.keys if key not in unread}
+    joined = join_orders(one, other) or BothOrders(make_verdict(judged, TIE.source))
     warnings += [
-        *warn_of_clips(inputs, mode.profile.first_frames),
+        *warn_of_clips(inputs, mode.profile.least_frames),
         *warn_of_measures(joined.verdict, measures, measured),
     ]
     return Judgement(
@@ -127,7 +132,15 @@ def make_judgement(
         measured=measured,
         scope=mode.profile.scope if orders else "",
         skipped_order=skipped,
+        scores=(dict(rounds[0].scores), dict(rounds[-1].scores)) if pointwise and orders else None,
     )
+
+
+def warn_of_default_profile(mode: Mode, settings: Settings, model: str) -> Iterator[Warned]:
+    """Warn of a model that has no profile of its own, and so is judged with VR-Thinker's."""
+    if not (mode.files.has_profile if mode.files else "model" in settings.sources):
+        text = f"{model} has no profile.toml, so it was asked as VR-Thinker is: its prompts, frames and rounds."
+        yield Warned("default_profile", text)
 
 
 def warn_of_prompt(
@@ -152,11 +165,11 @@ def warn_of_prompt(
         yield Warned("other_first_frames", text)
     if not profile.understands(prompt):
         why = "The judge does not understand this prompt" if prompt else "No prompt was given"
-        yield Warned("alignment_not_judged" if prompt else "no_prompt", f"{why}: alignment (TA) is not judged.")
+        yield Warned("alignment_not_judged" if prompt else "no_prompt", f"{why}: prompt alignment (TA) is not judged.")
     elif not prompt:
         what = "alignment was" if "TA" in profile.keys else "the clips were"
         yield Warned("no_prompt", f"No prompt was given: {what} judged without one.")
-    if clips[0].sha256 == clips[1].sha256:
+    if clips[0].sha256 == clips[1].sha256 and not profile.pointwise:
         yield Warned("same_file", "Both clips are the same file: a tie, said without running the model.")
 
 
@@ -261,7 +274,9 @@ def record_settings(settings: Settings, profile: Profile, engine: EngineUsed | N
     """Every setting, with the profile's value where the profile decides, and where it comes from."""
     words = {key: Wording(d.name, d.explain) for key, d in profile.dimensions.items()}
     dimensions: Wordings = {"TA": words["TA"], "VQ": words["VQ"], "MQ": words["MQ"]}
-    own: dict[str, Any] = {f.name: getattr(settings, f.name) for f in fields(settings) if f.name != "cache_mb"}
+    own: dict[str, Any] = {
+        f.name: getattr(settings, f.name) for f in fields(settings) if f.name not in ("cache_mb", "profile")
+    }
     in_profile = ("workspace", "first_frames", "window", "rounds", "max_pixels", "tool_max_pixels", "max_new_tokens")
     decided: dict[str, Any] = {name: getattr(profile, name) for name in in_profile}
     sources = settings.find_sources(tuned=bool(engine and engine.tuned))

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from vrt_lite.errors import UsageError
 from vrt_lite.machine import KvType
-from vrt_lite.profile import PIXELS_PER_TOKEN, Profile, check, preset
+from vrt_lite.profile import Profile, check, preset
 from vrt_lite.protocol.messages import DIMENSIONS, Dimension, show_key
 from vrt_lite.protocol.report import ReportWords
 from vrt_lite.protocol.verdict import SkippedOrder, Verdict, skip_second_order
@@ -19,6 +19,7 @@ from vrt_lite.protocol.verdict import SkippedOrder, Verdict, skip_second_order
 _COUNTS = ("workspace", "first_frames", "window", "rounds")
 _IN_PROFILE = (*_COUNTS, "max_pixels", "tool_max_pixels")
 _NO_VERDICT = (
+    "profile",
     *("both_orders", "confidence", "cache", "cache_mb", "gpu_layers", "threads", "sources"),
     *("effort", "preset", "dimensions", "evidence", *_IN_PROFILE),
 )
@@ -63,7 +64,7 @@ class Limits:
         keeps it. The first frames stay as many as they are, because the prompt tells the judge their number.
         """
         p = profile
-        pixels = self._share_of(p.max_pixels, p.min_pixels)
+        pixels = self._share_of(p)
         return replace(
             p,
             max_pixels=pixels,
@@ -72,9 +73,10 @@ class Limits:
             max_new_tokens=min(p.max_new_tokens, self.reply_tokens),
         )
 
-    def _share_of(self, most: int, least: int) -> int:
-        share = most * self.pixel_thirds // 3 // PIXELS_PER_TOKEN * PIXELS_PER_TOKEN
-        return share if share >= least else most
+    def _share_of(self, profile: Profile) -> int:
+        most, token = profile.max_pixels, profile.pixels_per_token
+        share = most * self.pixel_thirds // 3 // token * token
+        return share if share >= profile.min_pixels else most
 
 
 EFFORTS: Final[Mapping[EffortName, Limits | None]] = {
@@ -109,6 +111,7 @@ class Wordings(TypedDict):
 class Settings:
     """How to judge. None means: the model's profile, or the engine, decides. Counts of frames are per video.
 
+    `profile` takes the place of the model's own.
     `dimensions` replaces wordings by key; a name that does not show its key gets it: "Sharpness (VQ)".
     `max_pixels` bounds all frames, unless `tool_max_pixels` bounds those of a tool call.
     `effort` limits pixels and rounds where they are not set, and the length of a reply.
@@ -119,8 +122,8 @@ class Settings:
     `sources` says where settings come from that were not given with the call; it is for the record alone.
     """
 
+    profile: Profile | None = None
     effort: EffortName = "full"
-
     preset: str | None = None
     dimensions: Mapping[str, Dimension] = field(default_factory=dict[str, Dimension])
     workspace: int | None = None
@@ -157,7 +160,7 @@ class Settings:
 
         `tuned` tells whether the engine ran as tuned.
         """
-        names = [f.name for f in fields(self) if f.name not in ("sources", "cache_mb")]
+        names = [f.name for f in fields(self) if f.name not in ("sources", "cache_mb", "profile")]
         given = [name for name in names if getattr(self, name) != getattr(_DEFAULTS, name)]
         decided = () if self.effort == "full" else DECIDED_BY_EFFORT
         sources: dict[str, Source] = dict.fromkeys(decided, "effort")
@@ -176,7 +179,7 @@ class Settings:
             raise UsageError(
                 f"confidence={self.confidence!r} is not possible; give a probability above 0.5 and below 1."
             )
-        checkpoint = profile
+        checkpoint = profile = self.profile or profile
         if limits := EFFORTS[self.effort]:
             profile = limits.applied_to(profile)
         given = {name: value for name in _COUNTS if (value := getattr(self, name)) is not None}

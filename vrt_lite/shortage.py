@@ -4,37 +4,62 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import mmap
+import os
 import sys
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Event, Thread
 from typing import Final, ParamSpec, TypeVar
 
 from vrt_lite.errors import ShortageError
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+_OPEN_FILES: Final = (errno.EMFILE, errno.ENFILE)
+_NO_MEMORY: Final = (errno.ENOMEM, errno.EAGAIN)
+_PLENTY_BYTES: Final = 2**30
+_PRIVATE: Final[dict[str, int]] = {} if sys.platform == "win32" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}
+"""A limit of a process's data counts no shared memory."""
 _MOST_HEAPS: Final = -8
 """M_ARENA_MAX of glibc's malloc.h."""
+_DECODER_THREADS: Final = 16
+"""As many as FFmpeg's decoders start by themselves, at most."""
 
 
 def shortage_of(error: BaseException) -> ShortageError | None:
     """The shortage behind an error of Python, the system or FFmpeg; None if it has another cause.
 
-    FFmpeg's lack of memory has another cause, a damaged file that asks for too much, unless the address space of this
-    process is limited. Then it is short also where a library finds no room.
+    A damaged file may ask for more memory than any machine has: what is there now is tried.
     """
     if isinstance(error, ShortageError):
         return error
     number = getattr(error, "errno", None)
-    if number in (errno.EMFILE, errno.ENFILE):
+    if number in _OPEN_FILES:
         return ShortageError("open files")
-    if isinstance(error, OSError) and number == errno.ENOMEM:
+    # A library that finds no room is an ImportError without a number. A decoder that can start no thread reports
+    # EAGAIN, which it does for some damaged files too.
+    if (isinstance(error, MemoryError | ImportError) or number in _NO_MEMORY) and not has_memory():
         return ShortageError("memory")
-    if number == errno.EAGAIN and memory_limit():  # a decoder's threads; it may be a damaged file without a limit
+    if number == errno.EAGAIN and not _can_start_threads():
         return ShortageError("threads")
-    if isinstance(error, MemoryError | ImportError) and (type(error) is MemoryError or memory_limit()):
-        return ShortageError("memory")
     return None
+
+
+def explain_shortage(error: BaseException) -> ShortageError | None:
+    """The shortage behind an error that nothing else explains: any, if there is no memory or no thread now."""
+    from importlib.metadata import PackageNotFoundError, distributions  # noqa: PLC0415 - 30 ms
+
+    if short := shortage_of(error):
+        return short
+    # A folder that cannot be opened counts as empty there. The package is here if it is found now.
+    if isinstance(error, PackageNotFoundError) and any(distributions(name=error.name)):
+        return ShortageError("open files")
+    if os.strerror(errno.EMFILE) in str(error):  # the system's loader of libraries gives no number
+        return ShortageError("open files")
+    if not has_memory():
+        return ShortageError("memory")
+    return None if _can_start_threads() else ShortageError("threads")
 
 
 def limit_heaps() -> None:
@@ -58,6 +83,37 @@ def memory_limit() -> int | None:
 
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     return None if limit == resource.RLIM_INFINITY else limit
+
+
+def check_memory() -> None:
+    """Raise ShortageError if this process can reserve little memory now."""
+    if not has_memory():
+        raise ShortageError("memory")
+
+
+def has_memory(size: int = _PLENTY_BYTES) -> bool:
+    """Whether this process can reserve so much memory now; it is not used."""
+    try:
+        mmap.mmap(-1, size, **_PRIVATE).close()
+    except (OSError, MemoryError, ValueError):
+        return False
+    return True
+
+
+def _can_start_threads() -> bool:
+    """Whether this process can have as many more threads as a decoder starts.
+
+    It must have memory: `start` waits for ever if the new thread finds no memory for its first lines.
+    """
+    end = Event()
+    try:
+        for _ in range(_DECODER_THREADS):
+            Thread(target=end.wait, daemon=True).start()
+    except RuntimeError:
+        return False
+    finally:
+        end.set()
+    return True
 
 
 class ThreadPool(ThreadPoolExecutor):

@@ -27,7 +27,7 @@ from typing import Any, Final, TypeVar
 
 from vrt_lite.errors import ASK_DOCTOR, ShortageError, VrtError, WorkerEndedError, WorkerKilledError
 from vrt_lite.interfaces import Event, Observe, Stop, Wrote, check_stops, ignore, stops_in_force
-from vrt_lite.shortage import limit_heaps, shortage_of
+from vrt_lite.shortage import explain_shortage, has_memory, limit_heaps
 
 _T = TypeVar("_T")
 _VERSION: Final[str] = sys.modules["vrt_lite"].__version__  # not imported, as that module names what imports this one
@@ -43,6 +43,7 @@ _TICK_SECONDS: Final = 0.2 if sys.platform == "win32" else None
 """The longest wait, as an interrupt cannot break one on Windows."""
 _MOST_REASON: Final = 200
 """Characters of the last line that a process printed."""
+_THREAD_BYTES: Final = 64 * 2**20
 _MOST_OUTPUT: Final = 65536
 """Bytes of what it printed last in which that line is looked for."""
 _JOB_EXTENDED_LIMITS, _JOB_LIMIT_PROCESS_MEMORY = 9, 0x100
@@ -152,7 +153,7 @@ class _Process:
                 )
         except OSError as error:
             self._output.close()
-            raise shortage_of(error) or error from error
+            raise explain_shortage(error) or error from error
         self._listener = Thread(target=self._listen, name="vrt-lite worker", daemon=True)
         try:
             self._listener.start()
@@ -281,7 +282,7 @@ class _Sender:
         self._pipe = pipe
         self._messages: SimpleQueue[tuple[int, Wrote | bytes]] = SimpleQueue()
         self._words: dict[tuple[int, int], list[str]] = {}
-        Thread(target=self._send_all, daemon=True).start()
+        _start_thread(self._send_all)
 
     def put(self, number: int, message: _Told | _Done | _Failed) -> None:
         """Send a message of a call; words a little later."""
@@ -342,15 +343,25 @@ def serve_calls() -> None:
         number, size = _HEAD.unpack(head)
         if size:
             stops[number] = Stop()
-            make_call = functools.partial(_answer, number, read(size), stops, sender)
             try:
-                Thread(target=make_call, daemon=True).start()
-            except RuntimeError:
+                _start_thread(functools.partial(_answer, number, read(size), stops, sender))
+            except ShortageError as error:
                 del stops[number]
-                sender.put(number, _Failed(ShortageError("threads")))
+                sender.put(number, _Failed(error))
         elif stop := stops.get(number):
             stop.set(KeyboardInterrupt())
     os._exit(0)
+
+
+def _start_thread(function: Callable[[], None]) -> None:
+    """Run a function in a thread. Raises ShortageError."""
+    # Python waits for ever for a thread that has no memory to begin with.
+    if not has_memory(_THREAD_BYTES):
+        raise ShortageError("memory")
+    try:
+        Thread(target=function, daemon=True).start()
+    except RuntimeError as error:
+        raise ShortageError("threads") from error
 
 
 def _answer(number: int, data: bytes, stops: dict[int, Stop], sender: _Sender) -> None:
@@ -377,7 +388,7 @@ def _portable(error: BaseException) -> BaseException:
     """Return the error if the parent can be sent it, with where it arose; else one that says the same."""
     if isinstance(error, VrtError):
         return error
-    if isinstance(error, Exception) and (short := shortage_of(error)):
+    if isinstance(error, Exception) and (short := explain_shortage(error)):
         return short
     is_known = type(error).__module__ == "builtins" and isinstance(error, Exception)
     told = error if is_known else RuntimeError(f"{type(error).__name__}: {error}")

@@ -90,6 +90,16 @@ def test_refused_in_one_line(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_profile_is_given_and_comes_with_its_prompts(tmp_path: Path) -> None:
+    make(tmp_path / "c")
+    (tmp_path / "own.txt").write_text("Judge {caption} by {dim_name_1}", "utf-8")
+    (tmp_path / "given.toml").write_text('name = "given"\nuser_prompt_file = "own.txt"\n', "utf-8")
+    out = tmp_path / "out"
+    assert run(["convert", str(tmp_path / "c"), "--out", str(out), "--profile", str(tmp_path / "given.toml")]) == 0
+    profile = find(out).profile
+    assert (profile.name, profile.user_prompt) == ("given", "Judge {caption} by {dim_name_1}")
+
+
 def test_the_page_of_help_names_every_type(capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["convert", "--help"]) == 0
     page = capfd.readouterr()[0]

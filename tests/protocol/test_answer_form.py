@@ -264,4 +264,4 @@ def test_a_profile_says_what_is_shown_and_answered() -> None:
     profile = parse_profile(text, "test")
     assert profile.keys == ("OA",)
     assert (profile.rounds, profile.system_prompt, profile.workspace) == (1, "", 24)
-    assert [profile.count_first(seconds) for seconds in (0.5, 2.0, 5.0, 5.2, 60.0)] == [4, 4, 10, 10, 24]
+    assert [profile.count_first(seconds, 900) for seconds in (0.5, 2.0, 5.0, 5.2, 60.0)] == [4, 4, 10, 10, 24]

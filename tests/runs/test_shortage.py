@@ -11,18 +11,22 @@ import sys
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+from threading import Thread
 
+import psutil
 import pytest
 from av.error import FFmpegError, InvalidDataError, err_check
 from chat_server import says, serving
 from clips import write_clip
 from judgements import FINAL
 
+from vrt_lite.api import Judge
 from vrt_lite.cli import run
 from vrt_lite.errors import ShortageError
 from vrt_lite.runs.store import Store
-from vrt_lite.shortage import ThreadPool, shortage_of
+from vrt_lite.shortage import ThreadPool, explain_shortage, shortage_of
 from vrt_lite.video import open_clip
 
 resource = pytest.importorskip("resource")
@@ -70,6 +74,18 @@ def test_a_clip_is_not_blamed_for_too_many_open_files(folder: Path) -> None:
 
 
 @contextmanager
+def no_more_memory() -> Generator[None]:
+    """Let this process reserve little more memory while the block runs."""
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    used = psutil.Process().memory_info().vms
+    resource.setrlimit(resource.RLIMIT_AS, (used + 64 * 2**20, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+@contextmanager
 def no_more_threads() -> Generator[None]:
     """Ask for a stack that the system refuses, as it refuses a thread when there are too many."""
     before = threading.stack_size(2**46)
@@ -85,22 +101,41 @@ def error_of(number: int) -> FFmpegError:
     return caught.value
 
 
-@pytest.mark.parametrize(
-    ("error", "what"),
-    [(MemoryError(), "memory"), (OSError(errno.ENOMEM, ""), "memory"), (OSError(errno.ENFILE, ""), "open files")],
-)
-def test_a_shortage_is_what_the_system_says(error: Exception, what: str) -> None:
-    found = shortage_of(error)
+@pytest.mark.skipif(sys.platform != "linux", reason="macOS has no such limit of memory")
+def test_a_lack_of_memory_is_a_shortage_only_if_there_is_one() -> None:
+    error = error_of(errno.ENOMEM)
+    assert shortage_of(error) is None  # a damaged file asks for too much
+    with no_more_memory():
+        found = shortage_of(error)
     assert found
-    assert (found.what, found.status) == (what, 5)
+    assert (found.what, found.status) == ("memory", 5)
 
 
-def test_what_ffmpeg_lacks_is_the_files_fault_but_for_open_files() -> None:
+def test_what_ffmpeg_reports_is_recognised_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
     found = shortage_of(error_of(errno.EMFILE))
-    assert found
-    assert found.what == "open files"
-    for number in (errno.ENOMEM, errno.EAGAIN):  # a damaged file asks for too much
-        assert shortage_of(error_of(number)) is None
+    assert found and (found.what, found.status) == ("open files", 5)
+    # A damaged file may lead to this number too: then there are threads.
+    assert shortage_of(error_of(errno.EAGAIN)) is None
+
+    def refuse(self: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(Thread, "start", refuse)
+    found = shortage_of(error_of(errno.EAGAIN))
+    assert found and (found.what, found.status) == ("threads", 5)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="macOS has no such limit of memory")
+def test_no_thread_is_started_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`Thread.start` waits for ever for a thread that finds no memory for its first lines, or the process ends."""
+    error, started = error_of(errno.EAGAIN), list[Thread]()
+    monkeypatch.setattr(Thread, "start", started.append)
+    with no_more_memory():
+        found = shortage_of(error)
+        with pytest.raises(ShortageError, match="no more memory"):
+            Judge()
+    assert found and found.what == "memory"
+    assert not started
 
 
 def test_other_errors_are_no_shortage() -> None:
@@ -192,3 +227,8 @@ def test_a_ranking_that_lost_a_judgement_to_a_clip_says_so(
     assert "3 judgement(s) are missing, as a clip could not be read" in err
     assert "vrt-lite runs --retry rank-" in err
     assert out.count("\n") > 3
+
+
+def test_a_package_that_is_here_but_was_not_found_is_a_shortage_of_open_files() -> None:
+    assert str(explain_shortage(PackageNotFoundError("llama-cpp-python"))) == str(ShortageError("open files"))
+    assert explain_shortage(PackageNotFoundError("no-such-package")) is None

@@ -58,6 +58,8 @@ def run(store: Store) -> Run:
 class Scripted:
     """Stands where a judge does, and says what a function says. Knows no clips."""
 
+    pointwise = False
+
     def __init__(self, says: Callable[[str, Observe], Judgement] | None = None) -> None:
         self.asked: list[str] = []
         self._says = says

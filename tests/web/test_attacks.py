@@ -19,6 +19,7 @@ from pages.example_records import HOSTILE
 from web.conftest import CIRCLE, EXAMPLES, PROMPT, STAR, Served
 
 from vrt_lite.runs.store import Store
+from vrt_lite.web.decoder import Decoder
 from vrt_lite.web.upload_folder import MOST_UPLOAD_BYTES, UploadFolder
 
 
@@ -219,10 +220,11 @@ def test_an_upload_that_stops_coming_is_ended_and_leaves_nothing(served: Served,
         return {"type": "http.request", "body": b"x" * 1000, "more_body": True}
 
     async def upload() -> None:
-        reader = BodyReader(UploadFolder(tmp_path / "uploads"), silence_seconds=0.3)
+        reader = BodyReader(UploadFolder(tmp_path / "uploads", decoder), silence_seconds=0.3)
         await reader.take_clip(Request({"type": "http", "query_string": b"", "headers": []}, receive))
 
     sent: list[int] = []
+    decoder = Decoder()  # which is not needed
     # A browser's driver may have an event loop in this thread.
     with ThreadPoolExecutor(1) as pool, pytest.raises(RefusedRequestError) as refused:
         pool.submit(lambda: asyncio.run(upload())).result()

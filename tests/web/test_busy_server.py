@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 import time
@@ -14,14 +15,20 @@ from typing import Any
 import av
 import httpx
 import numpy as np
+import psutil
 import pytest
 from web.conftest import CIRCLE, EXAMPLES, STAR, Served
 
+from vrt_lite.errors import VideoError
+from vrt_lite.runs.store import Store
 from vrt_lite.web.application import build_application
+from vrt_lite.web.clip_store import ClipStore
+from vrt_lite.web.decoder import Decoder
 from vrt_lite.web.engine_queue import MOST_WAITING, EngineQueue
-from vrt_lite.web.job_context import JudgeChoice
+from vrt_lite.web.job_context import JobContext, JudgeChoice
 from vrt_lite.web.job_files import JobFiles
-from vrt_lite.web.served_job import ServedJob
+from vrt_lite.web.request_bodies import CompareBody
+from vrt_lite.web.served_job import ServedJob, StoppedError
 from vrt_lite.web.server_state import ServerState
 from vrt_lite.web.upload_folder import UploadFolder
 
@@ -173,9 +180,59 @@ def test_many_pictures_are_not_flushed_one_by_one(tmp_path: Path, monkeypatch: p
     with av.open(STAR) as clip:
         picture = tmp_path / "picture.png"
         next(clip.decode(video=0)).to_image().save(picture)
-    with UploadFolder(tmp_path / "uploads").begin() as draft:
+    with contextlib.closing(Decoder()) as decoder, UploadFolder(tmp_path / "uploads", decoder).begin() as draft:
         for number in range(50):
             draft.begin_file(f"{number}.png")
             draft.write(picture.read_bytes())
         draft.keep("8")
     assert len(flushed) <= (1 if hasattr(os, "sync") else 50)
+
+
+class SlowlyOpening(JobContext):
+    """A context whose judge takes its time to open."""
+
+    def __init__(self, store: Store, clips: ClipStore) -> None:
+        super().__init__(store, clips, JudgeChoice())
+        self.opening, self.may_open = threading.Event(), threading.Event()
+
+    def _open(self, wanted: Any) -> Any:
+        self.opening.set()
+        assert self.may_open.wait(20)
+        return super()._open(wanted)
+
+
+def test_a_job_that_waits_for_a_judge_can_be_cancelled_while_one_is_opened(tmp_path: Path) -> None:
+    body = CompareBody(STAR, CIRCLE)
+    with Store(tmp_path / "runs.sqlite") as store:
+        context = SlowlyOpening(store, ClipStore([EXAMPLES], tmp_path / "uploads"))
+
+        def lend(job: ServedJob) -> None:
+            with context.lend_judge(job, body):
+                pass
+
+        first, second = (ServedJob("compare", {}) for _ in range(2))
+        with ThreadPoolExecutor(2) as pool:
+            opened = pool.submit(lend, first)
+            assert context.opening.wait(10)
+            waiting = pool.submit(lend, second)
+            time.sleep(0.3)
+            second.ask_to_stop("cancelled")
+            try:
+                assert isinstance(waiting.exception(timeout=5), StoppedError)
+                assert not opened.done()
+            finally:
+                context.may_open.set()
+            opened.result()
+        context.close()
+
+
+def test_a_file_that_ends_the_decoder_ends_no_server(tmp_path: Path) -> None:
+    with contextlib.closing(Decoder()) as decoder:
+        decoder.check(Path(STAR))
+        [process] = [child for child in psutil.Process().children() if "serve_calls" in " ".join(child.cmdline())]
+        with ThreadPoolExecutor(1) as pool:
+            copying = pool.submit(decoder.copy, write_large_clip(tmp_path / "large.avi"))
+            time.sleep(0.3)
+            process.kill()
+            assert isinstance(copying.exception(timeout=20), VideoError)
+        assert decoder.draw_frame(Path(STAR), 0).startswith(b"\xff\xd8")

@@ -25,7 +25,7 @@ from click.core import ParameterSource
 from vrt_lite import __version__
 from vrt_lite.disk import HOME_VARIABLE, settings_path
 from vrt_lite.errors import OutOfMemoryError, UsageError, VrtError
-from vrt_lite.shortage import shortage_of
+from vrt_lite.shortage import explain_shortage
 
 if TYPE_CHECKING:
     from vrt_lite.settings import Source
@@ -35,6 +35,7 @@ _GROUPS: Final[dict[str, dict[str, str]]] = {
     "Judge": {
         "compare": "compare_command:compare",
         "rank": "rank_command:rank",
+        "score": "score_command:score",
         "serve": "serve_command:serve",
         "eval": "eval_command:evaluate",
     },
@@ -50,6 +51,7 @@ _GROUPS: Final[dict[str, dict[str, str]]] = {
         "estimate": "estimate_command:estimate",
         "tune": "tune_command:tune",
         "convert": "convert_command:convert",
+        "profile": "profile_command:profile",
         "rm": "models_command:rm",
     },
     "This machine": {
@@ -210,7 +212,7 @@ def run(arguments: Sequence[str]) -> int:
         _drop_output(sys.stdout)  # the reader went away
         return UNEXPECTED
     except Exception as error:
-        if verbose and not shortage_of(error) and not isinstance(error, OSError):
+        if verbose and not explain_shortage(error) and not isinstance(error, OSError):
             raise
         return _print_error(*_explain(error))
     return 0
@@ -218,7 +220,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _explain(error: Exception) -> tuple[str, int]:
     """Return the line and the exit status of an error that no command explains."""
-    if short := shortage_of(error):
+    if short := explain_shortage(error):
         return str(short), short.status
     if isinstance(error, OSError) and error.errno in _UNWRITABLE and error.filename is None:
         # Commands explain what they cannot write to a file: this is standard output.

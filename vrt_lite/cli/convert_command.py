@@ -37,6 +37,7 @@ STATUS = """Exit status: 0 done, 2 usage or too little disk, 4 a checkpoint, ada
 )
 @click.option("--imatrix", metavar="FILE", type=_PATH, help="Importance matrix, the GGUF that llama-imatrix writes.")
 @click.option("--lora", "adapter", metavar="FOLDER", type=_PATH, help="PEFT adapter to merge into the weights.")
+@click.option("--profile", metavar="FILE", type=_PATH, help="Profile of the pair. [default: SRC's profile.toml]")
 @click.option("--name", help="Name of the files and in them. [default: SRC's]")
 @click.option("--license", "licence", metavar="SPDX", help="Licence to record. [default: the model card's]")
 @click.option("--source-url", metavar="URL", help="Origin to record. [default: the model card's]")

@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from vrt_lite.cli.options import print_json
 from vrt_lite.errors import DiagnosisError
 
+if TYPE_CHECKING:
+    from vrt_lite.diagnosis.finding import Finding
+
 STATUS = "Exit status: 0 nothing is broken, 2 usage, 9 a problem was found, 130 interrupted."
 
 
 @click.command(epilog=STATUS)
+@click.option("--judge", metavar="NAME", help="Check a judge instead: whether its verdicts follow plain changes.")
 @click.option("--json", "as_json", is_flag=True, help="Print all findings as JSON.")
-def doctor(*, as_json: bool) -> None:
+def doctor(*, judge: str | None, as_json: bool) -> None:
     """Check this machine: engine, devices, models and settings.
 
     \b
     vrt-lite doctor
     vrt-lite doctor --json
+    vrt-lite doctor --judge vr-thinker-7b
 
     Each line is ok, a note (it costs speed, or may surprise) or a problem (something does not work), with the next
     command to give. It uses no network, loads no large model, and takes a few seconds: it runs the bundled judge's
-    model once, in a process of its own.
+    model once, in a process of its own. --judge judges four pairs of small drawn clips, without labels: an exchanged
+    caption must lower alignment, a blurred copy visual quality, a stuttering copy motion.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     from vrt_lite.diagnosis import diagnose  # noqa: PLC0415
     from vrt_lite.show.findings import describe_findings, show_findings  # noqa: PLC0415
 
-    groups = diagnose()
+    groups = _check_judge(judge) if judge else diagnose()
     findings = [{"group": group, **asdict(finding)} for group, found in groups.items() for finding in found]
     broken = any(finding["level"] == "problem" for finding in findings)
     if as_json:
@@ -39,3 +48,12 @@ def doctor(*, as_json: bool) -> None:
         raise DiagnosisError(
             f"{describe_findings(groups)}: give the command after each, and run vrt-lite doctor again."
         )
+
+
+def _check_judge(name: str) -> dict[str, list[Finding]]:
+    from vrt_lite.api import Judge  # noqa: PLC0415
+    from vrt_lite.diagnosis.judge_checks import check_judge, draw_specimens  # noqa: PLC0415
+
+    with tempfile.TemporaryDirectory() as folder, Judge(name, process=True) as judge:
+        one, other = draw_specimens(Path(folder))
+        return {f"judge {name}": check_judge(judge, one, other, Path(folder))}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
+import tempfile
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,7 @@ from vrt_lite.cli.run_options import choose_jobs, jobs_option, open_run_judge, p
 from vrt_lite.errors import ClipsError, NoVerdictError, UsageError, WorkerEndedError
 
 if TYPE_CHECKING:
+    from vrt_lite.api import Judge
     from vrt_lite.cli.report_writing import WantedReport
     from vrt_lite.evaluation.evaluate import EvalJudge, PairSelection
     from vrt_lite.evaluation.figures import Figures
@@ -57,6 +60,7 @@ or set missing or out of reach, or the engine died at a pair. 5 out of memory, 6
 @click.option("--json", "as_json", is_flag=True, help="Print all figures as JSON.")
 @click.option("--plots", metavar="DIR", type=click.Path(path_type=Path), help="Draw the figures as PNG files.")
 @click.option("-q", "--quiet", is_flag=True, help="Only the figures.")
+@click.option("--self-check", is_flag=True, help="Before: do its verdicts follow plain changes of two clips?")
 @click.option("-v", "--verbose", count=True, help="-vv shows the engine's log.")
 def evaluate(
     labelled: str,
@@ -78,6 +82,7 @@ def evaluate(
     as_json: bool,
     plots: Path | None,
     quiet: bool,
+    self_check: bool,
     verbose: int,
     **options: Any,
 ) -> None:
@@ -114,10 +119,29 @@ def evaluate(
         open_run_judge(model, projector, backend, settings, store, log=verbose > 1, quiet=quiet, jobs=jobs) as judge,
     ):
         judge.connect(view(quiet=quiet, live=False).observe)
+        if self_check:
+            _check_judge(judge, found)
         eval_judge = EvalJudge(judge, judge.key(), judge.describe()["--model"], jobs)
         name, figures = _judge_pairs(found, selection, eval_judge, store, name, quiet=quiet, live=verbose < 2)
     _print_figures(figures, settings.effort, judge=eval_judge.model, run=name, as_json=as_json, plots=plots)
     _finish(figures, report, name, file, quiet=quiet)
+
+
+def _check_judge(judge: Judge, found: LabelledSet) -> None:
+    """Check the judge with two clips of the set that have different captions; print the findings to stderr."""
+    from vrt_lite.diagnosis.judge_checks import Specimen, check_judge  # noqa: PLC0415
+    from vrt_lite.evaluation.clips import Clips  # noqa: PLC0415
+
+    place = found.place
+    clips = Clips(place.folder, table=place.table, anywhere=place.layout.own)
+    by_caption = {pair.prompt: path for pair in found.pairs if isinstance(path := clips.find(pair.a), Path)}
+    if len(by_caption) < 2:
+        print_text("self-check: left out, as it needs two clips that are there and have different prompts", err=True)
+        return
+    one, other = (Specimen(path, caption) for caption, path in islice(by_caption.items(), 2))
+    with tempfile.TemporaryDirectory() as folder:
+        for finding in check_judge(judge, one, other, Path(folder)):
+            print_text(f"self-check: {finding.level}: {finding.text}", err=True)
 
 
 def _check_plots(plots: Path | None) -> None:

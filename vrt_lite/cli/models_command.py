@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -15,9 +16,10 @@ from vrt_lite.errors import ModelError
 from vrt_lite.machine import format_bytes
 
 if TYPE_CHECKING:
+    from vrt_lite.evaluation.figures import PublishedAccuracy
     from vrt_lite.model_list import ListedModel
 
-HEADINGS = ("NAME", "STATE", "QUANT", "ON DISK", "MEMORY", "A PAIR", "VERIFIED", "LICENCE")
+HEADINGS = ("NAME", "STATE", "QUANT", "ON DISK", "MEMORY", "TIME", "ANSWERS", "ACCURACY", "VERIFIED", "LICENCE")
 STATUS = "Exit status: 0 done, 2 usage, 4 model missing, damaged, refused or out of reach, 130 interrupted."
 _CACHE_STATUS = "Exit status: 0 done, 2 usage, 4 the folder cannot be changed, 130 interrupted."
 
@@ -29,8 +31,9 @@ _CACHE_STATUS = "Exit status: 0 done, 2 usage, 4 the folder cannot be changed, 1
     type=click.Choice(PROJECTOR_TYPES),
     help="Of a checkpoint's vision tower. On a CPU q6_k takes less than half of f16's time. [default: f16]",
 )
+@click.option("--profile", metavar="FILE", type=click.Path(path_type=Path), help="Profile for it, not its own.")
 @click.option("-q", "--quiet", is_flag=True, help="Only errors.")
-def pull(model: str, *, projector_type: str | None, quiet: bool) -> None:
+def pull(model: str, *, projector_type: str | None, profile: Path | None, quiet: bool) -> None:
     """Fetch a model from the Hugging Face hub.
 
     \b
@@ -52,7 +55,10 @@ def pull(model: str, *, projector_type: str | None, quiet: bool) -> None:
         if model in bundled_names():
             progress.say(f"{model} comes with vrt-lite; there is nothing to pull.")
             return
-        pulled = pull_model(model, memory_bytes=total_memory(), progress=progress, projector_type=projector_type)
+        memory_bytes = total_memory()
+        pulled = pull_model(
+            model, memory_bytes=memory_bytes, progress=progress, projector_type=projector_type, profile=profile
+        )
         progress.say(f"ready: vrt-lite compare a.mp4 b.mp4 --model {pulled.manifest.name}")
     if not quiet:
         click.echo(str(pulled.folder))
@@ -65,18 +71,25 @@ def models(*, as_json: bool) -> None:
 
     Of what can be pulled, QUANT is the one that a pull takes on this machine.
     MEMORY is about what judging takes: weights, projector, and the context that the model's profile asks for.
-    A PAIR is how long it takes here in one order: by earlier judgements, else by the engine's speed, measured once.
+    TIME is how long a pair in one order takes here, or a clip: by earlier judgements, else by the engine's speed.
+    ANSWERS says what is judged: alignment (TA), visual quality (VQ), motion quality (MQ), overall (OA).
+    ACCURACY is published, tied pairs left out: below the table stands who says so, also where sources conflict.
     VERIFIED says whether this project has checked the model's verdicts.
     """
     from vrt_lite.model_list import list_models  # noqa: PLC0415
 
     found = list_models()
+    published = {entry.name: _find_accuracy(entry.name) for entry in found}
     if as_json:
-        print_json([asdict(entry) for entry in found])
+        print_json([{**asdict(entry), "accuracy": [of.to_json() for of in published[entry.name]]} for entry in found])
         return
     from vrt_lite.show.table import show_table  # noqa: PLC0415
 
-    show_table(HEADINGS, [_row(entry) for entry in found])
+    show_table(HEADINGS, [_row(entry, published[entry.name]) for entry in found])
+    for name, of in published.items():
+        told = "; ".join(f"{a.set} {a.split} {a.value:.1f} % ({a.source})" for a in of)
+        if told:
+            print_text(f"{name}, accuracy: {told}")
     for way in filter(None, (entry.way_here for entry in found)):
         print_text(way)
     for entry in found:
@@ -107,7 +120,14 @@ def rm(model: str) -> None:
     print_text(f"{name} is deleted, {format_bytes(freed)}")
 
 
-def _row(entry: ListedModel) -> tuple[str, ...]:
+def _find_accuracy(name: str) -> list[PublishedAccuracy]:
+    from vrt_lite.evaluation.figures import list_published  # noqa: PLC0415
+    from vrt_lite.models.library import recipes  # noqa: PLC0415
+
+    return list_published(recipes()[name].published) if name in recipes() else []
+
+
+def _row(entry: ListedModel, published: list[PublishedAccuracy]) -> tuple[str, ...]:
     from vrt_lite.show.words import format_range  # noqa: PLC0415
 
     about = "" if entry.state in ("bundled", "here", "damaged") else "~"
@@ -118,6 +138,8 @@ def _row(entry: ListedModel) -> tuple[str, ...]:
         f"{about}{entry.disk_bytes / 1e9:.2f} GB",
         f"~{entry.memory_bytes / 1e9:.1f} GB" if entry.memory_bytes else "-",
         format_range(entry.seconds) if entry.seconds else "-",
+        entry.answers or "-",
+        " / ".join(f"{of.value:.1f}" for of in published) or "-",
         "yes" if entry.verified else "no",
         entry.licence,
     )

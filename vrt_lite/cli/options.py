@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from vrt_lite.api import Judge
     from vrt_lite.models import ModelFiles
+    from vrt_lite.profile import Profile
     from vrt_lite.settings import RemoteKind, Settings
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
@@ -55,7 +56,21 @@ _PROMPT = (
     click.option("-p", "--prompt", metavar="TEXT", help="The text the clips were made from."),
     click.option("--prompt-file", metavar="FILE", type=click.Path(path_type=Path), help="Read the prompt from a file."),
 )
+
+
+def _read_profile(path: str) -> Profile:
+    from vrt_lite.profile import load_profile  # noqa: PLC0415 - rarely given
+
+    return load_profile(Path(path))
+
+
 _SIZES = (
+    click.option(
+        "--profile",
+        metavar="FILE",
+        type=_read_profile,
+        help="How to talk to the model, in place of its own profile; see: vrt-lite profile",
+    ),
     _kept_option(
         "--effort",
         metavar="NAME",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,10 +28,11 @@ from vrt_lite.errors import ClipsError, NoVerdictError, UsageError, VrtError, Wo
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
+    from vrt_lite.api import Judge
     from vrt_lite.cli.report_writing import WantedReport
     from vrt_lite.ranking.clip_groups import RankedClip
     from vrt_lite.ranking.rank import Ranking
-    from vrt_lite.settings import EffortName, Remote
+    from vrt_lite.settings import EffortName, Remote, Settings
     from vrt_lite.show.progress import RankingView
 
 STATUS = """With --watch a new clip is judged when it is whole: a file that is still being written is waited for, and
@@ -65,6 +67,7 @@ memory, 6 no pair got a verdict, 7 the store of runs cannot be used, 130 interru
 )
 @click.option("--exclude-flagged", is_flag=True, help="Leave out clips with a measured fault, such as stutter.")
 @click.option("--top", metavar="K", type=click.IntRange(1), help="Name the K best clips of each group.")
+@click.option("--then", metavar="NAME", help="Let this judge rank the best (--top, else 3) again, in both orders.")
 @click.option("--copy-to", metavar="DIR", type=click.Path(path_type=Path), help="Copy the best there, numbered.")
 @report_options
 @jobs_option
@@ -89,6 +92,7 @@ def rank(
     stop_at: float | None,
     exclude_flagged: bool,
     top: int | None,
+    then: str | None,
     copy_to: Path | None,
     report: WantedReport | None,
     jobs: int | None,
@@ -104,6 +108,7 @@ def rank(
     \b
     vrt-lite rank renders/ --prompt "A fox runs through snow."
     vrt-lite rank "takes/**/*.mp4" --prompt-file fox.txt --top 3 --copy-to best
+    vrt-lite rank renders/ --model QUICK --top 3 --then vr-thinker-7b --prompt "A fox runs through snow."
 
     CLIPS are files, folders, patterns and numbered pictures (frames/%04d.png); or one table (.csv, .tsv, .jsonl) of
     clip, prompt and group, where groups are ranked apart. Its paths are relative to it; --prompt is for other rows.
@@ -118,20 +123,50 @@ def rank(
         clips, read_prompt(prompt, prompt_file), fps=fps, copy_to=copy_to, quiet=quiet, recursive=recursive
     )
     from vrt_lite.ranking.rank_run import Effort  # noqa: PLC0415
-    from vrt_lite.runs.store import Store  # noqa: PLC0415
     from vrt_lite.show.progress import open_screen  # noqa: PLC0415
 
     effort = Effort(both_orders=orders == "both", budget=budget, confidence=stop_at, exclude_flagged=exclude_flagged)
+    rank_them = functools.partial(rank_them, effort=effort, name=name)
     view = view_of(open_screen(quiet=quiet or as_json, live=verbose < 2))
-    with (
-        _saying_what_is_kept(view),
-        Store(store) as kept,
-        open_run_judge(model, projector, backend, settings, kept, log=verbose > 1, quiet=quiet, jobs=jobs) as judge,
-        view,
-    ):
-        judge.connect(view.observe)
-        ranking = rank_them(store=kept, judge=judge, watcher=view, effort=effort, name=name, jobs=jobs)
+    opening = functools.partial(open_run_judge, model, projector, backend, settings, log=verbose > 1, quiet=quiet)
+    ranking = _judge_and_rank(rank_them, opening, store, view, jobs)
+    if then:
+        ranking = _rank_again(ranking, then, top or 3, settings, store, as_json=as_json, quiet=quiet)
     _finish(ranking, settings.effort, report, store, top=top, copy_to=copy_to, as_json=as_json, quiet=quiet)
+
+
+def _judge_and_rank(
+    rank_them: Callable[..., Ranking],
+    opening: Callable[..., Judge],
+    store: Path | None,
+    view: RankingView,
+    jobs: int,
+) -> Ranking:
+    """Rank with the judge that `opening` opens."""
+    from vrt_lite.runs.store import Store  # noqa: PLC0415
+
+    with _saying_what_is_kept(view), Store(store) as kept, opening(kept, jobs=jobs) as judge, view:
+        judge.connect(view.observe)
+        return rank_them(store=kept, judge=judge, watcher=view, jobs=jobs)
+
+
+def _rank_again(
+    before: Ranking, model: str, top: int, settings: Settings, store: Path | None, *, as_json: bool, quiet: bool
+) -> Ranking:
+    """Rank the best clips again, by another judge on this machine and in both orders. Prints the first ranking."""
+    from vrt_lite.ranking.entries import Group  # noqa: PLC0415
+    from vrt_lite.ranking.rank import rank_clips  # noqa: PLC0415
+    from vrt_lite.ranking.winners import best_clips  # noqa: PLC0415
+    from vrt_lite.show.progress import RankingView, open_screen  # noqa: PLC0415
+
+    if not as_json:
+        _show(before, settings.effort, top=None, copy_to=None, as_json=False)
+    best = [(ladder, best_clips(ladder, top)) for ladder in before.ladders]
+    groups = [Group(ladder.group, ladder.prompt, tuple(clip.path for clip in clips)) for ladder, clips in best]
+    view, jobs = RankingView(open_screen(quiet=quiet or as_json)), choose_jobs(None, model, None, None)
+    opening = functools.partial(open_run_judge, model, None, None, settings, log=False, quiet=quiet)
+    again = _judge_and_rank(functools.partial(rank_clips, groups), opening, store, view, jobs)
+    return replace(again, before=before)
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ write: same tensors, order, shapes, types and data, and the same metadata, save 
 
 - `vrt_lite.tokens_per_second`, `vrt_lite.vision.min_pixels`, `.max_pixels` are added to the text file:
   the position clock and the pixel bounds are in the checkpoint and have no GGUF key.
+- `vrt_lite.head.weight` is added where a checkpoint has heads (rm_head.weight), and their tokens are user-defined.
 - `general.license` and `general.source.url` may be set from the command line.
 - `tokenizer.ggml.pre` comes from comparing the split pattern, not from hashing a tokenised test text.
 - Only bos, eos and pad ids, and one chat template; the family has no other.
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -34,6 +35,8 @@ from vrt_lite.conversion.families import expected_shapes, family_of
 from vrt_lite.conversion.gguf_writer import VERSION, GgufField, GgufFile, Target, fields_of, resolve, type_field
 from vrt_lite.conversion.projector import quantize_projector
 from vrt_lite.conversion.quantization_types import quantize_file
+from vrt_lite.conversion.reward_state import REWARD_TOKENS, find_head, head_fields
+from vrt_lite.conversion.tower_parts import ARCHITECTURE
 from vrt_lite.conversion.type_names import PLAIN_TYPES
 from vrt_lite.errors import ModelError
 from vrt_lite.models.gguf import Gguf, Tensor
@@ -60,19 +63,22 @@ def describe_files(
     *,
     given: Mapping[str, Any] | None = None,
     importance: Mapping[str, np.ndarray] | None = None,
-) -> tuple[GgufFile, GgufFile]:
+) -> list[GgufFile]:
     """Describe the text model's file and the projector's. `given` is metadata that wins over the model card."""
     logging.getLogger("gguf").setLevel(logging.CRITICAL)  # it logs its guesses; what matters here is raised
-    text, projector = _describe(checkpoint.config, checkpoint.tensors, types, checkpoint.preprocessor)
-    section = family_of(checkpoint.config).text.config(checkpoint.config)
-    own = (*tokenizer_fields.fields(checkpoint.folder, section), *text_tensors.vrt_lite_fields(checkpoint))
-    authored = [
-        _authorship(checkpoint, kind, file.targets, given or {})
-        for kind, file in (("model", text), ("mmproj", projector))
-    ]
-    text = replace(text, fields=[*authored[0], *text.fields, *own])
-    projector = replace(projector, fields=[*authored[1], *projector.fields])
-    return _quantize(text, projector, types, importance)
+    head = find_head(checkpoint)
+
+    def add_documents(kind: str, file: GgufFile, section: Section) -> GgufFile:
+        fields = [*_authorship(checkpoint, kind, file.targets, given or {}), *file.fields]
+        if kind == "model":
+            # A head's token is in the run of text that has the caption, where control tokens are not recognised.
+            plain = REWARD_TOKENS if head else ()
+            fields += tokenizer_fields.fields(checkpoint.folder, section, plain=plain)
+            fields += (*text_tensors.vrt_lite_fields(checkpoint), *head_fields(head))
+        return replace(file, fields=fields)
+
+    files = _describe(checkpoint.config, checkpoint.tensors, types, checkpoint.preprocessor)
+    return [_quantize(add_documents(*described), types, importance) for described in files]
 
 
 def describe_pair(
@@ -86,7 +92,7 @@ def describe_pair(
     """
     whole, types = Section("config.json", config), PairTypes(text_type, projector_type)
     files = _describe(whole, dict.fromkeys(expected_shapes(whole), ONLY_SHARD), types, None)
-    text, projector = _quantize(*files, types, {} if with_importance else None)
+    text, projector = (_quantize(file, types, {} if with_importance else None) for _, file, _ in files)
     rows = text_tensors.vocabulary_size(family_of(whole).text.config(whole))
     vocabulary = {
         "tokenizer.ggml.tokens": rows,
@@ -98,30 +104,25 @@ def describe_pair(
 
 def _describe(
     whole: Section, listed: Mapping[str, str], types: PairTypes, preprocessor: Section | None
-) -> tuple[GgufFile, GgufFile]:
-    """Describe both files in the types that come before a quantiser, without tokenizer and authorship."""
+) -> Iterator[tuple[str, GgufFile, Section]]:
+    """Yield the kind of each file, the file in the type before a quantiser's, and its keys of config.json."""
     family = family_of(whole)
-    text, vision = family.text.config(whole), family.vision.config(whole)
-    plain, plain_vision = types.plain(types.text), types.plain(types.projector)
-    fields = [*family.text.fields(text, None), type_field(plain), *family.text.late_fields(text), VERSION]
-    vision_fields = [type_field(plain_vision), *family.vision.fields(vision, preprocessor), VERSION]
-    return (
-        GgufFile("", family.text.architecture, fields, resolve(family.text.placements(text), listed, plain)),
-        GgufFile(
-            *("", family.vision.architecture, vision_fields),
-            resolve(family.vision.placements(vision), listed, plain_vision),
-        ),
-    )
+    for kind, half, wanted in (("model", family.text, types.text), ("mmproj", family.vision, types.projector)):
+        section, plain = half.config(whole), types.plain(wanted)
+        targets = resolve(half.placements(section), listed, plain)
+        fields = [*half.fields(section, preprocessor), type_field(plain), *half.late_fields(section), VERSION]
+        if kind == "mmproj":  # whose type comes first
+            fields.sort(key=lambda field: field.key != "general.file_type")
+        yield kind, GgufFile("", half.architecture, fields, targets), section
 
 
-def _quantize(
-    text: GgufFile, projector: GgufFile, types: PairTypes, importance: Mapping[str, np.ndarray] | None
-) -> tuple[GgufFile, GgufFile]:
-    if types.plain(types.text) != types.text:
-        text = quantize_file(text, types.text, importance=importance)
-    if types.plain(types.projector) != types.projector:
-        projector = quantize_projector(projector, types.projector)
-    return text, projector
+def _quantize(file: GgufFile, types: PairTypes, importance: Mapping[str, np.ndarray] | None) -> GgufFile:
+    """Describe the file in the type that is wanted."""
+    is_projector = file.architecture == ARCHITECTURE
+    wanted = types.projector if is_projector else types.text
+    if types.plain(wanted) == wanted:
+        return file
+    return quantize_projector(file, wanted) if is_projector else quantize_file(file, wanted, importance=importance)
 
 
 def _header(file: GgufFile, lengths: dict[str, int]) -> Gguf:

@@ -255,9 +255,36 @@ class Published(msgspec.Struct, frozen=True):
         return next((f.value for f in self.figures if (f.model, f.measure) == (model, measure)), None)
 
 
+class PublishedAccuracy(msgspec.Struct, frozen=True):
+    """A model's published accuracy with tied pairs left out, on one set and split, and who says so."""
+
+    set: str
+    split: str
+    value: float
+    source: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return msgspec.to_builtins(self)
+
+
+def list_published(model: str) -> list[PublishedAccuracy]:
+    """List the published accuracy of a model, tied pairs left out; where sources conflict, all of them."""
+    table = _read_published()
+    return [
+        PublishedAccuracy(row["set"], row["split"], row["value"], table["sources"][row["source"]])
+        for row in table["figures"]
+        if model and row["model"] == model and row["measure"] in ("diff", "sign")
+    ]
+
+
+def _read_published() -> dict[str, Any]:
+    return tomllib.loads(Path(__file__).with_name("published.toml").read_text(encoding="utf-8"))
+
+
 def find_published(name: str, split: str) -> Published | None:
     """Find the published figures of a set, for one of its splits; None for a set of which nothing is published."""
-    table: dict[str, Any] = tomllib.loads(Path(__file__).with_name("published.toml").read_text(encoding="utf-8"))
+    table = _read_published()
     rows = [row for row in table["figures"] if row["set"] == name]
     left_out = tuple(
         table["reasons"][row["why"]] for row in table["left_out"] if (row["set"], row["split"]) == (name, split)

@@ -16,7 +16,7 @@ from vrt_lite.errors import ModelError
 from vrt_lite.machine import SMALL_MODEL_BYTES
 from vrt_lite.models.gguf import Header, gguf_bytes, list_pair, parts_of, read_gguf, read_header, whole_name
 from vrt_lite.models.library import find_stored, recipes, stored_models
-from vrt_lite.profile import PROFILE_NAME, Profile, default_profile, load_profile, parse_profile
+from vrt_lite.profile import CELLS, PROFILE_NAME, Profile, default_profile, load_profile, parse_profile
 
 BUNDLED: Final = "vrt-tiny-2"
 PROJECTORS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -99,6 +99,7 @@ def find(
     header = _check(text, projector)
     own = text.parent / PROFILE_NAME
     profile = load_profile(own) if own.is_file() else _default_for(header)
+    profile = replace(profile, cell=CELLS[str(header["general.architecture"])])
     name = path.name if path.is_dir() else whole_name(text.stem)
     return ModelFiles(name, text, projector, profile, projectors, texts, own.is_file())
 
@@ -138,10 +139,10 @@ def _not_here(path: Path, *, given_as_file: bool) -> ModelError:
     """The error for an unknown model, with the ways to get it, or with the models that there are."""
     here = [model.manifest.name for model in stored_models()]
     if path.name in (*here, *bundled_names()):
-        return ModelError(f"{path} does not exist. The model of that name is here: --model {path.name}")
+        return ModelError(f"{path} is not here, but a model of that name is: use it with --model {path.name}")
     if path.name in recipes():
         return ModelError(
-            f"{path} does not exist. Fetch the model of that name: vrt-lite pull {path.name}, then use it: "
+            f"{path} is not here. Fetch the model of that name with vrt-lite pull {path.name}, and use it with "
             f"--model {path.name}"
         )
     if given_as_file:

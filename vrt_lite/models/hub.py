@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
+import re
 import shutil
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, Self, cast
 
+from vrt_lite.advice import install
 from vrt_lite.disk import HOME_VARIABLE, file_sha256
 from vrt_lite.errors import ModelError
 from vrt_lite.machine import explain_full_disk
@@ -99,12 +101,12 @@ def list_repository(repository: str, revision: str = "", *, kind: Kind = "model"
     licences = [tag.removeprefix("license:") for tag in info.tags or () if tag.startswith("license:")]
     bases = [tag.rpartition(":")[2] for tag in info.tags or () if tag.startswith("base_model:")]
     gguf: dict[str, Any] = getattr(info, "gguf", None) or {}
-    if not info.sha:
+    if not re.fullmatch("[0-9a-f]{40}", info.sha or ""):  # it becomes a folder's name
         raise ModelError(
             f"{endpoint()} gave no commit for {repository}; it does not seem to be a hub. See HF_ENDPOINT."
         )
     architecture, base = str(gguf.get("architecture", "")), next(iter(bases), "")
-    return Listing(repository, info.sha, ", ".join(licences), architecture, tuple(files), kind, base)
+    return Listing(repository, str(info.sha), ", ".join(licences), architecture, tuple(files), kind, base)
 
 
 def download(listed: Listing, file: HubFile, to: Path, *, sha256: str, advance: Advance | None = None) -> None:
@@ -200,7 +202,7 @@ def _hub_errors(repository: str) -> Generator[None]:
         raise
     except ImportError as error:
         raise ModelError(
-            f"huggingface_hub cannot be used ({error}). Install it: pip install huggingface-hub"
+            f"huggingface_hub cannot be used ({error}). Install it: {install('huggingface-hub')}"
         ) from error
     except Exception as error:
         raise _explain(error, repository) from error

@@ -190,6 +190,13 @@ def finish_install(name: str) -> None:
     partial.replace(final)
 
 
+def reopen_model(name: str) -> None:
+    """Make a model that is here one that arrives, so that a pull fetches only what is damaged."""
+    remove_folder(partial_folder(name))
+    partial_folder(name).parent.mkdir(parents=True, exist_ok=True)
+    model_folder(name).replace(partial_folder(name))
+
+
 def keep_only(folder: Path, names: Collection[str]) -> None:
     """Delete everything in a folder but what has one of these names."""
     for path in folder.iterdir():

@@ -12,11 +12,9 @@ from pathlib import Path
 
 from vrt_lite.disk import disk_errors, file_sha256, locked, write_file
 from vrt_lite.errors import ModelError, UsageError
-from vrt_lite.machine import format_bytes
 from vrt_lite.models import find, hub, library
 from vrt_lite.models.hub import Progress, UnreachableError, is_whole
 from vrt_lite.models.library import Manifest, StoredFile, StoredModel
-from vrt_lite.models.quants import SHARE_OF_MEMORY
 from vrt_lite.profile import PROFILE_NAME, read_portable
 from vrt_lite.pulling.gguf_files import pull_gguf, select_files
 from vrt_lite.pulling.pull_source import (
@@ -57,19 +55,21 @@ def pull(
             listed = hub.list_repository(source.repository, source.revision)
         except UnreachableError as error:
             if not kept or kept.damage or given:
-                intent = _describe_intent(source, memory_bytes, projector_type)
-                raise UnreachableError(f"{intent}, but {error}") from error
+                text = f"{source.name} would be fetched from {source.repository}, but {error}"
+                raise UnreachableError(text) from error
             progress.say(f"{source.name} is here already; the hub was not asked for a newer one: {error}")
             return kept
         check_paths(listed)
         progress.say(f"licence: {source.licence(listed)}{f' ({source.recipe.licence_url})' if source.recipe else ''}")
-        if kept and kept.manifest.revision == listed.revision and _is_intact(kept):
-            progress.say(f"{source.name} is here already, sha256 of every file checked")
-            if given:
-                progress.say(f"profile: {profile}")
-                files = _add_profile(kept.folder, kept.manifest.files, given)
-                library.write_manifest(kept.folder, replace(kept.manifest, files=files))
-            return kept
+        if kept and kept.manifest.revision == listed.revision:
+            if _is_intact(kept):
+                progress.say(f"{source.name} is here already, sha256 of every file checked")
+                if given:
+                    progress.say(f"profile: {profile}")
+                    files = _add_profile(kept.folder, kept.manifest.files, given)
+                    library.write_manifest(kept.folder, replace(kept.manifest, files=files))
+                return kept
+            library.reopen_model(source.name)
         if is_checkpoint(listed):
             from vrt_lite.pulling.checkpoint_pull import pull_checkpoint  # noqa: PLC0415 - numpy
 
@@ -89,23 +89,6 @@ def pull(
 
 def _is_intact(here: StoredModel) -> bool:
     return all(is_whole(here.folder / file.name, file.size, file.sha256) for file in here.manifest.files)
-
-
-def _describe_intent(source: PullSource, memory_bytes: int, projector_type: str | None) -> str:
-    """Say what a pull would do, as far as it is known without the hub."""
-    fetched = f"{source.name} would be fetched from {source.repository}"
-    if not (source.recipe and source.recipe.checkpoint_size):
-        return fetched
-    from vrt_lite.pulling.checkpoint_pull import PROJECTOR_TYPE, choose_type, weigh_pair  # noqa: PLC0415 - numpy
-
-    config, kind = source.recipe.config, projector_type or PROJECTOR_TYPE
-    usable = int(memory_bytes * SHARE_OF_MEMORY)
-    quant = source.quant or choose_type(source.repository, config, usable, projector_type=kind)
-    size = weigh_pair(source.repository, config, quant, projector_type=kind)
-    return (
-        f"{fetched} as a checkpoint, {format_bytes(source.recipe.checkpoint_size)}, and converted here to "
-        f"{quant.upper()}, {format_bytes(size)}"
-    )
 
 
 def _add_profile(folder: Path, files: tuple[StoredFile, ...], text: bytes) -> tuple[StoredFile, ...]:

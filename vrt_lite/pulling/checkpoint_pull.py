@@ -139,12 +139,6 @@ def choose_type(
     return best.path
 
 
-def weigh_pair(repository: str, config: Mapping[str, Any], quant: str, *, projector_type: str) -> int:
-    """Return the bytes of a pair's tensors. ModelError if the conversion cannot make this quant."""
-    pair = describe_pair(config, text_type=check_type(repository, quant), projector_type=projector_type)
-    return sum(map(_weights_of, pair))
-
-
 def _weights_of(file: Gguf) -> int:
     return sum(tensor.size for tensor in file.tensors)
 

@@ -5,8 +5,6 @@ A text model may be split into parts (NAME-00001-of-00003.gguf). All parts are t
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -48,7 +46,7 @@ class SelectedFiles:
 def pull_gguf(
     source: PullSource, listed: Listing, here: StoredModel | None, memory_bytes: int, progress: Progress
 ) -> Pulled:
-    """Put text model and projector into the partial folder. Files of the model that is `here` are linked."""
+    """Put text model and projector into the partial folder."""
     if listed.architecture not in ("", *PROJECTORS):
         known = " or ".join(map(repr, PROJECTORS))
         raise ModelError(f"{listed.repository} is of architecture {listed.architecture!r}; a judge needs {known}.")
@@ -67,18 +65,13 @@ def pull_gguf(
     ]
     folder.mkdir(parents=True, exist_ok=True)
     keep_only(folder, wanted)
-    for file in files:
-        if not is_whole(folder / file.name, file.size, file.sha256):
-            (folder / file.name).unlink(missing_ok=True)
-            if here and is_whole(here.folder / file.name, file.size, file.sha256):
-                with contextlib.suppress(OSError):  # a disk without links
-                    os.link(here.folder / file.name, folder / file.name)
-    missing = [file for file in files if not (folder / file.name).exists()]
+    missing = [file for file in files if not is_whole(folder / file.name, file.size, file.sha256)]
     to_fetch = sum(file.size for file in missing)
     check_free_space(folder, to_fetch)
     progress.begin("fetching", to_fetch)
     fetch_small_files(listed, folder, (PROFILE_NAME,))
     for file in missing:
+        (folder / file.name).unlink(missing_ok=True)
         download(listed, wanted[file.name], folder / file.name, sha256=file.sha256, advance=progress.advance)
         progress.say(f"{file.name}: {format_bytes(file.size)}, sha256 checked")
     return Pulled(selected.quant, tuple(files), folder / PROFILE_NAME)

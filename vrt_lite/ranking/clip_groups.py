@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vrt_lite.measures.flags import Flag
+from vrt_lite.protocol.answer_form import Scores
 from vrt_lite.protocol.messages import Odds
 from vrt_lite.protocol.verdict import Preference, Verdict, join_orders, odds_of
 from vrt_lite.runs.both_orders import OrderCounts, count_orders, select_counted
-from vrt_lite.runs.question import Result
+from vrt_lite.runs.question import Result, derive_result
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,20 +32,39 @@ class RankedClip:
 
 @dataclass(frozen=True, slots=True)
 class ClipGroup:
-    """A group of clips made from one prompt, and the results so far, to which new ones are added."""
+    """A group of clips made from one prompt, and the results so far, to which new ones are added.
+
+    `alone` are those of clips that were judged by themselves, by number: `results` then follow from them.
+    """
 
     name: str
     prompt: str
     clips: tuple[RankedClip, ...]
     results: dict[tuple[int, int], Result] = field(default_factory=dict[tuple[int, int], Result])
+    alone: dict[int, Result] = field(default_factory=dict[int, Result])
 
     def add_stored(self, results: Iterable[Result]) -> None:
         """Add the stored results that are about these clips and this prompt, one for each order."""
         number = {clip.sha256: i for i, clip in enumerate(self.clips)}
         for result in select_counted(results).values():
-            i, j = number.get(result.first), number.get(result.second)
-            if i is not None and j is not None and i != j and result.prompt == self.prompt:
-                self.results[i, j] = result
+            i, j = number.get(result.first), number.get(result.second or result.first)
+            if i is not None and j is not None and result.prompt == self.prompt:
+                self.add(i, j, result)
+
+    def add(self, i: int, j: int, result: Result) -> None:
+        """Add the result of a pair, or of one clip (i = j) and so of its pairs with all others."""
+        if i != j:
+            self.results[i, j] = result
+        elif not result.second:
+            for other in self.alone.keys() - {i}:
+                low, high = (result, self.alone[other]) if i < other else (self.alone[other], result)
+                self.results[min(i, other), max(i, other)] = derive_result(low, high)
+            self.alone[i] = result
+
+    @property
+    def scores(self) -> dict[int, Scores]:
+        """The scores of each clip that was judged by itself."""
+        return {clip: result.scores[0] for clip, result in self.alone.items() if result.scores}
 
     def pairs(self) -> list[tuple[int, int]]:
         """Return the pairs i < j with a result, perhaps a failure, of at least one order."""
@@ -52,11 +72,14 @@ class ClipGroup:
 
 
 def find_members(groups: Iterable[ClipGroup]) -> Callable[[str, str, str], bool]:
-    """Return a test for two clips' sha256 and a prompt: whether one of the groups has that prompt and both clips."""
+    """Return a test for two clips' sha256 and a prompt: whether one of the groups has that prompt and both clips.
+
+    The second is "" for what was judged of one clip.
+    """
     members: dict[str, list[set[str]]] = {}
     for group in groups:
         members.setdefault(group.prompt, []).append({clip.sha256 for clip in group.clips})
-    return lambda first, second, prompt: any({first, second} <= clips for clips in members.get(prompt, ()))
+    return lambda first, second, prompt: any({first, second or first} <= clips for clips in members.get(prompt, ()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,19 @@
 """The result of a ranking as values, and its JSON.
 
-A rating is in natural-log odds, with mean 0 over the group's clips and a 95 % interval.
+A rating is in natural-log odds, with mean 0 over the group's clips and a 95 % interval; or it is the score of a judge
+that judges each clip by itself, whose interval nobody has measured.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from string import ascii_lowercase
 from typing import Any, Final
 
+from vrt_lite.protocol.answer_form import Scores, compare_scores
 from vrt_lite.protocol.messages import DIMENSIONS, KEYS, OVERALL
 from vrt_lite.protocol.verdict import MIRROR
 from vrt_lite.ranking.clip_groups import (
@@ -31,22 +35,29 @@ NOT_JUDGED_YET: Final = "not judged yet"
 
 @dataclass(frozen=True, slots=True)
 class Rated:
-    """A strength and its 95 % interval, in natural-log odds."""
+    """A strength and its 95 % interval, in natural-log odds; or a score, without an interval."""
 
     strength: float
-    low: float
-    high: float
+    low: float | None = None
+    high: float | None = None
 
-    def to_json(self) -> dict[str, float]:
+    @property
+    def span(self) -> tuple[float, float]:
+        """The interval, or what is drawn of a score."""
+        return (self.strength, self.strength) if self.low is None or self.high is None else (self.low, self.high)
+
+    def to_json(self) -> dict[str, float | None]:
         """Return plain data."""
-        return {"strength": round(self.strength, 6), "low": round(self.low, 6), "high": round(self.high, 6)}
+        values = {"strength": self.strength, "low": self.low, "high": self.high}
+        return {name: None if value is None else round(value, 6) for name, value in values.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
     """A clip's place. Clips that share one of their `letters` cannot be told apart.
 
-    `ratings` is by key: OA, and those of TA, VQ and MQ that any pair was judged in. Won, tied, lost and undecided count
+    `ratings` is by key: OA, and those of TA, VQ and MQ that any pair was judged in; scores also by the judge's own
+    names. Scores have no `letters`. Won, tied, lost and undecided count
     pairs, overall. `winning` is the probability that the clip is better than the next one.
     """
 
@@ -67,7 +78,8 @@ class Ladder:
 
     `unranked` are clips without a verdict in any pair, and why. In each of the `cycles`, each clip beats the next one
     and the last beats the first. `orders` says how often the orders of a pair disagree. `first` is how much it helps to
-    be shown first (log odds, overall). `conditions` says whether the judgements can be compared.
+    be shown first (log odds, overall); None if each clip was judged by itself. `conditions` says whether the judgements
+    can be compared.
     """
 
     group: str
@@ -78,7 +90,7 @@ class Ladder:
     outcomes: tuple[PairOutcome, ...]
     cycles: tuple[tuple[int, ...], ...]
     orders: OrderCounts
-    first: Rated
+    first: Rated | None
     judgements: int
     failures: int
     conditions: Conditions
@@ -97,7 +109,7 @@ class Ladder:
     def best(self) -> tuple[int, ...]:
         """The best clip, then those that cannot be told apart from it."""
         letters = set(self.standings[0].letters) if self.standings else set[str]()
-        return tuple(s.clip for place, s in enumerate(self.standings) if place == 0 or letters & set(s.letters))
+        return tuple(s.clip for s in self.standings if s.rank == 1 or letters & set(s.letters))
 
     @property
     def flagged(self) -> tuple[int, ...]:
@@ -137,7 +149,7 @@ class Ladder:
                 "differ": dict.fromkeys(KEYS) | dict(self.orders.differ),
                 "undecided": dict.fromkeys(KEYS) | dict(self.orders.undecided),
             },
-            "shown_first": self.first.to_json(),
+            "shown_first": self.first and self.first.to_json(),
             "judgements": self.judgements,
             "failures": self.failures,
             "possible_pairs": self.possible,
@@ -157,6 +169,7 @@ def _pair_to_json(pair: PairOutcome) -> dict[str, Any]:
 
 
 def _standing_to_json(standing: Standing, clip: RankedClip) -> dict[str, Any]:
+    own = {name: rated.to_json()["strength"] for name, rated in standing.ratings.items() if name not in KEYS}
     return {
         "rank": standing.rank,
         "clip": standing.clip,
@@ -165,6 +178,7 @@ def _standing_to_json(standing: Standing, clip: RankedClip) -> dict[str, Any]:
         "together": list(standing.letters),
         "overall": standing.ratings[OVERALL].to_json(),
         "dimensions": {key: standing.ratings[key].to_json() if key in standing.ratings else None for key in DIMENSIONS},
+        **({"scores": own} if own else {}),
         "won": standing.won,
         "tied": standing.tied,
         "lost": standing.lost,
@@ -177,23 +191,29 @@ def rate_group(group: ClipGroup) -> Ladder:
     """Rate a group by its results so far."""
     outcomes = tuple(join_orders_of_pair(group, i, j) for i, j in group.pairs())
     count = len(group.clips)
-    votes = {key: collect_votes(group, key) for key in KEYS}
-    rated = {key: fit(votes[key], count) for key in KEYS if votes[key] or key == OVERALL}
-    overall = rated[OVERALL]
-    unranked = _find_unranked(outcomes, count)
+    judged = group.alone or group.results
+    scores = group.scores
+    unranked = tuple((clip, why) for clip, why in _find_unranked(outcomes, count) if clip not in scores)
+    if scores:
+        standings, first = _rank_by_scores(scores, outcomes), None
+    else:
+        votes = {key: collect_votes(group, key) for key in KEYS}
+        rated = {key: fit(votes[key], count) for key in KEYS if votes[key] or key == OVERALL}
+        standings = _rank_clips(rated, outcomes, {clip for clip, _ in unranked})
+        first = Rated(rated[OVERALL].first, rated[OVERALL].first_low, rated[OVERALL].first_high)
     return Ladder(
         group=group.name,
         prompt=group.prompt,
         clips=group.clips,
-        standings=_rank_clips(rated, outcomes, {clip for clip, _ in unranked}),
+        standings=standings,
         unranked=unranked,
         outcomes=outcomes,
         cycles=tuple(find_cycles(_list_wins(outcomes), count)),
         orders=count_order_disagreements(group),
-        first=Rated(overall.first, overall.first_low, overall.first_high),
-        judgements=len(group.results),
-        failures=sum(bool(result.error) for result in group.results.values()),
-        conditions=conditions_of(group.results.values()),
+        first=first,
+        judgements=len(judged),
+        failures=sum(bool(result.error) for result in judged.values()),
+        conditions=conditions_of(judged.values()),
     )
 
 
@@ -222,12 +242,7 @@ def _rank_clips(
     order = [clip for clip in overall.order() if clip not in unranked]
     ranks = overall.ranks()
     letters = _letter_groups(overall, order)
-    tally = {clip: [0, 0, 0, 0] for clip in order}  # tied, won, lost, undecided
-    for pair in outcomes:
-        if pair.preferences:
-            own = pair.preferences[OVERALL]
-            for clip, winner in ((pair.i, own.winner), (pair.j, MIRROR[own.winner])):
-                tally[clip][3 if own.undecided else winner] += 1
+    tally = _count_outcomes(outcomes)
     return tuple(
         Standing(
             rank=1 + sum(ranks[other] < ranks[clip] for other in order),
@@ -242,6 +257,39 @@ def _rank_clips(
         )
         for place, clip in enumerate(order)
     )
+
+
+def _rank_by_scores(scores: Mapping[int, Scores], outcomes: Sequence[PairOutcome]) -> tuple[Standing, ...]:
+    """Return the standings of clips that were judged by themselves, best first."""
+    order = sorted(scores, key=lambda clip: (-scores[clip][OVERALL].value, clip))
+    best = [scores[clip][OVERALL].value for clip in order]
+    tally = _count_outcomes(outcomes)
+    odds = [compare_scores(scores[one], scores[two]).overall.odds for one, two in pairwise(order)]
+    return tuple(
+        Standing(
+            1 + best.index(value),
+            clip,
+            (),
+            {name: Rated(score.value) for name, score in scores[clip].items()},
+            won=tally[clip][1],
+            tied=tally[clip][0],
+            lost=tally[clip][2],
+            undecided=tally[clip][3],
+            winning=than_next and than_next[1],
+        )
+        for clip, value, than_next in zip(order, best, (*odds, None), strict=True)
+    )
+
+
+def _count_outcomes(outcomes: Sequence[PairOutcome]) -> dict[int, list[int]]:
+    """Count how often each clip tied, won and lost, and how often its pair is undecided."""
+    tally: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+    for pair in outcomes:
+        if pair.preferences:
+            own = pair.preferences[OVERALL]
+            for clip, winner in ((pair.i, own.winner), (pair.j, MIRROR[own.winner])):
+                tally[clip][3 if own.undecided else winner] += 1
+    return tally
 
 
 def _letter_groups(ratings: Ratings, order: Sequence[int]) -> dict[int, tuple[str, ...]]:

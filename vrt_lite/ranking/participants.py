@@ -66,9 +66,9 @@ def gather_clips(groups: Sequence[Group], *, digest: Callable[[Path], str]) -> P
 
 
 def drop_broken(
-    participants: Participants, *, open_clip: Callable[[Path], object], known: Mapping[str, object]
+    participants: Participants, *, open_clip: Callable[[Path], object], known: Mapping[str, object], least: int = 2
 ) -> Participants:
-    """Leave out the clips that cannot be opened, and then the groups of fewer than two clips.
+    """Leave out the clips that cannot be opened, and then the groups of fewer than `least` clips.
 
     `known` are the contents that can be opened; `open_clip` raises VideoError. UsageError or VideoError if no group is
     left.
@@ -84,7 +84,7 @@ def drop_broken(
 
     with ThreadPool(2) as pool:
         faults = dict(zip(unknown, pool.map(find_fault, unknown.values()), strict=True))
-    usable = _leave_out(participants, lambda clip: faults.get(clip.sha256, ""), broken=True)
+    usable = _leave_out(participants, lambda clip: faults.get(clip.sha256, ""), broken=True, least=least)
     if not usable.groups:
         raise _too_few([out for out in usable.left_out if out.broken])
     return usable

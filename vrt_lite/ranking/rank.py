@@ -39,6 +39,9 @@ from vrt_lite.runs.question import Result
 from vrt_lite.runs.run_clock import RunClock
 from vrt_lite.runs.store import Run, Store
 
+_MOST_LISTED = 64
+"""Clips of a group, judged by themselves, up to which its pairs are listed too: there are half as many as their square.
+"""
 _UNREAD = (VideoError.kind, MissingClipError.kind)
 
 
@@ -46,7 +49,8 @@ _UNREAD = (VideoError.kind, MissingClipError.kind)
 class RankProgress:
     """The progress after a result. At most `most` judgements are made, fewer if the order is certain before that.
 
-    `label` is the group's number and the clips, the one shown as video 1 first. `seconds_left` is None until known.
+    `label` is the group's number and the clips, the one shown as video 1 first, or one clip twice. `seconds_left` is
+    None until known.
     """
 
     done: int
@@ -79,7 +83,7 @@ class Ranking:
     `run` is that run's name, `judge` the name of the judge's model, and `scope` says what that sees.
 
     `found` is the number of judgements that existed before, `unread` of those without a verdict as a clip could not be
-    read, `died` of those at which the engine died.
+    read, `died` of those at which the engine died. `before` is the ranking by a quicker judge that chose these clips.
     """
 
     run: str
@@ -90,6 +94,7 @@ class Ranking:
     unread: int = 0
     died: int = 0
     scope: str = ""
+    before: Ranking | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -102,6 +107,7 @@ class Ranking:
             "found": self.found,
             "unread": self.unread,
             "died": self.died,
+            **({"before": self.before.to_json()} if self.before else {}),
         }
 
 
@@ -122,32 +128,32 @@ def rank_clips(
     UsageError or VideoError if no group has two clips that can be used, and what the judge raises; NoVerdictError and
     VideoError of a pair are kept as its result.
     """
-    effort = effort or Effort()
+    effort = (effort or Effort()).for_judge(judge)
     participants = gather_clips(groups, digest=store.digest)
     identity = identify_run(participants.groups, judge)
     run = store.begin(name or _name_run(participants, identity.judge), kind="rank", identity=identity)
     opened = dict(run.items("opened"))
-    participants = drop_broken(participants, open_clip=judge.look_at, known=opened)
+    participants = drop_broken(participants, open_clip=judge.look_at, known=opened, least=effort.least_clips)
     for clip in (clip for group in participants.groups for clip in group.clips if clip.sha256 not in opened):
         run.put("opened", clip.sha256, {})
     participants = flag_clips(participants, measure_clips(participants.groups, run, judge, watcher.observe))
-    participants = drop_flagged(participants) if effort.exclude_flagged else participants
+    participants = drop_flagged(participants, least=effort.least_clips) if effort.exclude_flagged else participants
     _update_about(run, describe_run(participants, identity, effort, judge.scope))
     run.list_only(find_members(participants.groups))
-    results = list(run.results())
+    results = list(run.all_results())
     for group in participants.groups:
         group.add_stored(results)
-    found = sum(len(group.results) for group in participants.groups)
     tasks = _choose_tasks(participants.groups, effort)
     first = next(tasks, None)
     left = JudgementsLeft(participants.groups, effort)
+    found = left.done
     clock = RunClock(judge.predict(first.first) if first else None, lambda: left.most - left.done, jobs=jobs)
     watcher.begins(participants.groups, found, left.most, clock.predict())
 
     def add_result(task: Task, result: Result, now: bool) -> None:
         label: tuple[int, int, int] = task.label
         number, i, j = label
-        participants.groups[number].results[i, j] = result
+        participants.groups[number].add(i, j, result)
         if now and (judgement := run.judgement(result.key)):
             clock.add(judgement)
         watcher.judged(RankProgress(left.done, left.most, clock.seconds_left(), label, result))
@@ -161,9 +167,16 @@ def rank_clips(
         done=add_result,
         observe=watcher.observe,
     )
-    ladders = tuple(rate_group(group) for group in participants.groups)
+    ladders = tuple(_rate_and_list(group, run) for group in participants.groups)
     unread, died = count_unread(participants.groups), count_died(participants.groups)
     return Ranking(run.name, identity.model, ladders, participants.left_out, found, unread, died, judge.scope)
+
+
+def _rate_and_list(group: ClipGroup, run: Run) -> Ladder:
+    """Rate a group. Lists its pairs too if they follow from clips that were judged by themselves."""
+    if group.alone and len(group.clips) <= _MOST_LISTED:
+        run.list_derived(group.results.values())
+    return rate_group(group)
 
 
 def count_unread(groups: Sequence[ClipGroup]) -> int:
@@ -178,6 +191,12 @@ def count_died(groups: Sequence[ClipGroup]) -> int:
 
 def _choose_tasks(groups: Sequence[ClipGroup], effort: Effort) -> Iterator[Task]:
     """Yield the next task, chosen from the results so far. Groups that share a budget take turns."""
+    if effort.pointwise:
+        for number, group in enumerate(groups):
+            for i, clip in enumerate(group.clips):
+                if i not in group.alone:
+                    yield Task(clip.path, None, group.prompt, (number, i, i))
+        return
     chosen = [set(group.results) for group in groups]
     missing = [missing_orders(group, effort) for group in groups]
     waiting = deque(range(len(groups)))

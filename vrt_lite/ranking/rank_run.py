@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from vrt_lite.errors import StoreError
+from vrt_lite.errors import StoreError, UsageError
 from vrt_lite.ranking.clip_groups import ClipGroup, RankedClip
 from vrt_lite.ranking.measured_clips import read_flags
 from vrt_lite.ranking.participants import ExcludedClip, Participants
@@ -36,13 +36,27 @@ class Effort:
     Without a budget or a confidence, every pair of a group of up to 12 clips is judged. Otherwise the judgement that
     tells most is next, until the budget is spent, or each clip is better than the next with this confidence (default
     0.8). Without `both_orders` a pair is judged in one order only. With `exclude_flagged` clips with a measured fault
-    are left out.
+    are left out. `pointwise` is for a judge that judges each clip by itself: all pairs then follow.
     """
 
     both_orders: bool = True
     budget: int | None = None
     confidence: float | None = None
     exclude_flagged: bool = False
+    pointwise: bool = False
+
+    def for_judge(self, judge: PairJudge) -> Effort:
+        """The effort as this judge can make it. UsageError for a limit on pairs where none are judged."""
+        if not judge.pointwise:
+            return self
+        if self.budget is not None or self.confidence is not None:
+            raise UsageError("This judge judges each clip once, by itself: leave --budget and --stop-at out.")
+        return replace(self, both_orders=False, pointwise=True)
+
+    @property
+    def least_clips(self) -> int:
+        """How many clips a group needs at least."""
+        return 1 if self.pointwise else 2
 
     def chooses(self, clips: int) -> bool:
         """Return whether judgements are chosen in a group of this many clips; otherwise all of them are made."""
@@ -131,7 +145,7 @@ def read_groups(run: Run) -> tuple[ClipGroup, ...]:
     about = read_rank_about(run)
     flags = read_flags(run)
     clips = [RankedClip(clip.name, Path(clip.path), clip.sha256, flags.get(clip.sha256, ())) for clip in about.clips]
-    results = list(run.results())
+    results = list(run.all_results())
     groups = tuple(ClipGroup(group.name, group.prompt, tuple(clips[i] for i in group.clips)) for group in about.groups)
     for group in groups:
         group.add_stored(results)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from vrt_lite.ranking.clip_groups import ClipGroup, find_members
 from vrt_lite.ranking.entries import Group
 from vrt_lite.ranking.folder_watch import POLL_SECONDS, FolderState, FolderWatch
+from vrt_lite.ranking.judgements_left import JudgementsLeft
 from vrt_lite.ranking.ladder import rate_group
 from vrt_lite.ranking.measured_clips import measure_clips
 from vrt_lite.ranking.participants import ExcludedClip, Participants, drop_flagged, flag_clips, gather_clips
@@ -65,9 +66,10 @@ def watch_folders(
     left out, and its judgements are kept. A clip that was changed is another clip. UsageError if a run of that name was
     made with another judge or prompt. Raises what the judge raises.
     """
+    effort = (effort or Effort()).for_judge(judge)
     identity = identify_run([ClipGroup("", prompt, ())], judge)
     run = store.begin(name or _name_run(watch, prompt, identity.judge), kind="rank", identity=identity)
-    work = _WatchedRun(watch, prompt, store, run, judge, identity, watcher, effort or Effort(), poll_seconds)
+    work = _WatchedRun(watch, prompt, store, run, judge, identity, watcher, effort, poll_seconds)
     with contextlib.suppress(KeyboardInterrupt):
         judge_all(work.choose_tasks(), run, store=store, judge=judge, jobs=jobs, done=work.add, observe=watcher.observe)
     return work.finish()
@@ -95,7 +97,7 @@ class _WatchedRun:
         self._state: FolderState | None = None
         self._participants = Participants((ClipGroup("", prompt, ()),), ())
         self._results: dict[_Pair, Result] = {
-            (result.first, result.second): result for result in run.results() if result.prompt == prompt
+            (result.first, result.second): result for result in run.all_results() if result.prompt == prompt
         }
         self._chosen: set[_Pair] = set(self._results)
         self._found = len(self._results)
@@ -113,12 +115,15 @@ class _WatchedRun:
             chosen = {(number[a], number[b]) for a, b in self._chosen if a in number and b in number}
             missing = [order for order in missing_orders(group, effort) if order not in chosen]
             orders = missing[-1:] or (next_orders(group, chosen, effort) if len(group.clips) > 1 else [])
+            if effort.pointwise:
+                orders = [(i, i) for sha256, i in number.items() if (sha256, "") not in self._chosen][:1]
             if effort.budget is not None and len(self._chosen) + max(len(orders), 1) > effort.budget:
                 return
             for i, j in orders:
                 one, two = group.clips[i], group.clips[j]
-                self._chosen.add((one.sha256, two.sha256))
-                yield Task(one.path, two.path, self._prompt, (one.sha256, two.sha256))
+                pair = one.sha256, two.sha256 if i != j else ""
+                self._chosen.add(pair)
+                yield Task(one.path, two.path if i != j else None, self._prompt, pair)
             if not orders:
                 yield None
 
@@ -126,10 +131,10 @@ class _WatchedRun:
         """Add a result. That of a clip that is gone by now does not count."""
         self._results[task.label] = result
         number = {clip.sha256: i for i, clip in enumerate(self._group.clips)}
-        i, j = (number.get(sha256) for sha256 in task.label)
+        i, j = (number.get(sha256 or task.label[0]) for sha256 in task.label)
         if i is not None and j is not None:
-            self._group.results[i, j] = result
-            self._watcher.judged(RankProgress(len(self._group.results), self._most(), None, (0, i, j), result))
+            self._group.add(i, j, result)
+            self._watcher.judged(RankProgress(self._left.done, self._left.most, None, (0, i, j), result))
 
     def finish(self) -> Ranking:
         """Rate the clips. Returns the ranking."""
@@ -153,7 +158,7 @@ class _WatchedRun:
         self._state = state
         if state.ready != (before.ready if before else ()):
             self._regroup(state)
-        self._watcher.changed(self._group, len(self._group.results), self._most(), state.waiting)
+        self._watcher.changed(self._group, self._left.done, self._left.most, state.waiting)
 
     def _regroup(self, state: FolderState) -> None:
         """Group the clips that are there now, with all results about them."""
@@ -165,17 +170,16 @@ class _WatchedRun:
         there = {clip.sha256 for clip in self._group.clips}
         # A clip that was gone may have failed for that; when it comes back it is judged again.
         for pair, result in list(self._results.items()):
-            if not there.issuperset(pair) and not result.winners:
+            if not there.issuperset(filter(None, pair)) and result.error:
                 del self._results[pair]
                 self._chosen.discard(pair)
         self._group.add_stored(self._results.values())
         self._run.note(describe_run(self._participants, self._identity, self._effort, self._judge.scope).to_json())
         self._run.list_only(find_members(self._participants.groups))
 
-    def _most(self) -> int:
-        clips = len(self._group.clips)
-        possible = clips * (clips - 1) // 2 * (1 + self._effort.both_orders)
-        return possible if self._effort.budget is None else min(possible, self._effort.budget)
+    @property
+    def _left(self) -> JudgementsLeft:
+        return JudgementsLeft(self._participants.groups, self._effort)
 
 
 def _name_run(watch: FolderWatch, prompt: str, judge_key: str) -> str:

@@ -77,6 +77,7 @@ STEPS: Final = (
     UPDATE judgements SET winners = json_remove(winners, '$.TA'), odds = json_remove(odds, '$.TA')
         WHERE warnings LIKE '%alignment (TA) is not judged%'
     """,
+    "ALTER TABLE judgements ADD COLUMN scores TEXT NOT NULL DEFAULT '[]'",
 )
 """Step i brings a file from version i to i + 1. Steps are only ever added, so a file of any earlier version opens."""
 

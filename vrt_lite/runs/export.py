@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, Final, Literal, cast
 
@@ -58,15 +58,15 @@ def csv_lines(run: Run, *, shown: Callable[[str], str] = str) -> Iterator[str]:
     A text that a spreadsheet would take for a formula gets an apostrophe before it. A cell is empty without a verdict,
     a probability, or the other order.
     """
-    yield _line(COLUMNS)
+    yield csv_line(COLUMNS)
     counted, labelled = select_counted(run.results()), _read_labels(run)
     for number, result, (first, second), _ in _judged(run, whole=False):
         both = _join_orders(result, counted)
         joined, differing = (both.verdict.preferences, both.disagreements) if both else ({}, ())
         chances = [result.odds.get(key) or ("", "", "") for key in KEYS]
         rows, labels = labelled.get(result.key, ([], {}))
-        texts = [_harmless(shown(text)) for text in (first, second, result.prompt, result.error)]
-        yield _line(
+        texts = [make_harmless(shown(text)) for text in (first, second, result.prompt, result.error)]
+        yield csv_line(
             (
                 *(number, *texts[:3]),
                 *(result.winners.get(key, "") for key in KEYS),
@@ -74,7 +74,7 @@ def csv_lines(run: Run, *, shown: Callable[[str], str] = str) -> Iterator[str]:
                 *(_choice(joined[key]) if key in joined else "" for key in KEYS),
                 *(result.source, result.rounds, result.calls, result.tokens, result.seconds, texts[3]),
                 *(result.first, result.second, result.key, result.failure),
-                _harmless(shown(" ".join(warning.text for warning in result.warnings))),
+                make_harmless(shown(" ".join(warning.text for warning in result.warnings))),
                 *(result.max_pixels, result.tool_max_pixels, result.kv_type, " ".join(differing)),
                 *(" ".join(map(str, rows)), *(labels.get(key, "") for key in KEYS)),
             )
@@ -91,6 +91,8 @@ def json_lines(run: Run) -> Iterator[str]:
     for number, result, names, judgement in _judged(run, whole=True):
         clips = {place: {"name": name} for place, name in zip(("first", "second"), names, strict=True)}
         light = asdict(result)
+        if not result.scores:
+            del light["scores"]
         for place, clip in clips.items():
             clip["sha256"] = light.pop(place)
         both = _join_orders(result, counted)
@@ -172,14 +174,15 @@ def _plain(preference: Preference) -> dict[str, Any]:
     return {**asdict(preference), "probabilities": odds}
 
 
-def _line(cells: tuple[object, ...]) -> str:
+def csv_line(cells: Iterable[object]) -> str:
+    """Write cells as a line of CSV."""
     text = io.StringIO()
     # With this end of a line, the writer of every Python quotes a cell that holds either of the two characters.
     csv.writer(text, lineterminator="\r\n").writerow(cells)
     return text.getvalue().removesuffix("\r\n") + "\n"
 
 
-def _harmless(text: str) -> str:
+def make_harmless(text: str) -> str:
     """Return the text with an apostrophe before it if a spreadsheet could take it for a formula.
 
     Spreadsheets skip blanks and invisible characters, and take a full-width character for the usual one.

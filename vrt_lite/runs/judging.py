@@ -34,6 +34,11 @@ class PairJudge(Protocol):
         """As `Judge.scope`."""
         ...
 
+    @property
+    def pointwise(self) -> bool:
+        """As `Judge.pointwise`."""
+        ...
+
     def key(self) -> str:
         """As `Judge.key`."""
         ...
@@ -65,10 +70,10 @@ class PairJudge(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A pair to be judged, `first` shown as video 1. `label` is the caller's own."""
+    """A pair to be judged, `first` shown as video 1, or one clip. `label` is the caller's own."""
 
     first: Path
-    second: Path
+    second: Path | None
     prompt: str
     label: Any = None
 
@@ -104,10 +109,11 @@ def judge_all(
 
         def start_or_find(task: Task, question: Question, *, take_over: bool) -> bool:
             """Return whether the task is done or is being judged; otherwise it must wait."""
-            if result := run.result(question):
-                done(task, result, False)
+            if result := run.result(question) or workers.failed.pop(question, None):
+                done(task, result, question in workers.begun)
                 return True
-            return workers.start(task, question, take_over=take_over)
+            start = workers.start_clips if task.second and judge.pointwise else workers.start
+            return start(task, question, take_over=take_over)
 
         def wait_a_little(*, take_over: bool) -> None:
             for task, result in workers.wait():
@@ -147,6 +153,10 @@ class _Workers:
         self._observe = observe if jobs == 1 else ignore
         self._pool = ThreadPool(jobs)
         self._in_progress: dict[Future[Result], tuple[Task, Question]] = {}
+        self.begun = set[Question]()
+        """The pairs of which a clip was judged by itself."""
+        self.failed: dict[Question, Result] = {}
+        """The pairs of which a clip could not be kept."""
         self._starting = Lock()
         self._stop = Stop()
 
@@ -185,11 +195,27 @@ class _Workers:
             self._in_progress[self._pool.submit(self._judge_and_keep, task, question)] = (task, question)
         return True
 
+    def start_clips(self, task: Task, question: Question, *, take_over: bool) -> bool:
+        """Start to judge the clips of a pair, each by itself; False, as the pair is found once both are judged."""
+        for path, of_clip in zip((task.first, task.second), question.of_clips, strict=True):
+            clip = Task(path or task.first, None, task.prompt, label=question)
+            if self._run.result(of_clip) is None and self.start(clip, of_clip, take_over=take_over):
+                self.begun.add(question)
+        return False
+
     def wait(self) -> list[tuple[Task, Result]]:
         """Wait a moment, and return what was judged by then. Raises what ended a thread's work."""
         if not self._in_progress:
             sleep(_POLL_SECONDS)
-        return [(task, future.result()) for future, task in self._take_done()]
+        finished = [(task, future.result()) for future, task in self._take_done()]
+        for task, result in finished:
+            pair = task.label
+            if isinstance(pair, Question) and not any(
+                of_clip.key == result.key and self._run.result(of_clip) for of_clip in pair.of_clips
+            ):
+                changed = VideoError(task.first, "was changed while it was judged")
+                self.failed[pair] = replace(failure_of(pair, changed), error=result.error or str(changed))
+        return [(task, result) for task, result in finished if not isinstance(task.label, Question)]
 
     def _take_done(self) -> list[tuple[Future[Result], Task]]:
         # A short wait, as on Windows an interrupt cannot break one.
@@ -210,7 +236,7 @@ class _Workers:
         """Judge and keep. A clip that was replaced meanwhile is kept as what it was when it was judged."""
         try:
             judgement = self._judge.compare(
-                task.first, task.second, prompt=task.prompt, observe=self._observe, stop=self._stop
+                task.first, task.second or task.first, prompt=task.prompt, observe=self._observe, stop=self._stop
             )
         except (NoVerdictError, VideoError, WorkerEndedError) as error:
             if self._is_unchanged(task, question):
@@ -221,7 +247,7 @@ class _Workers:
             return self._run.add(question, judgement)
         self._run.release(question)
         first, second = (clip.sha256 for clip in judgement.inputs)
-        return self._run.add(replace(question, first=first, second=second), judgement)
+        return self._run.add(replace(question, first=first, second=second if task.second else ""), judgement)
 
     def _is_unchanged(self, task: Task, question: Question) -> bool:
         with contextlib.suppress(VideoError):
@@ -231,4 +257,5 @@ class _Workers:
 
 def _question(task: Task, store: Store, judge_key: str) -> Question:
     """Return what a task asks, by content; VideoError if a clip cannot be read."""
-    return Question(store.digest(task.first), store.digest(task.second), task.prompt, judge_key)
+    second = store.digest(task.second) if task.second else ""
+    return Question(store.digest(task.first), second, task.prompt, judge_key)

@@ -6,20 +6,25 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, cast
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final, cast
 
 from vrt_lite.errors import VrtError, Warned
 from vrt_lite.judgement import Judgement
+from vrt_lite.protocol.answer_form import ClipScore, compare_scores
 from vrt_lite.protocol.messages import Choice, Odds
 from vrt_lite.protocol.verdict import Source, Verdict, make_verdict, prefer
+
+DERIVED: Final = "+"
+"""Between the keys of two judgements of clips, it makes the key of the pair that is derived from them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
     """One order of one pair, made from one prompt, put to one judge.
 
-    `first` and `second` are the sha256 of the clips shown as video 1 and video 2, `judge` is `Judge.key_here()`.
+    `first` and `second` are the sha256 of the clips shown as video 1 and video 2, `judge` is `Judge.key_here()`. A
+    judge that judges each clip by itself is asked about one: then `second` is "".
     """
 
     first: str
@@ -32,6 +37,11 @@ class Question:
         """The digest of the four fields: two questions with the same key have the same answer."""
         text = json.dumps([self.first, self.second, self.prompt, self.judge])
         return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def of_clips(self) -> tuple[Question, Question]:
+        """The questions about each clip, from whose answers that of a pair is derived."""
+        return replace(self, second=""), replace(self, first=self.second, second="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +57,9 @@ class Result:
 
     `max_pixels` (of a frame), `tool_max_pixels` (of a requested frame) and `kv_type` were chosen for the memory; they
     are None and "" where that is not known.
+
+    `scores` are those of a clip that was judged by itself, without winners; of a pair that is derived from two such
+    clips they are both, and its `key` is both keys with + between them.
     """
 
     key: str
@@ -67,6 +80,7 @@ class Result:
     tool_max_pixels: int | None = None
     kv_type: str = ""
     leans: Mapping[str, int] = field(default_factory=dict[str, int])
+    scores: tuple[dict[str, ClipScore], ...] = ()
 
     @property
     def verdict(self) -> Verdict | None:
@@ -86,7 +100,7 @@ def result_of(question: Question, judgement: Judgement) -> Result:
     if len(judgement.orders) > 1 or any(order.first != 1 for order in judgement.orders):
         raise ValueError("a judgement of both orders answers no single question")
     rounds = [r for order in judgement.orders for r in order.rounds]
-    preferences = judgement.verdict.preferences
+    preferences = judgement.verdict.preferences if question.second else {}
     settings = judgement.settings
     warnings = zip(judgement.warning_kinds, judgement.warnings, strict=True)
     return Result(
@@ -106,6 +120,30 @@ def result_of(question: Question, judgement: Judgement) -> Result:
         max_pixels=settings.max_pixels,
         tool_max_pixels=settings.tool_max_pixels,
         kv_type=settings.engine.kv_type if settings.engine else "",
+        scores=(judgement.scores or ())[: 1 + bool(question.second)],
+    )
+
+
+def derive_result(one: Result, two: Result) -> Result:
+    """Return the light columns of a pair, derived from those of its clips, each judged by itself."""
+    derived = replace(
+        one,
+        key=f"{one.key}{DERIVED}{two.key}",
+        second=two.first,
+        tokens=one.tokens + two.tokens,
+        seconds=one.seconds + two.seconds,
+        error=one.error or two.error,
+        failure=one.failure or two.failure,
+        warnings=tuple(dict.fromkeys((*one.warnings, *two.warnings))),
+        scores=(*one.scores, *two.scores),
+    )
+    if derived.error:
+        return derived
+    preferences = compare_scores(*derived.scores).preferences
+    return replace(
+        derived,
+        winners={key: preference.winner for key, preference in preferences.items()},
+        odds={key: preference.odds for key, preference in preferences.items()},
     )
 
 

@@ -6,7 +6,7 @@ import contextlib
 import json
 import time
 import zlib
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from itertools import chain
 from sqlite3 import Connection
@@ -16,19 +16,28 @@ from typing import Any, Final, cast
 import msgspec
 
 from vrt_lite.errors import StoreError, UsageError, VrtError
+from vrt_lite.joining import join_clips
 from vrt_lite.judgement import Judgement
 from vrt_lite.runs.database import Database, Owner, is_alive
 from vrt_lite.runs.identity import Identity, check_identity
-from vrt_lite.runs.question import Question, Result, escape_surrogates, failure_of, result_of
+from vrt_lite.runs.question import (
+    DERIVED,
+    Question,
+    Result,
+    derive_result,
+    escape_surrogates,
+    failure_of,
+    result_of,
+)
 
 _PAGE = 256
 _LIGHT = (
     *("key", "first", "second", "prompt", "winners", "odds", "source", "rounds", "calls", "tokens", "seconds"),
-    *("error", "failure", "warnings", "max_pixels", "tool_max_pixels", "kv_type", "leans"),
+    *("error", "failure", "warnings", "max_pixels", "tool_max_pixels", "kv_type", "leans", "scores"),
 )
 """The columns that are fields of `Result`, in their order."""
 _COLUMNS = ", ".join(f"j.{name}" for name in _LIGHT)
-_JSON = ("winners", "odds", "warnings", "leans")
+_JSON = ("winners", "odds", "warnings", "leans", "scores")
 _LINK = "INSERT INTO links (run, judgement) VALUES (?, ?) ON CONFLICT (run, judgement) DO UPDATE SET listed = 1"
 _PUT = (
     "INSERT INTO items (run, kind, key, value) VALUES (?, ?, ?, ?) "
@@ -38,6 +47,8 @@ _TOUCH = "UPDATE runs SET updated = ? WHERE id = ?"
 CASE_ITEMS: Final = "pair"
 """The kind of the items in which an evaluation keeps its labelled pairs."""
 _IDENTITY = "identity"
+_DERIVED = "derived"
+"""The kind of the items that list the pairs derived from clips, by their keys."""
 _COMMANDS = {"rank": "a ranking", "eval": "an evaluation", "compare": "a list of comparisons"}
 
 
@@ -67,7 +78,27 @@ class Run:
         return self._number
 
     def result(self, question: Question) -> Result | None:
-        """Return what is known from any run in the file, and link it to this run. None if it was never judged."""
+        """Return what is known from any run in the file, and link it to this run. None if it was never judged.
+
+        The result of a pair is derived from its clips, if both were judged by themselves.
+        """
+        if found := self._find(question):
+            return found
+        if not question.second:
+            return None
+        one, two = map(self._find, question.of_clips)
+        if not (one and two):
+            return None
+        derived = derive_result(one, two)
+        self.list_derived([derived])
+        return derived
+
+    def list_derived(self, pairs: Iterable[Result]) -> None:
+        """Let `results` list these pairs, which follow from clips that were judged by themselves."""
+        for pair in pairs:
+            self.put(_DERIVED, pair.key, {})
+
+    def _find(self, question: Question) -> Result | None:
         rows = self._database.read(
             f"SELECT {_COLUMNS}, j.id, EXISTS (SELECT 1 FROM links WHERE run = ? AND judgement = j.id AND listed) "
             "FROM judgements AS j WHERE key = ?",
@@ -135,7 +166,22 @@ class Run:
             connection.execute("DELETE FROM claims WHERE key = ? AND owner = ?", values)
 
     def results(self) -> Iterator[Result]:
-        """Yield what was judged for this run, in the order in which it was added; it is read a page at a time."""
+        """Yield what was judged for this run, in the order in which it was added; it is read a page at a time.
+
+        Clips that were judged by themselves come as the pairs that were derived from them, at the end.
+        """
+        clips: dict[str, Result] = {}
+        for result in self.all_results():
+            if result.second:
+                yield result
+            else:
+                clips[result.key] = result
+        for key, _ in self.items(_DERIVED):
+            if {*(keys := key.split(DERIVED))} <= clips.keys():
+                yield derive_result(*(clips[of] for of in keys))
+
+    def all_results(self) -> Iterator[Result]:
+        """Yield what was judged for this run, pairs and clips, in the order in which it was added."""
         rows = self._read_pages(
             f"SELECT l.id, {_COLUMNS} FROM links AS l JOIN judgements AS j ON j.id = l.judgement "
             "WHERE l.run = ? AND listed AND l.id > ? ORDER BY l.id LIMIT ?",
@@ -157,6 +203,10 @@ class Run:
 
     def judgement(self, key: str) -> Judgement | None:
         """Return one judgement as a whole; None for a failure, and for a key that is not there."""
+        one, derived, two = key.partition(DERIVED)
+        if derived:
+            clips = [self.judgement(one), self.judgement(two)]
+            return join_clips(clips[0], clips[1]) if clips[0] and clips[1] else None
         rows = self._database.read("SELECT json FROM bodies JOIN judgements ON id = judgement WHERE key = ?", key)
         try:
             return Judgement.from_json(json.loads(zlib.decompress(rows[0][0]))) if rows else None

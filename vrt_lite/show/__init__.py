@@ -80,13 +80,20 @@ def view(
     return PlainView(to, quiet=quiet, verbose=verbose)
 
 
-def show_verdict(judgement: Judgement, *, stream: TextIO | None = None) -> None:
-    """Print the verdict on stdout: a panel on a terminal, plain lines elsewhere."""
+def show_verdict(judgement: Judgement, *, advise: bool = False, stream: TextIO | None = None) -> None:
+    """Print the verdict on stdout: a panel on a terminal, plain lines elsewhere.
+
+    With `advise` a panel of a bundled judge is followed by the judge to take in its place.
+    """
     to = stream or sys.stdout
     if to.isatty():
         from vrt_lite.show.panel import VerdictPanel  # noqa: PLC0415 - rich only for a terminal
 
         console_on(to).print(VerdictPanel(judgement))
+        if advise:
+            from vrt_lite.show.better_judge import show_better_judge  # noqa: PLC0415
+
+            show_better_judge(judgement, to)
     else:
         to.writelines(f"{line}\n" for line in verdict_lines(judgement, encoding=to.encoding or "utf-8"))
 
@@ -212,7 +219,7 @@ def verdict_lines(judgement: Judgement, *, encoding: str = "utf-8") -> list[str]
     lines.append(f"frames: {count_frames(judgement)}")
     lines.append(f"seconds: {judgement.timings.total:.2f}")
     lines += [f"judge: {judgement.model.name}, {judgement.scope}"] if judgement.scope else []
-    if judgement.settings.effort != "full" or judgement.skipped_order:
+    if judgement.settings.effort != "full" or judgement.skipped_order or judgement.scores:
         from vrt_lite.show.efforts import describe_effort, describe_skipped_order  # noqa: PLC0415 - rarely needed
 
         lines += [line for line in (describe_skipped_order(judgement), describe_effort(judgement)) if line]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from vrt_lite.interfaces import TimeRange
 from vrt_lite.machine import format_bytes
+from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.show.table import show_table
 from vrt_lite.show.words import count_of, format_range
 
@@ -33,9 +34,15 @@ def describe_effort(judgement: Judgement) -> str:
 def describe_skipped_order(judgement: Judgement) -> str:
     """Say why the second order was left out on purpose; empty if it was not.
 
-    "second order not needed: the probability 0.97 reaches the confidence 0.9"
+    "second order not needed: the probability 0.97 reaches the confidence 0.9"; "each clip judged by itself (VQ 3 and 2,
+    overall 7 and 5), the other order is the mirror"
     """
     skipped = judgement.skipped_order
+    if judgement.scores:
+        one, two = judgement.scores
+        names = {name: "overall" if name == OVERALL else name for name in one}
+        told = ", ".join(f"{words} {one[name].value:.3g} and {two[name].value:.3g}" for name, words in names.items())
+        return f"each clip judged by itself ({told}), the other order is the mirror"
     if skipped is None:
         return ""
     reached = f"the probability {skipped.probability:.2f} reaches the confidence {skipped.confidence:g}"

@@ -146,7 +146,8 @@ def _choose_columns(
         columns["#"].append(Text(str(standing.rank)))
         columns["CLIP"].append(Text())
         columns["RATING"].append(Text(_signed(rated.strength)))
-        columns[_INTERVAL].append(Text(f"{_signed(rated.low)} {_signed(rated.high)}", "dim"))
+        interval = "" if rated.low is None else " ".join(map(_signed, rated.span))
+        columns[_INTERVAL].append(Text(interval, "dim"))
         columns[_SCALE_LINE].append(_interval(rated, ladder, glyphs))
         for key in ladder.judged:
             columns[key].append(Text(_signed(standing.ratings[key].strength)))
@@ -170,9 +171,9 @@ def _interval(rated: Rated, ladder: Ladder, glyphs: Glyphs) -> Text:
     from rich.text import Text
 
     ratings = [standing.ratings[OVERALL] for standing in ladder.standings]
-    lowest, highest = min(r.low for r in ratings), max(r.high for r in ratings)
+    lowest, highest = min(r.span[0] for r in ratings), max(r.span[1] for r in ratings)
     scale = (_SCALE - 1) / ((highest - lowest) or 1.0)
-    low, at, high = (round((value - lowest) * scale) for value in (rated.low, rated.strength, rated.high))
+    low, at, high = (round((value - lowest) * scale) for value in (rated.span[0], rated.strength, rated.span[1]))
     cells = [" "] * _SCALE
     cells[low : high + 1] = glyphs.rule * (high + 1 - low)
     cells[at] = glyphs.block
@@ -184,7 +185,7 @@ def _cells(standing: Standing, ladder: Ladder) -> tuple[str, ...]:
     return (
         str(standing.rank),
         ladder.clips[standing.clip].name,
-        *(_signed(value, 2) for value in (rated.strength, rated.low, rated.high)),
+        *("" if value is None else _signed(value, 2) for value in (rated.strength, rated.low, rated.high)),
         _letters(standing),
         *(_signed(standing.ratings[key].strength, 2) for key in ladder.judged),
         *map(str, (standing.won, standing.tied, standing.lost, standing.undecided)),
@@ -195,14 +196,17 @@ def _cells(standing: Standing, ladder: Ladder) -> tuple[str, ...]:
 def _notes(ladder: Ladder, names: Sequence[str]) -> Iterator[str]:
     """Yield the notes below the places, a line each, with the clips' names as the board shows them."""
     pairs = [pair for pair in ladder.outcomes if pair.preferences]
-    yield f"judged: {len(pairs)} of {ladder.possible} pairs, {ladder.judgements} judgement(s)"
+    if ladder.first is None:
+        yield f"scored: {ladder.judgements} clips, each by itself; the other order of a pair is its mirror"
+    else:
+        yield f"judged: {len(pairs)} of {ladder.possible} pairs, {ladder.judgements} judgement(s)"
     if groups := _equal_groups(ladder, names):
         yield from _first_lines([f"cannot be told apart: {', '.join(group)}" for group in groups])
-    elif len(ladder.standings) > 1:
+    elif len(ladder.standings) > 1 and ladder.first:
         yield "every clip can be told from the next"
     cycles = [" > ".join(names[clip] for clip in (*cycle, cycle[0])) for cycle in ladder.cycles]
     yield from _first_lines([f"goes round: {cycle}" for cycle in cycles])
-    if pairs:
+    if pairs and ladder.first:
         yield _position_effect(ladder.first)
     if differing := [pair for pair in pairs if pair.disagreements]:
         yield _describe_orders(ladder.orders)
@@ -232,7 +236,7 @@ def _letters(standing: Standing) -> str:
 
 def _position_effect(first: Rated) -> str:
     """Say how much it helps to be shown first, as odds."""
-    odds, low, high = (math.exp(max(min(value, 20.0), -20.0)) for value in (first.strength, first.low, first.high))
+    odds, low, high = (math.exp(max(min(value, 20.0), -20.0)) for value in (first.strength, *first.span))
     effect = "no effect found" if low <= 1 <= high else "helps" if odds > 1 else "harms"
     return f"being shown first: {effect} (odds x{odds:.2f}, 95 % {low:.2f} to {high:.2f})"
 

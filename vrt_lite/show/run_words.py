@@ -33,4 +33,8 @@ def describe_judgement(groups: Sequence[ClipGroup], progress: RankProgress) -> s
     one, two = (groups[number].clips[clip].name for clip in (i, j))
     verdict = progress.result.verdict
     words = write_headline(verdict, (one, two)) if verdict else f"no verdict ({progress.result.error})"
+    if i == j:
+        scores = progress.result.scores
+        told = ", ".join(f"{name} {score.value:.3g}" for name, score in scores[0].items()) if scores else words
+        return f"{one}: {told}"
     return f"{one} and {two}: {words}"

@@ -21,6 +21,7 @@ from vrt_lite.clip_files import NumberedPictures, find_pictures, is_clip_there, 
 from vrt_lite.errors import VideoError
 from vrt_lite.ranking.entries import list_videos, natural_key, read_entries
 from vrt_lite.show.pages.render_templates import make_visible
+from vrt_lite.web.decoder import Decoder
 from vrt_lite.web.playable_copies import is_played
 from vrt_lite.web.refusals import RefusedRequestError
 from vrt_lite.web.upload_folder import UploadFolder
@@ -34,7 +35,8 @@ class ClipStore:
 
     def __init__(self, folders: Sequence[Path], uploads: Path) -> None:
         self.folders = tuple(dict.fromkeys(folder.resolve() for folder in folders))
-        self.uploads = UploadFolder(uploads)
+        self.decoder = Decoder()
+        self.uploads = UploadFolder(uploads, self.decoder)
         self._roots = (*self.folders, self.uploads.path.resolve())
         self._lock = Lock()
         self._addresses: OrderedDict[str, Path] = OrderedDict()
@@ -74,7 +76,7 @@ class ClipStore:
         except (OSError, RuntimeError, StopIteration):
             raise self._refuse(str(path)) from None
         try:
-            yield Path(f"/proc/self/fd/{file}")
+            yield Path(f"/proc/{os.getpid()}/fd/{file}")
         finally:
             os.close(file)
 

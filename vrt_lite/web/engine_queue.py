@@ -69,14 +69,21 @@ class EngineQueue:
         """
         with self._changed:
             self._check_room()
+            self._jobs[job.id] = job  # it counts from here on
+        if keep:
+            try:
+                self._files.keep(job)  # without the lock: a disk may take its time
+            except OSError as error:
+                with self._changed:
+                    del self._jobs[job.id]
+                raise RefusedRequestError(507, "disk", f"The job cannot be kept: {error.strerror}.") from error
+        with self._changed:
             if keep:
-                try:
-                    self._files.keep(job)
-                except OSError as error:
-                    raise RefusedRequestError(507, "disk", f"The job cannot be kept: {error.strerror}.") from error
                 self._kept.add(job.id)
-            self._jobs[job.id] = job
-            self._waiting.append(job)
+            if job.ended:  # it was cancelled meanwhile
+                self._forget(job)
+            elif job.state == "queued" and job not in self._waiting:
+                self._waiting.append(job)
             self._forget_old()
             self._changed.notify_all()
 
@@ -128,12 +135,12 @@ class EngineQueue:
     def _check_room(self) -> None:
         if self._closing:
             raise RefusedRequestError(503, "ending", "The server is ending.", retry_seconds=10)
-        paused = sum(job.state == "paused" for job in self._jobs.values())
-        if len(self._waiting) + paused >= MOST_WAITING:
-            seconds = self._mean_seconds * max(len(self._waiting), 1) / len(self._threads)
-            seconds = min(math.ceil(seconds), _LONGEST_WAIT_SECONDS)
+        states = [job.state for job in self._jobs.values()]
+        waiting, paused = states.count("queued"), states.count("paused")
+        if waiting + paused >= MOST_WAITING:
+            seconds = min(math.ceil(self._mean_seconds * waiting / len(self._threads)), _LONGEST_WAIT_SECONDS)
             rest = f", and {paused} are paused: resume or cancel them" if paused else ""
-            text = f"{len(self._waiting)} jobs wait already{rest}. Try again in about {seconds} s."
+            text = f"{waiting} jobs wait already{rest}. Try again in about {seconds} s."
             raise RefusedRequestError(429, "busy", text, retry_seconds=max(seconds, 1))
 
     def _work(self) -> None:

@@ -51,6 +51,11 @@ class JobJudge:
         """As `Judge.scope`."""
         return self._judge.scope
 
+    @property
+    def pointwise(self) -> bool:
+        """As `Judge.pointwise`."""
+        return self._judge.pointwise
+
     def key(self) -> str:
         """As `Judge.key`."""
         return self._judge.key()
@@ -121,17 +126,8 @@ class JobContext:
         open stores never judge the same question at the same time.
         """
         wanted = self._describe_wanted(body.model, body.options)
-        with self._changed:
-            self._line.append(job)
-            try:
-                while self._line[0] is not job or (self._users and not self._find_open(wanted)):
-                    self._changed.wait(_POLL_SECONDS)
-                    job.check_cancelled()
-                judge = self._open(wanted)
-                self._users += 1
-            finally:
-                self._line.remove(job)
-                self._changed.notify_all()
+        with self._wait_in_line(job, wanted):
+            judge = self._open(wanted)  # without the lock: those who wait can be cancelled meanwhile
         try:
             judge.connect(stop=job.stop)
             with Store(self._store.path) as store:
@@ -144,6 +140,27 @@ class JobContext:
                 self._users -= 1
                 if self._is_spoiled and not self._users:
                     self.close()
+                self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def _wait_in_line(self, job: ServedJob, wanted: tuple[str | None, Settings]) -> Generator[None]:
+        """Wait until a job may have the judge that it wants. It stays first in the line while the block opens it."""
+        with self._changed:
+            self._line.append(job)
+        try:
+            with self._changed:
+                while self._line[0] is not job or (self._users and not self._find_open(wanted)):
+                    self._changed.wait(_POLL_SECONDS)
+                    job.check_cancelled()
+                self._users += 1
+            try:
+                yield
+            except BaseException:
+                self._users -= 1
+                raise
+        finally:
+            with self._changed:
+                self._line.remove(job)
                 self._changed.notify_all()
 
     def end_judgement(self, seconds: float) -> None:

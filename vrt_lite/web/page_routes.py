@@ -132,13 +132,11 @@ def show_verdict(state: ServerState, job: str) -> Response:
 
 def show_frame(state: ServerState, job: str, video: int, source: int) -> Response:
     """Show a frame of a comparison's clip as a picture."""
-    from vrt_lite.show.pages.frame_album import draw_frame  # noqa: PLC0415 - the decoder
-
     found = state.queue.find(job)
     if found.kind != "compare" or video not in (1, 2):
         raise RefusedRequestError(404, "missing_frame", "There is no such frame.")
     with state.clip_store.open(state.clip_store.find(str(found.request["ab"[video - 1]]))) as opened:
-        picture = draw_frame(opened, source)
+        picture = state.clip_store.decoder.draw_frame(opened, source)
     return Response(picture, media_type="image/jpeg", headers={"cache-control": "private, max-age=3600"})
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from vrt_lite.clip_files import stamp_clip
 from vrt_lite.disk import write_file
+from vrt_lite.web.decoder import Decoder
 
 _PLAYED: Final = frozenset((".mp4", ".m4v", ".mov", ".webm"))
 _MOST_COPIES: Final = 200
@@ -22,8 +23,9 @@ def is_played(path: Path) -> bool:
 class PlayableCopies:
     """The copies, in a folder of the server's own. One is made at a time."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, decoder: Decoder) -> None:
         self._folder = folder
+        self._decoder = decoder
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def copy(self, clip: Path, opened: Path) -> Path:
@@ -35,12 +37,7 @@ class PlayableCopies:
         name = hashlib.sha256(f"{clip}\n{stamp}".encode("utf-8", "surrogateescape")).hexdigest()
         copy = self._folder / f"{name}.mp4"
         if not copy.is_file():
-            from vrt_lite.video import open_clip  # noqa: PLC0415 - the decoder only when there is something to do
-            from vrt_lite.video.small_copy import write_small_copy  # noqa: PLC0415
-
-            with open_clip(opened) as found:
-                data = write_small_copy(found).data
-            write_file(copy, data)
+            write_file(copy, self._decoder.copy(opened))
             self._remove_oldest()
         return copy
 

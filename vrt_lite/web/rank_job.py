@@ -18,6 +18,7 @@ from vrt_lite.ranking.rank import RankProgress, rank_clips
 from vrt_lite.ranking.rank_run import Effort
 from vrt_lite.show.leaderboard import describe_conclusion
 from vrt_lite.show.pages.render_templates import make_visible
+from vrt_lite.show.run_words import describe_judgement
 from vrt_lite.show.words import describe_frame_sizes, describe_warnings, write_headline
 from vrt_lite.web.job_context import JobContext, JobJudge
 from vrt_lite.web.pair_watcher import PairWatcher
@@ -60,6 +61,7 @@ class JobWatcher:
         words = (
             write_headline(result.verdict, (one, two)) if result.verdict else f"No verdict: {self._hide(result.error)}"
         )
+        words = describe_judgement(self._groups, progress) if i == j else words
         winners = dict.fromkeys(KEYS) | dict(result.winners) if result.winners else None
         self._job.add("pair", clips=[{"name": one}, {"name": two}], winners=winners, words=make_visible(words))
         self._context.end_judgement(progress.result.seconds)

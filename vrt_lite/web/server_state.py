@@ -33,7 +33,7 @@ class ServerState:
         try:
             home = data_home()
             self.clip_store = ClipStore(folders, home / "uploads")
-            self.copies = PlayableCopies(home / "copies")
+            self.copies = PlayableCopies(home / "copies", self.clip_store.decoder)
             self.lanes: dict[Lane, SlowWork] = {"reading": SlowWork(4), "clips": SlowWork(2), "copies": SlowWork(1)}
             self.body_reader = BodyReader(self.clip_store.uploads)
             self.ballots = VoteBox(self.store)
@@ -56,6 +56,7 @@ class ServerState:
                     work.close()
                 self.queue.close()
                 self.context.close()
+                self.clip_store.decoder.close()
                 self.store.close()
 
 

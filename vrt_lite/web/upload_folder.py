@@ -21,6 +21,7 @@ from typing import BinaryIO, Final
 from vrt_lite.clip_files import MOST_PICTURES, PICTURE_SUFFIXES, find_pictures
 from vrt_lite.errors import VideoError
 from vrt_lite.ranking.entries import VIDEO_SUFFIXES
+from vrt_lite.web.decoder import Decoder
 from vrt_lite.web.refusals import RefusedRequestError
 
 MOST_UPLOAD_BYTES: Final = 2 * 2**30
@@ -41,8 +42,9 @@ _PICTURES, _NO_RATE = "pictures", "no rate"
 class UploadFolder:
     """The uploads. A clip's id is "upload:" and the digest of its content."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, decoder: Decoder) -> None:
         self.path = folder.absolute()
+        self.decoder = decoder
         self._lock = Lock()
         self._borrowed: Counter[str] = Counter()
         """How many requests use an upload that is removed after the last of them."""
@@ -190,7 +192,7 @@ class UploadDraft:
         if not self._size:
             raise RefusedRequestError(400, "usage", "The upload is empty: send the bytes of a clip.")
         if len(self._files) == 1:
-            _check_clip(self._files[0])
+            self._check_clip(self._files[0])
             _flush(self._files)
             return self._uploads.keep(self._files[0], self._digest.hexdigest(), borrow=borrow)
         if not re.fullmatch(r"([0-9]{1,9}(\.[0-9]{1,9})?)?", fps):
@@ -208,24 +210,21 @@ class UploadDraft:
             raise RefusedRequestError(
                 422, "broken_clip", "Several files are one clip only if they are numbered pictures."
             )
-        _check_clip(found.path)
+        self._check_clip(found.path)
         _flush(found.files)
         return self._uploads.keep(inner, found.digest(), borrow=borrow)
+
+    def _check_clip(self, path: Path) -> None:
+        """Raise RefusedRequestError for what is no clip that can be judged: it is told now, not when a job fails."""
+        try:
+            self._uploads.decoder.check(path)
+        except VideoError as error:
+            raise RefusedRequestError(422, error.kind, f"{path.name!r} {error.reason}. It is no clip.") from error
 
     def _end_file(self) -> None:
         if self._file:
             self._file.close()
             self._file = None
-
-
-def _check_clip(path: Path) -> None:
-    """Raise RefusedRequestError for what is no clip that can be judged: it is told now, not when a job fails."""
-    from vrt_lite.video import open_clip  # noqa: PLC0415 - the decoder
-
-    try:
-        open_clip(path).close()
-    except VideoError as error:
-        raise RefusedRequestError(422, error.kind, f"{path.name!r} {error.reason}. It is no clip.") from error
 
 
 def _flush(files: Sequence[Path]) -> None:

@@ -290,12 +290,12 @@ function ladderTable(group, scale) {
     svg.setAttribute("class", "interval");
     svg.setAttribute("aria-hidden", "true");
     const draw = (kind, attributes) => { const part = document.createElementNS(SVG, kind); for (const [key, value] of Object.entries(attributes)) part.setAttribute(key, value); svg.append(part); };
-    draw("line", { class: "span", x1: x(row.low), x2: x(row.high), y1: "50%", y2: "50%" });
+    if (row.low !== null) draw("line", { class: "span", x1: x(row.low), x2: x(row.high), y1: "50%", y2: "50%" });
     draw("circle", { class: "dot", cx: x(row.strength), cy: "50%", r: "5" });
     scaleCell.append(svg);
     name.append(make("bdi", {}, row.name), ...(row.flags ? [" ", make("span", { class: "tag" }, row.flags)] : []));
     const number = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(2)}`;
-    line.append(make("td", { class: "rank" }, String(row.rank)), name, scaleCell, make("td", { class: "number", "data-name": "Log odds" }, `${number(row.strength)} (${number(row.low)} to ${number(row.high)})`), make("td", { class: "number", "data-name": "Won, tied, lost, undecided" }, `${row.won} · ${row.tied} · ${row.lost} · ${row.undecided}`), make("td", { class: "number", "data-name": "Same as" }, row.letters));
+    line.append(make("td", { class: "rank" }, String(row.rank)), name, scaleCell, make("td", { class: "number", "data-name": "Log odds" }, number(row.strength) + (row.low === null ? "" : ` (${number(row.low)} to ${number(row.high)})`)), make("td", { class: "number", "data-name": "Won, tied, lost, undecided" }, `${row.won} · ${row.tied} · ${row.lost} · ${row.undecided}`), make("td", { class: "number", "data-name": "Same as" }, row.letters));
     body.append(line);
   }
   const top = make("thead");
@@ -319,7 +319,7 @@ function startRanking(id) {
     ladder(told) {
       const rows = told.groups.flatMap((group) => group.rows);
       if (!rows.length) return;
-      const scale = [Math.min(...rows.map((row) => row.low)), Math.max(...rows.map((row) => row.high))];
+      const scale = [Math.min(...rows.map((row) => row.low ?? row.strength)), Math.max(...rows.map((row) => row.high ?? row.strength))];
       const line = (words) => (words ? [make("p", { class: "quiet", dir: "auto" }, words)] : []);
       place.replaceChildren(...line(`Judged by ${told.judge}.`), ...told.groups.flatMap((group) => [...warningList(group.warnings), ...line(group.conclusion), ladderTable(group, scale)]));
     },

@@ -1,0 +1,133 @@
+"""Checks without labels whether a judge works here: whether its verdicts follow changes whose effect is plain.
+
+An exchanged caption lowers alignment, a blurred copy visual quality, a stuttering copy motion; different clips do not
+get the same scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from vrt_lite.api import Judge
+from vrt_lite.diagnosis.finding import Finding, command
+from vrt_lite.errors import NoVerdictError
+from vrt_lite.judgement import Judgement
+from vrt_lite.protocol.messages import OVERALL
+from vrt_lite.protocol.verdict import odds_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Frames = Sequence[NDArray[np.uint8]]
+
+_BLUR: Final = 9
+_STUTTER: Final = 6
+_SIDE, _COUNT, _STEP = 224, 24, 6
+_MOST_COPIED: Final = 96
+_NAMES: Final = {"TA": "alignment", "VQ": "visual quality", "MQ": "motion quality"}
+
+
+@dataclass(frozen=True, slots=True)
+class Specimen:
+    """A clip and the caption that it was made from."""
+
+    clip: Path
+    caption: str
+
+
+def check_judge(judge: Judge, one: Specimen, other: Specimen, folder: Path) -> list[Finding]:
+    """Check a judge with two clips of different captions, and with copies of the first, written into the folder."""
+    blurred = _copy(one.clip, folder / "blurred.mp4", lambda frames: [_blur(pixels) for pixels in frames])
+    stuttering = _copy(
+        one.clip, folder / "stuttering.mp4", lambda frames: [frames[n - n % _STUTTER] for n in range(len(frames))]
+    )
+    try:
+        own, exchanged = (judge.compare(one.clip, other.clip, prompt=of.caption) for of in (one, other))
+        worse, jerky = (judge.compare(one.clip, copy, prompt=one.caption) for copy in (blurred, stuttering))
+    except NoVerdictError as error:
+        return [Finding("judge_silent", "problem", str(error), command("vrt-lite", "models"))]
+    found = [
+        _describe("TA", "beside a clip of another caption", own, "with that caption", exchanged),
+        _describe("VQ", "beside its blurred copy", worse),
+        _describe("MQ", "beside its stuttering copy", jerky),
+    ]
+    # A judge that leaves out a caption that it does not understand says so.
+    answers = judge.mode.profile.keys
+    if "TA" in answers and "TA" in own.verdict.not_judged:
+        found[0] = Finding("judge_ta", "note", "alignment: not judged, as the judge does not understand these captions")
+    scores = [of for judgement in (own, worse, jerky) for of in judgement.scores or ()]
+    if scores and all(of == scores[0] for of in scores):
+        text = "different clips get the same scores: the judge does not see them, or answers by rote"
+        found.append(Finding("judge_same_scores", "note", text, command("vrt-lite", "models")))
+    return found
+
+
+def draw_specimens(folder: Path) -> tuple[Specimen, Specimen]:
+    """Draw two clips, for a machine that has none: a shape that moves over a ground about as rough as footage."""
+    import numpy as np
+
+    turns = np.fft.fftfreq(_SIDE)
+    spectrum = np.fft.fft2(np.random.default_rng(0).normal(size=(_SIDE, _SIDE, 3)), axes=(0, 1))
+    rough = np.fft.ifft2(spectrum / (np.hypot(turns[:, None], turns)[..., None] + 1 / _SIDE) ** 1.5, axes=(0, 1)).real
+    ground = np.clip(128 + 40 * rough / rough.std(), 0, 255).astype(np.uint8)
+    row, column = np.mgrid[:_SIDE, :_SIDE]
+    right, up = ([ground.copy() for _ in range(_COUNT)] for _ in range(2))
+    for number in range(_COUNT):
+        at = 40 + _STEP * number
+        right[number][(abs(row - _SIDE // 2) < 30) & (abs(column - at) < 30)] = (230, 20, 20)
+        up[number][(row - _SIDE + at) ** 2 + (column - _SIDE // 2) ** 2 < 900] = (20, 40, 230)
+    shapes = {"A red square moves right.": right, "A blue circle moves up.": up}
+    one, other = (Specimen(_write(folder / f"{n}.mp4", of), text) for n, (text, of) in enumerate(shapes.items()))
+    return one, other
+
+
+def _describe(
+    key: str, beside: str, judgement: Judgement, changed: str = "", other: Judgement | None = None
+) -> Finding:
+    """Say whether the first clip's share is above a half, or above that in the `other` judgement."""
+    asked = key if key in judgement.verdict.preferences else OVERALL
+    share, least = _share(judgement, asked), _share(other, asked) if other else 1 / 2
+    words = f"{_NAMES[key]}{f' (asked overall: {key} is not judged)' if asked != key else ''}"
+    text = f"{words}: {share:.2f} for a clip {beside}{f', {least:.2f} {changed}' if changed else ''}"
+    if share > least:
+        return Finding(f"judge_{key.lower()}", "ok", text)
+    return Finding(f"judge_{key.lower()}", "problem", f"{text}: it should be more", command("vrt-lite", "models"))
+
+
+def _share(judgement: Judgement, key: str) -> float:
+    """The probability that video 1 is better, half of a tie's counted for it."""
+    preference = judgement.verdict.preferences.get(key, judgement.verdict.overall)
+    tie, one, _ = odds_of(preference.choice, preference.odds)
+    return one + tie / 2
+
+
+def _copy(clip: Path, to: Path, change: Callable[[Frames], Frames]) -> Path:
+    """Write a changed copy of a clip's first seconds."""
+    from vrt_lite.video import open_clip  # noqa: PLC0415
+
+    with open_clip(clip) as opened:
+        count = min(opened.info.frames, _MOST_COPIED)
+        frames = opened.frames(range(count), size=(opened.info.width // 2 * 2, opened.info.height // 2 * 2))
+        seconds = Fraction(opened.info.duration_seconds / opened.info.frames).limit_denominator(1000)
+    return _write(to, change([frames[n] for n in range(count)]), seconds)
+
+
+def _write(path: Path, frames: Frames, seconds: Fraction = Fraction(1, 12)) -> Path:
+    from vrt_lite.video.lossless import write_lossless  # noqa: PLC0415
+
+    path.write_bytes(write_lossless(frames, frame_seconds=seconds))
+    return path
+
+
+def _blur(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    import numpy as np
+
+    around, (height, width, _) = _BLUR // 2, pixels.shape
+    padded = np.pad(pixels.astype(np.float32), ((around, around), (around, around), (0, 0)), mode="edge")
+    rows = np.mean([padded[n : n + height] for n in range(_BLUR)], axis=0)
+    return np.mean([rows[:, n : n + width] for n in range(_BLUR)], axis=0).round().astype(np.uint8)
