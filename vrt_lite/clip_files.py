@@ -6,14 +6,15 @@ rate: `frames/%04d.png@8`.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
 import stat
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -64,11 +65,14 @@ def stamp_clip(path: Path) -> tuple[str, float]:
     Raises OSError; VideoError for what is no regular file.
     """
     pictures = find_pictures(path)
-    if not pictures:
-        return _stamp(path, path)
-    stamps = [_stamp(path, file) for file in pictures.files]
-    together = "\n".join([str(pictures.fps), *(text for text, _ in stamps)])
-    return hashlib.sha256(together.encode()).hexdigest(), max(changed for _, changed in stamps)
+    stamps, changed = [str(pictures.fps) if pictures else ""], 0
+    for file in pictures.files if pictures else (path,):
+        status = file.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise VideoError(path, f"is no regular file: {file.name!r}")
+        stamps.append(f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}")
+        changed = max(changed, status.st_mtime_ns, status.st_ctime_ns)
+    return hashlib.sha256("\n".join(stamps).encode()).hexdigest(), changed / 1e9
 
 
 def find_pictures(path: Path) -> NumberedPictures | None:
@@ -77,26 +81,24 @@ def find_pictures(path: Path) -> NumberedPictures | None:
     VideoError for a folder or pattern without pictures, and for pictures with a gap in their numbers.
     """
     place, fps = split_rate(path)
-    if _is_folder(place):
-        place /= _only_pattern(path, place)
-    elif not _is_pattern(place):
+    if not _names_pictures(place):
         return None
     try:
-        names = _fitting(place.name, _list_names(place.parent))
+        if os.path.isdir(place):  # noqa: PTH112 - it raises nothing
+            place /= _only_pattern(path, place)
+        names = _fitting(place.name, (file.name for file in place.parent.iterdir()))
     except OSError as error:
-        raise VideoError(path, f"cannot be read: {error.strerror}") from error
+        kind = MissingClipError if isinstance(error, FileNotFoundError) else VideoError
+        raise kind(path, f"cannot be read: {error.strerror}") from error
     if not names:
         raise MissingClipError(path, f"names no picture: no file of the folder {place.parent} fits {place.name!r}")
     if len(names) > MOST_PICTURES:
         made = f"ffmpeg -framerate {ASSUMED_FPS} -i {place} OUT.mp4"
-        raise VideoError(
-            path, f"is {len(names)} pictures; at most {MOST_PICTURES} are read. Make a video of them: {made}"
-        )
-    numbers = sorted(names)
-    if len(numbers) <= numbers[-1] - numbers[0]:
-        gap = next(number + 1 for number, after in pairwise(numbers) if after > number + 1)
+        raise VideoError(path, f"is {len(names)} pictures; at most {MOST_PICTURES} are read. Make a video: {made}")
+    first, last = min(names), max(names)
+    if gap := next((number for number in range(first, min(last, first + len(names))) if number not in names), None):
         raise VideoError(path, f"has a gap: there is no {_fill(place.name, gap)!r}; number the pictures without gaps")
-    files = tuple(place.parent / names[number] for number in numbers)
+    files = tuple(place.parent / names[number] for number in range(first, last + 1))
     if odd := next((file for file in files if not _is_file(file)), None):
         raise VideoError(path, f"has a picture that is no regular file: {odd.name!r}")
     return NumberedPictures(place, files, Fraction(ASSUMED_FPS) if fps is None else fps, assumed=fps is None)
@@ -108,14 +110,11 @@ def split_rate(path: Path) -> tuple[Path, Fraction | None]:
     What has the whole name, or names no pictures, is returned as it is. VideoError for a rate that is not allowed.
     """
     rated = _RATED.fullmatch(str(path))
-    if not rated or os.path.lexists(path):
+    if not rated or os.path.lexists(path) or not _names_pictures(Path(rated[1])):
         return path, None
-    place, fps = Path(rated[1]), Fraction(rated[2])
-    if not _names_pictures(place):
-        return path, None
-    if not 0 < fps <= MOST_FPS:
+    if not 0 < (fps := Fraction(rated[2])) <= MOST_FPS:
         raise VideoError(path, f"has a frame rate of {rated[2]}; allowed are rates above 0, up to {MOST_FPS}")
-    return place, fps
+    return Path(rated[1]), fps
 
 
 def add_rate(paths: Sequence[Path], fps: str | None) -> list[Path]:
@@ -124,23 +123,15 @@ def add_rate(paths: Sequence[Path], fps: str | None) -> list[Path]:
         return list(paths)
     if not any(_names_pictures(split_rate(path)[0]) for path in paths):
         raise UsageError(f"--fps {fps} is for numbered pictures (frames/%04d.png); these clips have their own times.")
-    unrated = [split_rate(path) == (path, None) and _names_pictures(path) for path in paths]
-    return [Path(f"{path}@{fps}") if missing else path for path, missing in zip(paths, unrated, strict=True)]
+    return [Path(f"{path}@{fps}") if _names_pictures(path) else path for path in paths]
 
 
 def is_clip_there(path: Path) -> bool:
     """Return whether a path names a file that is there, or numbered pictures of which some are, perhaps with gaps."""
-    if _is_file(path):
-        return True
     try:
-        place, _ = split_rate(path)
-        if _is_folder(place):
-            return len(list_patterns(_list_names(place))) == 1
-        return _is_pattern(place) and bool(_fitting(place.name, _list_names(place.parent)))
-    except OSError:
-        return False
-    except VideoError:
-        return True
+        return _is_file(path) or find_pictures(path) is not None
+    except VideoError as error:
+        return not isinstance(error, MissingClipError)
 
 
 def files_of(path: Path) -> tuple[Path, ...]:
@@ -159,12 +150,12 @@ def list_patterns(names: Iterable[str]) -> dict[str, int]:
         stem, suffix = os.path.splitext(name)  # noqa: PTH122 - a name, no path
         if suffix.lower() in PICTURE_SUFFIXES and "%" not in stem and (parts := _DIGITS.fullmatch(stem)):
             series.setdefault((parts[1], parts[3] + suffix), []).append(parts[2])
-    found: dict[str, int] = {}
+    found: Counter[str] = Counter()
     for (before, after), numbers in series.items():
         width = min((len(number) for number in numbers if number.startswith("0")), default=1)
         pattern = f"{before}%0{width}d{after}" if width > 1 else f"{before}%d{after}"
-        found[pattern] = len(_fitting(pattern, [before + number + after for number in numbers]))
-    return {pattern: count for pattern, count in sorted(found.items(), key=lambda item: -item[1]) if count > 1}
+        found[pattern] = sum(f"{int(number):0{width}d}" == number for number in numbers)
+    return {pattern: count for pattern, count in found.most_common() if count > 1}
 
 
 def fits_any(name: str, patterns: Iterable[str]) -> bool:
@@ -174,31 +165,23 @@ def fits_any(name: str, patterns: Iterable[str]) -> bool:
 
 def is_still_webp(path: Path) -> bool:
     """Return whether a file is a WebP that does not say that it is animated; False if it cannot be read."""
-    if not path.is_file():  # a FIFO would be waited for
-        return False
-    try:
-        with path.open("rb") as file:
-            head = file.read(21)
-    except OSError:
-        return False
+    head = b""
+    with contextlib.suppress(OSError):
+        if path.is_file():  # a FIFO would be waited for
+            with path.open("rb") as file:
+                head = file.read(21)
     return head[8:12] == b"WEBP" and not (head[12:16] == b"VP8X" and head[20] & 2)
 
 
 def _only_pattern(path: Path, folder: Path) -> str:
-    try:
-        patterns = list_patterns(_list_names(folder))
-    except OSError as error:
-        raise VideoError(path, f"cannot be read: {error.strerror}") from error
+    patterns = list(list_patterns(file.name for file in folder.iterdir()))
     if not patterns:
-        raise VideoError(path, "is a folder without numbered pictures; give the path of one clip")
-    first, *more = patterns
-    if more:
-        raise VideoError(path, f"is a folder of more than one clip: give {str(folder / first)!r}, or another pattern")
-    return first
-
-
-def _list_names(folder: Path) -> list[str]:
-    return [path.name for path in folder.iterdir()]
+        raise MissingClipError(path, "is a folder without numbered pictures; give the path of one clip")
+    if len(patterns) > 1:
+        raise VideoError(
+            path, f"is a folder of more than one clip: give {str(folder / patterns[0])!r}, or another pattern"
+        )
+    return patterns[0]
 
 
 def _fitting(pattern: str, names: Iterable[str]) -> dict[int, str]:
@@ -214,26 +197,11 @@ def _fill(pattern: str, number: int) -> str:
 
 
 def _names_pictures(path: Path) -> bool:
-    return _is_folder(path) or _is_pattern(path)
-
-
-def _is_pattern(path: Path) -> bool:
+    """Whether a path is a folder, or a pattern of pictures."""
+    if os.path.isdir(path):  # noqa: PTH112 - it raises nothing
+        return True
     return path.suffix.lower() in PICTURE_SUFFIXES and bool(_NUMBER.search(path.name)) and not _is_file(path)
-
-
-def _is_folder(path: Path) -> bool:
-    return os.path.isdir(path)  # noqa: PTH112 - it raises nothing
 
 
 def _is_file(path: Path) -> bool:
     return os.path.isfile(path)  # noqa: PTH113 - it raises nothing
-
-
-def _stamp(clip: Path, file: Path) -> tuple[str, float]:
-    status = file.stat()
-    if not stat.S_ISREG(status.st_mode):
-        raise VideoError(
-            clip, "is no regular file" if file == clip else f"has a picture that is no file: {file.name!r}"
-        )
-    changed = max(status.st_mtime_ns, status.st_ctime_ns)
-    return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}", changed / 1e9

@@ -8,12 +8,11 @@ import hashlib
 import os
 import re
 import secrets
+import select
 import stat
 import sys
 from collections.abc import Generator
 from pathlib import Path
-from queue import Empty, Queue
-from threading import Event, Thread
 from typing import BinaryIO, Final
 
 from vrt_lite.errors import ModelError
@@ -26,18 +25,20 @@ _PLAIN = re.compile(r'[^\x00-\x1f\\/:*?"<>|]+')
 
 def home() -> Path:
     """VRT_LITE_HOME, else the user's folder for files that can be downloaded again."""
-    if own := os.environ.get(HOME_VARIABLE):
-        return Path(own)
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "vrt-lite"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vrt-lite"
+    return _find_folder("XDG_CACHE_HOME", ".cache")
 
 
 def data_home() -> Path:
     """VRT_LITE_HOME, else the user's folder for results that took time to make."""
-    if os.environ.get(HOME_VARIABLE) or sys.platform == "win32":
-        return home()
-    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "vrt-lite"
+    return _find_folder("XDG_DATA_HOME", ".local/share")
+
+
+def _find_folder(variable: str, default: str) -> Path:
+    if own := os.environ.get(HOME_VARIABLE):
+        return Path(own)
+    if sys.platform == "win32":
+        variable, default = "LOCALAPPDATA", "AppData/Local"
+    return Path(os.environ.get(variable) or Path.home() / default) / "vrt-lite"
 
 
 def settings_path() -> Path:
@@ -66,37 +67,20 @@ def allocated_bytes(path: Path) -> int:
         status = path.lstat()
     except OSError:
         return 0
-    if not stat.S_ISREG(status.st_mode):
-        return 0
-    blocks: int | None = getattr(status, "st_blocks", None)  # Windows has none
-    return status.st_size if blocks is None else min(status.st_size, 512 * blocks)
+    blocks = getattr(status, "st_blocks", status.st_size)  # Windows has none
+    return min(status.st_size, 512 * blocks) if stat.S_ISREG(status.st_mode) else 0
 
 
 def open_to_read(path: Path) -> BinaryIO:
     """Open a file for its bytes. Raises OSError, for a pipe also if no program opens its other end in ten seconds."""
     if not path.is_fifo():
         return path.open("rb")
-    opened: Queue[BinaryIO | OSError] = Queue()
-    given_up = Event()
-
-    def wait_for_writer() -> None:
-        try:
-            file = path.open("rb")
-            file.close() if given_up.is_set() else opened.put(file)
-        except OSError as error:
-            opened.put(error)
-
-    Thread(target=wait_for_writer, daemon=True).start()
-    try:
-        found = opened.get(timeout=_WRITER_SECONDS)
-    except Empty:
-        given_up.set()
-        with contextlib.suppress(OSError):
-            os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))  # ends the thread
-        raise TimeoutError(errno.ETIMEDOUT, "it is a pipe, and nothing writes into it", str(path)) from None
-    if isinstance(found, OSError):
-        raise found
-    return found
+    file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb")
+    if not select.select([file], [], [], _WRITER_SECONDS)[0]:
+        file.close()
+        raise TimeoutError(errno.ETIMEDOUT, "it is a pipe, and nothing writes into it", str(path))
+    os.set_blocking(file.fileno(), True)
+    return file
 
 
 @contextlib.contextmanager
@@ -106,39 +90,20 @@ def draft_of(path: Path, *, replace: bool = True) -> Generator[Path]:
     `path` is never half written, even if the process is killed. What is there is replaced only if it is a regular file,
     and with `replace` off not at all. Raises OSError.
     """
+    if replace and path.exists() and not path.is_file():
+        raise FileExistsError(errno.EEXIST, "it is there, and is no regular file", str(path))
     draft = path.with_name(f".{secrets.token_hex(8)}{path.suffix}")
-    if replace:
-        _check_regular(path)
     try:
         draft.touch(exist_ok=False)
         yield draft
         with draft.open("r+b") as file:
             os.fsync(file.fileno())
-        if replace:
-            _check_regular(path)
-            draft.replace(path)
-        else:
-            _name_without_replacing(draft, path)
+        if not replace:
+            path.touch(exist_ok=False)
+        draft.replace(path)
     finally:
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
-
-
-def _check_regular(path: Path) -> None:
-    if path.exists() and not path.is_file():
-        raise FileExistsError(errno.EEXIST, "it is there, and is no regular file", str(path))
-
-
-def _name_without_replacing(draft: Path, path: Path) -> None:
-    """Give the draft its name; FileExistsError if that is taken."""
-    try:
-        os.link(draft, path)  # a rename would replace, except on Windows
-    except FileExistsError:
-        raise
-    except OSError:  # no links on this drive
-        if os.path.lexists(path):
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
-        draft.rename(path)
 
 
 def write_file(path: Path, data: bytes) -> None:

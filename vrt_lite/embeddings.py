@@ -16,9 +16,7 @@ import functools
 import hashlib
 import os
 import re
-import shutil
 import struct
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,8 +31,6 @@ from vrt_lite.errors import UsageError
 SIZE_VARIABLE: Final = "VRT_LITE_CACHE_MB"
 MEMORY_BYTES: Final = 512 * 2**20
 DISK_BYTES: Final = 2_000_000_000
-LEAST_FREE_BYTES: Final = 64 * 2**20
-"""The cache leaves these to the store of runs and to other programs."""
 
 _SHAPE = struct.Struct("<II")
 _CHECKSUM_BYTES = 16
@@ -76,20 +72,18 @@ class EmbeddingCache:
     ) -> None:
         self._disk = disk
         self._find_namespace = functools.cache(namespace)
-        self._memory: OrderedDict[str, NDArray[np.float32]] = OrderedDict()
-        self._memory_used = 0
+        self._memory: dict[str, NDArray[np.float32]] = {}  # the least recently used first
         self._memory_bytes = memory_bytes
         self._writable = disk is not None
         self._before_sweep = 0  # bytes that may be written before the folder is checked again
 
     def get(self, key: str) -> NDArray[np.float32] | None:
         """The embedding, shape (tokens, width), not to be written to; None if it is not there. Counts as a use."""
-        if key in self._memory:
-            self._memory.move_to_end(key)
-            return self._memory[key]
-        array = _read(self._disk, self._name(key)) if self._disk else None
+        array = self._memory.pop(key, None)
+        if array is None and self._disk:
+            array = _read(self._place(self._disk, key))
         if array is not None:
-            self._hold(key, array)
+            self._memory[key] = array
         return array
 
     def holds(self, key: str) -> bool:
@@ -98,59 +92,53 @@ class EmbeddingCache:
 
     def put(self, key: str, array: NDArray[np.float32]) -> None:
         """Keep an embedding, shape (tokens, width); the cache owns the array then. A disk error is no failure."""
-        self._hold(key, array)
+        view = array.view()
+        view.flags.writeable = False
+        self._memory.pop(key, None)
+        self._memory[key] = view
         if self._disk and self._writable:
             try:
-                self._write(self._disk, self._name(key), array)
+                self._write(self._disk, self._place(self._disk, key), array)
             except OSError:
                 self._writable = False
 
     def trim(self, keep: frozenset[str] = frozenset()) -> None:
         """Drop the least recently used from memory until its limit is met, never those in `keep`."""
-        for key in list(self._memory):
-            if self._memory_used <= self._memory_bytes:
+        used = sum(array.nbytes for array in self._memory.values())
+        for key in [key for key in self._memory if key not in keep]:
+            if used <= self._memory_bytes:
                 return
-            if key not in keep:
-                self._memory_used -= self._memory.pop(key).nbytes
+            used -= self._memory.pop(key).nbytes
 
     def forget(self) -> None:
         """Drop everything from memory; the disk stays as it is."""
         self._memory.clear()
-        self._memory_used = 0
 
-    def _hold(self, key: str, array: NDArray[np.float32]) -> None:
-        if key in self._memory:
-            self._memory_used -= self._memory.pop(key).nbytes
-        view = array.view()
-        view.flags.writeable = False
-        self._memory[key] = view
-        self._memory_used += view.nbytes
+    def _place(self, disk: Disk, key: str) -> Path:
+        name = hashlib.blake2b(f"{self._find_namespace()}\n{key}".encode(), digest_size=20).hexdigest()
+        return disk.folder / f"{name}.embedding"
 
-    def _name(self, key: str) -> str:
-        return hashlib.blake2b(f"{self._find_namespace()}\n{key}".encode(), digest_size=20).hexdigest()
-
-    def _write(self, disk: Disk, name: str, array: NDArray[np.float32]) -> None:
+    def _write(self, disk: Disk, path: Path, array: NDArray[np.float32]) -> None:
         """Put an array on the disk, unless it would push out all others. Raises OSError.
 
         Checking all files for each new one would cost more than writing it. So the folder is swept before a cache's
         first file, and then each time a 32nd part of the limit is written. At least three such parts stay free for
         what other processes write meanwhile.
         """
-        data = _pack(name, array)
-        if len(data) > disk.most_bytes // 2:
+        body = _SHAPE.pack(*array.shape) + array.astype("<f4", copy=False).tobytes()
+        size = _CHECKSUM_BYTES + len(body)
+        if size > disk.most_bytes // 2:
             return
-        if len(data) > self._before_sweep:
-            _sweep(disk, len(data))
-            self._before_sweep = max(disk.most_bytes // 32, len(data))
-        self._before_sweep -= len(data)
-        if shutil.disk_usage(disk.folder).free - len(data) < LEAST_FREE_BYTES:
-            return
+        if size > self._before_sweep:
+            _sweep(disk, size)
+            self._before_sweep = max(disk.most_bytes // 32, size)
+        self._before_sweep -= size
         draft = disk.folder / f".{os.urandom(8).hex()}.embedding"
         try:
-            draft.write_bytes(data)
+            draft.write_bytes(_checksum(path, body) + body)
             # On Windows a file that is being read is not replaced. It has the same name, and so the same bytes.
             with contextlib.suppress(OSError):
-                draft.replace(_place(disk, name))
+                draft.replace(path)
         finally:
             with contextlib.suppress(OSError):
                 draft.unlink(missing_ok=True)
@@ -180,35 +168,21 @@ def _list(folder: Path) -> list[tuple[int, int, Path]]:
     return sorted(found)
 
 
-def _place(disk: Disk, name: str) -> Path:
-    return disk.folder / f"{name}.embedding"
+def _checksum(path: Path, body: bytes) -> bytes:
+    return hashlib.blake2b(body, digest_size=_CHECKSUM_BYTES, key=path.stem.encode()).digest()
 
 
-def _checksum(name: str, body: bytes) -> bytes:
-    return hashlib.blake2b(body, digest_size=_CHECKSUM_BYTES, key=name.encode()).digest()
-
-
-def _pack(name: str, array: NDArray[np.float32]) -> bytes:
-    body = _SHAPE.pack(*array.shape) + array.astype("<f4", copy=False).tobytes()
-    return _checksum(name, body) + body
-
-
-def _read(disk: Disk, name: str) -> NDArray[np.float32] | None:
+def _read(path: Path) -> NDArray[np.float32] | None:
     """Read an array from the disk and mark its file as used. A file that fails its check is deleted."""
-    path = _place(disk, name)
     with contextlib.suppress(OSError):  # it vanished, or cannot be read, touched or deleted
         data = path.read_bytes()
         body = data[_CHECKSUM_BYTES:]
-        if data[:_CHECKSUM_BYTES] != _checksum(name, body):
+        if data[:_CHECKSUM_BYTES] != _checksum(path, body):
             path.unlink()
             return None
         with contextlib.suppress(OSError):
             os.utime(path)
-        return (
-            np.frombuffer(body, "<f4", offset=_SHAPE.size)
-            .astype(np.float32, copy=False)
-            .reshape(_SHAPE.unpack_from(body))
-        )
+        return np.frombuffer(body, "<f4", offset=_SHAPE.size).reshape(_SHAPE.unpack_from(body))
     return None
 
 

@@ -29,15 +29,16 @@ def read_rows(path: Path, *, most_bytes: int = _LARGEST_BYTES) -> Iterator[tuple
     A CSV file, also one with semicolons or tabs, begins with the names of its columns; any other file has a JSON object
     in each line. UsageError for a file that cannot be read, is too large, or is not UTF-8 text.
     """
+    is_csv = path.suffix.lower() in CSV_SUFFIXES
     try:
         if path.stat().st_size > most_bytes:
             raise UsageError(f"The table {str(path)!r} has more than {most_bytes} bytes. Divide it.")
         with TextIOWrapper(open_to_read(path), encoding="utf-8-sig", newline="") as file:
-            yield from _csv_rows(file, path) if path.suffix.lower() in CSV_SUFFIXES else read_json_lines(file)
-    except UnicodeDecodeError as error:
-        raise UsageError(f"The table {str(path)!r} is not UTF-8 text. Save it as UTF-8.") from error
+            yield from _read_csv(file) if is_csv else read_json_lines(file)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
+        reason = (
+            "it is not UTF-8 text" if isinstance(error, UnicodeError) else getattr(error, "strerror", None) or error
+        )
         raise UsageError(f"The table {str(path)!r} cannot be read: {reason}.") from error
 
 
@@ -46,13 +47,13 @@ def read_whole_table(path: Path, *, columns: Collection[str]) -> Iterator[tuple[
 
     UsageError, naming the place, for a row that cannot be read, and for a CSV file without one of the `columns`.
     """
+    is_csv = path.suffix.lower() in CSV_SUFFIXES
     for line, row in read_rows(path):
         place = f"{str(path)!r}, line {line}"
         if isinstance(row, str):
             raise UsageError(f"{place} {row}.")
-        names = {name.casefold() for name in row}
-        if path.suffix.lower() in CSV_SUFFIXES and (missing := [name for name in columns if name not in names]):
-            raise UsageError(f"{str(path)!r}, line 1 lacks the columns {', '.join(missing)}.")
+        if is_csv and (missing := set(columns) - {name.casefold() for name in row}):
+            raise UsageError(f"{str(path)!r}, line 1 lacks the columns {', '.join(sorted(missing))}.")
         if not row or any(not isinstance(value, str) or value.strip() for value in row.values()):
             yield place, row
 
@@ -60,43 +61,41 @@ def read_whole_table(path: Path, *, columns: Collection[str]) -> Iterator[tuple[
 def read_json_lines(lines: TextIO) -> Iterator[tuple[int, Row | str]]:
     """The object in each line that is not empty, with the line's number, or what is wrong with the line."""
     for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
         try:
-            row: object = json.loads(line)
+            row: object = json.loads(line) if line.strip() else None
         except (ValueError, RecursionError) as error:
             yield number, f"is not JSON: {error}"
-        else:
-            yield number, cast("Row", row) if isinstance(row, dict) else f"is not a JSON object: {line.strip()[:40]}"
+            continue
+        if isinstance(row, dict):
+            yield number, cast("Row", row)
+        elif line.strip():
+            yield number, f"is not a JSON object: {line.strip()[:40]}"
 
 
-def _csv_rows(file: TextIO, path: Path) -> Iterator[tuple[int, Row | str]]:
+def _read_csv(file: TextIO) -> Iterator[tuple[int, Row | str]]:
     heading = file.readline()
     reader = csv.reader(chain([heading], file), delimiter=max(",;\t", key=heading.count), strict=True)
-    names: list[str] = []
+    try:
+        rows = _limited(reader)
+        names = [cell.strip() for cell in next(rows, list[str]())]
+        for cells in rows:
+            if cells and len(cells) != len(names):
+                yield reader.line_num, f"has {len(cells)} cells, not {len(names)}"
+            elif cells:
+                yield reader.line_num, dict(zip(names, cells, strict=True))
+    except csv.Error as error:
+        yield reader.line_num, f"is not CSV: {error}"
+
+
+def _limited(rows: Iterator[list[str]]) -> Iterator[list[str]]:
+    """Yield rows. The csv module's limit is one for the process: it is set for the row that is read."""
     while True:
-        try:
-            cells = _next_cells(reader)
-        except csv.Error as error:
-            if not names:
-                raise UsageError(f"{path} is not CSV: {error}.") from error
-            yield reader.line_num, f"is not CSV: {error}"
-            continue
+        with _reading:
+            limit = csv.field_size_limit(_CELL_BYTES)
+            try:
+                cells = next(rows, None)
+            finally:
+                csv.field_size_limit(limit)
         if cells is None:
             return
-        if not names:
-            names = [cell.strip() for cell in cells]
-        elif cells and len(cells) != len(names):
-            yield reader.line_num, f"has {len(cells)} cells, not {len(names)}"
-        elif cells:
-            yield reader.line_num, dict(zip(names, cells, strict=True))
-
-
-def _next_cells(reader: Iterator[list[str]]) -> list[str] | None:
-    """The next row's cells. The csv module has one limit for the whole process: it is ours for this row alone."""
-    with _reading:
-        limit = csv.field_size_limit(_CELL_BYTES)
-        try:
-            return next(reader, None)
-        finally:
-            csv.field_size_limit(limit)
+        yield cells

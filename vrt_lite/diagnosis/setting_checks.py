@@ -86,11 +86,11 @@ def check_packages() -> Iterator[Finding]:
             yield Finding("package_missing", "problem", f"{name} is not installed", install(name))
     repair = install("--force-reinstall", "--no-cache-dir", "--only-binary", "av", "av")
     try:
-        from vrt_lite.video.decoders import list_missing_decoders  # noqa: PLC0415 - av may be broken
+        from vrt_lite.video.encoding import has_codec  # noqa: PLC0415 - av may be broken
     except ImportError as error:
         yield Finding("video_unusable", "problem", f"av cannot be loaded, so no clip can be read: {error}", repair)
         return
-    if missing := list_missing_decoders(_CODECS):
+    if missing := [codec for codec in _CODECS if not has_codec(codec)]:
         yield Finding("decoder_missing", "problem", f"av cannot read clips in {', '.join(missing)}", repair)
     else:
         yield Finding("decoders", "ok", f"av reads {', '.join(_CODECS)}")

@@ -12,7 +12,7 @@ from av.video.reformatter import ColorPrimaries, ColorTrc
 from numpy.typing import NDArray
 from PIL import Image
 
-from vrt_lite.video.container import UnusableError
+from vrt_lite.video.timeline import UnusableError
 
 if TYPE_CHECKING:
     from vrt_lite.video.tonemap import Transfer
@@ -28,16 +28,6 @@ class Orientation:
     transpose: bool = False
     mirror: bool = False
     flip: bool = False
-
-    @staticmethod
-    def of_matrix(a: int, b: int, c: int, d: int) -> Orientation:
-        """From a display matrix, which takes stored (x, y) to displayed (a x + c y, b x + d y).
-
-        An angle between right angles counts as the nearest right one.
-        """
-        if abs(b) + abs(c) > abs(a) + abs(d):
-            return Orientation(True, c < 0, b < 0)
-        return Orientation(False, a < 0, d < 0)
 
     def apply(self, image: Image.Image) -> Image.Image:
         """The image as displayed."""
@@ -58,22 +48,21 @@ class Conversion:
     transfer: Transfer
     wide_gamut: bool
 
-    def convert(self, stored: NDArray[np.uint8] | NDArray[np.uint16], size: tuple[int, int]) -> NDArray[np.uint8]:
+    def convert(self, stored: NDArray[Any], size: tuple[int, int]) -> NDArray[np.uint8]:
         """Stored RGB (rows, columns, 3), 8 bits, or 16 for a wide gamut, to (height, width, 3) of `size`.
 
         One bicubic, antialiased resize does pixel shape and size. Turning comes first, so that a picture stored in any
         orientation gives the same pixels. Tone mapping comes last, at the small size.
         """
         if not self.wide_gamut:
-            image = self.orientation.apply(Image.fromarray(stored))
-            return np.array(image.resize(size, Image.Resampling.BICUBIC))
+            return self._resize(stored, size)
         from vrt_lite.video.tonemap import to_sdr  # noqa: PLC0415 - few clips need it
 
-        signal = np.empty((size[1], size[0], 3), np.float32)
-        for channel in range(3):  # Pillow resizes floats one channel at a time
-            image = self.orientation.apply(Image.fromarray(stored[..., channel].astype(np.float32)))
-            signal[..., channel] = np.asarray(image.resize(size, Image.Resampling.BICUBIC))
-        return to_sdr(signal / np.float32(65535), self.transfer)
+        channels = [self._resize(stored[..., channel].astype(np.float32), size) for channel in range(3)]
+        return to_sdr(np.stack(channels, axis=-1) / np.float32(65535), self.transfer)
+
+    def _resize(self, stored: NDArray[Any], size: tuple[int, int]) -> NDArray[Any]:
+        return np.array(self.orientation.apply(Image.fromarray(stored)).resize(size, Image.Resampling.BICUBIC))
 
 
 def find_conversion(frame: VideoFrame, pixel_aspect: Fraction) -> Conversion:
@@ -81,12 +70,13 @@ def find_conversion(frame: VideoFrame, pixel_aspect: Fraction) -> Conversion:
     orientation = Orientation()
     side_data = cast(Any, frame.side_data)  # by name: PyAV 18 iterates over the data, PyAV 19 over its types
     if matrix := side_data.get("DISPLAYMATRIX"):
+        # It takes stored (x, y) to (a x + c y, b x + d y). An angle counts as the nearest right one.
         a, b, _, c, d = np.frombuffer(bytes(matrix), np.int32)[:5].tolist()
-        orientation = Orientation.of_matrix(a, b, c, d)
-    dolby_vision = side_data.get("DOVI_METADATA") is not None
+        turned = abs(b) + abs(c) > abs(a) + abs(d)
+        orientation = Orientation(True, c < 0, b < 0) if turned else Orientation(False, a < 0, d < 0)
     transfer = _HDR.get(frame.color_trc, "sdr")
     wide_gamut = frame.color_primaries == ColorPrimaries.BT2020.value
-    if transfer == "sdr" and dolby_vision:
+    if transfer == "sdr" and side_data.get("DOVI_METADATA") is not None:
         raise UnusableError("is Dolby Vision without an HDR10 or HLG base; convert it to SDR first")
     if transfer != "sdr" and not wide_gamut and frame.color_primaries != ColorPrimaries.UNSPECIFIED.value:
         raise UnusableError(f"is HDR with primaries other than BT.2020 ({frame.color_primaries}); convert it first")

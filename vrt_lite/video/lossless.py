@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, cast
 
-import av
-import av.codec
 import numpy as np
 from numpy.typing import NDArray
 
+from vrt_lite.video.encoding import encode_mp4, has_codec
+
 _ENCODER = "libx264rgb"
 # No B-frames: nothing is reordered, so that the file needs no edit list. Every frame is a key frame.
-_OPTIONS = {"qp": "0", "preset": "veryfast", "bf": "0", "g": "1", "threads": "1"}
+_OPTIONS = {"qp": "0", "preset": "veryfast", "bf": "0", "g": "1"}
 
 
 def can_write_lossless() -> bool:
     """Whether this build of PyAV has the encoder."""
-    return _ENCODER in av.codec.codecs_available
+    return has_codec(_ENCODER)
 
 
 def write_lossless(frames: Sequence[NDArray[np.uint8]], *, frame_seconds: Fraction) -> bytes:
@@ -29,16 +27,14 @@ def write_lossless(frames: Sequence[NDArray[np.uint8]], *, frame_seconds: Fracti
     bytes.
     """
     height, width, _ = frames[0].shape
-    ticks, tick = frame_seconds.numerator, Fraction(1, frame_seconds.denominator)
-    file = io.BytesIO()
-    with av.open(file, "w", format="mp4", options={"fflags": "+bitexact"}) as opened:
-        container = cast(Any, opened)
-        stream = container.add_stream(_ENCODER, rate=1 / frame_seconds, options=_OPTIONS)
-        stream.width, stream.height, stream.pix_fmt = width, height, "rgb24"
-        stream.time_base = stream.codec_context.time_base = tick
-        for number, pixels in enumerate(frames):
-            frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
-            frame.pts, frame.duration, frame.time_base = number * ticks, ticks, tick
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode(None))
-    return file.getvalue()
+    ticks = frame_seconds.numerator
+    return encode_mp4(
+        ((number * ticks, pixels) for number, pixels in enumerate(frames)),
+        encoder=_ENCODER,
+        options=_OPTIONS,
+        pix_fmt="rgb24",
+        size=(width, height),
+        rate=1 / frame_seconds,
+        tick=Fraction(1, frame_seconds.denominator),
+        frame_ticks=ticks,
+    )

@@ -12,7 +12,6 @@ from av.video.reformatter import ColorRange, VideoReformatter
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from vrt_lite.video.frame_conversion import Conversion
     from vrt_lite.video.tonemap import Transfer
 
 _PLAIN = frozenset(("yuv420p", "yuvj420p"))
@@ -33,36 +32,29 @@ class Planes:
     full_range: bool
 
 
-class PlaneReader:
-    """Takes the planes out of decoded frames of one clip. HDR goes through the tone curve as grey of its level does."""
+def read_planes(frame: VideoFrame, size: tuple[int, int], *, transfer: Transfer, converter: VideoReformatter) -> Planes:
+    """Return the planes of a frame, scaled to the stored (width, height) of the clip's first. Raises FFmpegError.
 
-    def __init__(self, conversion: Conversion, size: tuple[int, int]) -> None:
-        """`size` is the stored (width, height) of the clip's first frame; a frame of another size is scaled to it."""
-        self._transfer: Transfer = conversion.transfer
-        self._size = size
-        self._converter = VideoReformatter()
-
-    def read(self, frame: VideoFrame) -> Planes:
-        """Return the planes of a frame. Raises FFmpegError if it cannot be converted."""
-        width, height = self._size
-        if self._transfer != "sdr":
-            wide = self._converter.reformat(frame, width, height, format="yuv420p10le", dst_color_range=ColorRange.MPEG)
-            luma, blue, red = (_view(wide, plane, np.dtype("<u2")) for plane in range(3))
-            bright = _tone_curve(self._transfer)[np.minimum(luma, _WIDEST_CODE)]
-            return Planes(bright, (blue >> 2).astype(np.uint8), (red >> 2).astype(np.uint8), True)
-        full_range = frame.format.name.startswith("yuvj") or frame.color_range == ColorRange.JPEG.value
-        if frame.format.name not in _PLAIN or (frame.width, frame.height) != self._size:
-            full_range = False
-            frame = self._converter.reformat(frame, width, height, format="yuv420p", dst_color_range=ColorRange.MPEG)
-        luma, blue, red = (_view(frame, plane, np.dtype(np.uint8)) for plane in range(3))
-        return Planes(luma, blue, red, full_range)
+    HDR goes through the tone curve as grey of its level does.
+    """
+    if transfer != "sdr":
+        wide = converter.reformat(frame, *size, format="yuv420p10le", dst_color_range=ColorRange.MPEG)
+        luma, blue, red = (_view(wide, plane, "<u2") for plane in range(3))
+        bright = _tone_curve(transfer)[np.minimum(luma, _WIDEST_CODE)]
+        return Planes(bright, (blue >> 2).astype(np.uint8), (red >> 2).astype(np.uint8), True)
+    full_range = frame.format.name.startswith("yuvj") or frame.color_range == ColorRange.JPEG.value
+    if frame.format.name not in _PLAIN or (frame.width, frame.height) != size:
+        full_range = False
+        frame = converter.reformat(frame, *size, format="yuv420p", dst_color_range=ColorRange.MPEG)
+    luma, blue, red = (_view(frame, plane, "u1") for plane in range(3))
+    return Planes(luma, blue, red, full_range)
 
 
-def _view(frame: VideoFrame, plane: int, kind: np.dtype[np.generic]) -> NDArray[np.uint8]:
+def _view(frame: VideoFrame, plane: int, kind: str) -> NDArray[np.uint8]:
     """Return a plane of a frame without copying it."""
     stored = frame.planes[plane]
-    rows = np.frombuffer(cast(Any, stored), kind).reshape(-1, stored.line_size // kind.itemsize)
-    return cast("NDArray[np.uint8]", rows[: stored.height, : stored.width])
+    values: NDArray[Any] = np.frombuffer(cast(Any, stored), kind)
+    return values.reshape(-1, stored.line_size // values.itemsize)[: stored.height, : stored.width]
 
 
 @cache

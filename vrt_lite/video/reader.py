@@ -1,71 +1,79 @@
-"""One open container: packets, seeking, decoding, and the number of damaged frames."""
+"""Reads the frames of a video file: its packets once for their times, then from the keyframe before a frame to it."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from fractions import Fraction
 from itertools import chain, count, islice
 from pathlib import Path
+from typing import Any, BinaryIO, Final
 
+import av
+import av._core
+import numpy as np
 from av.error import EOFError as DecoderDrained
 from av.error import FFmpegError
 from av.packet import Packet
-from av.stream import Discard
+from av.stream import Discard, Disposition
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from vrt_lite.disk import file_sha256
-from vrt_lite.shortage import check_memory, shortage_of
-from vrt_lite.video.container import (
-    AGAIN,
-    MAX_FRAMES,
-    MAX_PIXELS,
-    TOO_LONG,
-    Extent,
-    KeyTimes,
-    Timeline,
-    UnusableError,
-    build_timeline,
-    find_video_stream,
-    open_container,
-    read_packets,
-    stamp_of,
-    written_seconds,
-)
+from vrt_lite.shortage import shortage_of
+from vrt_lite.video.timeline import AGAIN, MAX_PIXELS, Timeline, UnusableError
 
-MAX_DAMAGED_SHARE = 0.5  # of the decoded frames; with more the clip is refused
-_LONGEST_SEEK = 5_000  # packets after a seek that are searched for a keyframe
-_LOOK_AHEAD = 32  # packets after an undecodable frame that are searched for a replacement
+MAX_FRAMES = 2_000_000
+_MAX_DAMAGED_SHARE = 0.5  # of the decoded frames; with more the clip is refused
+_NEAR = 48  # frames around one that does not decode that are searched for a replacement
 # Two callers decode at once, and from one keyframe to a frame there is little parallel work. Each further thread takes
 # 10 MB at 1080p.
 _DECODER_THREADS = 2
-_REFRESH_GROUPS = 3  # where keyframes only begin a gradual refresh, it is complete after this many
+# Containers that hold one video and nothing else: no playlists, no image sequences, no devices.
+_OPTIONS: Final = {
+    "protocol_whitelist": "file",
+    "format_whitelist": "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts",
+    "max_streams": "16",
+}
+# PyAV 18 raises over a title that is not UTF-8 unless an option forbids it; PyAV 19 no longer takes the argument.
+_TOLERANT: dict[str, Any] = {"metadata_errors": "replace"} if av.__version__.startswith("18.") else {}
+
+# A file may claim any number of samples in a few bytes, and FFmpeg makes room for all of them. It allocates no more at
+# once than a picture of MAX_PIXELS takes in 16-bit RGB. Where the function is not found (Windows), only the worker's
+# limit of memory is left.
+with contextlib.suppress(AttributeError, OSError):
+    ctypes.CDLL(av._core.__file__).av_max_alloc(ctypes.c_size_t(8 * MAX_PIXELS))
 
 
 class Reader:
-    """The open container. Nothing outside may keep its container or stream: reopening it for a seek frees them."""
+    """An open video file. Nothing outside may keep its container or stream: reopening it frees them."""
 
     timeline: Timeline
+    open_ended: bool
 
-    def __init__(self, file: Path, extent: Extent, *, threads: int = _DECODER_THREADS) -> None:
-        self.files = (file,)
+    def __init__(self, file: Path, *, threads: int = _DECODER_THREADS) -> None:
+        self._file = file
         self._threads = threads
-        self.decoded = 0
-        self.damaged = 0
-        self.extent = extent
+        self._decoded = self._damaged = 0
         self._replaced: dict[int, str] = {}
-        self._in_order: Iterator[tuple[int, Packet[VideoStream]]] | None = None
-        self._next = 0
+        self._end_bytes = _find_end(file)
         self._open()
         self.pixel_aspect = self._stream.sample_aspect_ratio or Fraction(1)
         self.declared_fps = float(self._stream.average_rate or 0)
-        self.written_seconds = written_seconds(self._stream)
 
     def _open(self) -> None:
-        self._container = open_container(self.files[0], self.extent)
         try:
-            self._stream = find_video_stream(self._container)
+            # "file:" keeps a name from being read as a protocol, a device or an option.
+            self._container = av.open(f"file:{self._file}", "r", options=_OPTIONS, **_TOLERANT)
+        except FFmpegError as error:
+            _raise_shortage(error)
+            raise UnusableError(
+                f"cannot be opened ({error.strerror}): it is no video of a known kind (mp4, mov, mkv, webm, avi, ts, "
+                "gif, webp), or is truncated, damaged or unfinished; copy it again, or convert it"
+            ) from error
+        try:
+            self._stream = self._find_stream()
         except UnusableError:
             self._container.close()
             raise
@@ -77,211 +85,248 @@ class Reader:
         # A frame's own header may claim more than the container did; alignment adds a little.
         self._codec.options = {"max_pixels": str(MAX_PIXELS + MAX_PIXELS // 8)}
 
+    def _find_stream(self) -> VideoStream:
+        """Return the main video track, without cover art. UnusableError for what exceeds the limits."""
+        still = Disposition.attached_pic | Disposition.timed_thumbnails
+        tracks = [stream for stream in self._container.streams.video if not stream.disposition & still]
+        if not tracks:
+            raise UnusableError("holds no video track, or is truncated; give a file with moving pictures")
+        best = self._container.streams.best("video")
+        stream = next((track for track in tracks if best and track.index == best.index), tracks[0])
+        if getattr(stream, "codec_context", None) is None:  # typed as always there; None without a decoder
+            raise UnusableError(
+                "uses a codec that cannot be decoded here, or is truncated; convert it, e.g. ffmpeg -i IN OUT.mp4"
+            )
+        if stream.width * stream.height > MAX_PIXELS:
+            raise UnusableError(
+                f"is {stream.width}x{stream.height}; at most {MAX_PIXELS} pixels (7680x4320) are read: "
+                "shrink it first, e.g. ffmpeg -i IN -vf scale=1920:-2 OUT.mp4"
+            )
+        _check_length(len(stream.index_entries))
+        return stream
+
     def close(self) -> None:
         """Close the file. Safe to repeat."""
         self._container.close()
 
-    @property
-    def expected_packets(self) -> int:
-        """How many packets the container lists: an MP4's index (edits applied), a cut AVI's header; else 0."""
-        kind = self._container.format.name
-        if kind.startswith("mov"):
-            return len(self._stream.index_entries)
-        return self._stream.frames if kind == "avi" and self.extent.missing_bytes else 0
+    def again(self) -> Reader:
+        """Open the file once more, to decode beside other work: in one thread, with the memory of one."""
+        other = Reader(self._file, threads=1)
+        other.timeline = self.timeline
+        return other
 
     @property
     def warnings(self) -> list[str]:
         """Warnings from decoding so far."""
-        warnings = list(self._replaced.values())
-        if self.damaged:
-            warnings.append(f"{self.damaged} of {self.decoded} decoded frames are damaged")
-        return warnings
+        damage = [f"{self._damaged} of {self._decoded} decoded frames are damaged"] if self._damaged else []
+        return [*self._replaced.values(), *damage]
 
-    def scan(self) -> Timeline:
-        """Demux the whole file once without decoding. Keeps eight bytes of each packet."""
+    def scan(self) -> list[str]:
+        """Read all packets once, without decoding, for their times. Returns warnings about the end of the file.
+
+        UnusableError if frames are missing there. Missing audio does not matter.
+        """
         stamps, keys, hidden = array("q"), array("q"), array("q")
-        alt_refs = self._codec.name == "vp8"
-        undated, corrupt, torn, stopped = 0, 0, False, ""
+        undated, torn, stopped = 0, False, ""
         try:
-            for packet in read_packets(self._container, self._stream):
-                stamp, position = stamp_of(packet), len(stamps)
+            for packet in self._packets():
+                stamp, position = _stamp_of(packet), len(stamps)
+                _check_length(position)
                 if stamp is None and position == undated:
                     undated += 1  # Matroska gives no time before zero
                 elif stamp is not None and position == undated > 0:
                     stamps = array("q", range(stamp - undated, stamp))
                 stamps.append(stamp if stamp is not None else stamps[-1] + 1 if stamps else 0)
-                if packet.is_keyframe:
+                if packet.is_keyframe or not position:
                     keys.append(position)
-                if packet.is_discard or (alt_refs and not bytes(packet)[0] & 0x10):
-                    hidden.append(position)  # decoded only for other frames: edit lists, VP8's invisible frames
+                # Decoded only for other frames: edit lists, VP8's invisible frames.
+                if packet.is_discard or (self._codec.name == "vp8" and not bytes(packet)[0] & 0x10):
+                    hidden.append(position)
                 torn = packet.is_corrupt
-                corrupt += torn
-                if position >= MAX_FRAMES:
-                    raise UnusableError(TOO_LONG)
         except FFmpegError as error:
-            if shortage_of(error):
-                raise
+            _raise_shortage(error)
             stopped = f"the rest cannot be read ({error.strerror})"
-        timeline = self.timeline = build_timeline(
-            stamps,
-            keys,
-            hidden,
-            time_base=self._stream.time_base or Fraction(1),
-            frames_counted=self._container.format.name == "avi" and self._codec.has_b_frames,
-            torn=torn or bool(corrupt and self.extent.missing_bytes),
-            stopped=stopped,
-        )
-        self._key_times = KeyTimes(timeline.stamps[timeline.keys] if len(timeline.stamps) else timeline.stamps)
-        return timeline
+        times, kind = np.array(stamps, np.int64), self._container.format.name
+        order = np.delete(np.arange(len(times)), np.array(hidden, np.int64))
+        # AVI only counts frames. Times in the order of decoding are not real where the codec reorders.
+        counted = kind == "avi" and self._codec.has_b_frames and bool((np.diff(times) > 0).all())
+        if not counted:
+            order = order[np.argsort(times[order], kind="stable")]
+        time_base = self._stream.time_base or Fraction(1)
+        self.timeline = Timeline(times, order, np.array(keys, np.int64), time_base, counted)
+        return self._check_end(len(times) - torn, stopped or ("the file is truncated" if torn else ""))
 
-    def digest(self) -> str:
-        """The sha256 of the file, in hexadecimal."""
-        return file_sha256(self.files[0])
+    def _check_end(self, whole: int, stopped: str) -> list[str]:
+        """Return warnings about the end of the file, of which so many packets are whole. UnusableError if it is cut."""
+        listed = len(self._stream.index_entries) if self._container.format.name.startswith("mov") else 0
+        all_listed = 0 < listed <= self._stream.frames  # else it may be an MP4 in pieces
+        self.open_ended = self._end_bytes is None and not all_listed
+        missing_bytes = max((self._end_bytes or 0) - self._file.stat().st_size, 0)
+        if missing_bytes and not all_listed:
+            stopped = f"the file is truncated (bytes missing: {missing_bytes})"
+        if stopped or whole < listed:
+            total = f" of {listed}" if listed > whole else ""
+            raise UnusableError(f"ends after frame {whole}{total}; {stopped or 'the file is truncated'}: {AGAIN}")
+        if not len(self.timeline.order):
+            raise UnusableError(f"holds no video frames; {AGAIN}")
+        return ["the file does not say how long it is, so a missing end would go unnoticed"] if self.open_ended else []
 
     def read(self, indices: Iterable[int]) -> Iterator[tuple[int, VideoFrame]]:
-        """Yield (index, frame) for each of `indices`; each group of pictures is decoded once.
+        """Yield (index, frame) for each of `indices`.
 
         A frame that does not decode is replaced by the nearest one that does, with a warning. Raises
         UnusableError when there is none near it or when too much of what was decoded is damaged.
         """
-        index_at = {int(self.timeline.order[index]): index for index in indices}
-        for slot, left in sorted(self._group(index_at).items()):
-            for start in (slot, max(slot - _REFRESH_GROUPS, 0)):
-                if not left:
+        wanted = {int(self.timeline.order[index]): index for index in indices}
+        yield from self._take(wanted, self.timeline.groups(wanted))
+        for index in wanted.values():
+            yield index, self._replace(index)
+        if self._damaged > _MAX_DAMAGED_SHARE * self._decoded:
+            raise UnusableError(f"is too damaged: {self._damaged} of {self._decoded} decoded frames; {AGAIN}")
+
+    def _replace(self, index: int) -> VideoFrame:
+        frames = len(self.timeline.order)
+        near = self.stream(range(max(index - _NEAR, 0), min(index + _NEAR, frames)))
+        at, frame = min(near, key=lambda found: abs(found[0] - index), default=(0, None))
+        if frame is None:
+            raise UnusableError(f"has no decodable frame near frame {index} of {frames}; {AGAIN}")
+        self._replaced[index] = f"frame {index} cannot be decoded; frame {at} is shown in its place"
+        return frame
+
+    def stream(self, run: Iterable[int]) -> Iterator[tuple[int, VideoFrame]]:
+        """Yield (index, frame) for the frames of a run that decode, in order."""
+        wanted = {int(self.timeline.order[index]): index for index in run}
+        slot, last = self.timeline.groups(wanted)[0]
+        return self._take(wanted, [(slot, max(last, *wanted))])
+
+    def _take(self, wanted: dict[int, int], groups: Iterable[tuple[int, int]]) -> Iterator[tuple[int, VideoFrame]]:
+        """Decode groups of pictures, and take those frames that are in `wanted`, by position.
+
+        If another frame than its keyframe comes first, a seek was inexact, or the keyframe only begins a gradual
+        refresh. Then the rest is decoded from the first packet of the file on.
+        """
+        stamps, keys = self.timeline.stamps, self.timeline.keys
+        for slot, last in groups:
+            exact = slot == 0
+            for position, frame in self._decode(slot, last, wanted):
+                exact = exact or stamps[position] <= stamps[keys[slot]]
+                if not exact:
                     break
-                key_stamp, whole = self.timeline.stamps[self.timeline.keys[start]], start < slot or slot == 0
-                for position, frame in self._decode(start, max(left), frozenset(left)):
-                    whole = whole or self.timeline.stamps[position] <= key_stamp
-                    if not whole:
-                        break  # the keyframe itself was not decoded: it only begins a gradual refresh
-                    if position in left:
-                        left.remove(position)
-                        yield index_at[position], frame
-            for position in sorted(left):
-                yield index_at[position], self._nearest(position, slot)
-        if self.damaged > MAX_DAMAGED_SHARE * self.decoded:
-            raise UnusableError(f"is too damaged: {self.damaged} of {self.decoded} decoded frames; {AGAIN}")
-
-    def again(self) -> Reader:
-        """Open the file once more, to decode beside other work: in one thread, with the memory of one."""
-        other = Reader(self.files[0], self.extent, threads=1)
-        other.timeline, other._key_times = self.timeline, self._key_times
-        return other
-
-    def stream(self, run: range) -> Iterator[tuple[int, VideoFrame]]:
-        """Yield (index, frame) for the frames of a run in order, each once. Those that do not decode are left out."""
-        index_at = {int(self.timeline.order[index]): index for index in run}
-        if self.timeline.counted:
-            parts = sorted(self._group(index_at).items())
-        else:
-            parts = [(self.timeline.key_slot(min(index_at)), set(index_at))]
-        for slot, positions in parts:
-            for position, frame in self._decode(slot, max(positions)):
-                if (index := index_at.pop(position, None)) is not None:
-                    yield index, frame
-
-    def _group(self, positions: Iterable[int]) -> dict[int, set[int]]:
-        """Return packets by the group of pictures that they lie in."""
-        groups: dict[int, set[int]] = {}
-        for position in positions:
-            groups.setdefault(self.timeline.key_slot(position), set()).add(position)
-        return groups
-
-    def _decode(self, slot: int, last: int, needed: frozenset[int] | None = None) -> Iterator[tuple[int, VideoFrame]]:
-        """Decode from keyframe `slot` to the packet at `last`, yielding (position, frame).
-
-        Then the decoder is drained, so that the frame of `last` needs no later packet. With `needed`, H.264 frames that
-        are neither needed nor a reference for others are skipped: with nal_ref_idc 0 nothing is predicted from them, so
-        the rest is bit for bit the same. HEVC's "non-reference" means this only within a temporal layer, so HEVC is
-        decoded in full.
-        """
-        timeline = self.timeline
-        output = count(int(timeline.keys[slot])) if timeline.counted else None
-        if timeline.counted:  # counting takes every frame of the group
-            after = timeline.keys[slot + 1 : slot + 2].tolist() or [len(timeline.stamps)]
-            last, needed = after[0] - 1, None
-        skipping = needed is not None and self._codec.name == "h264"
-        for position, packet in self._packets_from(slot):
-            skip = skipping and needed is not None and position not in needed
-            self._codec.skip_frame = "NONREF" if skip else "DEFAULT"
-            # Decoders copy this to the frame, so that its packet is known even where times repeat or are missing.
-            packet.pts = position
-            yield from self._feed(packet, output)
-            if position >= last:
-                break
-        yield from self._feed(None, output)
-
-    def _feed(self, packet: Packet[VideoStream] | None, output: count[int] | None) -> list[tuple[int, VideoFrame]]:
-        """Decode one packet, or None for the end. A failure is counted, not raised."""
-        try:
-            frames = self._stream.decode(packet)  # pyright: ignore[reportUnknownMemberType]
-        except DecoderDrained:
-            return []
-        except FFmpegError as error:
-            if shortage_of(error):
-                raise
-            self.decoded += 1
-            self.damaged += 1
-            return []
-        self.decoded += len(frames)
-        self.damaged += sum(frame.is_corrupt for frame in frames)
-        known = ((next(output) if output else frame.pts, frame) for frame in frames)
-        packets = len(self.timeline.stamps)  # of two frames in a packet (DivX), the second has no position: dropped
-        return [(position, frame) for position, frame in known if position is not None and position < packets]
-
-    def _packets_from(self, slot: int) -> Iterator[tuple[int, Packet[VideoStream]]]:
-        """Yield (position, packet) from keyframe `slot` on.
-
-        A seek may be inexact: its position is that of the first keyframe that follows. If that is too late, the seek is
-        repeated from farther back. Where no seek helps, as keyframes have equal times, there are no seeks from then on.
-        """
-        start = int(self.timeline.keys[slot])
-        targets = {slot, max(slot - 1, 0), max(slot - 8, 0)} if self._in_order is None else ()
-        for target in sorted(targets, reverse=True):
-            landed = self._land(target)
-            if landed and landed[0] <= start:
-                yield from ((at, packet) for at, packet in enumerate(landed[1], landed[0]) if at >= start)
+                if position in wanted:
+                    yield wanted.pop(position), frame
+            if wanted and not exact:
+                yield from self._take(wanted, [(0, max(wanted))])
                 return
-        if self._in_order is None or self._next > start:
-            self._container.close()
-            self._open()
-            self._in_order, self._next = enumerate(read_packets(self._container, self._stream)), 0
-        else:
-            self._codec.flush_buffers()
-        for at, packet in self._in_order:
-            self._next = at + 1
-            if at >= start:
-                yield at, packet
 
-    def _land(self, slot: int) -> tuple[int, Iterator[Packet[VideoStream]]] | None:
-        """Seek to a keyframe; returns the position reached and the packets from there, or None."""
-        keys = self.timeline.keys
-        try:
-            self._container.seek(int(self.timeline.stamps[keys[slot]]), stream=self._stream)
-            packets = read_packets(self._container, self._stream)
-            for packet in islice(packets, _LONGEST_SEEK):
-                if packet.is_keyframe and (found := self._key_times.find(stamp_of(packet))) is not None:
-                    return int(keys[found]), chain((packet,), packets)
-        except FFmpegError as error:
-            if shortage_of(error):
-                raise
-            return None
-        return None
+    def _decode(self, slot: int, last: int, wanted: Container[int]) -> Iterator[tuple[int, VideoFrame]]:
+        """Decode from keyframe `slot` to the packet at `last`, yielding (position, frame). A failure is counted.
 
-    def _nearest(self, position: int, slot: int) -> VideoFrame:
-        """The decodable frame nearest in time to the one at `position`, from its group, the next or the previous."""
-        check_memory()  # a decoder without memory may give no frame, and no error
-        timeline = self.timeline
-        index = timeline.index_of(position)
-        best: tuple[int, int, VideoFrame] | None = None
-        for start in (slot, slot + 1, slot - 1):
-            if best or not 0 <= start < len(timeline.keys):
+        Then the decoder is drained, so that the frame of `last` needs no later packet. H.264 frames that are neither
+        wanted nor a reference for others are skipped: with nal_ref_idc 0 nothing is predicted from them, so the rest
+        is bit for bit the same. HEVC's "non-reference" means this only within a temporal layer, so HEVC is decoded in
+        full.
+        """
+        counted, packets = self.timeline.counted, len(self.timeline.stamps)
+        output, skipping = count(), self._codec.name == "h264" and not counted
+        start, found = self._reach(slot)
+        for position, packet in chain(enumerate(islice(found, last + 1 - start), start), [(last, None)]):
+            if packet:
+                self._codec.skip_frame = "NONREF" if skipping and position not in wanted else "DEFAULT"
+                # Decoders copy this to the frame, so that its packet is known even where times repeat or are missing.
+                packet.pts = position
+            try:
+                frames = self._stream.decode(packet)  # pyright: ignore[reportUnknownMemberType]
+            except FFmpegError as error:
+                _raise_shortage(error)
+                lost = not isinstance(error, DecoderDrained)
+                self._decoded, self._damaged = self._decoded + lost, self._damaged + lost
                 continue
-            for decoded, frame in self._decode(start, max(position, int(timeline.keys[start])) + _LOOK_AHEAD):
-                other = timeline.index_of(decoded)
-                if best is None or abs(other - index) < best[0]:
-                    best = abs(other - index), other, frame
-        if best is None:
-            raise UnusableError(f"has no decodable frame near frame {index} of {len(timeline.order)}; {AGAIN}")
-        self._replaced[index] = f"frame {index} cannot be decoded; frame {best[1]} is shown in its place"
-        return best[2]
+            for frame in frames:
+                self._decoded += 1
+                self._damaged += frame.is_corrupt
+                at = next(output) if counted else frame.pts
+                if at is not None and at < packets:  # of two frames in a packet (DivX), the second has no position
+                    yield at, frame
+
+    def _reach(self, slot: int) -> tuple[int, Iterator[Packet[VideoStream]]]:
+        """Return the position of keyframe `slot`, and the packets from there; none if no seek leads there."""
+        stamps, keys = self.timeline.stamps, self.timeline.keys
+        start = int(keys[slot])
+        if np.count_nonzero(stamps == stamps[start]) == 1:
+            with contextlib.suppress(FFmpegError):
+                # MPEG-TS is sought by the time of decoding, which is earlier: the keyframe before is found for sure.
+                self._container.seek(int(stamps[keys[max(slot - 1, 0)]]), stream=self._stream)
+                packets = self._packets()
+                for packet in packets:
+                    if packet.is_keyframe and (stamp := _stamp_of(packet)) is not None and stamp >= stamps[start]:
+                        if stamp == stamps[start]:
+                            return start, chain((packet,), packets)
+                        break
+        if slot:
+            return start, iter(())
+        self._container.close()
+        self._open()
+        return 0, self._packets()
+
+    def _packets(self) -> Iterator[Packet[VideoStream]]:
+        """Yield the stream's packets; not the empty ones, which repeat a frame (AVI) or mark the end (PyAV)."""
+        # PyAV 18.1 fails after the last packet, when it flushes a stream that appeared while reading (damaged MPEG-TS).
+        with contextlib.suppress(IndexError):
+            yield from (packet for packet in self._container.demux(self._stream) if packet.size)
+
+
+def _raise_shortage(error: FFmpegError) -> None:
+    if short := shortage_of(error):
+        raise short from error
+
+
+def _stamp_of(packet: Packet[VideoStream]) -> int | None:
+    """Return when a packet is shown, else when it is decoded; None if neither is known or plausible."""
+    stamp = packet.dts if packet.pts is None else packet.pts
+    return stamp if stamp is not None and abs(stamp) < 1 << 62 else None
+
+
+def _check_length(frames: int) -> None:
+    if frames >= MAX_FRAMES:
+        raise UnusableError(
+            f"holds more than {MAX_FRAMES} frames; cut it first, e.g. ffmpeg -i IN -t 600 -c copy OUT.mp4"
+        )
+
+
+def _find_end(path: Path) -> int | None:
+    """Return the byte where a file ends, as its outermost headers say; None if they do not."""
+    size_bytes = path.stat().st_size
+    with path.open("rb") as file:
+        start = file.read(12)
+        if start[:4] == b"\x1a\x45\xdf\xa3":  # Matroska: a header, then one segment
+            file.seek(4)
+            file.seek(_read_length(file) or 0, 1)
+            length = _read_length(file) if file.read(4) == b"\x18\x53\x80\x67" else None
+            return None if length is None else file.tell() + length
+        if start[:4] == b"RIFF":  # AVI
+            length = int.from_bytes(start[4:8], "little")
+            return 8 + length if length else None
+        if b"\x47" in (start[:1], start[4:5]):  # MPEG-TS: plain, with a time code, or with parity
+            whole = any(size_bytes % packet == 0 for packet in (188, 192, 204))
+            return None if whole else size_bytes + -size_bytes % 188
+        at, kind = 0, b""
+        while at + 8 <= size_bytes:  # the boxes of an MP4
+            file.seek(at)
+            header = file.read(16)
+            kind, length = header[4:8], int.from_bytes(header[:4])
+            if length == 1:
+                length = int.from_bytes(header[8:])
+            if length < 8:  # up to the end of the file
+                return None
+            at += length
+    if kind == b"mfra":  # the last of an MP4 in pieces, for players alone
+        return size_bytes
+    return None if at == size_bytes else max(at, size_bytes + 1)
+
+
+def _read_length(file: BinaryIO) -> int | None:
+    """Read a number of Matroska, whose first bits say how many bytes it has; None if it means "unknown"."""
+    first = file.read(1)
+    bits = 7 * (9 - first[0].bit_length()) if first else 7
+    value = int.from_bytes(first + file.read(bits // 7 - 1)) & ((1 << bits) - 1)
+    return None if value == (1 << bits) - 1 else value

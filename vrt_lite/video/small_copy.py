@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final
 
-import av
-import av.codec
 from av.error import FFmpegError
-from av.video.reformatter import Colorspace
 
 from vrt_lite.errors import VideoError
-from vrt_lite.shortage import shortage_of
+from vrt_lite.video.encoding import encode_mp4, has_codec
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from vrt_lite.video import Clip
 
 MOST_BYTES: Final = 1_000_000
@@ -48,45 +40,28 @@ def write_small_copy(clip: Clip) -> SmallCopy:
 
     Nothing else of the file gets into it: no sound, no metadata. VideoError if there can be no copy.
     """
-    if _ENCODER not in av.codec.codecs_available:
+    if not has_codec(_ENCODER):
         raise VideoError(clip.info.path, f"cannot be copied: this build of PyAV has no encoder {_ENCODER}")
     step = -(-clip.info.frames // MOST_FRAMES)
-    indices = range(0, clip.info.frames, step)
-    size = _fit((clip.info.width, clip.info.height), LONGEST_SIDE)
-    frames = clip.frames(indices, size=size)
-    ticks = [round(clip.seconds(index) / _TICK) for index in indices]
-    rate = Fraction(clip.info.fps / step).limit_denominator(1001)
+    stored = clip.info.width, clip.info.height
+    frames = clip.frames(range(0, clip.info.frames, step), size=_fit(stored, LONGEST_SIDE))
     for side, factor in _STEPS:
-        width, height = _fit(size, side)
+        width, height = _fit(stored, side)
         try:
-            data = _encode([frames[index] for index in indices], ticks, (width, height), rate, factor)
+            data = encode_mp4(
+                ((round(clip.seconds(index) / _TICK), pixels) for index, pixels in frames.items()),
+                encoder=_ENCODER,
+                options={"crf": str(factor), "preset": "veryfast", "g": "24", "bf": "0"},
+                pix_fmt="yuv420p",
+                size=(width, height),
+                rate=Fraction(clip.info.fps / step).limit_denominator(1001),
+                tick=_TICK,
+            )
         except FFmpegError as error:
-            if short := shortage_of(error):
-                raise short from error
             raise VideoError(clip.info.path, f"cannot be copied: {error.strerror}") from None
         if len(data) <= MOST_BYTES:
             return SmallCopy(data, width, height, step)
     raise VideoError(clip.info.path, f"cannot be copied into {MOST_BYTES / 1e6:g} MB")
-
-
-def _encode(
-    frames: Sequence[NDArray[np.uint8]], ticks: Sequence[int], size: tuple[int, int], rate: Fraction, factor: int
-) -> bytes:
-    file = io.BytesIO()
-    options = {"crf": str(factor), "preset": "veryfast", "g": "24", "bf": "0", "threads": "1"}
-    with av.open(file, "w", format="mp4", options={"fflags": "+bitexact"}) as opened:
-        container = cast(Any, opened)
-        stream = container.add_stream(_ENCODER, rate=rate, options=options)
-        stream.width, stream.height, stream.pix_fmt = *size, "yuv420p"
-        stream.time_base = stream.codec_context.time_base = _TICK
-        stream.codec_context.colorspace = Colorspace.SMPTE170M
-        for pixels, at in zip(frames, ticks, strict=True):
-            rgb = av.VideoFrame.from_ndarray(pixels, format="rgb24")
-            frame = rgb.reformat(*size, format="yuv420p", dst_colorspace=Colorspace.SMPTE170M)
-            frame.pts, frame.time_base = at, _TICK
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode(None))
-    return file.getvalue()
 
 
 def _fit(size: tuple[int, int], side: int) -> tuple[int, int]:
