@@ -17,11 +17,7 @@ from vrt_lite.interfaces import Observe
 from vrt_lite.models.gguf import read_gguf
 
 
-<<<<<<<< HEAD:vrt_lite/backends/llamacpp/reward_heads.py
-class RewardHeads:
-========
 class ScoreHeads:
->>>>>>>> qwen:vrt_lite/backends/llamacpp/score_heads.py
     """The heads in a text model's file, by the names that its profile has for them; most have none.
 
     One is that of every name; of several each has its own. ModelError if the file has other heads than the profile.
