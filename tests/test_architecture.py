@@ -80,6 +80,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "numpy": {
         "backends/llamacpp",
         "conversion",
+        "diagnosis/judge_checks.py",
         "embeddings.py",
         "evaluation/metrics.py",
         "interfaces.py",

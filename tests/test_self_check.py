@@ -17,7 +17,7 @@ from scored_worker import make_scorer
 
 from vrt_lite.api import Judge
 from vrt_lite.cli import run
-from vrt_lite.diagnosis.judge_checks import Specimen, check_judge, draw_specimens
+from vrt_lite.diagnosis.judge_checks import CaptionedClip, check_judge, draw_specimens
 from vrt_lite.interfaces import FrameStore, Observe, Sampling
 from vrt_lite.protocol.messages import Conversation, Reply, Text
 
@@ -92,7 +92,7 @@ def test_the_same_scores_for_different_clips_warn(scorer: Path, tmp_path: Path) 
 
 
 def test_footage_is_copied_blurred_and_stuttering(scorer: Path, tmp_path: Path) -> None:
-    one, other = Specimen(EXAMPLES / "a.mp4", "A fox."), Specimen(EXAMPLES / "star.mp4", "A star.")
+    one, other = CaptionedClip(EXAMPLES / "a.mp4", "A fox."), CaptionedClip(EXAMPLES / "star.mp4", "A star.")
     with Judge(scorer, backend=Seeing(), measures=False) as judge:
         levels = {f.kind: f.level for f in check_judge(judge, one, other, tmp_path)}
     assert (levels["judge_vq"], levels["judge_mq"]) == ("ok", "ok")

@@ -33,14 +33,14 @@ _NAMES: Final = {"TA": "alignment", "VQ": "visual quality", "MQ": "motion qualit
 
 
 @dataclass(frozen=True, slots=True)
-class Specimen:
+class CaptionedClip:
     """A clip and the caption that it was made from."""
 
     clip: Path
     caption: str
 
 
-def check_judge(judge: Judge, one: Specimen, other: Specimen, folder: Path) -> list[Finding]:
+def check_judge(judge: Judge, one: CaptionedClip, other: CaptionedClip, folder: Path) -> list[Finding]:
     """Check a judge with two clips of different captions, and with copies of the first, written into the folder."""
     blurred = _copy(one.clip, folder / "blurred.mp4", lambda frames: [_blur(pixels) for pixels in frames])
     stuttering = _copy(
@@ -67,7 +67,7 @@ def check_judge(judge: Judge, one: Specimen, other: Specimen, folder: Path) -> l
     return found
 
 
-def draw_specimens(folder: Path) -> tuple[Specimen, Specimen]:
+def draw_specimens(folder: Path) -> tuple[CaptionedClip, CaptionedClip]:
     """Draw two clips, for a machine that has none: a shape that moves over a ground about as rough as footage."""
     import numpy as np
 
@@ -82,7 +82,7 @@ def draw_specimens(folder: Path) -> tuple[Specimen, Specimen]:
         right[number][(abs(row - _SIDE // 2) < 30) & (abs(column - at) < 30)] = (230, 20, 20)
         up[number][(row - _SIDE + at) ** 2 + (column - _SIDE // 2) ** 2 < 900] = (20, 40, 230)
     shapes = {"A red square moves right.": right, "A blue circle moves up.": up}
-    one, other = (Specimen(_write(folder / f"{n}.mp4", of), text) for n, (text, of) in enumerate(shapes.items()))
+    one, other = (CaptionedClip(_write(folder / f"{n}.mp4", of), text) for n, (text, of) in enumerate(shapes.items()))
     return one, other
 
 
