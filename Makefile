@@ -42,6 +42,11 @@ VOCABULARY := $(VENV)/vocabulary
 
 demo: $(VENV)/run.stamp
 	@$(RUN) vrt_lite compare examples/star.mp4 examples/circle.mp4 --prompt "A blue star moves up."
+	@echo
+	@echo "Next:"
+	@echo "  source $(BIN)/activate    so that vrt-lite is found; it is $(abspath $(BIN))/vrt-lite"
+	@echo "  vrt-lite serve --open         the same in the browser"
+	@[ -t 1 ] || $(RUN) vrt_lite.show.better_judge
 
 # Each file's tests in one of several processes, as many as there are processors, at most 8.
 test: $(VENV)/test.stamp

@@ -1,4 +1,4 @@
-"""The reference: transformers' Qwen2.5-VL in F32 on the CPU. It is a back end and can return `StageOutputs`.
+"""The reference: transformers' Qwen2.5-VL or Qwen3-VL in F32 on the CPU, a back end that can return `StageOutputs`.
 
 Everything here is the reference's own: its tokenizer, its image processor (the PIL one, which is what videos
 went through as well when these checkpoints were trained), its vision tower, its positions, its language
@@ -80,15 +80,18 @@ class Reference:
         self._tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
         self._image_id, self._video_id = self.token("<|image_pad|>"), self.token("<|video_pad|>")
         self.frames = ReferenceFrames(_read_json(folder / "preprocessor_config.json"), profile)
-        config = transformers.Qwen2_5_VLConfig(**self._config(_read_json(folder / "config.json")))
-        kind = transformers.Qwen2_5_VLForConditionalGeneration
+        values = _read_json(folder / "config.json")
+        self._stamps = values.get("model_type") == "qwen3_vl"
+        family = "Qwen3VL" if self._stamps else "Qwen2_5_VL"
+        config = getattr(transformers, f"{family}Config")(**self._config(values))
+        kind = getattr(transformers, f"{family}ForConditionalGeneration")
         try:
             self._model = kind.from_pretrained(
                 folder, config=config, dtype=self._torch.float32, attn_implementation="eager", local_files_only=True
             ).eval()
         except (OSError, RuntimeError, ValueError) as error:
             raise ModelError(f"transformers cannot load {folder}: {str(error).splitlines()[0]}") from error
-        if clock is not None:
+        if clock is not None and not self._stamps:
             rate = clock.tokens_per_second * (clock.seconds_per_patch if clock.rule == "fixed" else 1)
             # The setter of 5.x accepts only whole numbers, although any number works.
             vars(self._model.config.vision_config)["tokens_per_second"] = rate
@@ -208,7 +211,7 @@ class Reference:
         patches: dict[type, list[NDArray[np.float32]]] = {Image: [], Video: []}
         grids: dict[type, list[tuple[int, int, int]]] = {Image: [], Video: []}
         seconds: list[float] = []
-        for piece in _template(conversation):
+        for piece in _template(conversation, stamps=self._stamps):
             if isinstance(piece, str):
                 ids += self._tokenizer.encode(piece, add_special_tokens=False)
             elif isinstance(piece, tuple):
@@ -219,7 +222,12 @@ class Reference:
                 patches[type(piece)].append(cells)
                 grids[type(piece)].append(grid)
                 pad = self._video_id if isinstance(piece, Video) else self._image_id
-                ids += [pad] * (int(np.prod(grid)) // MERGE**2)
+                tokens = int(np.prod(grid)) // MERGE**2
+                # With times each patch is a span of its own; what opens the first and closes the last is around.
+                between = _between(piece) if self._stamps and isinstance(piece, Video) else [""]
+                for text in between:
+                    ids += [pad] * (tokens // len(between))
+                    ids += self._tokenizer.encode(text, add_special_tokens=False)
                 seconds += [self._clock_seconds(piece.seconds_per_patch)] if isinstance(piece, Video) else []
         inputs: dict[str, Any] = {"input_ids": torch.tensor([ids])}
         for kind, pixels, grid in (
@@ -238,7 +246,7 @@ class Reference:
                 return 1.0
             case "truncate":
                 return float(int(seconds))
-            case "exact":
+            case "exact" | "text":
                 return seconds
 
     def _positions(self, inputs: dict[str, Any], seconds: Sequence[float]) -> Any:
@@ -248,27 +256,46 @@ class Reference:
             ids,
             image_grid_thw=inputs.get("image_grid_thw"),
             video_grid_thw=inputs.get("video_grid_thw"),
-            second_per_grid_ts=torch.tensor(seconds) if seconds else None,
+            **({} if self._stamps else {"second_per_grid_ts": torch.tensor(seconds) if seconds else None}),
             **kinds,
         )
         return positions
 
     def _embeddings(self, inputs: dict[str, Any], ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """Compute the embeddings of all frames, in the order shown: transformers separates images and videos."""
-        found = np.empty((len(ids), self._model.config.text_config.hidden_size), np.float32)
+        found: NDArray[np.float32] | None = None
         with self._torch.no_grad():
             for pad, pixels, grid in (
                 (self._image_id, "pixel_values", "image_grid_thw"),
                 (self._video_id, "pixel_values_videos", "video_grid_thw"),
             ):
                 if pixels in inputs:
-                    output = self._model.model.visual(inputs[pixels], grid_thw=inputs[grid])
+                    output: Any = self._model.model.visual(inputs[pixels], grid_thw=inputs[grid])
                     # 5.x puts what the merger gave among other things.
-                    found[ids == pad] = getattr(output, "pooler_output", output).numpy()
+                    merged = getattr(output, "pooler_output", output)
+                    deep = getattr(output, "deepstack_features", None) or ()
+                    if self._stamps and self._truncates:
+                        merged, deep = output
+                    values = np.concatenate([merged.numpy(), *(extra.numpy() for extra in deep)], axis=1)
+                    found = np.empty((len(ids), values.shape[1]), np.float32) if found is None else found
+                    found[ids == pad] = values
+        if found is None:
+            return np.empty((0, self._model.config.text_config.hidden_size), np.float32)
         return found[(ids == self._image_id) | (ids == self._video_id)]
 
 
-def _template(conversation: Conversation) -> list[str | tuple[int, ...] | Video | Image]:
+def _stamps_of(video: Video) -> list[str]:
+    """Return the text before each temporal patch, as in Qwen3-VL's processor: the mean time of its two frames."""
+    times = [*video.times, *video.times[-1:]] if len(video.times) % 2 else list(video.times)
+    return [f"<{(a + b) / 2:.1f} seconds>" for a, b in zip(times[::2], times[1::2], strict=True)]
+
+
+def _between(video: Video) -> list[str]:
+    """Return what follows each temporal patch up to the next; nothing follows the last."""
+    return [*(f"<|vision_end|>{stamp}<|vision_start|>" for stamp in _stamps_of(video)[1:]), ""]
+
+
+def _template(conversation: Conversation, *, stamps: bool) -> list[str | tuple[int, ...] | Video | Image]:
     """Build the ChatML of the published template, with frames in place of their pads, up to the judge's turn."""
     pieces: list[str | tuple[int, ...] | Video | Image] = []
     for message in conversation:
@@ -281,6 +308,7 @@ def _template(conversation: Conversation) -> list[str | tuple[int, ...] | Video 
                     pieces += [text, tokens]
                     text = ""
                 case Video() | Image():
+                    text += _stamps_of(part)[0] if stamps and isinstance(part, Video) else ""
                     pieces += [text + "<|vision_start|>", part]
                     text = "<|vision_end|>"
         pieces.append(text + "<|im_end|>\n")

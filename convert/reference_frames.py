@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from vrt_lite.profile import Profile
 
-PATCH, MERGE = 14, 2
+MERGE = 2
 Pixels = NDArray[np.uint8]
 
 
@@ -25,14 +25,18 @@ class ReferenceFrames:
         colours = {key: config[key] for key in ("image_mean", "image_std")}
         ranges = ((profile.min_pixels, profile.max_pixels), (profile.tool_min_pixels, profile.tool_max_pixels))
         processor = _processor_class()
-        self._processors = [processor(**colours, min_pixels=least, max_pixels=most) for least, most in ranges]
+        self._patch = patch = int(config.get("patch_size", 14))
+        self._processors = [
+            processor(**colours, patch_size=patch, min_pixels=least, max_pixels=most) for least, most in ranges
+        ]
 
     def resized(self, frame: Pixels, *, called: bool = False) -> Pixels:
         """Resize a frame, shown first or `called` by the tool: (height, width, 3), before it is normalised."""
         patches, grid = self.patches([frame, frame], called=called, do_rescale=False, do_normalize=False)
         _, rows, columns = grid
-        cells = patches.reshape(rows // MERGE, columns // MERGE, MERGE, MERGE, 3, 2, PATCH, PATCH)[..., 0, :, :]
-        pixels = cells.transpose(0, 2, 5, 1, 3, 6, 4).reshape(rows * PATCH, columns * PATCH, 3)
+        side = self._patch
+        cells = patches.reshape(rows // MERGE, columns // MERGE, MERGE, MERGE, 3, 2, side, side)[..., 0, :, :]
+        pixels = cells.transpose(0, 2, 5, 1, 3, 6, 4).reshape(rows * side, columns * side, 3)
         return pixels.astype(np.uint8)
 
     def patches(
@@ -47,10 +51,10 @@ class ReferenceFrames:
         for frame in frames:
             done = self._processors[called].preprocess([frame], return_tensors="np", **steps)
             _, rows, columns = map(int, done["image_grid_thw"][0])
-            shown.append(done["pixel_values"].reshape(rows * columns, 3, 2, PATCH**2)[:, :, 0])
+            shown.append(done["pixel_values"].reshape(rows * columns, 3, 2, self._patch**2)[:, :, 0])
         shown += shown[-1:] * (len(shown) % 2)
         pairs = [np.stack(shown[i : i + 2], axis=2) for i in range(0, len(shown), 2)]
-        flat = np.concatenate(pairs).reshape(-1, 3 * 2 * PATCH**2)
+        flat = np.concatenate(pairs).reshape(-1, 3 * 2 * self._patch**2)
         return flat.astype(np.float32), (len(pairs), rows, columns)
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from vrt_lite.backends.llamacpp import LlamaCppBackend, Patches
 from vrt_lite.backends.llamacpp.kv_cache import split_runs
-from vrt_lite.backends.llamacpp.lower import FrameBlock, lower
+from vrt_lite.backends.llamacpp.lower import FrameBlock
 from vrt_lite.interfaces import FrameStore, ignore
 from vrt_lite.protocol.messages import Conversation
 
@@ -38,13 +38,13 @@ class StagedBackend(LlamaCppBackend):
     def evaluate_stages(self, conversation: Conversation, frames: FrameStore) -> StageOutputs:
         """Evaluate a conversation from its start. Returns the outputs of every stage."""
         patches: Patches = {}
-        items = lower(conversation, self._model, lambda part: self._block(part, frames, patches))
+        items = self._lower(conversation, frames, patches)
         cache = self._cache_for(self.lanes[0], items, 0)
         self._encode(patches, frames, ignore)
         cache.truncate(0)
         tokens: list[int] = []
         positions: list[NDArray[np.int32]] = [np.empty((4, 0), np.int32)]
-        embeddings: list[NDArray[np.float32]] = [np.empty((0, self._model.width), np.float32)]
+        embeddings: list[NDArray[np.float32]] = [np.empty((0, self._model.input_width), np.float32)]
         logits: list[NDArray[np.float32]] = []
         for run in split_runs(items):
             start = cache.position

@@ -136,7 +136,7 @@ def describe_type(name: str, schema: dict[str, Any], done: set[str]) -> Iterator
     done.add(name)
     yield f"## {name}"
     if words := own.get("description"):
-        yield escape(" ".join(words.split()))
+        yield " ".join(words.split())  # docstrings are Markdown
     fields: dict[str, Any] = own.get("properties", {})
     rows = [f"| `{field}` | {name_type(value)} |" for field, value in fields.items()]
     if rows:

@@ -1,4 +1,4 @@
-"""Builds the wheel, looks at what is in it, and uses it alone: a new environment, a folder outside the repository.
+"""Builds the wheel in dist/, looks at it, and uses it alone: a new environment, a folder outside the repository.
 
 Alone it judges, converts a checkpoint and pulls one. The environment has what the wheel depends on, and no torch.
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import filecmp
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -110,6 +111,9 @@ def main() -> None:
         check_use(python, folder)
         check_conversion(python, folder)
         print(f"{wheel.name}: {wheel.stat().st_size / 2**20:.1f} MB, only vrt_lite, judges, converts and pulls alone")
+        kept = REPOSITORY / "dist" / wheel.name
+        kept.parent.mkdir(exist_ok=True)
+        print(f"It is {shutil.copy(wheel, kept)}")
 
 
 if __name__ == "__main__":

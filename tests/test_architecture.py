@@ -23,7 +23,7 @@ TREES: dict[str, set[str]] = {
 }
 """The four trees, and the other trees that each may import."""
 LAYERS: tuple[set[str], ...] = (
-    {"errors"},
+    {"errors", "advice"},
     {"disk", "shortage"},
     {"tables", "clip_files"},
     {"protocol", "machine"},

@@ -240,7 +240,7 @@ def test_an_interrupt_at_any_moment_is_status_130(undisturbed: dict[str, Ended],
         text=True,
         cwd=ROOT,
     ) as process:
-        time.sleep(random.Random(number).uniform(0.1, undisturbed[name].seconds))
+        time.sleep(random.Random(number).uniform(0.5, undisturbed[name].seconds))  # after the start of Python itself
         workers = list_workers(psutil.Process(process.pid)) if process.poll() is None else []
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +11,11 @@ import clips
 import pytest
 from backends.test_llamacpp import FILES
 
+from bench import reply_texts
 from bench.random_checkpoint import SHAPES, cut
 from bench.random_pair import write_pair
+from bench.scenes import picture
+from bench.vrt_lite_side import VrtLiteSide
 from vrt_lite.api import Judge
 from vrt_lite.backends import read_memory
 from vrt_lite.cli import run
@@ -94,12 +98,12 @@ def test_earlier_judgements_tell_most(judged: Judgement) -> None:
     plan = plan_engine(files, Settings())
     assert predict(files, plan, (480, 270)) is None
     keep_time(files, plan, taking(judged, 6.0))
-    assert predict(files, plan, (480, 270)) == TimeRange(4.0, 9.0)
+    assert predict(files, plan, (480, 270)) == TimeRange(3.0, 12.0)
     keep_time(files, plan, taking(judged, 12.0))
     assert predict(files, plan, (480, 270)) == TimeRange(4.0, 18.0)
     for _ in range(8):  # the last ones count
         keep_time(files, plan, taking(judged, 1.5))
-    assert predict(files, plan, (480, 270)) == TimeRange(1.0, 2.25)
+    assert predict(files, plan, (480, 270)) == TimeRange(1.5 / 1.125, 1.5 * 1.125)
     # Of clips of another size, with other settings, or of frames that were encoded before, it says nothing.
     assert predict(files, plan, (270, 270)) is None
     other = replace(plan, estimate=replace(plan.estimate, settings=replace(plan.settings, threads=1)))
@@ -107,7 +111,7 @@ def test_earlier_judgements_tell_most(judged: Judgement) -> None:
     known = replace(judged.orders[0].rounds[0], frames_encoded=0)
     order = replace(judged.orders[0], rounds=(known, *judged.orders[0].rounds[1:]))
     keep_time(files, plan, taking(replace(judged, orders=(order,)), 100.0))
-    assert predict(files, plan, (480, 270)) == TimeRange(1.0, 2.25)
+    assert predict(files, plan, (480, 270)) == TimeRange(1.5 / 1.125, 1.5 * 1.125)
 
 
 def test_a_damaged_file_is_as_if_there_was_none(judged: Judgement, own_home: Path) -> None:
@@ -169,3 +173,42 @@ def test_a_clip_that_cannot_be_read_is_not_predicted(tmp_path: Path, judged: Jud
         assert judge.predict(tmp_path / "a.mp4")
         (tmp_path / "a.mp4").write_bytes(b"nothing")
         assert judge.predict(tmp_path / "a.mp4") is None
+
+
+def judge_thrice(files: ModelFiles, tmp_path: Path, *, pixels: int | None) -> Iterator[tuple[TimeRange | None, float]]:
+    """What was said before each of three judgements of new clips, and the seconds that it took."""
+    settings = Settings(max_pixels=pixels, cache=False)
+    plan = plan_engine(files, settings)
+    for number in range(3):
+        paths = [tmp_path / f"{number}{name}.mp4" for name in "ab"]
+        for clip, path in enumerate(paths, start=2 * number):
+            drawn = [picture.__wrapped__(clip, index, (1280, 720)) for index in range(24)]
+            clips.write_clip(path, frames=24, size=(1280, 720), pictures=drawn)
+        said = predict(files, plan, (1280, 720))
+        if pixels is None:
+            with Judge(files.name, settings=settings, measures=False) as judge:
+                judgement = judge.compare(*paths, prompt="A red square moving right.")
+        else:  # random weights write noise
+            side = VrtLiteSide(files.text, files.projector, profile=plan.profile, settings=plan.settings)
+            with side, Judge(files.text.parent, backend=side, settings=settings, measures=False) as judge:
+                side.set_replies(reply_texts.script(2))
+                judgement = judge.compare(*paths, prompt=reply_texts.replies()["caption"])
+            keep_time(files, plan, judgement)
+        t = judgement.timings
+        yield said, t.vision + t.prefill + t.generate + t.other
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("pixels", [None, 100_352, 301_056])
+def test_a_judgement_takes_as_long_as_was_said(pixels: int | None, tmp_path: Path) -> None:
+    """The bundled judge; and two text layers and eight vision layers of the 7B's widths, at two sizes."""
+    files = find("vrt-tiny-2")
+    if pixels:
+        write_pair(tmp_path / "cut", "cut", cut(SHAPES["7b"], layers=2, vision_layers=8))
+        files = find(tmp_path / "cut")
+    first, *others = judge_thrice(files, tmp_path, pixels=pixels)
+    print(pixels, first, others)
+    assert (first[0] is None) == (pixels is None)
+    for said, took in others if pixels is None else (first, *others):
+        assert said
+        assert said.least <= took <= said.most

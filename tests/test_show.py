@@ -152,7 +152,7 @@ def test_panel_in_ascii(case: str) -> None:
 def test_panel_says_who_wins_and_by_how_much(width: int) -> None:
     out = flat(panel(judgement([call(9, 57), sure()]), width))
     assert "b.mp4 (video 2) is better" in out
-    for name in ("Overall", "Temporal Alignment (TA)", "Video Quality (VQ)", "Motion Quality (MQ)"):
+    for name in ("Overall", "Prompt alignment (TA)", "Visual quality (VQ)", "Motion quality (MQ)"):
         assert name in out
     for share in ("93%", "81%", "91%"):
         assert share in out
@@ -179,7 +179,7 @@ def test_a_recommendation_is_called_one() -> None:
 
 def test_orders_that_disagree_are_told() -> None:
     out = flat(panel(judgement([with_odds(FINAL, TIED, TWO, ONE, TWO)], [sure()]), 120))
-    assert "The two orders choose differently: Video Quality (VQ), Motion Quality (MQ), Overall." in out
+    assert "The two orders choose differently: Visual quality (VQ), Motion quality (MQ), Overall." in out
     assert "8 frames in 1 + 1 rounds (both orders)" in out
 
 
@@ -419,7 +419,7 @@ def test_plots_without_matplotlib_are_refused_first(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert run(["eval", str(tmp_path / "pairs.csv"), "--plots", str(tmp_path / "plots")]) == 2
-    assert "Install it: pip install 'vrt-lite[eval]'" in capfd.readouterr().err
+    assert re.search(r"Install it: .* -m pip install .*'matplotlib>=", capfd.readouterr().err)
 
 
 def test_many_tokens_are_few_screens() -> None:

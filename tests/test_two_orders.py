@@ -31,7 +31,6 @@ from vrt_lite.interfaces import (
     Stopwatch,
     Wrote,
 )
-from vrt_lite.modes import LocalMode
 from vrt_lite.protocol.messages import Conversation, Reply, Usage
 from vrt_lite.protocol.verdict import Verdict
 from vrt_lite.settings import Remote, Settings
@@ -60,8 +59,9 @@ def judge_pairs(name: str, pairs: list[tuple[Path, Path, str]]) -> Iterator[tupl
                 first, second = (a, b) if order.first == 1 else (b, a)
                 alone = one.compare(first, second, prompt=prompt).verdict
                 yield order.verdict, alone if order.first == 1 else alone.mirrored()
-        assert isinstance(two.mode, LocalMode)
-        assert two.mode.start_planning().result().settings.sequences == 2
+        plan = two.mode.plan()
+        assert plan
+        assert plan.settings.sequences == 2
 
 
 PAIRS = {
@@ -99,8 +99,9 @@ def test_many_pairs_are_judged_as_alone_bit_for_bit(name: str, tmp_path: Path, m
 def test_one_order_needs_no_second_sequence() -> None:
     with Judge(settings=Settings(cache=False), measures=False) as judge:
         judge.compare(EXAMPLES / "star.mp4", EXAMPLES / "circle.mp4")
-        assert isinstance(judge.mode, LocalMode)
-        assert judge.mode.start_planning().result().settings.sequences == 1
+        plan = judge.mode.plan()
+        assert plan
+        assert plan.settings.sequences == 1
 
 
 def test_frames_of_both_orders_are_encoded_once_and_the_rounds_are_told_and_traced_in_order(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from vrt_lite.interfaces import (
 )
 from vrt_lite.judge import Answer, Trial, follow
 from vrt_lite.judgement import Judgement
-from vrt_lite.modes import LocalMode, Mode
+from vrt_lite.modes import Mode
 from vrt_lite.pair_frames import PairFrames, Workspace, workspace_of
 from vrt_lite.profile import Profile
 from vrt_lite.recording import ShownPair, add_warning, make_judgement
@@ -40,6 +40,7 @@ from vrt_lite.shortage import ThreadPool
 from vrt_lite.tuning import keep_time
 
 if TYPE_CHECKING:
+    from vrt_lite.fitting import EnginePlan
     from vrt_lite.measures.kept import KeptMeasures
     from vrt_lite.measures.measuring import Measuring
     from vrt_lite.trace_file import TraceFile
@@ -104,7 +105,8 @@ class Comparer:
 
     def plan(self) -> Profile:
         """The profile that fits the memory now. Loads the engine's library, but no model. Raises OutOfMemoryError."""
-        return self.mode.plan()
+        self.mode.plan()
+        return self.mode.profile
 
     def predict(self, clip: Path) -> TimeRange | None:
         """As `Judge.predict`."""
@@ -158,7 +160,6 @@ class Comparer:
         self, paths: tuple[Path, Path], prompt: str, trace: Path | None, observe: Observe, finish: Finish | None
     ) -> Work[Judgement]:
         stopwatch, mode = Stopwatch(), self.mode
-        takes_long = isinstance(mode, LocalMode) and mode.files is not None and not mode.files.is_small
         with contextlib.ExitStack() as stack:
             lines = None
             if trace:
@@ -167,11 +168,12 @@ class Comparer:
                 lines = TraceFile(trace)
             mode.prepare()
             clips: tuple[Clip, Clip] = yield InThread(lambda _: stack.enter_context(open_clips(*paths)))
+            plan: EnginePlan | None = None
             same = clips[0].info.sha256 == clips[1].info.sha256
             runs = not same or mode.profile.pointwise
             if runs:
                 with stopwatch.measure("wait"):
-                    yield InThread(lambda _: mode.plan())
+                    plan = yield InThread(lambda _: mode.plan())
             spaces = (workspace_of(clips[0], mode.profile), workspace_of(clips[1], mode.profile))
             frames = PairFrames(clips, spaces)
             pair = ShownPair(prompt, (clips[0].info, clips[1].info), spaces)
@@ -181,7 +183,7 @@ class Comparer:
 
                 measuring = stack.enter_context(Measuring(clips, self._kept_measures))
             if runs:
-                if takes_long:
+                if plan and mode.files and not mode.files.is_small:
                     from vrt_lite.forecast import announce  # noqa: PLC0415
 
                     announce(mode, clips[0].info, observe, both_orders=self._settings.both_orders)
@@ -205,8 +207,8 @@ class Comparer:
                 measured=measured,
             )
             judgement: Judgement = yield InThread(lambda _: record())  # the digest of the model may not be ready
-            if trials and isinstance(mode, LocalMode) and mode.files:
-                keep_time(mode.files, mode.start_planning().result(), judgement)
+            if trials and plan and mode.files:
+                keep_time(mode.files, plan, judgement)
             if lines and lines.failure:
                 judgement = add_warning(judgement, Warned("trace_not_written", lines.failure))
             if finish:

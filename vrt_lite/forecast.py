@@ -17,7 +17,7 @@ from vrt_lite.fitting import EnginePlan
 from vrt_lite.fitting.memory_estimate import ModelShape, read_shape
 from vrt_lite.interfaces import Observe, Predicted, TimeRange
 from vrt_lite.models import ModelFiles
-from vrt_lite.modes import LocalMode, Mode
+from vrt_lite.modes import Mode
 from vrt_lite.settings import BothOrders
 from vrt_lite.tuning import keep, kept_path, read_kept, read_times
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from vrt_lite.fitting.time_estimate import MatrixSpeeds
     from vrt_lite.video import ClipInfo
 
-_MEASURED, _ADDED_UP = 1.5, 2.0
-"""The factors on both sides of what earlier judgements took, and of what was added up."""
+_ADDED_UP = 2.0
+"""The factor on both sides of what was added up."""
 _SAME_SIZE = 1.25
 """Clips whose frames have visual tokens within this factor take about as long."""
 Size = tuple[int, int]
@@ -42,7 +42,8 @@ def predict(files: ModelFiles, plan: EnginePlan, size: Size | None = None) -> Ti
     cells = count_cells(plan.profile, size)
     times = [seconds for of, seconds in read_times(files, plan) if 1 / _SAME_SIZE < of / cells < _SAME_SIZE]
     if times:
-        return TimeRange(min(times) / _MEASURED, max(times) * _MEASURED)
+        margin = 1 + 1 / len(times)  # the more is known, the less it differs
+        return TimeRange(min(times) / margin, max(times) * margin)
     return predict_shape(read_shape(files), plan, size)
 
 
@@ -81,9 +82,8 @@ def announce(mode: Mode, clip: ClipInfo, observe: Observe, *, both_orders: BothO
 
 
 def _predict(mode: Mode, clip: ClipInfo) -> TimeRange | None:
-    if not isinstance(mode, LocalMode) or not mode.files:
-        return None
-    return predict(mode.files, mode.start_planning().result(), (clip.width, clip.height))
+    plan = mode.plan()
+    return predict(mode.files, plan, (clip.width, clip.height)) if plan and mode.files else None
 
 
 def _measure_speeds(types: Set[int], threads: int) -> MatrixSpeeds:

@@ -116,6 +116,12 @@ class Pair:
             return 2 * self.durations[clip] / len(indices)
         return 2 * self.durations[clip] * span / (workspace * (len(indices) - 1))
 
+    def seconds_of(self, frames: tuple[FrameRef, ...], workspace: int) -> tuple[float, ...]:
+        """The second at which each frame of a clip is shown: its number in the clip by the clip's mean rate."""
+        clip = frames[0].clip
+        source = self.sources[clip] if self.sources else tuple(range(workspace))
+        return tuple(source[frame.index] * self.durations[clip] / (source[-1] + 1) for frame in frames)
+
 
 @dataclass(frozen=True, slots=True)
 class Round:
@@ -377,12 +383,13 @@ def opening(pair: Pair, profile: Profile, *, clips: tuple[int, ...] = (0, 1)) ->
 def _first_shown(clip: int, pair: Pair, profile: Profile) -> tuple[Part, ...]:
     """What is shown of a clip first: a video, or single images."""
     if not profile.answer:
-        return (_video(shown_first(profile.workspace, profile.first_frames, clip), pair, profile),)
+        frames = shown_first(profile.workspace, profile.first_frames, clip)
+        return (_video(frames, pair, profile, profile.workspace),)
     count = len(pair.sources[clip]) if pair.sources else profile.first_frames
     frames = shown_first(count, count, clip)
     if profile.answer.show == "images":
         return tuple(Image(frame) for frame in frames)
-    return (Video(frames, pair.seconds_per_patch(clip, frames, count)),)
+    return (_video(frames, pair, profile, count),)
 
 
 def report_of(pair: Pair, profile: Profile) -> str:
@@ -436,7 +443,7 @@ def _tool_message(
     shown: tuple[Part, ...] = tuple(Image(frame) for frame in called)
     if profile.tool_form == "video":
         clips = [tuple(frame for frame in called if frame.clip == clip) for clip in (0, 1)]
-        shown = tuple(_video(clip, pair, profile) for clip in clips if clip)
+        shown = tuple(_video(clip, pair, profile, profile.workspace) for clip in clips if clip)
     first = sum(isinstance(part, Video | Image) for message in before for part in message.parts)
     places: dict[str, int] = {"first": first, "last": first + len(shown) - 1}
     if pair.sizes:
@@ -446,8 +453,9 @@ def _tool_message(
     return Message("user", (*((Text(words),) if words else ()), *shown, *ending), tool_outcome=True)
 
 
-def _video(frames: tuple[FrameRef, ...], pair: Pair, profile: Profile) -> Video:
-    return Video(frames, pair.seconds_per_patch(frames[0].clip, frames, profile.workspace))
+def _video(frames: tuple[FrameRef, ...], pair: Pair, profile: Profile, workspace: int) -> Video:
+    times = pair.seconds_of(frames, workspace) if profile.clock.rule == "text" else ()
+    return Video(frames, pair.seconds_per_patch(frames[0].clip, frames, workspace), times)
 
 
 def _standing(rounds: list[Round]) -> tuple[Round, tags.Marks] | None:

@@ -14,7 +14,15 @@ from vrt_lite.forecast import predict, predict_shape
 from vrt_lite.interfaces import TimeRange
 from vrt_lite.machine import format_bytes
 from vrt_lite.models import ModelFiles, bundled_names, find
-from vrt_lite.models.library import Recipe, StoredModel, partial_bytes, partial_names, recipes, stored_models
+from vrt_lite.models.library import (
+    Recipe,
+    StoredModel,
+    find_stored,
+    partial_bytes,
+    partial_names,
+    recipes,
+    stored_models,
+)
 from vrt_lite.models.quants import normalise_quant, quant_of, total_memory
 from vrt_lite.settings import Settings
 from vrt_lite.tuning import plan_engine, plan_shape
@@ -66,6 +74,12 @@ def list_models() -> list[ListedModel]:
     found += [_list_recipe(recipe) for name, recipe in known.items() if name not in names]
     begun = [name for name in partial_names() if name not in {*names, *known}]
     return found + [_list_begun(name) for name in begun]
+
+
+def list_model(name: str) -> ListedModel:
+    """Describe a model that is known by name: as it is here, or as a pull would bring it."""
+    stored = find_stored(name)
+    return _list_stored(stored) if stored else _list_recipe(recipes()[name])
 
 
 def _list_bundled(name: str) -> ListedModel:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from vrt_lite.backends import SharedEngine, Used, describe_machine, open_backend
 from vrt_lite.disk import file_sha256
-from vrt_lite.errors import Warned
 from vrt_lite.fitting import advise_smaller
 from vrt_lite.interfaces import Backend, FrameStore, Loading, Observe, Stopwatch, Working
 from vrt_lite.judge import Answer, answer_with
@@ -50,8 +49,11 @@ class Mode(Protocol):
         """Start in the background what is needed before frames can be shown."""
         ...
 
-    def plan(self) -> Profile:
-        """The profile that fits the machine; it may show smaller frames. Raises OutOfMemoryError."""
+    def plan(self) -> EnginePlan | None:
+        """How the engine runs on this machine, if one does. The profile then fits it: it may show smaller frames.
+
+        Raises OutOfMemoryError.
+        """
         ...
 
     @property
@@ -67,12 +69,8 @@ class Mode(Protocol):
         """Run a trial with the answers of what judges, as soon as that has a place for it."""
         ...
 
-    def used(self) -> Used:
-        """What judged. This sends no request to a server."""
-        ...
-
-    def notes(self) -> tuple[Warned, ...]:
-        """What a reader of a verdict must know about how the model ran."""
+    def describe(self) -> Used:
+        """What judged, and what was special about it. This sends no request to a server."""
         ...
 
     def connect(self, observe: Observe) -> None:
@@ -181,9 +179,8 @@ class GivenMode(_FileMode):
         self.own, self.profile = (replace(of, trusts_measures=False, decides=()) for of in (self.own, self.profile))
         self._backend = backend
 
-    def plan(self) -> Profile:
-        """The profile as it is: the caller has chosen how the back end runs."""
-        return self.profile
+    def plan(self) -> None:
+        """Nothing to plan: the caller has chosen how the back end runs."""
 
     at_once = False  # the caller decides how many use it
 
@@ -195,13 +192,9 @@ class GivenMode(_FileMode):
         """Run a trial with the back end that was given."""
         return trial(answer_with(self._backend, frames))
 
-    def used(self) -> Used:
+    def describe(self) -> Used:
         """The model by its files."""
         return Used(self._describe_model())
-
-    def notes(self) -> tuple[Warned, ...]:
-        """Nothing: the caller knows how the back end runs."""
-        return ()
 
 
 class LocalMode(_FileMode):
@@ -226,17 +219,18 @@ class LocalMode(_FileMode):
 
     def prepare(self) -> None:
         """Start to choose what fits the memory, and to digest the model's files."""
-        self.start_planning()
+        self._start_planning()
         super().prepare()
 
-    def plan(self) -> Profile:
-        """The profile with frames that fit the memory. Loads the engine's library, but no model."""
-        self.profile = self.start_planning().result().profile
-        return self.profile
+    def plan(self) -> EnginePlan:
+        """Choose what fits the memory. Loads the engine's library, but no model."""
+        plan = self._start_planning().result()
+        self.profile = plan.profile
+        return plan
 
     def open(self, frames: FrameStore, observe: Observe, watch: Stopwatch) -> Work[None]:
         """Load the engine, while the first frames are decoded."""
-        plan = yield self.start_planning()
+        plan = yield self._start_planning()
         if self._engine is None:
             self._engine = SharedEngine(
                 self._load, plan.choices, submit=self._pool.submit, advice=advise_smaller(plan.profile)
@@ -256,14 +250,12 @@ class LocalMode(_FileMode):
         assert self._engine
         return self._engine.run(trial, frames)
 
-    def used(self) -> Used:
-        """The model by its files, and how the engine ran if it did."""
-        plan = self._plan_in_force()
-        return Used(self._describe_model(), engine=plan.engine_used() if plan else None)
-
-    def notes(self) -> tuple[Warned, ...]:
-        """What was changed to fit the memory."""
-        return plan.warnings if (plan := self._plan_in_force()) else ()
+    def describe(self) -> Used:
+        """The model by its files, how the engine ran if it did, and what was changed to fit the memory."""
+        if self._engine is None:
+            return Used(self._describe_model())
+        plan = self.plan().as_run_with(self._engine.settings)
+        return Used(self._describe_model(), engine=plan.engine_used(), warnings=plan.warnings)
 
     def close(self) -> None:
         """Free the model, after the threads that use it have ended."""
@@ -271,7 +263,7 @@ class LocalMode(_FileMode):
         if self._engine:
             self._engine.close()
 
-    def start_planning(self) -> Future[EnginePlan]:
+    def _start_planning(self) -> Future[EnginePlan]:
         """Start, once, to choose what fits the memory."""
         if self._planning is None:
             both = self._settings.both_orders is True and not self.own.pointwise
@@ -285,10 +277,6 @@ class LocalMode(_FileMode):
                 pairs=self._jobs,
             )
         return self._planning
-
-    def _plan_in_force(self) -> EnginePlan | None:
-        """The plan that the engine runs with; None before it is loaded."""
-        return self.start_planning().result().as_run_with(self._engine.settings) if self._engine else None
 
     def _load(self, settings: EngineSettings) -> LlamaCppBackend:
         from vrt_lite.embeddings import EmbeddingCache, users_disk  # noqa: PLC0415 - numpy

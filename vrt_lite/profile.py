@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast, get_args
+from typing import Any, Final, Literal, TypeVar, cast, get_args
 
 from vrt_lite.disk import open_to_read
 from vrt_lite.errors import ModelError, UsageError
@@ -27,6 +27,8 @@ from vrt_lite.protocol.verdict import TEMPERATURES
 ToolForm = Literal["image", "video"]
 
 PIXELS_PER_TOKEN = CELL * CELL
+CELLS: Final = {"qwen2vl": CELL, "qwen3vl": 32}
+"""Pixels a side of one visual token, by the architecture of the text model."""
 PROFILE_NAME = "profile.toml"
 DEFAULT_PRESET = "model-card"
 CONTEXT_STEP = 256
@@ -71,6 +73,9 @@ class Profile:
     # tool it is, limits a video's frames to 512 tokens (data_processor.py), and selected ones to 400 in its training.
     tool_min_pixels: int = 128 * PIXELS_PER_TOKEN
     tool_max_pixels: int = 512 * PIXELS_PER_TOKEN
+    # Pixels a side of one visual token: 28 of Qwen2-VL and 2.5, 32 of Qwen3-VL. Whatever a profile says, it is the
+    # model's own where its files are at hand.
+    cell: int = CELL
     clock: Clock = field(default_factory=Clock)
     # The tool is Pixel-Reasoner's (arXiv 2505.15966). Its public rollout code answers a call in these words and asks
     # for no final answer. {first} and {last} count all videos and images of the conversation from 0.
@@ -134,6 +139,12 @@ class Profile:
         return self.first_frames
 
     @property
+    def first_patches(self) -> int:
+        """How many temporal patches a judge sees first: two frames of a video are one, and so is an image."""
+        single = self.answer is not None and self.answer.show == "images"
+        return self.clips_at_once * (self.first_frames if single else -(-self.first_frames // 2))
+
+    @property
     def least_frames(self) -> int:
         """How many frames are shown first of the shortest clip."""
         return self.answer.count_frames(0.0, most=4) if self.answer and self.answer.fps else self.first_frames
@@ -146,7 +157,10 @@ class Profile:
     @property
     def sha256(self) -> str:
         """Digest of every value; what is empty of `_UNSTATED` has no part in it."""
-        stated = {name: value for name, value in asdict(self).items() if value or name not in _UNSTATED}
+        values = asdict(self)
+        if self.cell == CELL:
+            del values["cell"]
+        stated = {name: value for name, value in values.items() if value or name not in _UNSTATED}
         return hashlib.sha256(json.dumps(stated, sort_keys=True).encode()).hexdigest()
 
     def understands(self, caption: str) -> bool:
@@ -156,13 +170,20 @@ class Profile:
     def frame_size(self, width: int, height: int, *, called: bool) -> tuple[int, int]:
         """The (width, height) that a clip's frame is shown at, `called` by the tool or shown first; ValueError."""
         if called:
-            return smart_resize(width, height, min_pixels=self.tool_min_pixels, max_pixels=self.tool_max_pixels)
-        return smart_resize(width, height, min_pixels=self.min_pixels, max_pixels=self.max_pixels)
+            least, most = self.tool_min_pixels, self.tool_max_pixels
+        else:
+            least, most = self.min_pixels, self.max_pixels
+        return smart_resize(width, height, min_pixels=least, max_pixels=most, cell=self.cell)
+
+    @property
+    def pixels_per_token(self) -> int:
+        """Pixels of a frame that become one visual token."""
+        return self.cell * self.cell
 
     @property
     def tool_cells(self) -> int:
         """Visual tokens of a tool's frame, at most."""
-        return self.tool_max_pixels // PIXELS_PER_TOKEN
+        return self.tool_max_pixels // self.pixels_per_token
 
     def with_max_pixels(self, pixels: int, *, tool_pixels: int | None = None) -> Profile:
         """The profile with frames of at most `pixels`, and a tool's frames of at most `tool_pixels`.
@@ -385,14 +406,9 @@ def check(profile: Profile) -> Profile:
     for name in ("window", "retries"):
         if (value := getattr(p, name)) < 0:
             raise ValueError(f"{name} = {value} is negative.")
-    for prefix, least, most in (("", p.min_pixels, p.max_pixels), ("tool_", p.tool_min_pixels, p.tool_max_pixels)):
-        if not PIXELS_PER_TOKEN <= least <= most <= 16_384 * PIXELS_PER_TOKEN:
-            raise ValueError(
-                f"{prefix}min_pixels = {least} and {prefix}max_pixels = {most} are not within "
-                "784 <= min <= max <= 12845056."
-            )
+    _check_pixels(p)
     if p.clock.rule not in get_args(ClockRule):
-        raise ValueError(f"clock.rule = {p.clock.rule!r} is not truncate, exact or fixed.")
+        raise ValueError(f"clock.rule = {p.clock.rule!r} is not truncate, exact, fixed or text.")
     if not (0 < p.clock.tokens_per_second <= 1000 and 0 <= p.clock.seconds_per_patch <= 1000):
         raise ValueError("clock.tokens_per_second or clock.seconds_per_patch is not within 0 to 1000.")
     if p.tool_form not in get_args(ToolForm):
@@ -405,6 +421,17 @@ def check(profile: Profile) -> Profile:
     if p.answer:
         _check_answer(p, p.answer)
     return profile
+
+
+def _check_pixels(p: Profile) -> None:
+    if p.cell not in CELLS.values():
+        raise ValueError(f"cell = {p.cell} is not {' or '.join(map(str, sorted(set(CELLS.values()))))}.")
+    for prefix, least, most in (("", p.min_pixels, p.max_pixels), ("tool_", p.tool_min_pixels, p.tool_max_pixels)):
+        if not p.pixels_per_token <= least <= most <= 16_384 * p.pixels_per_token:
+            raise ValueError(
+                f"{prefix}min_pixels = {least} and {prefix}max_pixels = {most} are not within "
+                f"{p.pixels_per_token} <= min <= max <= {16_384 * p.pixels_per_token}."
+            )
 
 
 def _check_answer(profile: Profile, form: AnswerForm) -> None:

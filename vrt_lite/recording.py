@@ -90,7 +90,7 @@ def make_judgement(
 
     Call it last: decoding may add warnings to the clips.
     """
-    used = mode.used()
+    used = mode.describe()
     a, b = (record_clip(clip.info, space, clip.warnings) for clip, space in zip(clips, pair.workspaces, strict=True))
     one, two = ({of.name: of.values[clip] for of in measures or ()} for clip in (0, 1))
     inputs = (replace(a, flags=find_flags(one)), replace(b, flags=find_flags(two)))
@@ -98,14 +98,12 @@ def make_judgement(
     usages = [r.reply.usage for r in rounds]
     orders = tuple(record_order(first, trial, pair, mode.profile, measured) for first, trial in trials.items())
     verdicts = [order.verdict for order in orders]
-    warnings = list(mode.notes()) if orders else []
+    warnings = list(used.warnings) if orders else []
     pointwise = mode.profile.pointwise  # then the mirror is the other order
     skipped = settings.skip_second_order(trials[0].verdict) if list(trials) == [0] and not pointwise else None
     if len(orders) == 1 and settings.both_orders and not skipped and not pointwise:
         warnings.append(warn_of_one_order(orders[0].first))
-    default_profile = not mode.files.has_profile if mode.files else "model" not in settings.sources
-    if orders and default_profile:
-        warnings.append(warn_of_default_profile(used.model.name))
+    warnings += warn_of_default_profile(mode, settings, used.model.name) if orders else ()
     limited = bool(orders) and (settings.limits_pixels or settings.effort != "full")
     warnings += warn_of_prompt(pair.prompt, inputs, mode.profile, mode.own, limited=limited)
     one, other = (*verdicts, None, None)[:2]
@@ -136,10 +134,11 @@ def make_judgement(
     )
 
 
-def warn_of_default_profile(model: str) -> Warned:
-    """The warning for a model that has no profile of its own, and so is judged with VR-Thinker's."""
-    text = f"{model} has no profile.toml, so it was asked as VR-Thinker is: its prompts, frames and rounds."
-    return Warned("default_profile", text)
+def warn_of_default_profile(mode: Mode, settings: Settings, model: str) -> Iterator[Warned]:
+    """Warn of a model that has no profile of its own, and so is judged with VR-Thinker's."""
+    if not (mode.files.has_profile if mode.files else "model" in settings.sources):
+        text = f"{model} has no profile.toml, so it was asked as VR-Thinker is: its prompts, frames and rounds."
+        yield Warned("default_profile", text)
 
 
 def _tie_of(profile: Profile, prompt: str) -> Verdict:
@@ -170,7 +169,7 @@ def warn_of_prompt(
         yield Warned("other_first_frames", text)
     if not profile.understands(prompt):
         why = "The judge does not understand this prompt" if prompt else "No prompt was given"
-        yield Warned("alignment_not_judged" if prompt else "no_prompt", f"{why}: alignment (TA) is not judged.")
+        yield Warned("alignment_not_judged" if prompt else "no_prompt", f"{why}: prompt alignment (TA) is not judged.")
     elif not prompt:
         what = "alignment was" if "TA" in profile.keys else "the clips were"
         yield Warned("no_prompt", f"No prompt was given: {what} judged without one.")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from vrt_lite.backends import Used, open_remote
-from vrt_lite.errors import UsageError, Warned
+from vrt_lite.errors import UsageError
 from vrt_lite.interfaces import FrameStore, Observe, Stopwatch
 from vrt_lite.judge import Answer, answer_with
 from vrt_lite.judgement import ModelUsed, ServerUsed
@@ -47,9 +47,8 @@ class ServerMode:
     def prepare(self) -> None:
         """Nothing can be done before the first request."""
 
-    def plan(self) -> Profile:
-        """The profile as it is: the server decides how the model runs."""
-        return self.profile
+    def plan(self) -> None:
+        """Nothing to plan: the server decides how the model runs."""
 
     @property
     def at_once(self) -> bool:
@@ -64,18 +63,14 @@ class ServerMode:
         """Run a trial with the server's replies. The server has a queue."""
         return trial(answer_with(self._backend, frames))
 
-    def used(self) -> Used:
+    def describe(self) -> Used:
         """The server, with what its answers have shown so far."""
         info, r = self._server, self._remote
         if info is None:
             server = ServerUsed(r.url, r.served_model, None, None)
         else:
             server = ServerUsed(r.url, info.model, info.kind, self._backend.form)
-        return Used(ModelUsed(server.model or r.url, None, None), server)
-
-    def notes(self) -> tuple[Warned, ...]:
-        """What a user should know about the requests to the server."""
-        return self._backend.warnings
+        return Used(ModelUsed(server.model or r.url, None, None), server, warnings=self._backend.warnings)
 
     def connect(self, observe: Observe) -> None:
         """Ask what the server serves, unless the model is named; `observe` is told of waits."""

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from vrt_lite.errors import UsageError
 from vrt_lite.machine import KvType
-from vrt_lite.profile import PIXELS_PER_TOKEN, Profile, check, preset
+from vrt_lite.profile import Profile, check, preset
 from vrt_lite.protocol.messages import DIMENSIONS, Dimension, show_key
 from vrt_lite.protocol.report import ReportWords
 from vrt_lite.protocol.verdict import SkippedOrder, Verdict, skip_second_order
@@ -64,7 +64,7 @@ class Limits:
         keeps it. The first frames stay as many as they are, because the prompt tells the judge their number.
         """
         p = profile
-        pixels = self._share_of(p.max_pixels, p.min_pixels)
+        pixels = self._share_of(p)
         return replace(
             p,
             max_pixels=pixels,
@@ -73,9 +73,10 @@ class Limits:
             max_new_tokens=min(p.max_new_tokens, self.reply_tokens),
         )
 
-    def _share_of(self, most: int, least: int) -> int:
-        share = most * self.pixel_thirds // 3 // PIXELS_PER_TOKEN * PIXELS_PER_TOKEN
-        return share if share >= least else most
+    def _share_of(self, profile: Profile) -> int:
+        most, token = profile.max_pixels, profile.pixels_per_token
+        share = most * self.pixel_thirds // 3 // token * token
+        return share if share >= profile.min_pixels else most
 
 
 EFFORTS: Final[Mapping[EffortName, Limits | None]] = {

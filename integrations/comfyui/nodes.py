@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -75,7 +76,7 @@ class RankVideos(AskingNode):
     RETURN_TYPES = (CLIP, CLIP, "FLOAT", "STRING", "STRING")
     RETURN_NAMES = ("ranked", "best", "strengths", "leaderboard", "warnings")
     OUTPUT_IS_LIST = (True, False, True, False, False)
-    DESCRIPTION = "Ranks a list of videos by comparing pairs of them. Videos without a verdict come last."
+    DESCRIPTION = "Ranks a list of videos. Those without a verdict come last. A judge of single clips judges each once."
 
     @classmethod
     def INPUT_TYPES(cls) -> dict[str, Any]:  # noqa: N802 - ComfyUI's name
@@ -92,19 +93,59 @@ class RankVideos(AskingNode):
         server: list[str],
     ) -> tuple[Any, ...]:
         """Rank; return the values of `RETURN_TYPES`."""
-        there = Server(server[0])
-        clips = [there.upload(*read_clip(video, fps[0])) for video in videos]
-        body = {"prompt": prompt[0], "clips": clips, "model": name_judge(judge[0]), "both_orders": both_orders[0]}
-        told = there.work("/v1/rewards", body)["result"]
-        rewards = told["rewards"]
-        strengths = [-float("inf") if clip["reward"] is None else clip["reward"] for clip in rewards]
-        order = sorted(range(len(videos)), key=lambda n: (-strengths[n], n))
-        board = [f"{place}. video {n + 1}  {describe_reward(rewards[n])}" for place, n in enumerate(order, 1)]
-        judged = ", ".join(filter(None, (told["judge"], told["scope"])))
-        flagged = [f"video {n} is flagged: {clip['flags']}" for n, clip in enumerate(rewards, 1) if clip["flags"]]
-        warnings = "\n".join((*told["warnings"], *flagged))
+        told = ask_rewards(videos, prompt[0], judge[0], both_orders[0], fps[0], server[0])
+        order = sorted(range(len(videos)), key=lambda n: (-told.strengths[n], n))
+        board = [f"{place}. {told.lines[n]}" for place, n in enumerate(order, 1)]
         ranked = [videos[n] for n in order]
-        return (ranked, ranked[0], [strengths[n] for n in order], "\n".join((*board, f"judge: {judged}")), warnings)
+        strengths = [told.strengths[n] for n in order]
+        return (ranked, ranked[0], strengths, "\n".join((*board, told.judge)), told.warnings)
+
+
+class ScoreVideos(RankVideos):
+    """The strength of each video among these, in log odds, in the order of the list; also as text."""
+
+    RETURN_TYPES = ("FLOAT", "STRING", "STRING")
+    RETURN_NAMES = ("strengths", "scores", "warnings")
+    OUTPUT_IS_LIST = (True, False, False)
+    DESCRIPTION = "Scores each video of a list among the others. A judge of single clips judges each once."
+
+    def run(
+        self,
+        videos: list[Any],
+        prompt: list[str],
+        judge: list[str],
+        both_orders: list[bool],
+        fps: list[float],
+        server: list[str],
+    ) -> tuple[Any, ...]:
+        """Score; return the values of `RETURN_TYPES`."""
+        told = ask_rewards(videos, prompt[0], judge[0], both_orders[0], fps[0], server[0])
+        return (told.strengths, "\n".join((*told.lines, told.judge)), told.warnings)
+
+
+@dataclass(frozen=True)
+class Rewards:
+    """What a server says of some videos: strengths, -inf without a verdict; lines; the judge; warnings."""
+
+    strengths: list[float]
+    lines: list[str]
+    judge: str
+    warnings: str
+
+
+def ask_rewards(videos: list[Any], prompt: str, judge: str, both_orders: bool, fps: float, server: str) -> Rewards:
+    """Ask a server how strong each video is among these."""
+    there = Server(server)
+    clips = [there.upload(*read_clip(video, fps)) for video in videos]
+    body = {"prompt": prompt, "clips": clips, "model": name_judge(judge), "both_orders": both_orders}
+    told = there.work("/v1/rewards", body)["result"]
+    rewards = list(enumerate(told["rewards"], 1))
+    return Rewards(
+        [-float("inf") if clip["reward"] is None else clip["reward"] for _, clip in rewards],
+        [f"video {n}  {describe_reward(clip)}" for n, clip in rewards],
+        f"judge: {', '.join(filter(None, (told['judge'], told['scope'])))}",
+        "\n".join((*told["warnings"], *(f"video {n} is flagged: {c['flags']}" for n, c in rewards if c["flags"]))),
+    )
 
 
 class KeepBestVideos:
@@ -116,7 +157,7 @@ class KeepBestVideos:
     RETURN_TYPES = (CLIP, "FLOAT")
     RETURN_NAMES = ("kept", "strengths")
     OUTPUT_IS_LIST = (True, True)
-    DESCRIPTION = "Keeps the best of what Rank or Score has put in order."
+    DESCRIPTION = "Keeps the best of what Rank has put in order."
 
     @classmethod
     def INPUT_TYPES(cls) -> dict[str, Any]:  # noqa: N802 - ComfyUI's name
@@ -199,12 +240,14 @@ def fetch_rows(server: Server, job: str, judgement: dict[str, Any]) -> list[list
 NODE_CLASS_MAPPINGS = {
     "VrtLiteCompare": CompareVideos,
     "VrtLiteRank": RankVideos,
+    "VrtLiteScore": ScoreVideos,
     "VrtLiteKeepBest": KeepBestVideos,
     "VrtLiteFolder": VideosOfFolder,
 }
 NODE_DISPLAY_NAME_MAPPINGS = {
     "VrtLiteCompare": "Compare Videos (vrt-lite)",
     "VrtLiteRank": "Rank Videos (vrt-lite)",
+    "VrtLiteScore": "Score Videos (vrt-lite)",
     "VrtLiteKeepBest": "Keep Best Videos (vrt-lite)",
     "VrtLiteFolder": "Videos of a Folder (vrt-lite)",
 }

@@ -20,7 +20,7 @@ from urllib.parse import quote
 DEFAULT_ADDRESS: Final = os.environ.get("VRT_LITE_SERVER", "http://127.0.0.1:8765")
 DEFAULT_JUDGE: Final = "the server's default"
 _LOOK_SECONDS: Final = 0.2
-_SHORT_SECONDS, _LONG_SECONDS = 2.0, 60.0
+_SHORT_SECONDS, _LONG_SECONDS = 15.0, 60.0
 """How long an answer may take: a list, for which a menu waits, and anything else."""
 _LIST_SECONDS: Final = 10
 """How long a list of judges holds: ComfyUI asks for it with every input."""

@@ -210,6 +210,10 @@ def write_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value), "utf-8")
 
 
+def read_json(path: Path) -> Any:
+    return json.loads(path.read_text("utf-8"))
+
+
 def _byte_letters() -> list[str]:
     """GPT-2's letter for each byte, printable ones first."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]

@@ -32,6 +32,7 @@ from bench.loopback_hub import serve_folder
 from convert.__main__ import convert
 from train.__main__ import train
 from vrt_lite.cli import cli
+from vrt_lite.errors import ModelError
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", "bench/README.md", "integrations/comfyui/README.md"]
@@ -81,6 +82,8 @@ def parse(command: str) -> None:
     if words[0] in GROUPS:
         group = GROUPS[words[0]]
         with click.Context(group, info_name=words[0]) as ctx, understood():
+            if words[1].startswith("-"):
+                group.make_context(words[0], words[1:])
             while isinstance(group, click.Group):
                 name, verb, words = group.resolve_command(ctx, words[1:])
                 assert verb
@@ -107,8 +110,8 @@ def understood() -> Iterator[None]:
     try:
         with contextlib.suppress(click.exceptions.Exit):
             yield
-    except click.BadParameter as error:
-        if not error.message.endswith("does not exist."):
+    except (click.BadParameter, ModelError) as error:
+        if not str(error).endswith(("does not exist.", "No such file or directory.")):
             raise
 
 

@@ -58,3 +58,14 @@ def test_the_version_is_the_same_everywhere() -> None:
 
 def test_contributing_is_short() -> None:
     assert len((ROOT / ".github" / "CONTRIBUTING.md").read_text("utf-8").splitlines()) <= 120
+
+
+def test_how_it_works_names_what_is_there() -> None:
+    page = (ROOT / "docs" / "how-it-works.md").read_text("utf-8")
+    files = re.findall(r"`([\w/]+\.py)`", page)
+    assert len(files) > 10
+    assert [file for file in files if not any((ROOT / place / file).is_file() for place in (".", "vrt_lite"))] == []
+    source = "\n".join(path.read_text("utf-8") for path in (ROOT / "vrt_lite").rglob("*.py"))
+    names = re.findall(r"`(?:[a-z_]+\.)?([A-Z]\w*[a-z]\w*)(?:[.(][^`]*)?`", page)
+    assert len(names) > 10
+    assert [name for name in names if not re.search(rf"\b{name}\b", source)] == []

@@ -97,18 +97,20 @@ def test_a_dimension_that_no_pair_was_judged_in_has_no_figure(tmp_path: Path) ->
         "OA": {"pairs": 8, "labelled": 8, "not_judged": 0, "failed": 0},
         "TA": {"pairs": 0, "labelled": 8, "not_judged": 8, "failed": 0},
     }
-    assert row_of(made.terminal, "alignment (TA)") == "alignment (TA)|0 of 8 (0%)|not judged"
-    assert "alignment (TA): 8 of 8 pairs not judged; they are left out of its figures" in made.terminal.splitlines()
+    assert row_of(made.terminal, "Prompt alignment (TA)") == "Prompt alignment (TA)|0 of 8 (0%)|not judged"
+    assert (
+        "Prompt alignment (TA): 8 of 8 pairs not judged; they are left out of its figures" in made.terminal.splitlines()
+    )
     # No other line of the table, and no note, speaks of alignment: the overall comes before it and ends the table.
     told = [line for line in made.terminal.splitlines() if not line.startswith("judge: ")]  # its scope names it too
     assert len(re.findall("alignment", "\n".join(told).replace("alignment (TA) is not judged", ""))) == 2
-    assert "|Alignment|0 of 8 (0%)|not judged|" in made.page
-    assert not re.search(r"Alignment, (n|always|commonest)", made.page)
+    assert "|Prompt alignment (TA)|0 of 8 (0%)|not judged|" in made.page
+    assert not re.search(r"alignment \(TA\), (n|always|commonest)", made.page)
     charts = list_charts(made.figures)
     assert [chart.name for chart in charts] == ["accuracy", "rounds"]
     assert not any("alignment" in row.label for chart in charts for row in chart.rows)
-    assert charts[0].subtitle.endswith("; not judged: alignment (TA)")
-    assert row_of(made.terminal, "overall") == "overall|8 of 8 (100%)" + "|100.0 (67.6-100.0)" * 4
+    assert charts[0].subtitle.endswith("; not judged: Prompt alignment (TA)")
+    assert row_of(made.terminal, "Overall") == "Overall|8 of 8 (100%)" + "|100.0 (67.6-100.0)" * 4
 
 
 def test_figures_are_of_the_one_pair_that_was_judged(tmp_path: Path) -> None:
@@ -126,16 +128,17 @@ def test_figures_are_of_the_one_pair_that_was_judged(tmp_path: Path) -> None:
     assert made.figures.baselines["TA"].tie.tau.right == 7
     assert made.figures.confusion["TA"] == ((0, 0, 1), (0, 0, 0), (0, 0, 0))
     line = "0.0 (0.0-79.3)"
-    assert row_of(made.terminal, "alignment (TA)") == f"alignment (TA)|1 of 8 (12.5%)|{line}|{line}|{line}|{line}"
-    after = made.terminal.splitlines()[made.terminal[: made.terminal.index("\nalignment (TA) ")].count("\n") + 2 :]
+    name = "Prompt alignment (TA)"
+    assert row_of(made.terminal, name) == f"{name}|1 of 8 (12.5%)|{line}|{line}|{line}|{line}"
+    after = made.terminal.splitlines()[made.terminal[: made.terminal.index(f"\n{name} ")].count("\n") + 2 :]
     assert [line.split() for line in after[:1]] == [["n", "1", "1", "1", "1"]]
     assert re.search(r"^  always tie, all 8 pairs +87\.5 ", "\n".join(after), re.MULTILINE)
-    assert "|Alignment|1 of 8 (12.5%)|0.0 (0.0-79.3)|" in made.page
-    assert "|Alignment, n|1|1|1|1|" in made.page
-    assert "|Alignment (TA): 7 of 8 pairs not judged; they are left out of its figures.|" in made.page
+    assert "|Prompt alignment (TA)|1 of 8 (12.5%)|0.0 (0.0-79.3)|" in made.page
+    assert "|Prompt alignment (TA), n|1|1|1|1|" in made.page
+    assert "|Prompt alignment (TA): 7 of 8 pairs not judged; they are left out of its figures.|" in made.page
     rows_drawn = {row.label: row.words for row in list_charts(made.figures)[0].rows}
-    assert rows_drawn["alignment (1 of 8), tau"] == "0.0 (0-79) of 1"
-    assert rows_drawn["overall, tau"] == "100.0 (68-100) of 8"
+    assert rows_drawn["Prompt alignment (TA) (1 of 8), tau"] == "0.0 (0-79) of 1"
+    assert rows_drawn["Overall, tau"] == "100.0 (68-100) of 8"
     assert "tau 100.0" not in "".join(line for line in made.terminal.splitlines() if "alignment" in line)
 
 
@@ -152,9 +155,9 @@ def test_a_failed_pair_is_not_one_that_was_not_judged(tmp_path: Path) -> None:
     assert (of.pairs, of.labelled, of.not_judged, of.failed) == (1, 4, 1, 2)
     # Failures are wrong in tau_all and diff_all; what was not judged is not, and the labelled tie is in no diff.
     assert [(s.right, s.of) for s in (of.tau, of.diff, of.tau_all, of.diff_all)] == [(1, 1), (1, 1), (1, 3), (1, 2)]
-    assert "alignment (TA), 2 failed counted as wrong: tau 33.3" in made.terminal
-    assert "alignment (TA): 1 of 4 pairs not judged;" in made.terminal
-    assert "100 % judged as people did, alignment (1 of 4 pairs)" in made.page
+    assert "Prompt alignment (TA), 2 failed counted as wrong: tau 33.3" in made.terminal
+    assert "Prompt alignment (TA): 1 of 4 pairs not judged;" in made.terminal
+    assert "100 % judged as people did, Prompt alignment (TA) (1 of 4 pairs)" in made.page
 
 
 @pytest.mark.parametrize("order", ["given", "both", "random"])
@@ -180,17 +183,17 @@ def test_the_parts_are_about_a_dimension_that_was_judged_and_named(tmp_path: Pat
     rows = [{"prompt": unread(n), "TA": "A", "VQ": "A", "group": "foxes"} for n in range(4)]
     made = Made(tmp_path, rows, [answer(1, 1, 1, 1)] * 3 + [answer(1, 2, 1, 1)])
     assert made.figures.main == "VQ"
-    assert row_of(made.terminal, "SUBSET, VISUAL QUALITY").startswith("SUBSET, VISUAL QUALITY|JUDGED|TAU")
+    assert row_of(made.terminal, "SUBSET, VISUAL QUALITY (VQ)").startswith("SUBSET, VISUAL QUALITY (VQ)|JUDGED|TAU")
     assert row_of(made.terminal, "group foxes").startswith("group foxes|4 of 4 (100%)|75.0 ")
-    assert "75.0 % judged as people did, visual quality" in made.page
-    assert "By part, visual quality" in made.page
+    assert "75.0 % judged as people did, Visual quality (VQ)" in made.page
+    assert "By part, Visual quality (VQ)" in made.page
     assert list_confusion(made.figures) == ((3, 1, 0), (0, 0, 0), (0, 0, 0))
 
 
 def test_the_scope_and_the_warnings_are_shown(tmp_path: Path) -> None:
     rows = [{"prompt": unread(1), "overall": "A"}, {"prompt": READ, "overall": "A"}]
     made = Made(tmp_path, rows, [answer(1, 1, 1, 1)] * 2)
-    warning = "The judge does not understand this prompt: alignment (TA) is not judged."
+    warning = "The judge does not understand this prompt: prompt alignment (TA) is not judged."
     assert made.scope == made.figures.scope == made.json["scope"] == SCOPE != ""
     assert f"judge: a judge, {SCOPE}" in made.terminal.splitlines()
     assert f"warning: in 1 judgement(s): {warning}" in made.terminal.split("ACCURACY")[0].splitlines()
@@ -215,9 +218,11 @@ def test_the_command_says_it_with_the_bundled_judge(tmp_path: Path, capfd: pytes
     for again in (command, ["show", "foxes", "--store", str(tmp_path / "s")]):
         assert run(again) == 0
         out = capfd.readouterr().out
-        assert row_of(out, "alignment (TA)") == "alignment (TA)|0 of 2 (0%)|not judged"
+        assert row_of(out, "Prompt alignment (TA)") == "Prompt alignment (TA)|0 of 2 (0%)|not judged"
         assert f"judge: vrt-tiny-2, {SCOPE}" in out.splitlines()
-        assert "warning: in 1 judgement(s): No prompt was given: alignment (TA) is not judged." in out.splitlines()
+        assert (
+            "warning: in 1 judgement(s): No prompt was given: prompt alignment (TA) is not judged." in out.splitlines()
+        )
 
 
 # Figures of made-up results
@@ -288,7 +293,7 @@ def test_a_part_says_how_much_of_it_was_judged() -> None:
     text = shown(figures)
     assert row_of(text, "clip 36 to 47 s").startswith("clip 36 to 47 s|8 of 12 (66.7%)|100.0 ")
     [lengths] = [chart for chart in list_charts(figures) if chart.name == "lengths"]
-    assert lengths.title == "tau by length, alignment"
+    assert lengths.title == "tau by length, Prompt alignment (TA)"
     assert {row.label: row.words for row in lengths.rows}["clip 36 to 47 s (8 of 12)"] == "100.0 (68-100) of 8"
     # With fewer than 40 judged there are no quarters, however many are labelled.
     few = [case_of(row, {"TA": 1}, {"OA": 1, **({"TA": 1} if row < 39 else {})}) for row in range(48)]
@@ -340,7 +345,7 @@ def test_an_undecided_verdict_is_judged_and_never_right() -> None:
     of = figures.accuracy["OA"]
     assert of and (of.pairs, of.undecided, of.tau.right) == (3, 1, 2)
     assert figures.position.verdicts.of == 0
-    assert "overall: 1 of 3 pairs undecided, which never counts as right" in shown(figures)
+    assert "Overall: 1 of 3 pairs undecided, which never counts as right" in shown(figures)
 
 
 def test_a_hostile_warning_stays_text() -> None:

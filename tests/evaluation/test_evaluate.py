@@ -243,12 +243,12 @@ def test_an_interval_is_the_same_everywhere(tmp_path: Path, many_clips: list[Pat
     assert (share["low"], share["high"]) == wilson(3, 5) == pytest.approx((0.2307, 0.8824), abs=1e-4)
     warning = "5 pairs have 4 prompts; pairs of one prompt are not independent"
     shown = shown_of(asked)
-    assert re.search(r"^alignment \(TA\) +5 of 5 \(100%\) +60\.0 \(23\.1-88\.2\) ", shown, re.MULTILINE)
-    assert f"alignment (TA): {warning}" in shown
+    assert re.search(r"^Prompt alignment \(TA\) +5 of 5 \(100%\) +60\.0 \(23\.1-88\.2\) ", shown, re.MULTILINE)
+    assert f"Prompt alignment (TA): {warning}" in shown
     write_report(asked.run, tmp_path / "r.html")
     page = (tmp_path / "r.html").read_text("utf-8")
-    assert re.search(r"Alignment<[^|]*?>5 of 5 \(100%\)<[^|]*?60\.0 \(23\.1-88\.2\)", page)
-    assert f"Alignment (TA): {warning}" in page
+    assert re.search(r"Prompt alignment \(TA\)<[^|]*?>5 of 5 \(100%\)<[^|]*?60\.0 \(23\.1-88\.2\)", page)
+    assert f"Prompt alignment (TA): {warning}" in page
     figures = figures_of(asked.run)
     one = replace(figures, accuracy={"TA": replace(figures.accuracy["TA"], prompts=1)})
     assert "5 pairs have 1 prompt;" in describe_shared_prompts(one, "TA")
@@ -463,7 +463,7 @@ def test_figures_are_shown_drawn_and_plain_json(tmp_path: Path, many_clips: list
     ):
         assert expected in shown
     # Wilson of 3 in 6 and of 2 in 4.
-    assert re.search(r"^overall +6 of 6 \(100%\) +50\.0 \(18\.8-81\.2\) +50\.0 \(15\.0-85\.0\) ", shown, re.MULTILINE)
+    assert re.search(r"^Overall +6 of 6 \(100%\) +50\.0 \(18\.8-81\.2\) +50\.0 \(15\.0-85\.0\) ", shown, re.MULTILINE)
     assert "VR-Thinker" not in shown
     assert "published evaluations" not in shown
     assert "\x1b" not in shown

@@ -230,7 +230,7 @@ def test_a_ranking_and_each_of_its_pairs(ranking: Path, tabs: Callable[..., Any]
     assert page.evaluate(UNNAMED) == []
     assert page.evaluate(CONTRAST) == []
     page.get_by_role("radio", name="Visual quality").check()
-    assert page.locator(".ladder:visible caption").inner_text() == "The ladder, visual quality"
+    assert page.locator(".ladder:visible caption").inner_text() == "The ladder, Visual quality (VQ)"
     page.get_by_role("link", name="oak against ash").click()
     page.get_by_role("heading", name="Video 1 is better").wait_for()
     assert page.evaluate("document.activeElement.tagName") == "H1"

@@ -171,7 +171,7 @@ def test_a_ranking_is_paused_resumed_and_its_best_copied(
     page.get_by_text("2 copied").wait_for()
     assert len(list((folder / "best").iterdir())) == 2
     page.get_by_role("link", name="Open the whole result").click()
-    page.get_by_role("heading", name="Pair by pair, overall").wait_for()
+    page.get_by_role("heading", name="Pair by pair, Overall").wait_for()
     page.locator(".matrix a").first.click()
     page.get_by_role("heading", name="Side by side").wait_for()
     until(page, "[...document.querySelectorAll('video')].every(video => video.readyState >= 2)")

@@ -30,6 +30,7 @@ import make_reference_gguf  # noqa: E402
 from convert.clip_pairs import EXAMPLE  # noqa: E402
 from convert.reference import Reference  # noqa: E402
 from vrt_lite.conversion.convert_folder import export_pair  # noqa: E402
+from vrt_lite.conversion.torch_state import read_state  # noqa: E402
 from vrt_lite.errors import UsageError  # noqa: E402
 from vrt_lite.interfaces import Sampling, ignore  # noqa: E402
 from vrt_lite.models import find  # noqa: E402
@@ -118,6 +119,30 @@ def test_golden_positions_and_sizes_are_the_references(tmp_path: Path) -> None:
         told, kept = json.loads(text), json.loads((GOLDEN / name).read_text("utf-8"))
         assert told.pop("source").startswith("transformers ")
         assert told == {key: value for key, value in kept.items() if key != "source"}
+
+
+def test_golden_scores_of_heads_are_the_references(tmp_path: Path) -> None:
+    (text,) = made("make_heads", tmp_path).values()
+    told, kept = json.loads(text), json.loads((GOLDEN / "heads.json").read_text("utf-8"))
+    assert told.pop("source").startswith("transformers ")
+    for heads, cases in told.items():
+        for name, scores in cases.items():
+            assert scores == pytest.approx(kept[heads][name], rel=0, abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16"])
+def test_a_file_of_torch_save_is_read_as_torch_reads_it(tmp_path: Path, kind: str) -> None:
+    torch = pytest.importorskip("torch")
+    module = torch.nn.Sequential(torch.nn.Linear(5, 3), torch.nn.Embedding(7, 5), torch.nn.LayerNorm(4))
+    module.to(getattr(torch, kind))
+    module[1].weight = torch.nn.Parameter(module[1].weight[2:])  # a part of a storage
+    torch.save(module.state_dict(), tmp_path / "state.pth")
+    torch.save(dict(module.named_parameters()), tmp_path / "parameters.pth")
+    for name in ("state", "parameters"):
+        found = read_state(tmp_path / f"{name}.pth")
+        assert found.keys() == module.state_dict().keys()
+        for key, values in module.state_dict().items():
+            assert np.array_equal(found[key].rows(0, len(values)), values.float().numpy())
 
 
 def test_golden_gguf_hashes_are_those_of_llama_cpps_own_converter(tmp_path: Path) -> None:

@@ -128,6 +128,9 @@ def test_eight_videos_become_the_best_two(pack: Pack, served: Served, tmp_path: 
     assert strengths == sorted(strengths, reverse=True)
     assert board.startswith(f"1. video {videos.index(best) + 1}  {strengths[0]:+.2f}\n")
     assert told[-1] == (28, 28), "28 pairs of eight"
+    in_order, scores, _ = pack.run("VrtLiteScore", videos=videos, prompt=PROMPT, both_orders=False, server=served.url)
+    assert [in_order[videos.index(video)] for video in ranked] == strengths
+    assert scores.startswith(f"video 1  {in_order[0]:+.2f}\n")
     kept, of_kept = pack.run("VrtLiteKeepBest", ranked=ranked, strengths=strengths, best=2)
     assert (kept, of_kept) == (ranked[:2], strengths[:2])
     none, _ = pack.run("VrtLiteKeepBest", ranked=ranked, strengths=strengths, best=2, least=strengths[0] + 1)

@@ -48,7 +48,7 @@ def execute(served: Served, tmp_path: Path, when: str = "") -> dict[str, Any]:
 
 def test_the_best_two_are_saved(servers: Callable[..., Served], tmp_path: Path) -> None:
     told = execute(servers(), tmp_path)
-    assert told["loaded"] == ["VrtLiteCompare", "VrtLiteFolder", "VrtLiteKeepBest", "VrtLiteRank"]
+    assert told["loaded"] == ["VrtLiteCompare", "VrtLiteFolder", "VrtLiteKeepBest", "VrtLiteRank", "VrtLiteScore"]
     assert told["valid"], told
     assert told["display"] == "vrt-lite"
     assert {"vrt-tiny-0", "vrt-tiny-2"} <= set(told["menu"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from web.conftest import EXAMPLES, PROMPT, ROOT, Served
 
+from vrt_lite.advice import install_extra
 from vrt_lite.web.access import is_loopback
 
 
@@ -30,7 +32,10 @@ def run(*arguments: Any, missing: str = "") -> tuple[int, str]:
 def test_without_the_extra_it_says_what_to_install(package: str) -> None:
     status, said = run(missing=package)
     assert status == 2
-    assert said == f"vrt-lite: vrt-lite serve needs {package}: pip install 'vrt-lite[web]'\n"
+    assert said == f"vrt-lite: vrt-lite serve needs {package}: {install_extra('web')}\n"
+    # It works wherever vrt-lite came from: it names packages.
+    assert shlex.split(install_extra("web"))[:4] == [sys.executable, "-m", "pip", "install"]
+    assert package.replace("_", "-") in said
 
 
 def test_what_cannot_be_served_is_one_line(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from vrt_lite.errors import OutOfMemoryError
+from vrt_lite.errors import OutOfMemoryError, Warned
 from vrt_lite.interfaces import FrameStore, Observe, check_stops
 from vrt_lite.judge import Answer, Ask
 from vrt_lite.judgement import EngineUsed, ModelUsed, ServerUsed
@@ -28,11 +28,12 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What judged, for the record."""
+    """What judged, for the record, and what a reader of its verdict must know of how it ran."""
 
     model: ModelUsed
     backend: ServerUsed | None = None
     engine: EngineUsed | None = None
+    warnings: tuple[Warned, ...] = ()
 
 
 def open_backend(

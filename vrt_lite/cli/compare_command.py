@@ -122,7 +122,7 @@ def compare(
     if as_json:
         print_json(judgement.to_json())
     else:
-        show_verdict(judgement)
+        show_verdict(judgement, advise=not quiet)
     if report:
         from vrt_lite.cli.report_writing import write_wanted  # noqa: PLC0415
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vrt_lite.settings import Remote
 
 STATUS = """Exit status: 0 all clips are scored, 2 usage, 3 some clip cannot be used or has no score (the rest is
-listed), 4 model missing, corrupt or mismatched, 5 out of memory, 7 the store cannot be used, 130 interrupted."""
+listed). 4 model missing, corrupt or mismatched, 5 out of memory, 7 the store cannot be used, 130 interrupted."""
 
 
 @click.command(epilog=STATUS)

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from vrt_lite.advice import install_extra
 from vrt_lite.cli.options import judge_options, print_text, read_settings
 from vrt_lite.cli.run_options import choose_jobs, jobs_option, store_option
 from vrt_lite.errors import UsageError
@@ -84,7 +85,7 @@ def serve(
     except ModuleNotFoundError as error:
         package = str(error.name).partition(".")[0]
         if package in ("starlette", "uvicorn", "python_multipart"):
-            raise UsageError(f"vrt-lite serve needs {package}: pip install 'vrt-lite[web]'") from error
+            raise UsageError(f"vrt-lite serve needs {package}: {install_extra('web')}") from error
         raise
     from vrt_lite.web.job_context import JudgeChoice  # noqa: PLC0415
 

@@ -14,6 +14,8 @@ qwen3_text.py         the same for Qwen3-VL
 vision_tensors.py     the same for the vision tower and its merger; qwen2_vision.py, qwen3_vision.py for other families
 tower_parts.py        what these towers have in common
 tokenizer_fields.py   the vocabulary as GGUF fields
+torch_state.py        a checkpoint of torch.save: its table, read without running what it names
+reward_state.py       a reward model with heads, as VideoAlign's trainer leaves it
 lora.py               what a PEFT adapter adds to each tensor
 gguf_source.py        a GGUF that is not quantised, as a source; importance matrices
 gguf_writer.py        a file's header, tensors as blocks of rows in their storage types

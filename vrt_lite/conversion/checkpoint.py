@@ -8,8 +8,8 @@ download and is not trusted: sizes are limited before anything is read, and ever
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,6 +20,9 @@ from vrt_lite.errors import ModelError
 MAX_TEXT_BYTES = 64 << 20  # a published tokenizer.json has 11 MB
 INDEX = "model.safetensors.index.json"
 ONLY_SHARD = "model.safetensors"
+HEAD = "rm_head.weight"
+BESIDE = ("lm_head.weight", HEAD)
+"""What may be stored that no file has as a tensor: the output of a tied model, and the heads of a reward model."""
 
 
 @dataclass(frozen=True)
@@ -89,19 +92,29 @@ def read_checkpoint(
     config = read_json(folder / "config.json")
     needed = expected(config)
     listed = list_shards(folder / INDEX) or dict.fromkeys(needed, ONLY_SHARD)
+    return check_tensors(Checkpoint(folder, name or folder.name, config, read_preprocessor(folder), listed), needed)
+
+
+def check_tensors(checkpoint: Checkpoint, needed: Collection[str]) -> Checkpoint:
+    """Return a checkpoint with the published names of its tensors. Raises ModelError unless they are those `needed`."""
     # In the order of llama.cpp's converter: by shard, then by name.
-    ordered = sorted((shard, stored) for stored, shard in listed.items())
+    ordered = sorted((shard, stored) for stored, shard in checkpoint.tensors.items())
     tensors = {canonical(stored): shard for shard, stored in ordered}
-    if missing := sorted(needed.keys() - tensors):
-        raise ModelError(f"{config.where}: {len(missing)} tensors are missing, first {missing[0]}: download again")
-    # The output of a tied model may be stored, and no file needs it.
-    if odd := [stored for stored in tensors if stored not in needed and not stored.startswith("lm_head.")]:
-        raise ModelError(f"{folder / tensors[odd[0]]}: tensor {odd[0]:.80} is none that config.json describes")
-    # The part of processor_config.json is where transformers 5 stores it.
+    if missing := sorted(set(needed) - tensors.keys()):
+        raise ModelError(
+            f"{checkpoint.config.where}: {len(missing)} tensors are missing, first {missing[0]}: download again"
+        )
+    if odd := [stored for stored in tensors if stored not in needed and stored not in BESIDE]:
+        where = checkpoint.folder / tensors[odd[0]]
+        raise ModelError(f"{where}: tensor {odd[0]:.80} is none that config.json describes")
+    return replace(checkpoint, tensors=tensors)
+
+
+def read_preprocessor(folder: Path) -> Section:
+    """Read preprocessor_config.json, or the part of processor_config.json where transformers 5 stores it."""
     path, newer = folder / "preprocessor_config.json", folder / "processor_config.json"
     inside = newer.is_file() and not path.is_file()
-    preprocessor = read_json(newer).section("image_processor") if inside else read_json(path)
-    return Checkpoint(folder, name or folder.name, config, preprocessor, tensors)
+    return read_json(newer).section("image_processor") if inside else read_json(path)
 
 
 def list_shards(index: Path) -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from vrt_lite.conversion.pair_plan import PairPlan, plan_pair
 from vrt_lite.conversion.pair_writer import FinishedFile, begin, describe, write_shard
+from vrt_lite.conversion.reward_state import STATE
 from vrt_lite.disk import allocated_bytes, locked, write_file
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.machine import explain_full_disk
@@ -37,7 +38,8 @@ def convert_folder(
     that were changed since an earlier run are converted anew. Raises ModelError for a checkpoint that cannot be used,
     UsageError for a full disk, an unfit name, or another model's profile in `out`.
     """
-    shards = [(path.name, path.stat()) for path in sorted(source.glob("*.safetensors"))]
+    weights = sorted((*source.glob("*.safetensors"), *source.glob(STATE)))
+    shards = [(path.name, path.stat()) for path in weights]
     origin = repr([(name, state.st_size, state.st_mtime_ns) for name, state in shards])
     plan = plan_pair(source, text_type=text_type, projector_type=projector_type, origin=origin, **options)
     return write_planned(plan, out, source.resolve(), progress)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from vrt_lite.conversion.checkpoint import Section, read_json
 from vrt_lite.conversion.gguf_writer import Correction
-from vrt_lite.conversion.shards import canonical, read_shard
+from vrt_lite.conversion.shards import StoredTensor, canonical, read_shard
 from vrt_lite.errors import ModelError
 
 CONFIG, WEIGHTS, PREFIX = "adapter_config.json", "adapter_model.safetensors", "base_model.model."
@@ -40,16 +40,32 @@ def read_adapter(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[st
     halves = read_shard(path)
     if not halves:
         raise ModelError(f"{path} holds no tensor")
-    found: dict[str, Correction] = {}
     for name in halves:
         module, side, kind = name.rpartition(".lora_")
         if not side or kind not in ("A.weight", "B.weight") or not module.startswith(PREFIX):
             raise ModelError(f"{path}: tensor {name:.120} is no half of a plain LoRA on a linear layer")
+    plain = {name.removeprefix(PREFIX): half for name, half in halves.items()}
+    return pair_halves(path, plain, shapes, scale=scale, rank=rank)
+
+
+def pair_halves(
+    path: Path,
+    halves: Mapping[str, StoredTensor],
+    shapes: Mapping[str, tuple[int, ...]],
+    *,
+    scale: float,
+    rank: int,
+) -> dict[str, Correction]:
+    """Return what halves MODULE.lora_A.weight and MODULE.lora_B.weight add to each tensor, of those with these shapes.
+
+    Raises ModelError, naming the file `path`, unless every half fits.
+    """
+    found: dict[str, Correction] = {}
     for module in sorted({name.rpartition(".lora_")[0] for name in halves}):
         a, b = (halves.get(f"{module}.lora_{half}.weight") for half in "AB")
         if a is None or b is None:
             raise ModelError(f"{path}: {module:.120} has only one of lora_A and lora_B")
-        target = f"{canonical(module.removeprefix(PREFIX))}.weight"
+        target = f"{canonical(module)}.weight"
         if target not in shapes or target in found:
             raise ModelError(f"{path}: {module:.120} adapts {target:.80}, which the checkpoint does not have once")
         rows, *columns = shapes[target]
@@ -69,5 +85,10 @@ def _scale(config: Section) -> tuple[float, int]:
     config.require(bias="none")
     if config.values.get("init_lora_weights") not in PLAIN_STARTS:
         raise config.value_error("init_lora_weights", "a start that leaves the base model as it is published")
-    rank, alpha = config.integer("r"), config.real("lora_alpha")
+    return scale_and_rank(config, "r")
+
+
+def scale_and_rank(config: Section, key: str) -> tuple[float, int]:
+    """Return the factor of B A and the rank, which is under `key`."""
+    rank, alpha = config.integer(key), config.real("lora_alpha")
     return alpha / (math.sqrt(rank) if config.values.get("use_rslora") is True else rank), rank

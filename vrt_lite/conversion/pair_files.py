@@ -5,6 +5,7 @@ write: same tensors, order, shapes, types and data, and the same metadata, save 
 
 - `vrt_lite.tokens_per_second`, `vrt_lite.vision.min_pixels`, `.max_pixels` are added to the text file:
   the position clock and the pixel bounds are in the checkpoint and have no GGUF key.
+- `vrt_lite.head.weight` is added where a checkpoint has heads (rm_head.weight), and their tokens are user-defined.
 - `general.license` and `general.source.url` may be set from the command line.
 - `tokenizer.ggml.pre` comes from comparing the split pattern, not from hashing a tokenised test text.
 - Only bos, eos and pad ids, and one chat template; the family has no other.
@@ -34,6 +35,7 @@ from vrt_lite.conversion.families import expected_shapes, family_of
 from vrt_lite.conversion.gguf_writer import VERSION, GgufField, GgufFile, Target, fields_of, resolve, type_field
 from vrt_lite.conversion.projector import quantize_projector
 from vrt_lite.conversion.quantization_types import quantize_file
+from vrt_lite.conversion.reward_state import REWARD_TOKENS, find_head, head_fields
 from vrt_lite.conversion.tower_parts import ARCHITECTURE
 from vrt_lite.conversion.type_names import PLAIN_TYPES
 from vrt_lite.errors import ModelError
@@ -64,12 +66,15 @@ def describe_files(
 ) -> list[GgufFile]:
     """Describe the text model's file and the projector's. `given` is metadata that wins over the model card."""
     logging.getLogger("gguf").setLevel(logging.CRITICAL)  # it logs its guesses; what matters here is raised
+    head = find_head(checkpoint)
 
     def add_documents(kind: str, file: GgufFile, section: Section) -> GgufFile:
         fields = [*_authorship(checkpoint, kind, file.targets, given or {}), *file.fields]
         if kind == "model":
-            fields += tokenizer_fields.fields(checkpoint.folder, section)
-            fields += text_tensors.vrt_lite_fields(checkpoint)
+            # A head's token is in the run of text that has the caption, where control tokens are not recognised.
+            plain = REWARD_TOKENS if head else ()
+            fields += tokenizer_fields.fields(checkpoint.folder, section, plain=plain)
+            fields += (*text_tensors.vrt_lite_fields(checkpoint), *head_fields(head))
         return replace(file, fields=fields)
 
     files = _describe(checkpoint.config, checkpoint.tensors, types, checkpoint.preprocessor)

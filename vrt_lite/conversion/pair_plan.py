@@ -14,11 +14,12 @@ from pathlib import Path
 from gguf import GGUF_DEFAULT_ALIGNMENT
 
 from vrt_lite.conversion import lora
-from vrt_lite.conversion.checkpoint import read_checkpoint
+from vrt_lite.conversion.checkpoint import BESIDE, read_checkpoint
 from vrt_lite.conversion.families import expected_shapes
 from vrt_lite.conversion.gguf_source import read_gguf_table, read_importance
 from vrt_lite.conversion.gguf_writer import GgufFile, Target, header_bytes
 from vrt_lite.conversion.pair_files import PairTypes, describe_files
+from vrt_lite.conversion.reward_state import STATE, read_base_weights, read_reward_state
 from vrt_lite.conversion.shards import StoredTensor, canonical, read_shard
 from vrt_lite.conversion.type_names import CONVERTER_TYPES, PROJECTOR_TYPES, TEXT_TYPES
 from vrt_lite.disk import file_sha256
@@ -68,7 +69,8 @@ class PairPlan:
 
     def read_table(self, shard: Path) -> dict[str, StoredTensor]:
         """Read where a shard has its tensors. Raises ModelError if it is not the shard that was planned."""
-        found = read_gguf_table(shard) if shard.suffix == ".gguf" else read_shard(shard)
+        read = {".gguf": read_gguf_table, ".pth": read_base_weights}.get(shard.suffix, read_shard)
+        found = read(shard)
         table = {canonical(name): stored for name, stored in found.items()}
         places = [target.place for file in self.files for _, target in file.tensors if target.shard == shard.name]
         for place in places:
@@ -76,8 +78,7 @@ class PairPlan:
                 raise ModelError(f"{shard} has no tensor {place.source:.80}, which it should have: download again")
             if (shape := table[place.source].shape) != place.shape:
                 raise ModelError(f"{shard}: {place.source} is {shape}, config.json says {place.shape}")
-        # The output of a tied model may be stored, and no file needs it.
-        if odd := [name for name in table.keys() - {place.source for place in places} if name != "lm_head.weight"]:
+        if odd := [name for name in table.keys() - {place.source for place in places} if name not in BESIDE]:
             raise ModelError(f"{shard}: tensor {odd[0]:.80} is none that config.json describes")
         return table
 
@@ -107,8 +108,13 @@ def plan_pair(
     if text_type not in (*TEXT_TYPES, *CONVERTER_TYPES) or projector_type not in ("f32", *PROJECTOR_TYPES):
         raise UsageError(f"types are {text_type!r} and {projector_type!r}, needs to be of {', '.join(TEXT_TYPES)}")
     folder = folder.resolve()
-    checkpoint = read_checkpoint(folder, expected_shapes, name=folder_name)
-    corrections = lora.read_adapter(adapter, expected_shapes(checkpoint.config)) if adapter else {}
+    if (folder / STATE).is_file():
+        if adapter:
+            raise UsageError(f"{folder / STATE} has an adapter of its own: leave out --lora")
+        checkpoint, corrections = read_reward_state(folder, name=folder_name)
+    else:
+        checkpoint = read_checkpoint(folder, expected_shapes, name=folder_name)
+        corrections = lora.read_adapter(adapter, expected_shapes(checkpoint.config)) if adapter else {}
     stem = name or (f"{checkpoint.name}-{adapter.resolve().name}" if adapter else checkpoint.name)
     if not stem or stem.startswith((".", "-")) or set(stem) & set('/\\:*?"<>|\n\r\t\0'):
         raise UsageError(f"name is {stem!r}, needs to be a plain file name: give another with --name")

@@ -7,8 +7,7 @@ tokens and the chat template, which is for other programs, are read with the pac
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,15 +25,18 @@ QWEN2_SPLIT = (
 )
 
 
-def fields(folder: Path, text: Section) -> Iterator[GgufField]:
-    """Return the tokenizer's fields. Raises ModelError for another kind of tokenizer or a broken one."""
+def fields(folder: Path, text: Section, *, plain: Sequence[str] = ()) -> Iterator[GgufField]:
+    """Return the tokenizer's fields. Raises ModelError for another kind of tokenizer or a broken one.
+
+    The tokens `plain` are user-defined whatever tokenizer.json says of them; those that it lacks are added behind all.
+    """
     tokenizer, rows = read_json(folder / "tokenizer.json"), text_tensors.vocabulary_size(text)
     model = tokenizer.section("model")
     model.require(type="BPE")
     # Alone or in a sequence.
     if {"Regex": QWEN2_SPLIT} not in _find(tokenizer.values.get("pre_tokenizer"), "pattern"):
         raise ModelError(f"{tokenizer.where}: the pre-tokenizer is not Qwen2's, no other can be exported")
-    tokens, types = _table(tokenizer, model, rows)
+    tokens, types = _table(tokenizer, model, rows, plain)
     special = _special(folder, rows)
     if not isinstance(special.chat_template, str):  # a list of several
         special.chat_template = None
@@ -71,14 +73,19 @@ def _special(folder: Path, rows: int) -> SpecialVocab:
         raise ModelError(f"{folder}: tokenizer.json or tokenizer_config.json cannot be read: {error!r:.200}") from error
 
 
-def _table(tokenizer: Section, model: Section, rows: int) -> tuple[list[str], list[int]]:
+def _table(tokenizer: Section, model: Section, rows: int, plain: Sequence[str]) -> tuple[list[str], list[int]]:
     """Return text and type of each embedding row; rows without a token are padding."""
     tokens, types = [f"[PAD{i}]" for i in range(rows)], [int(TokenType.UNUSED)] * rows
-    plain = ((i, word, TokenType.NORMAL) for word, i in model.section("vocab").values.items())
-    for i, word, kind in chain(plain, _added(tokenizer)):
+    found: list[tuple[Any, str, TokenType]] = [
+        *((i, word, TokenType.NORMAL) for word, i in model.section("vocab").values.items()),
+        *_added(tokenizer),
+    ]
+    end = 1 + max((i for i, *_ in found if type(i) is int), default=-1)
+    more = [word for word in plain if word not in {word for _, word, _ in found}]
+    for i, word, kind in (*found, *((end + n, word, TokenType.USER_DEFINED) for n, word in enumerate(more))):
         if type(i) is not int or not 0 <= i < rows:
             raise ModelError(f"{model.where}: token {word!r:.40} has id {i!r:.20}, the embedding {rows} rows")
-        tokens[i], types[i] = word, int(kind)
+        tokens[i], types[i] = word, int(TokenType.USER_DEFINED if word in plain else kind)
     return tokens, types
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Final
 
 from vrt_lite import embeddings
+from vrt_lite.advice import command
 from vrt_lite.diagnosis.engine_checks import EngineReport, install_for_gpu
 from vrt_lite.diagnosis.finding import (
     Finding,
-    command,
     delete_file,
     move_aside,
     reinstall,

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
+from vrt_lite.advice import install
 from vrt_lite.diagnosis.engine_checks import install_for_gpu
 from vrt_lite.diagnosis.file_checks import give_access
-from vrt_lite.diagnosis.finding import Finding, install, move_aside, set_variable, unset_variable
+from vrt_lite.diagnosis.finding import Finding, move_aside, set_variable, unset_variable
 from vrt_lite.disk import HOME_VARIABLE, settings_path
 from vrt_lite.stored_settings import KEYS, Problem, read_stored
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, cast
 
+from vrt_lite.advice import install_extra
 from vrt_lite.disk import open_to_read
 from vrt_lite.errors import UsageError
 from vrt_lite.tables import Row, read_json_lines, read_rows
@@ -83,7 +84,7 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
         from pyarrow import parquet  # noqa: PLC0415  # pyright: ignore[reportMissingTypeStubs]
     except ImportError as error:
         raise UsageError(
-            f"{path.name} is parquet, which pyarrow reads. Install it: pip install 'vrt-lite[eval]' "
+            f"{path.name} is parquet, which pyarrow reads. Install it: {install_extra('eval')} "
             "Or export the table as JSONL or CSV."
         ) from error
     arrow = cast("Any", pyarrow)

@@ -14,7 +14,7 @@ from vrt_lite.errors import OutOfMemoryError, Warned
 from vrt_lite.fitting.memory_estimate import Estimate, ModelShape, context_tokens, estimate_memory
 from vrt_lite.judgement import EngineUsed
 from vrt_lite.machine import EngineSettings, KvType, MachineMemory, format_bytes
-from vrt_lite.profile import PIXELS_PER_TOKEN, Profile
+from vrt_lite.profile import Profile
 
 _SIDES = range(28, 2, -2)
 """Visual tokens on each side of smaller frames. With fewer than four, a judge sees almost nothing."""
@@ -169,7 +169,7 @@ def _advise(
 
 def _list_smaller(profile: Profile) -> Iterator[Profile]:
     """Yield the profile with smaller and smaller frames."""
-    for pixels in (side * side * PIXELS_PER_TOKEN for side in _SIDES):
+    for pixels in (side * side * profile.pixels_per_token for side in _SIDES):
         if pixels < profile.max_pixels:
             yield profile.with_max_pixels(pixels)
 

@@ -21,7 +21,7 @@ from vrt_lite.judge import Pair, opening
 from vrt_lite.machine import MOST_LOGITS, SMALL_MODEL_BYTES, EngineSettings
 from vrt_lite.models import ModelFiles
 from vrt_lite.models.gguf import Gguf, Tensor, read_gguf
-from vrt_lite.profile import PIXELS_PER_TOKEN, Profile
+from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import Text
 from vrt_lite.protocol.report import EXAMPLE
 
@@ -57,7 +57,7 @@ class ModelShape:
     """Sizes from the two headers. Weights are in bytes: `layers` each layer's, `packed` those with a packed layout.
 
     `matrices` counts the weights that are multiplied, by ggml's type. `vision_full_every`: one layer in so many attends
-    to the whole frame, the others to a window.
+    to the whole frame, the others to a window. `deep_layers` get something of a frame besides its embedding.
     """
 
     layers: tuple[int, ...]
@@ -79,6 +79,8 @@ class ModelShape:
     vision_feed_forward: int
     vision_heads: int
     vision_full_every: int = _FULL_EVERY
+    vision_patch: int = 14
+    deep_layers: int = 0
     matrices: Mapping[Multiplied, Mapping[int, int]] = field(default_factory=dict[Multiplied, Mapping[int, int]])
 
     @property
@@ -90,6 +92,16 @@ class ModelShape:
     def is_small(self) -> bool:
         """Whether a judgement takes about a second."""
         return self.text_bytes < SMALL_MODEL_BYTES
+
+    @property
+    def input_width(self) -> int:
+        """The width of what enters the text model."""
+        return self.width * (1 + self.deep_layers)
+
+    @property
+    def query_width(self) -> int:
+        """The width of the queries."""
+        return self.heads * self.head_size
 
     @property
     def kv_width(self) -> int:
@@ -148,6 +160,9 @@ def shape_of(text: Gguf, projector: Gguf) -> ModelShape:
         return projector.number(f"clip.vision.{name}")
 
     heads, width = max(number("attention.head_count"), 1), number("embedding_length")
+    tower = {tensor.name: tensor.dimensions for tensor in projector.tensors}
+    # Only Qwen2.5-VL's tower has a gate, and windows.
+    usual = _FULL_EVERY if "v.blk.0.ffn_gate.weight" in tower else 1
     named = {tensor.name: tensor for tensor in text.tensors}
     blocks = [[t for t in text.tensors if t.name.startswith(f"blk.{i}.")] for i in range(number("block_count"))]
     kinds = _PACKED_ARM if platform.machine().lower() in ("arm64", "aarch64") else _PACKED
@@ -172,9 +187,11 @@ def shape_of(text: Gguf, projector: Gguf) -> ModelShape:
         projector=_bytes_of(projector.tensors),
         vision_layers=vision("block_count"),
         vision_width=vision("embedding_length"),
-        vision_feed_forward=vision("feed_forward_length"),
+        vision_feed_forward=tower.get("v.blk.0.ffn_up.weight", (0,))[-1],
         vision_heads=vision("attention.head_count"),
-        vision_full_every=vision("n_wa_pattern") or _FULL_EVERY,
+        vision_full_every=vision("n_wa_pattern") or usual,
+        vision_patch=vision("patch_size"),
+        deep_layers=number("n_deepstack_layers"),
         matrices={
             "read": _count_weights(t for t in in_blocks if not t.name.startswith(unread)),
             "written": _count_weights([*in_blocks, named.get("output.weight", embedding)]),
@@ -203,13 +220,13 @@ def text_buffer(shape: ModelShape, settings: EngineSettings, context: int, *, on
     small = shape.is_small and not on_gpu and settings.kv_type == "f16"
     flash = settings.text_flash_attention(on_gpu=on_gpu) is not False and not small
     row, mask = batch * _F32, batch * context * (_F16 if flash else _F32)
-    entering = row * shape.width
+    entering, state, queries = row * shape.input_width, row * shape.width, row * shape.query_width
     if flash:
-        attention = 3 * entering + 2 * row * shape.kv_width
+        attention = 2 * state + queries + 2 * row * shape.kv_width
     else:
         # The whole matrix of products of keys and queries, and values stored one by one, each with its index.
-        attention = 4 * entering + row * context * shape.heads + 8 * batch * shape.kv_width
-    forward = 2 * entering + 3 * row * shape.feed_forward
+        attention = 3 * state + queries + row * context * shape.heads + 8 * batch * shape.kv_width
+    forward = 2 * state + 3 * row * shape.feed_forward
     # The matrix's other side is converted to the weights' own type first: about a byte a value.
     scratch = int(1.15 * batch * shape.feed_forward)
     return entering + mask + max(attention, forward) + scratch + 3 * MOST_LOGITS * shape.vocabulary * _F32
@@ -223,30 +240,31 @@ def gpu_text_buffer(shape: ModelShape, settings: EngineSettings, context: int, *
     batch = min(settings.ubatch, context)
     flash = settings.text_flash_attention(on_gpu=True) is not False
     row = batch * _F32
-    entering, mask = row * shape.width, batch * context * (_F16 if flash else _F32)
+    mask = batch * context * (_F16 if flash else _F32)
+    entering, state, queries = row * shape.input_width, row * shape.width, row * shape.query_width
     if flash:
-        attention = 3 * entering + 2 * row * shape.kv_width
+        attention = 2 * state + queries + 2 * row * shape.kv_width
     else:
-        attention = entering + row * context * shape.heads + 8 * batch * shape.kv_width
-    forward = entering + 3 * row * shape.feed_forward
+        attention = queries + row * context * shape.heads + 8 * batch * shape.kv_width
+    forward = state + 3 * row * shape.feed_forward
     if not whole:
         # The largest matrix is one of three as wide as the feed-forward part, beside those of the attention.
-        sides = 3 * shape.feed_forward + 2 * shape.width + 2 * shape.kv_width
-        attention += 6 * entering
-        forward += max(max(shape.layers) * shape.feed_forward // sides, 4 * entering)
-    return max(entering + mask + max(attention, forward), 2 * entering + MOST_LOGITS * shape.vocabulary * _F32)
+        sides = 3 * shape.feed_forward + 2 * shape.query_width + 2 * shape.kv_width
+        attention += 6 * state
+        forward += max(max(shape.layers) * shape.feed_forward // sides, 4 * state)
+    return max(entering + mask + max(attention, forward), entering + state + MOST_LOGITS * shape.vocabulary * _F32)
 
 
-def vision_inputs(patches: int) -> int:
+def vision_inputs(shape: ModelShape, patches: int) -> int:
     """Bytes of what enters one evaluation of the vision tower: the pixels of a pair of frames, and the window mask."""
-    return patches * 196 * 3 * 2 * _F32 + _F32 * patches**2
+    return patches * shape.vision_patch**2 * 3 * 2 * _F32 + _F32 * patches**2
 
 
 def vision_buffer(shape: ModelShape, patches: int, *, flash: bool, on_gpu: bool) -> int:
-    """Bytes of one evaluation of the vision tower: a pair of frames with `patches` patches of 14x14 pixels each."""
+    """Bytes of one evaluation of the vision tower: a pair of frames with `patches` patches."""
     state, feed = patches * shape.vision_width * _F32, patches * shape.vision_feed_forward * _F32
     square = patches * patches
-    pixels = vision_inputs(patches) - _F32 * square
+    pixels = vision_inputs(shape, patches) - _F32 * square
     if flash:
         # The window mask is there in F32 and, twice, in F16.
         graph = max(3 * feed + 4 * state + 4 * square, 5 * state + 6 * square)
@@ -261,9 +279,8 @@ def vision_buffer(shape: ModelShape, patches: int, *, flash: bool, on_gpu: bool)
 
 def context_tokens(shape: ModelShape, profile: Profile) -> int:
     """The context that the engine will choose for clips shown at the full size, before their text is tokenised."""
-    cells = profile.max_pixels // PIXELS_PER_TOKEN
-    patches = profile.clips_at_once * -(-profile.first_frames // 2)
-    bound = profile.context_bound(count_text_tokens(profile) + patches * cells, profile.tool_cells)
+    cells = profile.max_pixels // profile.pixels_per_token
+    bound = profile.context_bound(count_text_tokens(profile) + profile.first_patches * cells, profile.tool_cells)
     return min(bound, shape.trained_context)
 
 
@@ -297,7 +314,7 @@ def estimate_memory(
     context = -(-min(settings.context or conversation, 2**24) // 256) * 256
     touched = text_buffer(shape, settings, min(context, conversation), on_gpu=bool(used))
     if places[0] is not None:
-        touched = 2 * min(settings.ubatch, context) * (shape.width * _F32 + context)
+        touched = 2 * min(settings.ubatch, context) * (shape.input_width * _F32 + context)
     reserved = gpu_text_buffer(shape, settings, context, whole=places[0] is not None)
 
     def term(name: str, at: Mapping[int | None, float]) -> Term:
@@ -310,9 +327,10 @@ def estimate_memory(
         return found
 
     weights = split([*shape.layers, shape.output + (shape.embedding if shape.tied and places[-1] is not None else 0)])
-    cells = profile.max_pixels // PIXELS_PER_TOKEN
+    cells = profile.max_pixels // profile.pixels_per_token
     token = 2 * shape.kv_width * (2.0 * _F16 if settings.exact else _KV_BYTES[settings.kv_type])
-    shown = -(-profile.first_frames // 2) * cells
+    shown, layers = -(-profile.first_frames // 2) * cells, len(shape.layers)
+    copied = count_text_tokens(profile) + 2 * shown if profile.first_frames > 2 else 0
     # The text model and the vision tower decide separately: see `Context` and `Vision` in backends/llamacpp.
     flash = settings.flash_attention is not False and not settings.exact
     patches = 4 * max(cells, profile.tool_cells)
@@ -322,11 +340,11 @@ def estimate_memory(
         term("weights", {**weights, None: weights[None] + shape.embedding}),
         term("repacked weights", {None: split(shape.packed)[None] if settings.repack else 0}),
         term("projector", {vision_place: shape.projector}),
-        term("keys and values", split([settings.sequences * token * context] * len(shape.layers))),
+        term("keys and values", split([settings.sequences * token * context] * layers)),
         term("evaluation of text", {**dict.fromkeys(used, reserved), None: touched}),
-        term("evaluation of frames", {None: vision_inputs(patches), vision_place: vision}),
-        # One pair makes one: that of the order before.
-        term("kept states", {None: min(settings.prefixes, 1) * (shown + 64) * token * len(shape.layers)}),
+        term("evaluation of frames", {None: vision_inputs(shape, patches), vision_place: vision}),
+        # One pair keeps one: that of the order before. For a patch of under a second the whole state is copied once.
+        term("states of the engine", {None: (min(settings.prefixes, 1) * (shown + 64) + copied) * token * layers}),
         term("frames and embeddings", {None: pairs * _frames(shape, profile, cells)}),
         term("decoding of clips", {None: pairs * _DECODER_BYTES * source_pixels}),
         term("program", {**dict.fromkeys({*used, vision_place}, _GPU_BYTES), None: program}),
@@ -349,7 +367,7 @@ def _places(layers: int, on_gpus: int | None, shares: Sequence[float]) -> list[i
 def _frames(shape: ModelShape, profile: Profile, cells: int) -> int:
     """Bytes of the shown frames in RGB, and of their embeddings."""
     called = profile.frames_per_call * (profile.rounds - 1)
-    patches = profile.clips_at_once * -(-profile.first_frames // 2) * cells + called * profile.tool_cells
-    embeddings = min(patches * shape.width * _F32, _EMBEDDINGS_BYTES)
+    patches = profile.first_patches * cells + called * profile.tool_cells
+    embeddings = min(patches * shape.input_width * _F32, _EMBEDDINGS_BYTES)
     shown = profile.clips_at_once * profile.first_frames * cells + called * profile.tool_cells
-    return shown * PIXELS_PER_TOKEN * 3 + embeddings
+    return shown * profile.pixels_per_token * 3 + embeddings

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from vrt_lite.fitting.memory_estimate import ModelShape, Multiplied, count_text_tokens
-from vrt_lite.profile import CELL, PIXELS_PER_TOKEN, Profile
+from vrt_lite.profile import Profile
 
 F16: Final = 1
 """ggml's type in which attention is computed."""
@@ -35,9 +35,9 @@ class MatrixSpeeds:
 def count_cells(profile: Profile, size: tuple[int, int] | None, *, called: bool = False) -> int:
     """The visual tokens of a frame of a clip of this (width, height); without it, of the largest."""
     if size is None:
-        return profile.tool_cells if called else profile.max_pixels // PIXELS_PER_TOKEN
+        return profile.tool_cells if called else profile.max_pixels // profile.pixels_per_token
     width, height = profile.frame_size(*size, called=called)
-    return (width // CELL) * (height // CELL)
+    return width * height // profile.pixels_per_token
 
 
 def count_work(profile: Profile, size: tuple[int, int] | None = None) -> tuple[int, int, int]:
@@ -45,7 +45,7 @@ def count_work(profile: Profile, size: tuple[int, int] | None = None) -> tuple[i
     rounds, cells = min(_ROUNDS, profile.rounds), count_cells(profile, size)
     called = (rounds - 1) * profile.frames_per_call * count_cells(profile, size, called=True)
     called //= 2 if profile.tool_form == "video" else 1  # a frame alone fills a pair of frames
-    encoded = profile.clips_at_once * -(-profile.first_frames // 2) * cells + called
+    encoded = profile.first_patches * cells + called
     read = encoded + count_text_tokens(profile) + (rounds - 1) * _TURN_TOKENS
     heads = profile.answer is not None and bool(profile.answer.head)  # then nothing is written
     return encoded, read, 0 if heads else rounds * min(_WRITTEN, profile.max_new_tokens)

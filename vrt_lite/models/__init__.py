@@ -16,7 +16,7 @@ from vrt_lite.errors import ModelError
 from vrt_lite.machine import SMALL_MODEL_BYTES
 from vrt_lite.models.gguf import Header, gguf_bytes, list_pair, parts_of, read_gguf, read_header, whole_name
 from vrt_lite.models.library import find_stored, recipes, stored_models
-from vrt_lite.profile import PROFILE_NAME, Profile, default_profile, load_profile, parse_profile
+from vrt_lite.profile import CELLS, PROFILE_NAME, Profile, default_profile, load_profile, parse_profile
 
 BUNDLED: Final = "vrt-tiny-2"
 PROJECTORS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -99,6 +99,7 @@ def find(
     header = _check(text, projector)
     own = text.parent / PROFILE_NAME
     profile = load_profile(own) if own.is_file() else _default_for(header)
+    profile = replace(profile, cell=CELLS[str(header["general.architecture"])])
     name = path.name if path.is_dir() else whole_name(text.stem)
     return ModelFiles(name, text, projector, profile, projectors, texts, own.is_file())
 

@@ -21,7 +21,9 @@ from vrt_lite.errors import ModelError
 _MOST_ENTRIES, _MOST_ITEMS, _LONGEST_TEXT = 2**16, 2**20, 2**26
 """The most keys or tensors of a file, items of an array, and bytes of a text or an array."""
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
-_STRING, _ARRAY = 8, 9
+_FLOAT, _STRING, _ARRAY = 6, 8, 9
+HEAD: Final = "vrt_lite.head.weight"
+"""The weights of the heads with which a judge scores a clip: one after the other, each as wide as the model."""
 _ALIGNMENT: Final = 32
 Value = str | int | float | bool
 Header = dict[str, Value]
@@ -46,6 +48,8 @@ class Gguf:
     values: Header
     lengths: dict[str, int]
     tensors: tuple[Tensor, ...]
+    head: tuple[float, ...] = ()
+    """The items of the array HEAD."""
 
     def number(self, key: str) -> int:
         """A whole number of the metadata; 0 if it is not there."""
@@ -144,10 +148,12 @@ class _Reader:
         count, entries = self._count(_MOST_ENTRIES), self._count(_MOST_ENTRIES)
         values: Header = {}
         lengths: dict[str, int] = {}
+        head: tuple[float, ...] = ()
         for _ in range(entries):
             key, kind = self._text(), self._scalar("I")
             if kind == _ARRAY:
-                lengths[key] = self._skip_array()
+                lengths[key], items = self._read_array()
+                head = items if key == HEAD else head
             else:
                 values[key] = self._value(kind)
         listed = [self._tensor() for _ in range(count)]
@@ -162,7 +168,7 @@ class _Reader:
         ends = sorted({offset for *_, offset in listed} | {self._size - start})
         after = dict(itertools.pairwise(ends))
         tensors = (Tensor(name, shape, kind, after[offset] - offset) for name, shape, kind, offset in listed)
-        return Gguf(values, lengths, tuple(tensors))
+        return Gguf(values, lengths, tuple(tensors), head)
 
     def _tensor(self) -> tuple[str, tuple[int, ...], int, int]:
         name, dimensions = self._text(), self._scalar("I")
@@ -176,15 +182,17 @@ class _Reader:
             raise ValueError(f"a metadata value has the unknown type {kind}")
         return self._text() if kind == _STRING else self._scalar(_SCALARS[kind])
 
-    def _skip_array(self) -> int:
-        """Pass over the items of an array; returns how many there are."""
+    def _read_array(self) -> tuple[int, tuple[float, ...]]:
+        """Pass over the items of an array; returns how many there are, and those of type float32."""
         item, count = self._scalar("I"), self._count(_MOST_ITEMS)
+        if item == _FLOAT:
+            return count, struct.unpack(f"<{count}f", self._bytes(4 * count))
         if item in _SCALARS:
             self._bytes(count * struct.calcsize(_SCALARS[item]))
         else:
             for _ in range(count):
                 self._value(item)
-        return count
+        return count, ()
 
     def _count(self, most: int) -> int:
         if (count := self._scalar("Q")) > min(most, self._size):

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, Self, cast
 
+from vrt_lite.advice import install
 from vrt_lite.disk import HOME_VARIABLE, file_sha256
 from vrt_lite.errors import ModelError
 from vrt_lite.machine import explain_full_disk
@@ -201,7 +202,7 @@ def _hub_errors(repository: str) -> Generator[None]:
         raise
     except ImportError as error:
         raise ModelError(
-            f"huggingface_hub cannot be used ({error}). Install it: pip install huggingface-hub"
+            f"huggingface_hub cannot be used ({error}). Install it: {install('huggingface-hub')}"
         ) from error
     except Exception as error:
         raise _explain(error, repository) from error

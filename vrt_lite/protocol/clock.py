@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-ClockRule = Literal["truncate", "exact", "fixed"]
+ClockRule = Literal["truncate", "exact", "fixed", "text"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +14,8 @@ class Clock:
 
     "truncate" casts the seconds of a temporal patch to an integer before multiplying, as transformers 4.57
     does, which these checkpoints were trained around; "exact" multiplies first; "fixed" ignores the clip's own
-    time and uses `seconds_per_patch`.
+    time and uses `seconds_per_patch`. "text" is Qwen3-VL's: before each temporal patch stands the mean time of its two
+    frames, as text, and each patch is a video of its own.
     """
 
     rule: ClockRule = "truncate"

@@ -54,10 +54,14 @@ class Generated:
 
 @dataclass(frozen=True, slots=True)
 class Video:
-    """Frames of one clip as one native video: two consecutive frames make one temporal patch."""
+    """Frames of one clip as one native video: two consecutive frames make one temporal patch.
+
+    `times` has the second of each frame for a clock that is told in words.
+    """
 
     frames: tuple[FrameRef, ...]
     seconds_per_patch: float
+    times: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,22 +285,22 @@ def _forget(message: Message, stand_in: str) -> Message:
     return replace(message, parts=tuple(parts))
 
 
-def smart_resize(width: int, height: int, *, min_pixels: int, max_pixels: int) -> tuple[int, int]:
-    """(width, height) for the model: multiples of 28 within the pixel range, aspect ratio kept as far as possible.
+def smart_resize(width: int, height: int, *, min_pixels: int, max_pixels: int, cell: int = CELL) -> tuple[int, int]:
+    """(width, height) for the model: multiples of `cell` within the pixel range, aspect ratio kept as far as possible.
 
     The reference's rule exactly (transformers, `smart_resize` of Qwen2-VL's image processor); ValueError for
     an aspect ratio beyond 200, as in the reference.
     """
     if max(width, height) > _MAX_RATIO * min(width, height):
         raise ValueError(f"is {width}x{height}, which is too narrow: at most {_MAX_RATIO}:1 is allowed")
-    w = max(CELL, round(width / CELL) * CELL)
-    h = max(CELL, round(height / CELL) * CELL)
+    w = max(cell, round(width / cell) * cell)
+    h = max(cell, round(height / cell) * cell)
     if w * h > max_pixels:
         shrink = math.sqrt(width * height / max_pixels)
-        w = max(CELL, math.floor(width / shrink / CELL) * CELL)
-        h = max(CELL, math.floor(height / shrink / CELL) * CELL)
+        w = max(cell, math.floor(width / shrink / cell) * cell)
+        h = max(cell, math.floor(height / shrink / cell) * cell)
     elif w * h < min_pixels:
         grow = math.sqrt(min_pixels / (width * height))
-        w = math.ceil(width * grow / CELL) * CELL
-        h = math.ceil(height * grow / CELL) * CELL
+        w = math.ceil(width * grow / cell) * cell
+        h = math.ceil(height * grow / cell) * cell
     return w, h

@@ -80,13 +80,20 @@ def view(
     return PlainView(to, quiet=quiet, verbose=verbose)
 
 
-def show_verdict(judgement: Judgement, *, stream: TextIO | None = None) -> None:
-    """Print the verdict on stdout: a panel on a terminal, plain lines elsewhere."""
+def show_verdict(judgement: Judgement, *, advise: bool = False, stream: TextIO | None = None) -> None:
+    """Print the verdict on stdout: a panel on a terminal, plain lines elsewhere.
+
+    With `advise` a panel of a bundled judge is followed by the judge to take in its place.
+    """
     to = stream or sys.stdout
     if to.isatty():
         from vrt_lite.show.panel import VerdictPanel  # noqa: PLC0415 - rich only for a terminal
 
         console_on(to).print(VerdictPanel(judgement))
+        if advise:
+            from vrt_lite.show.better_judge import show_better_judge  # noqa: PLC0415
+
+            show_better_judge(judgement, to)
     else:
         to.writelines(f"{line}\n" for line in verdict_lines(judgement, encoding=to.encoding or "utf-8"))
 

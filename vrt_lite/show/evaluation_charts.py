@@ -9,8 +9,9 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from vrt_lite.advice import install_extra
 from vrt_lite.errors import UsageError
-from vrt_lite.show.evaluation_words import MEASURES, name_band, name_key, name_main, name_set
+from vrt_lite.show.evaluation_words import MEASURES, name_band, name_main, name_set
 from vrt_lite.show.words import DIMENSION_NAMES
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def list_charts(figures: Figures) -> tuple[Chart, ...]:
     subtitle = (
         "% right with 95 % intervals; tau and calibrated count ties, diff and sign leave them out; grey: no judge"
     )
-    if absent := [name_key(key) for key, of in figures.accuracy.items() if not of]:
+    if absent := [DIMENSION_NAMES[key] for key, of in figures.accuracy.items() if not of]:
         subtitle += f"; not judged: {', '.join(absent)}"
     charts = (
         Chart("accuracy", "accuracy", subtitle, tuple(_accuracy(figures))),
@@ -155,7 +156,7 @@ def draw_plots(figures: Figures, folder: Path) -> list[Path]:
 def check_plots() -> None:
     """Raise UsageError if matplotlib, which draws the plots, is missing."""
     if not find_spec("matplotlib"):
-        raise UsageError("Plots are drawn by matplotlib, which is missing. Install it: pip install 'vrt-lite[eval]'")
+        raise UsageError(f"Plots are drawn by matplotlib, which is missing. Install it: {install_extra('eval')}")
 
 
 def _plots(figures: Figures) -> Iterator[tuple[str, Any]]:

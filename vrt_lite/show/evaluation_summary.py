@@ -24,12 +24,11 @@ from vrt_lite.show.evaluation_words import (
     list_cuts,
     list_orders,
     list_published,
-    name_key,
     name_main,
     name_set,
 )
 from vrt_lite.show.table import show_table
-from vrt_lite.show.words import describe_frame_sizes, describe_warnings
+from vrt_lite.show.words import DIMENSION_NAMES, describe_frame_sizes, describe_warnings
 from vrt_lite.show.wrapping import write_lines
 
 if TYPE_CHECKING:
@@ -50,7 +49,8 @@ def show_figures(figures: Figures, *, stream: TextIO, judge: str = "", run: str 
     write_lines(_head(figures), stream)
     rows: list[list[str]] = []
     for key in figures.accuracy:
-        rows += [[f"  {name}" if name else name_key(key), *cells] for name, *cells in list_accuracy(figures, key)]
+        own = DIMENSION_NAMES[key]
+        rows += [[f"  {name}" if name else own, *cells] for name, *cells in list_accuracy(figures, key)]
     _table(stream, ["ACCURACY %", "JUDGED", *(name.upper() for name in MEASURES)], rows)
     main = name_main(figures).upper()
     write_lines(_notes(figures), stream)
@@ -92,14 +92,14 @@ def _notes(figures: Figures) -> Iterator[str]:
             continue
         if of.failed:
             tau, diff = format_share(of.tau_all), format_share(of.diff_all)
-            yield f"{name_key(key)}, {of.failed} failed counted as wrong: tau {tau}, diff {diff}"
+            yield f"{DIMENSION_NAMES[key]}, {of.failed} failed counted as wrong: tau {tau}, diff {diff}"
         if shared := describe_shared_prompts(figures, key):
             yield shared
         if of.calibrated.threshold is not None:
-            yield f"{name_key(key)}, calibrated: a tie is |P(A) - P(B)| <= {of.calibrated.threshold:.3g}"
+            yield f"{DIMENSION_NAMES[key]}, calibrated: a tie is |P(A) - P(B)| <= {of.calibrated.threshold:.3g}"
         if of.probabilities < of.pairs:
             lost = of.pairs - of.probabilities
-            yield f"{name_key(key)}: {lost} verdict(s) came without probabilities and are in tau and diff alone"
+            yield f"{DIMENSION_NAMES[key]}: {lost} verdict(s) came without probabilities and are in tau and diff alone"
     yield f"judged: {COVERAGE}."
     yield from (f"{name}: {words}." for name, words in MEASURES.items())
     yield f"always tie, commonest answer: {BASELINES}."

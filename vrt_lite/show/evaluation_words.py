@@ -42,11 +42,6 @@ def name_set(figures: Figures) -> str:
     return f"{figures.title}, split {figures.split}" if figures.split else figures.title
 
 
-def name_key(key: str) -> str:
-    """Name a dimension with its key."""
-    return DIMENSION_NAMES[key] if key == OVERALL else f"{DIMENSION_NAMES[key]} ({key})"
-
-
 def name_main(figures: Figures) -> str:
     """Name the dimension that the tables by part and by order are about, after a comma; empty if it is the overall."""
     return "" if figures.main == OVERALL else f", {DIMENSION_NAMES[figures.main]}"
@@ -75,10 +70,10 @@ def describe_gaps(figures: Figures) -> list[str]:
     for key, of in figures.coverage.items():
         if of.not_judged:
             pairs = f"{of.not_judged} of {count_of(of.labelled, 'pair')}"
-            lines.append(f"{name_key(key)}: {pairs} not judged; they are left out of its figures")
+            lines.append(f"{DIMENSION_NAMES[key]}: {pairs} not judged; they are left out of its figures")
         if (accuracy := figures.accuracy.get(key)) and accuracy.undecided:
             pairs = f"{accuracy.undecided} of {count_of(of.pairs, 'pair')}"
-            lines.append(f"{name_key(key)}: {pairs} undecided, which never counts as right")
+            lines.append(f"{DIMENSION_NAMES[key]}: {pairs} undecided, which never counts as right")
     return lines
 
 
@@ -113,7 +108,7 @@ def describe_shared_prompts(figures: Figures, key: str) -> str:
     if not of or of.prompts == of.pairs:
         return ""
     return (
-        f"{name_key(key)}: {of.pairs} pairs have {count_of(of.prompts, 'prompt')}; pairs of one prompt are not "
+        f"{DIMENSION_NAMES[key]}: {of.pairs} pairs have {count_of(of.prompts, 'prompt')}; pairs of one prompt are not "
         "independent, as the intervals take them to be, so those are too narrow"
     )
 

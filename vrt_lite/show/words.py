@@ -25,6 +25,7 @@ from vrt_lite.interfaces import (
     Working,
     Wrote,
 )
+from vrt_lite.profile import preset
 from vrt_lite.protocol.messages import OVERALL, FrameRef
 from vrt_lite.protocol.verdict import VIDEOS, Verdict, describe, headline, prefer
 
@@ -40,8 +41,13 @@ if TYPE_CHECKING:
     from vrt_lite.runs.question import Conditions
     from vrt_lite.settings import Wording
 
-DIMENSION_NAMES: Final = {OVERALL: "overall", "TA": "alignment", "VQ": "visual quality", "MQ": "motion quality"}
-"""By key: the plain name of a dimension, for results of many judgements."""
+DIMENSION_NAMES: Final = {
+    OVERALL: "Overall",
+    "TA": "Prompt alignment (TA)",
+    "VQ": "Visual quality (VQ)",
+    "MQ": "Motion quality (MQ)",
+}
+"""What a dimension is called wherever a preset has no names of its own."""
 OUTCOMES: Final = {
     "final": "final answer",
     "tool": "asked for frames",
@@ -62,9 +68,14 @@ STYLES = ("dim", "cyan", "magenta")
 
 
 def name_dimension(judgement: Judgement, key: str) -> str:
-    """Return the name of a dimension as the judge read it; "Overall" for the overall preference."""
+    """Return the name of a dimension: that of the preset that the judge read, if it is not the model card's.
+
+    "Temporal Alignment", which the model card says of following the prompt, tells nobody what it means.
+    """
     wordings = cast("Mapping[str, Wording]", judgement.settings.dimensions)
-    return "Overall" if key == OVERALL else wordings[key].name
+    if key == OVERALL or wordings[key].name == preset("model-card")[key].name:
+        return DIMENSION_NAMES[key]
+    return wordings[key].name
 
 
 def name_clips(judgement: Judgement) -> tuple[str, str]:

@@ -24,7 +24,7 @@ from vrt_lite.judgement import Judgement
 from vrt_lite.machine import MOST_SEQUENCES, EngineSettings, Machine, MachineMemory
 from vrt_lite.models import ModelFiles, find
 from vrt_lite.models.gguf import parts_of
-from vrt_lite.profile import CELL, Profile
+from vrt_lite.profile import Profile
 from vrt_lite.settings import Settings
 
 _MAX_FILE_BYTES = 65_536
@@ -107,10 +107,12 @@ def refuse_impossible(settings: Settings) -> None:
             "this process may use. Lower it, or leave it out."
         )
     if settings.gpu_layers and not has_gpu():
+        from vrt_lite.advice import install_engine  # noqa: PLC0415 - rarely needed
+
         raise UsageError(
             f"--gpu-layers {settings.gpu_layers} cannot be met: the engine installed here has no GPU to use, only the "
             f"processor ({describe_machine().processor}). Leave it out, or install the engine with a GPU back end: "
-            "pip install --force-reinstall --no-cache-dir -C cmake.args=-DGGML_CUDA=on llama-cpp-python "
+            f"{install_engine('cuda')} "
             "(for AMD and Intel: -DGGML_VULKAN=on)."
         )
 
@@ -216,7 +218,7 @@ def keep_time(files: ModelFiles, plan: EnginePlan, judgement: Judgement) -> None
         return
     t, (width, height) = judgement.timings, judgement.inputs[0].shown_size
     seconds = (t.vision + t.prefill + t.generate + t.other) / len(judgement.orders)
-    times = (*read_times(files, plan), ((width // CELL) * (height // CELL), seconds))
+    times = (*read_times(files, plan), (width * height // plan.profile.pixels_per_token, seconds))
     with contextlib.suppress(OSError):
         keep(_times_path(files, plan), times[-_MOST_TIMES:])
 

@@ -18,7 +18,6 @@ from vrt_lite.backends.llamacpp.engine import Model
 from vrt_lite.backends.llamacpp.vision import Vision
 from vrt_lite.errors import ModelError
 from vrt_lite.machine import EngineSettings
-from vrt_lite.profile import CELL
 
 _WARM, _READ, _WRITTEN = 8, 96, 8
 """Tokens that are read and written in a measurement, and before it: first the weights are read and buffers set up."""
@@ -45,12 +44,13 @@ def measure_model(text: Path, projector: Path, settings: EngineSettings, cells: 
     """
     rows = max(isqrt(cells * 9 // 16), 1)
     columns, draw = max(cells // rows, 1), np.random.default_rng(0)
-    frames = [draw.integers(0, 256, (rows * CELL, columns * CELL, 3), dtype=np.uint8) for _ in range(2)]
     sequences = range(settings.sequences)
     size = _READ + (_MOST_REPEATS + 1) * _WRITTEN
     with Model(text, settings=settings) as model:
         with Vision(projector, model, settings=settings) as vision:
-            vision.encode("warm-up", [frame[:CELL, :CELL] for frame in frames])
+            side = vision.cell
+            frames = [draw.integers(0, 256, (rows * side, columns * side, 3), dtype=np.uint8) for _ in range(2)]
+            vision.encode("warm-up", [frame[:side, :side] for frame in frames])
             encode_seconds = _median_seconds(lambda: vision.encode("pair", frames))
             embeddings = vision.embeddings("pair").reshape(-1)
         with Context(model, size=size, settings=settings) as context:

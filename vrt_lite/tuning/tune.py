@@ -18,7 +18,6 @@ from vrt_lite.fitting.time_estimate import count_work
 from vrt_lite.machine import EngineSettings
 from vrt_lite.models import ModelFiles, loses_detail
 from vrt_lite.models.gguf import gguf_bytes
-from vrt_lite.profile import PIXELS_PER_TOKEN
 from vrt_lite.settings import Settings
 from vrt_lite.tuning import Tuning, plan_engine
 from vrt_lite.tuning.measure import ModelSpeed, check_same, measure_model
@@ -96,7 +95,7 @@ def read_cpu_load() -> float:
 
 def measure_with(worker: Worker, files: ModelFiles) -> Measure:
     """Return what measures the values of a model in a worker."""
-    cells = min(files.profile.max_pixels // PIXELS_PER_TOKEN, _MOST_CELLS)
+    cells = min(files.profile.max_pixels // files.profile.pixels_per_token, _MOST_CELLS)
 
     def measure(tuning: Tuning) -> ModelSpeed:
         settings = tuning.apply_to(EngineSettings(sequences=tuning.jobs))

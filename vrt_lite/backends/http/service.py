@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from vrt_lite.advice import install
 from vrt_lite.backends.http.sse import read_as
 from vrt_lite.errors import BackendError, UsageError, Warned
 from vrt_lite.settings import FormName, Remote, ServerKind
@@ -82,7 +83,7 @@ def _find_lack(kind: ServerKind, version: str) -> str | None:
         return f"this vLLM is {release[1]}.{release[2]}, and reads no video's clock; update it to 0.31 or newer"
     if not can_write_lossless():
         return (
-            "PyAV was built without the encoder libx264rgb here; install the one of the package index (pip install av)"
+            f"PyAV was built without the encoder libx264rgb here; install the one of the package index: {install('av')}"
         )
     return None
 

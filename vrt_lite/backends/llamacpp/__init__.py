@@ -21,14 +21,15 @@ from numpy.typing import NDArray
 from vrt_lite.backends.llamacpp.context import Context
 from vrt_lite.backends.llamacpp.decoding import MOST_GUESSED, PromptLookup, Sampler, loops, odds, odds_of_opening
 from vrt_lite.backends.llamacpp.engine import Model, start_engine
+from vrt_lite.backends.llamacpp.heads import Heads
 from vrt_lite.backends.llamacpp.kv_cache import KvCache, PrefixCache, Step, count_tokens, split_runs, take_steps
-from vrt_lite.backends.llamacpp.lower import FrameBlock, Item, lower
+from vrt_lite.backends.llamacpp.lower import FrameBlock, Item, lower, stamp
 from vrt_lite.backends.llamacpp.vision import Vision, content_key
 from vrt_lite.embeddings import EmbeddingCache
 from vrt_lite.errors import ContextFullError, OutOfMemoryError
 from vrt_lite.interfaces import Encoding, FrameStore, Observe, Sampling, Working, Wrote
 from vrt_lite.machine import EngineSettings
-from vrt_lite.profile import CELL, CONTEXT_STEP, PIXELS_PER_TOKEN, Profile
+from vrt_lite.profile import CONTEXT_STEP, Profile
 from vrt_lite.protocol.messages import Conversation, FrameRef, Image, Odds, Reply, StopReason, Usage, Video
 from vrt_lite.protocol.tags import FORMAT
 from vrt_lite.scheduler import Batched, InThread, Work, run_alone
@@ -90,6 +91,7 @@ class LlamaCppBackend(contextlib.ExitStack):
             self._vision = opened.enter_context(Vision(projector, self._model, settings=settings, cache=cache))
             self._banned = [self._model.control(name) for name in NEVER_WRITTEN]
             self._digits = [self._model.control(digit) for digit in "012"]
+            self._heads = Heads(text, self._model, tuple(profile.answer.head) if profile.answer else ())
             self.enter_context(opened.pop_all())
         self.callback(self._end)
         self._context: Context | None = None
@@ -130,22 +132,31 @@ class LlamaCppBackend(contextlib.ExitStack):
         start = time.perf_counter()
         self._check_open()
         patches: Patches = {}
-        items = lower(conversation, self._model, lambda part: self._block(part, frames, patches))
+        items = self._lower(conversation, frames, patches)
         lane.patches = frozenset(patches)
+        heads = self._heads.find_places(items, sampling.heads)
+        items = items[: 1 + max(heads.values(), default=len(items))]  # what follows the last head has no effect
         cache = self._cache_for(lane, items, sampling.max_new_tokens)
         encoded = self._encode(patches, frames, observe)
         vision_end = time.perf_counter()
-        kept = cache.prefill(items, observe, others=[o.cache for o in self.lanes if o.cache and o is not lane])
-        logits = cache.context.logits()
-        prefill_end = time.perf_counter()
-        for run in split_runs(items[kept:]):
-            if not isinstance(run, FrameBlock):
-                lane.lookup.learn(run)
-        reply = yield from self._write(lane, cache, logits, sampling, observe)
+        others = [o.cache for o in self.lanes if o.cache and o is not lane]
+        if heads:
+            read, scores = self._heads.read_scores(cache, items, heads, observe=observe, others=others)
+            prefill_end = time.perf_counter()
+            reply = Reply("", scores=scores)
+        else:
+            kept = cache.prefill(items, observe, others=others)
+            read = count_tokens(items[kept:])
+            logits = cache.context.logits()
+            prefill_end = time.perf_counter()
+            for run in split_runs(items[kept:]):
+                if not isinstance(run, FrameBlock):
+                    lane.lookup.learn(run)
+            reply = yield from self._write(lane, cache, logits, sampling, observe)
         self._vision.trim(frozenset[str]().union(*(other.patches for other in self.lanes)))
         usage = Usage(
-            tokens_prefilled=count_tokens(items[kept:]),
-            tokens_reused=count_tokens(items[:kept]),
+            tokens_prefilled=read,
+            tokens_reused=count_tokens(items) - read,
             tokens_generated=len(reply.tokens),
             frames_encoded=sum(len(patches[key]) for key in encoded),
             frames_reused=sum(len(shown) for key, shown in patches.items() if key not in encoded),
@@ -168,6 +179,12 @@ class LlamaCppBackend(contextlib.ExitStack):
         if self.ended:
             raise OutOfMemoryError("The engine was closed for lack of memory. Lower --ctx, --max-pixels or --jobs.")
 
+    def _lower(self, conversation: Conversation, frames: FrameStore, patches: Patches) -> list[Item]:
+        """The conversation as items. Adds the frames of each patch to `patches`."""
+        if self._profile.clock.rule == "text":
+            conversation = stamp(conversation)
+        return lower(conversation, self._model, lambda part: self._block(part, frames, patches))
+
     def _block(self, part: Video | Image, frames: FrameStore, patches: Patches) -> FrameBlock:
         """A part's block, by content. Adds the frames of each of its patches to `patches`."""
         if isinstance(part, Image):
@@ -176,6 +193,8 @@ class LlamaCppBackend(contextlib.ExitStack):
             padded = (*part.frames, part.frames[-1]) if len(part.frames) % 2 else part.frames
             groups = [padded[i : i + 2] for i in range(0, len(padded), 2)]
             steps = self._profile.clock.steps(len(groups), part.seconds_per_patch)
+        if self._profile.answer and self._profile.answer.positions == "sequential":
+            steps = ()
         keys: list[str] = []
         height = width = 0
         for group in groups:
@@ -184,7 +203,7 @@ class LlamaCppBackend(contextlib.ExitStack):
             key = content_key(pixels)
             keys.append(key)
             patches[key] = group
-        return FrameBlock(tuple(keys), steps, height // CELL, width // CELL)
+        return FrameBlock(tuple(keys), steps, height // self._vision.cell, width // self._vision.cell)
 
     def _new_lookup(self) -> PromptLookup:
         """A prompt lookup that has learned the answer's format."""
@@ -211,7 +230,7 @@ class LlamaCppBackend(contextlib.ExitStack):
         """The tokens that all rounds of a conversation that begins with `items` can need."""
         p = self._profile
         largest = max((item.rows * item.columns for item in items if isinstance(item, FrameBlock)), default=0)
-        if not p.tool_min_pixels <= largest * PIXELS_PER_TOKEN <= p.tool_max_pixels:
+        if not p.tool_min_pixels <= largest * p.pixels_per_token <= p.tool_max_pixels:
             largest = p.tool_cells
         return min(p.context_bound(count_tokens(items), largest), self._model.trained_context)
 

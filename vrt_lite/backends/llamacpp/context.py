@@ -89,7 +89,7 @@ class Context(contextlib.ExitStack):
         self._memory = llama.llama_get_memory(self.pointer)
         self.batch_size = int(params.n_batch)
         self._text = self._batch(self.batch_size, 0)
-        self._frames = self._batch(self.batch_size, model.width)
+        self._frames = self._batch(self.batch_size, model.input_width)
 
     def _free(self) -> None:
         llama.llama_free(self.pointer)

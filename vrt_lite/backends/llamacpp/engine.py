@@ -24,7 +24,7 @@ import psutil
 
 from vrt_lite.errors import ASK_DOCTOR, ModelError, OutOfMemoryError
 from vrt_lite.machine import SMALL_MODEL_BYTES, EngineSettings, Gpu, Machine, MachineMemory
-from vrt_lite.models.gguf import gguf_bytes
+from vrt_lite.models.gguf import gguf_bytes, read_gguf
 from vrt_lite.shortage import explain_shortage
 
 if TYPE_CHECKING:
@@ -252,9 +252,14 @@ class Model(contextlib.ExitStack):
 
             self.abort_check = AbortCheck(llama)
         self.width = int(llama.llama_model_n_embd(self.pointer))
+        # Behind an embedding stands what is added to the outputs of the first layers, where a model has that.
+        self.input_width = int(llama.llama_model_n_embd_inp(self.pointer))
         # Keys and values of one token over all layers, two bytes each.
-        heads, all_heads = llama.llama_model_n_head_kv(self.pointer), llama.llama_model_n_head(self.pointer)
-        self.cache_bytes = 4 * int(llama.llama_model_n_layer(self.pointer) * heads * self.width // all_heads)
+        header = read_gguf(path)
+        head = header.number(f"{header.values.get('general.architecture')}.attention.key_length")
+        head = head or self.width // llama.llama_model_n_head(self.pointer)
+        layers, heads = llama.llama_model_n_layer(self.pointer), llama.llama_model_n_head_kv(self.pointer)
+        self.cache_bytes = 4 * int(layers * heads * head)
         self.trained_context = int(llama.llama_model_n_ctx_train(self.pointer))
         self.added = tuple(self._added())
 
@@ -273,7 +278,7 @@ class Model(contextlib.ExitStack):
         """The id of a control token; ModelError if the vocabulary lacks it."""
         tokens = self.tokens(name, special=True)
         if len(tokens) != 1:
-            raise ModelError(f"The text model's vocabulary has no token {name}: it is not a Qwen2.5-VL model.")
+            raise ModelError(f"The text model's vocabulary has no token {name}: it is not a Qwen-VL model.")
         return tokens[0]
 
     def piece(self, token: int) -> bytes:

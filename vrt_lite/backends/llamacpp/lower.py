@@ -8,15 +8,15 @@ pixels a cell), and the next item starts at the largest of the three + 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vrt_lite.protocol.messages import Conversation, Generated, Image, Message, Text, Video
+from vrt_lite.protocol.messages import Conversation, Generated, Image, Message, Part, Text, Video
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,22 @@ class Tokenizer(Protocol):
 
     def tokens(self, text: str, *, special: bool) -> list[int]: ...  # noqa: D102
     def control(self, name: str) -> int: ...  # noqa: D102
+
+
+def stamp(conversation: Conversation) -> Conversation:
+    """The conversation with each video as one video for each temporal patch, behind the mean time of its frames."""
+    return tuple(replace(message, parts=tuple(_stamped(message.parts))) for message in conversation)
+
+
+def _stamped(parts: Sequence[Part]) -> Iterator[Part]:
+    for part in parts:
+        if not isinstance(part, Video):
+            yield part
+            continue
+        for i in range(0, len(part.frames), 2):
+            times = part.times[i : i + 2]
+            yield Text(f"<{sum(times) / len(times):.1f} seconds>")
+            yield replace(part, frames=part.frames[i : i + 2], times=times)
 
 
 def lower(conversation: Conversation, tokenizer: Tokenizer, block: Callable[[Video | Image], FrameBlock]) -> list[Item]:

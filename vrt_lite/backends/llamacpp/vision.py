@@ -32,7 +32,7 @@ from vrt_lite.backends.llamacpp.engine import (
 from vrt_lite.embeddings import EmbeddingCache
 from vrt_lite.errors import ModelError, OutOfMemoryError
 from vrt_lite.machine import EngineSettings
-from vrt_lite.profile import CELL
+from vrt_lite.models.gguf import read_gguf
 
 _METHOD = 1
 """Version of the way in which `Vision` uses the engine. It changes when the values change."""
@@ -72,6 +72,8 @@ class Vision(contextlib.ExitStack):
         log.lines.clear()
         self._model = model
         self._cache = cache or EmbeddingCache()
+        self.cell = 2 * read_gguf(path).number("clip.vision.patch_size")
+        """Pixels a side of one visual token."""
         params = mtmd.mtmd_context_params_default()
         params.use_gpu = model.on_gpu if settings.projector_on_gpu is None else settings.projector_on_gpu
         params.print_timings = False
@@ -89,26 +91,26 @@ class Vision(contextlib.ExitStack):
         self.callback(mtmd.mtmd_free, self._pointer)
         if not (mtmd.mtmd_support_vision(self._pointer) and mtmd.mtmd_decode_use_mrope(self._pointer)):
             self.close()
-            raise ModelError(f"The projector {path} is not one of Qwen2.5-VL's: it makes no M-RoPE vision tokens.")
+            raise ModelError(f"The projector {path} makes no vision tokens with M-RoPE positions.")
 
     def has(self, key: str) -> bool:
         """Whether a patch was encoded, in this run or in an earlier one."""
         return self._cache.holds(self._cache_key(key))
 
     def embeddings(self, key: str) -> NDArray[np.float32]:
-        """Embeddings of a patch that was encoded, shape (rows·columns, width)."""
+        """Embeddings of a patch that was encoded, shape (rows·columns, input width of the text model)."""
         array = self._cache.get(self._cache_key(key))
         if array is None:
             raise KeyError(key)
         return array
 
     def encode(self, key: str, frames: Sequence[NDArray[np.uint8]]) -> None:
-        """Encode one temporal patch: one frame, or two consecutive ones of a video, RGB, sides multiples of 28.
+        """Encode one temporal patch: one frame, or two consecutive ones of a video, RGB, sides multiples of `cell`.
 
         Patches are encoded one at a time: mtmd has a batch interface, but not for this architecture.
         """
         height, width = frames[0].shape[:2]
-        self._cache.put(self._cache_key(key), self._run(frames, (height // CELL) * (width // CELL)))
+        self._cache.put(self._cache_key(key), self._run(frames, (height // self.cell) * (width // self.cell)))
 
     def trim(self, keep: frozenset[str]) -> None:
         """Drop the least recently used patches beyond the memory limit, never those in `keep`."""
@@ -143,7 +145,7 @@ class Vision(contextlib.ExitStack):
             if status or len(images) != 1 or mtmd.mtmd_input_chunk_get_n_tokens(images[0]) != tokens:
                 raise ModelError(
                     f"The projector does not turn {len(frames)} frame(s) of {frames[0].shape[1]}x{frames[0].shape[0]} "
-                    f"into one patch of {tokens} tokens: it is not a Qwen2.5-VL projector that this engine can use."
+                    f"into one patch of {tokens} tokens: this engine cannot use it."
                 )
             failed = mtmd.mtmd_encode_chunk(self._pointer, images[0])
             if self._model.abort_check:
@@ -154,4 +156,4 @@ class Vision(contextlib.ExitStack):
                     f"{start_engine().explain('no reason given')}. Lower --max-pixels."
                 )
             pointer = mtmd.mtmd_get_output_embd(self._pointer)
-            return np.ctypeslib.as_array(pointer, (tokens, self._model.width)).copy()
+            return np.ctypeslib.as_array(pointer, (tokens, self._model.input_width)).copy()

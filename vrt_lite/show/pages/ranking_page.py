@@ -19,7 +19,7 @@ from vrt_lite.ranking.rank_run import read_groups, read_rank_about
 from vrt_lite.show.leaderboard import describe_conclusion
 from vrt_lite.show.pages.frame_album import EmbeddedFrame
 from vrt_lite.show.pages.run_material import RunMaterial
-from vrt_lite.show.words import DIMENSION_NAMES, capitalize_first
+from vrt_lite.show.words import DIMENSION_NAMES
 
 _CYCLES = 20
 _GROUPS = 40
@@ -146,7 +146,7 @@ def _prepare_board(material: RunMaterial, group: ClipGroup, ladder: Ladder, key:
     outcomes = {(outcome.i, outcome.j): outcome for outcome in ladder.outcomes}
     return _Board(
         key,
-        capitalize_first(DIMENSION_NAMES[key]),
+        DIMENSION_NAMES[key],
         tuple(rows),
         (min((r.span[0] for r in rated), default=-1.0), max((r.span[1] for r in rated), default=1.0)),
         tuple(

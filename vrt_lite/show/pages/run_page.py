@@ -276,7 +276,7 @@ def _write_heading(figures: Figures) -> str:
 def _list_accuracy(figures: Figures) -> list[list[str]]:
     rows: list[list[str]] = []
     for key in figures.accuracy:
-        own = capitalize_first(DIMENSION_NAMES[key])
+        own = DIMENSION_NAMES[key]
         for name, *cells in evaluation_words.list_accuracy(figures, key):
             rows.append([f"{own}, {name}" if name else own, *cells])
     return rows
