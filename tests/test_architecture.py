@@ -80,6 +80,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "numpy": {
         "backends/llamacpp",
         "conversion",
+        "diagnosis/judge_checks.py",
         "embeddings.py",
         "evaluation/metrics.py",
         "interfaces.py",
@@ -87,7 +88,6 @@ THIRD_PARTY: dict[str, set[str]] = {
         "pair_frames.py",
         "ranking",
         "show/pages",
-        "diagnosis/judge_checks.py",
         "show/sheet.py",
         "tuning",
         "video",

@@ -107,9 +107,7 @@ def make_judgement(
     limited = bool(orders) and (settings.limits_pixels or settings.effort != "full")
     warnings += warn_of_prompt(pair.prompt, inputs, mode.profile, mode.own, limited=limited)
     one, other = (*verdicts, None, None)[:2]
-    unread = () if mode.profile.understands(pair.prompt) else ("TA",)
-    judged = {key: TIE.preferences[key] for key in mode.profile.keys if key not in unread}
-    joined = join_orders(one, other) or BothOrders(make_verdict(judged, TIE.source))
+    joined = join_orders(one, other) or BothOrders(_tie_of(mode.profile, pair.prompt))
     warnings += [
         *warn_of_clips(inputs, mode.profile.least_frames),
         *warn_of_measures(joined.verdict, measures, measured),
@@ -141,6 +139,12 @@ def warn_of_default_profile(mode: Mode, settings: Settings, model: str) -> Itera
     if not (mode.files.has_profile if mode.files else "model" in settings.sources):
         text = f"{model} has no profile.toml, so it was asked as VR-Thinker is: its prompts, frames and rounds."
         yield Warned("default_profile", text)
+
+
+def _tie_of(profile: Profile, prompt: str) -> Verdict:
+    """The verdict about one file given twice, in what the judge answers."""
+    unread = () if profile.understands(prompt) else ("TA",)
+    return make_verdict({key: TIE.preferences[key] for key in profile.keys if key not in unread}, TIE.source)
 
 
 def warn_of_prompt(

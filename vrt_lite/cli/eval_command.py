@@ -82,7 +82,6 @@ def evaluate(
     as_json: bool,
     plots: Path | None,
     quiet: bool,
-    self_check: bool,
     verbose: int,
     **options: Any,
 ) -> None:
@@ -101,12 +100,11 @@ def evaluate(
     Every judgement is kept when it is made: the same call resumes where it stopped. The network is used with --pull
     and --backend only. --seed also draws the sample and the random order.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
-    jobs = choose_jobs(jobs, model, projector, backend)
+    jobs, check = choose_jobs(jobs, model, projector, backend), options.pop("self_check")
     _check_plots(plots)
     from vrt_lite.evaluation.evaluate import EvalJudge, PairSelection  # noqa: PLC0415
     from vrt_lite.evaluation.sets import read_set  # noqa: PLC0415
     from vrt_lite.runs.store import Store  # noqa: PLC0415
-    from vrt_lite.show import view  # noqa: PLC0415
 
     found = read_set(_find_set(labelled, split, folder, pull=pull, quiet=quiet))
     selection = PairSelection(order, limit, sample, options["seed"], budget)
@@ -115,13 +113,20 @@ def evaluate(
         Store(file) as store,
         open_run_judge(model, projector, backend, settings, store, log=verbose > 1, quiet=quiet, jobs=jobs) as judge,
     ):
-        judge.connect(view(quiet=quiet, live=False).observe)
-        if self_check:
-            _check_judge(judge, found)
+        _connect(judge, found, quiet=quiet, check=check)
         eval_judge = EvalJudge(judge, judge.key(), judge.describe()["--model"], jobs)
         name, figures = _judge_pairs(found, selection, eval_judge, store, name, quiet=quiet, live=verbose < 2)
     _print_figures(figures, settings.effort, judge=eval_judge.model, run=name, as_json=as_json, plots=plots)
     _finish(figures, report, name, file, quiet=quiet)
+
+
+def _connect(judge: Judge, found: LabelledSet, *, quiet: bool, check: bool) -> None:
+    """Connect a judge on a server, and check the judge if that is asked for."""
+    from vrt_lite.show import view  # noqa: PLC0415
+
+    judge.connect(view(quiet=quiet, live=False).observe)
+    if check:
+        _check_judge(judge, found)
 
 
 def _check_judge(judge: Judge, found: LabelledSet) -> None:
