@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import tomlkit
 import torch
 from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 from transformers.utils import logging
@@ -25,7 +25,7 @@ from train.recipe import NewModelShape, TrainingRecipe
 from train.training_cases import Cases
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.judge import opening
-from vrt_lite.profile import PROFILE_NAME, Profile
+from vrt_lite.profile import PROFILE_NAME, Profile, to_table
 from vrt_lite.protocol.messages import Text
 from vrt_lite.protocol.tags import FORMAT
 
@@ -140,23 +140,8 @@ def corpus(profile: Profile, cases: Cases) -> Iterator[str]:
 
 def profile_text(profile: Profile) -> str:
     """Write all values of a profile as the TOML that `vrt_lite.profile.load_profile` reads."""
-    plain = {name: getattr(profile, name) for name in profile.__dataclass_fields__}
-    clock, dimensions = plain.pop("clock"), plain.pop("dimensions")
-    tables = {name: plain.pop(name) for name in ("temperatures", "refusals", "captions")}
-    if words := plain.pop("evidence"):
-        tables["evidence"] = asdict(words)
-    lines = list(_toml_lines(plain.items()))
-    lines += ["", "[clock]", *_toml_lines((name, getattr(clock, name)) for name in clock.__dataclass_fields__)]
-    for name, values in tables.items():
-        lines += ["", f"[{name}]", *_toml_lines(values.items())]
-    for key, words in dimensions.items():
-        lines += ["", f"[dimensions.{key}]", *_toml_lines((("name", words.name), ("explain", words.explain)))]
-    return "\n".join(lines) + "\n"
-
-
-def _toml_lines(values: Iterable[tuple[str, Any]]) -> Iterator[str]:
-    """Yield lines of TOML. A JSON string or number is also a TOML value."""
-    return (f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in values)
+    # Tables come last: what follows one would be in it.
+    return tomlkit.dumps(dict(sorted(to_table(profile).items(), key=lambda item: isinstance(item[1], dict))))
 
 
 def _silence_transformers() -> None:
