@@ -111,7 +111,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def do_GET(self) -> None:
-        hub, path = self.state, unquote(urlsplit(self.path).path)
+        # One connection may ask for both repositories.
+        self.state = hub = type(self).state
+        path = unquote(urlsplit(self.path).path)
         if hub.base and (hub.base.repository in path or path.removeprefix("/cdn/") in hub.base.files):
             self.state = hub = hub.base
             hub.url = type(self).state.url

@@ -238,8 +238,7 @@ def test_models_says_how_each_model_gets_here(capfd: pytest.CaptureFixture[str])
     assert run(["models", "--json"]) == 0
     entries = {entry["name"]: entry for entry in json.loads(capfd.readouterr().out)}
     assert {name: entry["state"] for name, entry in entries.items()} == {
-        name: "bundled" if name in bundled_names() else "by hand" if recipe.by_hand else "can be pulled"
-        for name, recipe in recipes().items()
+        name: "bundled" if name in bundled_names() else "can be pulled" for name in recipes()
     }
     for name, entry in entries.items():
         if entry["state"] == "bundled":
@@ -250,8 +249,7 @@ def test_models_says_how_each_model_gets_here(capfd: pytest.CaptureFixture[str])
         size = f"{entry['fetched_bytes'] / 1e9:.2f} GB fetched"
         stay = f"{entry['disk_bytes'] / 1e9:.2f} GB stay"
         way = f"{size} as a checkpoint and converted here, {stay}" if entry["converted"] else f"{size} as GGUF"
-        by_hand = f"says which files to fetch ({entry['fetched_bytes'] / 1e9:.2f} GB) and convert"
-        assert f"{name}: vrt-lite pull {name} {by_hand if entry['state'] == 'by hand' else f'({way}'}" in out
+        assert f"{name}: vrt-lite pull {name} ({way}" in out
     assert [name for name, entry in entries.items() if entry["converted"]] == [
         name for name, recipe in recipes().items() if recipe.checkpoint_size
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from vrt_lite.backends import read_memory
 from vrt_lite.errors import ModelError, OutOfMemoryError
@@ -26,9 +26,6 @@ from vrt_lite.models.library import (
 from vrt_lite.models.quants import normalise_quant, quant_of, total_memory
 from vrt_lite.settings import Settings
 from vrt_lite.tuning import plan_engine, plan_shape
-
-BY_HAND: Final = "by hand"
-"""The state of what can be fetched, but not in one step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +61,6 @@ class ListedModel:
         if not self.fetched_bytes:
             return ""
         fetched, stay = format_bytes(self.fetched_bytes), format_bytes(self.disk_bytes)
-        if self.state == BY_HAND:
-            return f"{self.name}: vrt-lite pull {self.name} says which files to fetch ({fetched}) and convert"
         way = f"as a checkpoint and converted here, {stay} stay" if self.converted else "as GGUF, all of it stays"
         return f"{self.name}: vrt-lite pull {self.name} ({fetched} fetched {way})"
 
@@ -135,7 +130,7 @@ def _list_recipe(recipe: Recipe) -> ListedModel:
         seconds = predict_shape(option.shape, plan)
     return ListedModel(
         name=recipe.name,
-        state="begun" if begun.disk_bytes else BY_HAND if recipe.by_hand else "can be pulled",
+        state="begun" if begun.disk_bytes else "can be pulled",
         quant=normalise_quant(option.quant),
         disk_bytes=option.disk.stays,
         fetched_bytes=option.disk.fetched,

@@ -69,7 +69,8 @@ class HubFile:
 class Listing:
     """A repository at one commit. `licence`, `architecture` and `base_model` are "" where the hub does not say.
 
-    `base_model` is the repository of the model that this one was made from.
+    `base_model` is the repository of the model that this one was made from, as the hub says. `base` is that one's
+    listing, where files are taken from both.
     """
 
     repository: str
@@ -79,6 +80,12 @@ class Listing:
     files: tuple[HubFile, ...]
     kind: Kind = "model"
     base_model: str = ""
+    base: Listing | None = None
+
+    @property
+    def commits(self) -> str:
+        """The commit, and behind a plus sign that of the base."""
+        return f"{self.revision}+{self.base.revision}" if self.base else self.revision
 
 
 def endpoint() -> str:

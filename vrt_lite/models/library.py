@@ -49,9 +49,9 @@ class StoredFile:
 class Manifest:
     """What a pulled model is and where it is from. `verified`: its recipe says that its verdicts were checked.
 
-    Files of one role are the parts of a split GGUF, in order. `converted_with` is the engine with which the files were
-    made here from the repository's checkpoint, and `projector_type` the type of the projector; both are "" if the files
-    are the repository's own.
+    Files of one role are the parts of a split GGUF, in order. `revision` is `Listing.commits`. `converted_with` is the
+    engine with which the files were made here from the repository's checkpoint, and `projector_type` the type of the
+    projector; both are "" if the files are the repository's own.
     """
 
     name: str
@@ -244,7 +244,8 @@ class Recipe:
     `config` is what the published config.json says about the model's shape. `quants` are those that are published as
     GGUF, as far as it is known. `published` is the name under which tables of published accuracy have the model.
 
-    `by_hand` says which files make the folder to convert, where a pull cannot make it.
+    Where training left one pickle of weights, `state` is its path there, and `base` the repository of the model that
+    was trained, which has the small files.
     """
 
     name: str
@@ -252,11 +253,12 @@ class Recipe:
     licence_url: str = ""
     verified: bool = False
     published: str = ""
-    by_hand: str = ""
     repository: str = ""
     revision: str = ""
     quant: str = ""
     checkpoint_size: int = 0
+    state: str = ""
+    base: str = ""
     profile: str = ""
     config: dict[str, Any] = field(default_factory=dict[str, Any])
     quants: tuple[str, ...] = ()

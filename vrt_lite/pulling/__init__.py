@@ -23,6 +23,7 @@ from vrt_lite.pulling.pull_source import (
     check_paths,
     is_checkpoint,
     keep_nothing_refused,
+    list_source,
     parse_reference,
 )
 
@@ -43,7 +44,6 @@ def pull(
     a file to give the model in place of its own.
     """
     source, given = parse_reference(reference), read_portable(profile) if profile else b""
-    _check_in_one_step(source)
     with disk_errors(), contextlib.ExitStack() as stack:
         if stack.enter_context(locked(source.name)):
             progress.say(f"waited for another process that was changing {source.name}")
@@ -53,7 +53,7 @@ def pull(
         if kept and projector_type not in (None, kept.manifest.projector_type):
             kept = None
         try:
-            listed = hub.list_repository(source.repository, source.revision)
+            listed = list_source(source)
         except UnreachableError as error:
             if not kept or kept.damage or given:
                 text = f"{source.name} would be fetched from {source.repository}, but {error}"
@@ -62,7 +62,7 @@ def pull(
             return kept
         check_paths(listed)
         progress.say(f"licence: {source.licence(listed)}{f' ({source.recipe.licence_url})' if source.recipe else ''}")
-        if kept and kept.manifest.revision == listed.revision:
+        if kept and kept.manifest.revision == listed.commits:
             if _is_intact(kept):
                 progress.say(f"{source.name} is here already, sha256 of every file checked")
                 if given:
@@ -71,7 +71,7 @@ def pull(
                     library.write_manifest(kept.folder, replace(kept.manifest, files=files))
                 return kept
             library.reopen_model(source.name)
-        if is_checkpoint(listed):
+        if listed.base or is_checkpoint(listed):
             from vrt_lite.pulling.checkpoint_pull import pull_checkpoint  # noqa: PLC0415 - numpy
 
             pulled = pull_checkpoint(source, listed, here, memory_bytes, progress, projector_type)
@@ -86,15 +86,6 @@ def pull(
     if model is None:
         raise ModelError(f"{source.name} was removed while it arrived. Pull it again.")
     return model
-
-
-def _check_in_one_step(source: PullSource) -> None:
-    """Raise ModelError, with what to do instead, for a model whose files are in several repositories."""
-    if source.recipe and source.recipe.by_hand:
-        raise ModelError(
-            f"{source.name} cannot be pulled in one step: put into one folder {source.recipe.by_hand}. Then run: "
-            f"vrt-lite profile show {source.name} > FOLDER/{PROFILE_NAME}; vrt-lite convert FOLDER --out DIR"
-        )
 
 
 def _is_intact(here: StoredModel) -> bool:
@@ -131,7 +122,7 @@ def _install(
         Manifest(
             name=source.name,
             repository=listed.repository,
-            revision=listed.revision,
+            revision=listed.commits,
             quant=pulled.quant,
             licence=source.licence(listed),
             verified=bool(source.recipe and source.recipe.verified),

@@ -1,7 +1,8 @@
 """Pulls a model that is published as a checkpoint: each shard is converted when it has arrived, and then deleted.
 
 While that lasts, the partial folder holds both GGUF files as far as they are written with their journal, and
-checkpoint/<revision>/<repository>/ with the small files and at most two shards.
+checkpoint/<commits>/<repository>/ with the small files and at most two shards. A reward model's state (`reward_state`)
+is one shard that arrives before anything is planned, and stays until the model is installed.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from vrt_lite.conversion.families import FAMILIES
 from vrt_lite.conversion.pair_files import describe_pair
 from vrt_lite.conversion.pair_plan import PairPlan, plan_pair
 from vrt_lite.conversion.pair_writer import JOURNAL, begin, describe, write_shard
+from vrt_lite.conversion.reward_state import STATE
 from vrt_lite.conversion.type_names import CONVERTER_TYPES, TEXT_TYPES
 from vrt_lite.errors import ModelError
 from vrt_lite.interfaces import wait_until_done
@@ -31,6 +33,9 @@ from vrt_lite.models.quants import SHARE_OF_MEMORY, TextFile, best_quant, normal
 from vrt_lite.profile import PROFILE_NAME
 from vrt_lite.pulling.gguf_files import does_not_fit
 from vrt_lite.pulling.pull_source import (
+    MODEL_FILES,
+    OWN_FILES,
+    SMALL_FILES,
     Pulled,
     PullSource,
     expected_sha256,
@@ -64,12 +69,15 @@ def pull_checkpoint(
     progress.say(f"{source.name}: {listed.repository} at {listed.revision[:12]}, a checkpoint that is converted here")
     begun, begun_projector = _read_begun(folder)
     # The folder has the repository's name, from which the files get theirs.
-    checkpoint = folder / _CHECKPOINT / listed.revision / listed.repository.partition("/")[2]
+    checkpoint = folder / _CHECKPOINT / listed.commits / listed.repository.partition("/")[2]
     for path in (checkpoint.parent.parent, checkpoint.parent, checkpoint):
         if path.is_symlink():
             path.unlink()
     checkpoint.mkdir(parents=True, exist_ok=True)
-    fetch_small_files(listed, checkpoint)
+    keep_only(folder / _CHECKPOINT, {listed.commits})
+    if listed.base:
+        fetch_small_files(listed.base, checkpoint, MODEL_FILES)
+    fetch_small_files(listed, checkpoint, OWN_FILES if listed.base else SMALL_FILES)
     with keep_nothing_refused(source.name):
         config = read_config(listed, checkpoint)
         shards = find_shards(source, listed, checkpoint)
@@ -83,10 +91,15 @@ def pull_checkpoint(
             share = f"{SHARE_OF_MEMORY:.0%} of this machine's memory"
             why = f"the largest from Q4_K_M to Q8_0 that fits {format_bytes(usable)} ({share})"
         text_type = check_type(listed.repository, quant)
-        plan = plan_pair(checkpoint, text_type=text_type, projector_type=kind, origin=listed.revision)
     progress.say(f"quant: {quant}, {why}; projector: {kind.upper()}")
+    if state := shards.get(STATE):  # the files' headers have its heads and their number of tokens
+        result = sum(map(_weights_of, describe_pair(config, text_type=text_type, projector_type=kind)))
+        _check_disk(source.name, [state.size], result, progress)
+        progress.begin("fetching", state.size)
+        _fetch(listed, state, checkpoint, progress.advance)
+    with keep_nothing_refused(source.name):
+        plan = plan_pair(checkpoint, text_type=text_type, projector_type=kind, origin=listed.commits)
     keep_only(folder, {_CHECKPOINT, JOURNAL, *(file.name for file in plan.files)})
-    keep_only(folder / _CHECKPOINT, {listed.revision})
     _convert(source, listed, shards, plan, checkpoint, progress)
     text, projector = (describe(folder / file.name) for file in plan.files)
     files = (
@@ -97,14 +110,18 @@ def pull_checkpoint(
 
 
 def find_shards(source: PullSource, listed: Listing, folder: Path) -> dict[str, HubFile]:
-    """Return the shards by name: those that the index names, or the only one. ModelError if one is not listed."""
+    """Return the shards by name: the recipe's state, those that the index names, or the only one.
+
+    ModelError if one is not listed.
+    """
     here = {file.path: file for file in listed.files}
-    names = {*list_shards(folder / INDEX).values()} or {ONLY_SHARD}
+    state = source.recipe.state if source.recipe else ""
+    names = {state} if state else {*list_shards(folder / INDEX).values()} or {ONLY_SHARD}
     if missing := sorted(names - here.keys()):
         raise ModelError(f"{listed.repository} does not list the shard {missing[0]!r:.80}, nor one in {INDEX}.")
     for name in names:
         expected_sha256(source, here[name])
-    return {name: here[name] for name in names}
+    return {here[name].name: here[name] for name in names}
 
 
 def read_config(listed: Listing, folder: Path) -> Mapping[str, Any]:
@@ -163,13 +180,7 @@ def _convert(
     folder = partial_folder(source.name)
 
     def fetch(shard: HubFile, advance: Advance) -> Path:
-        path = checkpoint / shard.name
-        if is_whole(path, shard.size, shard.sha256):
-            advance(shard.size)
-        else:
-            path.unlink(missing_ok=True)
-            download(listed, shard, path, sha256=shard.sha256, advance=advance)
-        return path
+        return _fetch(listed, shard, checkpoint, advance)
 
     sizes = [shards[name].size for name in plan.shards]
     count = f"{len(sizes)} shards" if len(sizes) > 1 else "one file"
@@ -184,19 +195,31 @@ def _convert(
     for path in checkpoint.glob("*.safetensors"):
         if path.name not in names:
             path.unlink()
-    _check_disk(source.name, [shard.size for shard in missing], plan, progress)
+    _check_disk(source.name, [shard.size for shard in missing], plan.size, progress)
     to_fetch = sum(shard.size for shard in missing)
     progress.begin("fetching and converting", to_fetch + plan.weight_bytes(names))
     with closing(_arriving(missing, fetch, progress.advance)) as paths:
         for path in paths:
             write_shard(plan, folder, path, progress.advance)
-            path.unlink()
-            progress.say(f"{path.name}: sha256 checked, converted, deleted")
+            if path.name != STATE:
+                path.unlink()
+            progress.say(f"{path.name}: sha256 checked, converted")
 
 
-def _check_disk(name: str, shards: Sequence[int], plan: PairPlan, progress: Progress) -> None:
+def _fetch(listed: Listing, shard: HubFile, folder: Path, advance: Advance) -> Path:
+    """Fetch a shard, unless it is there."""
+    path = folder / shard.name
+    if is_whole(path, shard.size, shard.sha256):
+        advance(shard.size)
+    else:
+        path.unlink(missing_ok=True)
+        download(listed, shard, path, sha256=shard.sha256, advance=advance)
+    return path
+
+
+def _check_disk(name: str, shards: Sequence[int], result_bytes: int, progress: Progress) -> None:
     """Say how much room the disk needs and has. ModelError if it has too little."""
-    needed = max(0, plan.size + sum(sorted(shards)[-2:]) - partial_bytes(name))
+    needed = max(0, result_bytes + sum(sorted(shards)[-2:]) - partial_bytes(name))
     free = shutil.disk_usage(partial_folder(name)).free
     progress.say(f"disk: at most {format_bytes(needed + SPARE_BYTES)} more are needed, {format_bytes(free)} are free")
     check_free_space(partial_folder(name), needed)

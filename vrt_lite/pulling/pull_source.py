@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Collection, Generator, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -14,17 +14,19 @@ from vrt_lite.disk import is_plain_name
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.machine import format_bytes
 from vrt_lite.models import bundled_names
-from vrt_lite.models.hub import HubFile, Listing, check_free_space, download, is_whole
+from vrt_lite.models.hub import HubFile, Listing, check_free_space, download, is_whole, list_repository
 from vrt_lite.models.library import Recipe, StoredFile, partial_folder, recipes, remove_folder
 from vrt_lite.profile import PROFILE_NAME
 
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 _SHARD = re.compile(r"model[^/]*\.safetensors")
-SMALL_FILES: Final = (
+MODEL_FILES: Final = (
     *("config.json", "generation_config.json", "preprocessor_config.json", "processor_config.json"),
     *("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "chat_template.json"),
-    *("README.md", PROFILE_NAME, INDEX),
 )
+"""What a model shares with the one that it was trained from; where a recipe names a base, these are the base's."""
+OWN_FILES: Final = ("model_config.json", "README.md", PROFILE_NAME, INDEX)
+SMALL_FILES: Final = (*MODEL_FILES, *OWN_FILES)
 """What is read of a checkpoint beside the shards. Weights in other formats lie in the same repositories."""
 
 
@@ -73,8 +75,17 @@ def parse_reference(reference: str) -> PullSource:
     raise ModelError(f"Model {name!r} is not known. Pull one of {known}, or owner/repo[:quant].")
 
 
+def list_source(source: PullSource) -> Listing:
+    """List the repository, and with it the base that the recipe names."""
+    listed = list_repository(source.repository, source.revision)
+    base = source.recipe.base if source.recipe else ""
+    return replace(listed, base=list_repository(base)) if base else listed
+
+
 def check_paths(listed: Listing) -> None:
     """Check that every listed path stays inside a folder, and that small files are small. Raises ModelError."""
+    if listed.base:
+        check_paths(listed.base)
     for file in listed.files:
         if not all(is_plain_name(part) for part in file.path.split("/")):
             raise ModelError(

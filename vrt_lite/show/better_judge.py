@@ -47,15 +47,14 @@ def find_better_judge() -> str:
     """Say in a line which judge with published figures fits this machine now; "" if none does."""
     from vrt_lite.backends import read_memory  # noqa: PLC0415 - the engine
     from vrt_lite.evaluation.figures import find_published  # noqa: PLC0415
-    from vrt_lite.model_list import BY_HAND, list_model  # noqa: PLC0415
+    from vrt_lite.model_list import list_model  # noqa: PLC0415
     from vrt_lite.models.library import recipes  # noqa: PLC0415
 
     told = find_published(*_SET)
     figures = told.figures if told else ()
     shares = {figure.model: figure.value for figure in figures if figure.measure in ("diff", "sign")}
     ranked = sorted((r for r in recipes().values() if r.published in shares), key=lambda r: -shares[r.published])
-    models = [model for recipe in ranked if (model := list_model(recipe.name)).state != BY_HAND]
-    return suggest_judge(models, read_memory().free_bytes)
+    return suggest_judge((list_model(recipe.name) for recipe in ranked), read_memory().free_bytes)
 
 
 def show_better_judge(judgement: Judgement, stream: TextIO) -> None:
