@@ -33,6 +33,7 @@ from vrt_lite.judgement import Judgement
 from vrt_lite.modes import Mode
 from vrt_lite.pair_frames import PairFrames, Workspace, workspace_of
 from vrt_lite.profile import Profile
+from vrt_lite.protocol.messages import shown_first
 from vrt_lite.recording import ShownPair, add_warning, make_judgement
 from vrt_lite.scheduler import InThread, Scheduler, Together, Work
 from vrt_lite.settings import MOST_JOBS, Settings
@@ -175,13 +176,17 @@ class Comparer:
                 with stopwatch.measure("wait"):
                     plan = yield InThread(lambda _: mode.plan())
             spaces = (workspace_of(clips[0], mode.profile), workspace_of(clips[1], mode.profile))
-            frames = PairFrames(clips, spaces)
             pair = ShownPair(prompt, (clips[0].info, clips[1].info), spaces)
             trials, measuring = dict[int, Trial](), None
             if self._measures and not same:
                 from vrt_lite.measures.measuring import Measuring  # noqa: PLC0415 - numpy
 
+                if mode.profile.reports:
+                    _keep_first(clips, spaces, mode.profile)
                 measuring = stack.enter_context(Measuring(clips, self._kept_measures))
+            frames = PairFrames(clips, spaces)
+            if measuring and mode.profile.reports:  # the judge waits for it anyway
+                frames = PairFrames(clips, spaces, wait=measuring.finish)
             if runs:
                 if plan and mode.files and not mode.files.is_small:
                     from vrt_lite.forecast import announce  # noqa: PLC0415
@@ -261,6 +266,15 @@ class Comparer:
             if not trials and isinstance(failure, NoVerdictError):
                 raise failure
         return trials
+
+
+def _keep_first(clips: tuple[Clip, Clip], spaces: tuple[Workspace, Workspace], profile: Profile) -> None:
+    """Let measuring keep the frames that are shown first; unless their number depends on the clip."""
+    if profile.answer:
+        return
+    for number, (clip, space) in enumerate(zip(clips, spaces, strict=True)):
+        first = shown_first(profile.workspace, profile.first_frames, number)
+        clip.keep_in_passing((space.source[frame.index] for frame in first), size=space.size)
 
 
 def _checked(observe: Observe) -> Observe:
