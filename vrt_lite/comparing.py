@@ -179,14 +179,9 @@ class Comparer:
             pair = ShownPair(prompt, (clips[0].info, clips[1].info), spaces)
             trials, measuring = dict[int, Trial](), None
             if self._measures and not same:
-                from vrt_lite.measures.measuring import Measuring  # noqa: PLC0415 - numpy
-
-                if mode.profile.reports:
-                    _keep_first(clips, spaces, mode.profile)
-                measuring = stack.enter_context(Measuring(clips, self._kept_measures))
-            frames = PairFrames(clips, spaces)
-            if measuring and mode.profile.reports:  # the judge waits for it anyway
-                frames = PairFrames(clips, spaces, wait=measuring.finish)
+                measuring = stack.enter_context(self._start_measuring(clips, spaces))
+            reported = measuring if mode.profile.reports else None  # the judge waits for it anyway
+            frames = PairFrames(clips, spaces, wait=reported.finish if reported else None)
             if runs:
                 if plan and mode.files and not mode.files.is_small:
                     from vrt_lite.forecast import announce  # noqa: PLC0415
@@ -219,6 +214,17 @@ class Comparer:
             if finish:
                 yield InThread(lambda _: finish(judgement, frames))
             return judgement
+
+    def _start_measuring(self, clips: tuple[Clip, Clip], spaces: tuple[Workspace, Workspace]) -> Measuring:
+        """Measure both clips, and for a judge that waits for it keep the frames that it is shown first."""
+        from vrt_lite.measures.measuring import Measuring  # noqa: PLC0415 - numpy
+
+        profile = self.mode.profile
+        if profile.reports and not profile.answer:  # else their number depends on the clip
+            for number, (clip, space) in enumerate(zip(clips, spaces, strict=True)):
+                first = shown_first(profile.workspace, profile.first_frames, number)
+                clip.keep_in_passing((space.source[frame.index] for frame in first), size=space.size)
+        return Measuring(clips, self._kept_measures)
 
     def _add_evidence(self, pair: ShownPair, measuring: Measuring, observe: Observe) -> Work[ShownPair]:
         observe(Working("measuring the clips"))
@@ -266,15 +272,6 @@ class Comparer:
             if not trials and isinstance(failure, NoVerdictError):
                 raise failure
         return trials
-
-
-def _keep_first(clips: tuple[Clip, Clip], spaces: tuple[Workspace, Workspace], profile: Profile) -> None:
-    """Let measuring keep the frames that are shown first; unless their number depends on the clip."""
-    if profile.answer:
-        return
-    for number, (clip, space) in enumerate(zip(clips, spaces, strict=True)):
-        first = shown_first(profile.workspace, profile.first_frames, number)
-        clip.keep_in_passing((space.source[frame.index] for frame in first), size=space.size)
 
 
 def _checked(observe: Observe) -> Observe:

@@ -55,7 +55,7 @@ class PairFrames:
         clips: tuple[Clip, Clip],
         workspaces: tuple[Workspace, Workspace],
         *,
-        wait: Callable[[], object] = lambda: None,
+        wait: Callable[[], object] | None = None,
     ) -> None:
         """Take both clips. `wait` is called before anything is decoded: until it returns, another pass may do that."""
         self._clips = clips
@@ -72,7 +72,8 @@ class PairFrames:
 
     def pixels(self, frames: Sequence[FrameRef]) -> list[NDArray[np.uint8]]:
         """RGB arrays in the order given. A clip keeps what it has decoded; two clips are decoded at once."""
-        self._wait()
+        if self._wait:
+            self._wait()
         by_clip = [[frame for frame in frames if frame.clip == clip] for clip in (0, 1)]
         with self._decoding:
             if all(by_clip):
