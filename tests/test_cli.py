@@ -14,7 +14,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import av
 import chat_server
 import click
 import clips
@@ -374,7 +373,8 @@ def test_a_broken_model_is_status_4(tmp_path: Path, capfd: pytest.CaptureFixture
     broken = tmp_path / "model.gguf"
     broken.write_bytes(b"not a model")
     refused(capfd, 4, "model.gguf is not a whole GGUF file", A, B, "--model", str(broken), "--projector", str(broken))
-    refused(capfd, 4, "is not here. Bundled: vrt-tiny-0", A, B, "--model", "vr-thinker-7b")
+    refused(capfd, 4, "is not here. Fetch the model of that name with vrt-lite pull", A, B, "--model", "vr-thinker-7b")
+    refused(capfd, 4, "is not here. Bundled: vrt-tiny-0", A, B, "--model", "vr-thinker-9b")
 
 
 def test_a_context_too_large_for_the_machine_is_status_5(capfd: pytest.CaptureFixture[str]) -> None:
@@ -567,9 +567,13 @@ def test_row_7_a_mixed_pair_is_flagged(tmp_path: Path) -> None:
 def test_row_8_a_picture_too_large_is_refused_before_decoding(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    picture = [av.VideoFrame(8192, 8192, "yuvj420p")]
     large = tmp_path / "large.avi"
-    clips.write_clip(large, codec="mjpeg", pix_fmt="yuvj420p", size=(8192, 8192), pictures=picture)
+    code = (
+        "import sys, av, clips\n"
+        "frame = [av.VideoFrame(8192, 8192, 'yuvj420p')]\n"
+        "clips.write_clip(sys.argv[1], codec='mjpeg', pix_fmt='yuvj420p', size=(8192, 8192), pictures=frame)"
+    )  # in another process: this one may allocate no such frame any more
+    subprocess.run([sys.executable, "-c", code, str(large)], cwd=Path(clips.__file__).parent, check=True)
     refused(capfd, 3, "8192x8192", A, str(large))
 
 

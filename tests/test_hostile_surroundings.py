@@ -139,7 +139,7 @@ def test_enough_address_space_gets_a_verdict(own_home: Path) -> None:
 @pytest.mark.parametrize("command", [["doctor"], COMPARE])
 def test_ten_descriptors_are_enough_or_a_shortage(command: list[str], own_home: Path) -> None:
     status, _, stderr = vrt_lite(command, limit=("RLIMIT_NOFILE", 9))
-    assert status in {0, 5, 7}, stderr
+    assert status in ({0, 5, 7, 9} if command == ["doctor"] else {0, 5, 7}), stderr  # doctor finds it, and goes on
 
 
 @pytest.mark.parametrize("command", [["runs"], ["rm", "foxes"], ["pull", "vr-thinker-7b"]])

@@ -123,7 +123,7 @@ def test_models_lists_and_rm_deletes(hub: Hub, home: Path, capfd: pytest.Capture
     rows = {line.split()[0]: line for line in out.splitlines()}
     assert "bundled" in rows[BUNDLED]
     assert "yes" in rows[BUNDLED]
-    assert re.search(r"here +Q8_0 +0\.01 GB +~\S+ GB +- +no +mit", rows[REPO])
+    assert re.search(r"here +Q8_0 +0\.01 GB +~\S+ GB +- .* no +mit", rows[REPO])
     assert "non-commercial" in rows["qwen2.5-vl-3b"]
     assert "Apache-2.0" in rows["qwen2.5-vl-7b"]
     assert re.search("can be pulled.*MIT", rows["vr-thinker-7b"])
@@ -518,6 +518,8 @@ def test_every_recipe_names_its_licence_and_row() -> None:
         *bundled_names(),
         *("vr-thinker-7b", "qwen2.5-vl-3b", "qwen2.5-vl-7b"),
         *("unifiedreward-7b", "unifiedreward-7b-point", "unifiedreward-think-7b"),
+        *("unifiedreward-flex-2b", "unifiedreward-flex-4b", "unifiedreward-flex-8b"),
+        *("videoreward-2b", "qwen3-vl-2b"),
     }
     for recipe in recipes().values():
         assert recipe.licence

@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import csv
 import html
-import importlib.util
 import io
 import json
 import os
@@ -24,6 +23,7 @@ from typing import Any, Final
 
 import pytest
 from rich.console import Console
+from web.comfyui_pack import load_pack
 from web.conftest import EXAMPLES, ROOT, Served, end, start
 
 from vrt_lite import compare
@@ -106,37 +106,18 @@ class Walk:
         self.say("report", run, "-o", str(path), "--overwrite")
         return path.read_text(encoding="utf-8")
 
-    def node(self, *, rank: bool = False, server: bool = False) -> str:
-        """What a ComfyUI node tells in words, by itself or through the server."""
-        file = ROOT / "integrations" / "comfyui" / "vrt_lite_nodes.py"
-        spec = importlib.util.spec_from_file_location("vrt_lite_nodes_not_judged", file)
-        assert spec
-        assert spec.loader
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        clips, at = [FileVideo(A), FileVideo(B)], self.served.url if server else ""
-        if rank:
-            told = module.RankedVideos().rank(clips, [PROMPT], [""], [True], [24.0], [at])[3]
-        else:
-            told = module.BetterVideo().judge(*clips, PROMPT, "", True, 24.0, at)[1]
-        if module.open_judge.cache_info().currsize:
-            module.open_judge("", not rank).close()
-        return told
+    def node(self, name: str, **inputs: Any) -> str:
+        """What a ComfyUI node tells in words."""
+        with load_pack() as pack:
+            inputs = {key: [pack.file(path) for path in given] for key, given in inputs.items()}
+            given = {key: paths if key == "videos" else paths[0] for key, paths in inputs.items()}
+            told = pack.run(name, **given, prompt=PROMPT, server=self.served.url)
+        return "\n".join(text for text in told if isinstance(text, str))
 
     def _post(self, path: str, **body: Any) -> Any:
         answer = self.served.post(path, prompt=PROMPT, **body)
         assert answer.status_code < 300, answer.text
         return answer.json()
-
-
-@dataclass
-class FileVideo:
-    """A VIDEO as ComfyUI documents it: it saves itself to a file."""
-
-    path: str
-
-    def save_to(self, path: str) -> None:
-        Path(path).write_bytes(Path(self.path).read_bytes())
 
 
 def draw_panel(judgement: Judgement, width: int) -> str:
@@ -182,10 +163,8 @@ TEXT_OF: dict[str, Callable[[Walk], str]] = {
     "the narrow panel": lambda w: draw_panel(w.judgement, 40),
     "rank": lambda w: w.say("rank", A, B, "--prompt", PROMPT),
     "show of a ranking": lambda w: w.say("show", w.ranked),
-    "the node": lambda w: w.node(),
-    "the node that ranks": lambda w: w.node(rank=True),
-    "the node through a server": lambda w: w.node(server=True),
-    "the node that ranks through a server": lambda w: w.node(rank=True, server=True),
+    "the node": lambda w: w.node("VrtLiteCompare", video_1=[A], video_2=[B]),
+    "the node that ranks": lambda w: w.node("VrtLiteRank", videos=[A, B]),
     "the words of a job": lambda w: "\n".join(w.get(f"/v1/jobs/{w.comparison['id']}")["result"]["lines"]),
     "the live leaderboard": lambda w: json.dumps(w.events(w.ranking)),
 }
@@ -290,4 +269,6 @@ def test_the_other_dimensions_are_there(walk: Walk) -> None:
     """What is looked for is found where it was judged: the walk is not blind."""
     quality = {path for path, _ in find_values(json.loads(json.dumps(walk.answer).replace('"VQ"', '"TA"')))}
     assert {("verdict", "dimensions", "TA"), ("orders", "rounds", "answer", "TA")} <= quality
-    assert re.search(VALUE.pattern.replace("TA", "VQ"), walk.node(), re.IGNORECASE)
+    assert re.search(
+        VALUE.pattern.replace("TA", "VQ"), walk.node("VrtLiteCompare", video_1=[A], video_2=[B]), re.IGNORECASE
+    )

@@ -351,7 +351,7 @@ def test_an_interrupt_keeps_nothing(own_home: Path) -> None:
     code = (
         "import signal, sys, threading, psutil\n"
         "from vrt_lite.cli import run\n"
-        "threading.Timer(2, lambda: signal.raise_signal(signal.SIGINT)).start()\n"
+        "threading.Timer(0.8, lambda: signal.raise_signal(signal.SIGINT)).start()\n"
         "status = run(['tune', '--budget', '600'])\n"
         "_, left = psutil.wait_procs(psutil.Process().children(), timeout=10)\n"
         "sys.exit(99 if left else status)"

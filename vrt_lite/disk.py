@@ -90,8 +90,7 @@ def draft_of(path: Path, *, replace: bool = True) -> Generator[Path]:
     `path` is never half written, even if the process is killed. What is there is replaced only if it is a regular file,
     and with `replace` off not at all. Raises OSError.
     """
-    if replace and path.exists() and not path.is_file():
-        raise FileExistsError(errno.EEXIST, "it is there, and is no regular file", str(path))
+    _check_regular(path)
     draft = path.with_name(f".{secrets.token_hex(8)}{path.suffix}")
     try:
         draft.touch(exist_ok=False)
@@ -100,10 +99,16 @@ def draft_of(path: Path, *, replace: bool = True) -> Generator[Path]:
             os.fsync(file.fileno())
         if not replace:
             path.touch(exist_ok=False)
+        _check_regular(path)
         draft.replace(path)
     finally:
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
+
+
+def _check_regular(path: Path) -> None:
+    if path.exists() and not path.is_file():
+        raise FileExistsError(errno.EEXIST, "it is there, and is no regular file", str(path))
 
 
 def write_file(path: Path, data: bytes) -> None:

@@ -108,7 +108,7 @@ def rank(
     \b
     vrt-lite rank renders/ --prompt "A fox runs through snow."
     vrt-lite rank "takes/**/*.mp4" --prompt-file fox.txt --top 3 --copy-to best
-    vrt-lite rank renders/ --model QUICK --top 3 --then vr-thinker-7b --prompt "A fox runs through snow."
+    vrt-lite rank renders/ --model QUICK --top 3 --then vr-thinker-7b
 
     CLIPS are files, folders, patterns and numbered pictures (frames/%04d.png); or one table (.csv, .tsv, .jsonl) of
     clip, prompt and group, where groups are ranked apart. Its paths are relative to it; --prompt is for other rows.
