@@ -33,6 +33,7 @@ from vrt_lite.judgement import Judgement
 from vrt_lite.modes import Mode
 from vrt_lite.pair_frames import PairFrames, Workspace, workspace_of
 from vrt_lite.profile import Profile
+from vrt_lite.protocol.messages import shown_first
 from vrt_lite.recording import ShownPair, add_warning, make_judgement
 from vrt_lite.scheduler import InThread, Scheduler, Together, Work
 from vrt_lite.settings import MOST_JOBS, Settings
@@ -175,13 +176,12 @@ class Comparer:
                 with stopwatch.measure("wait"):
                     plan = yield InThread(lambda _: mode.plan())
             spaces = (workspace_of(clips[0], mode.profile), workspace_of(clips[1], mode.profile))
-            frames = PairFrames(clips, spaces)
             pair = ShownPair(prompt, (clips[0].info, clips[1].info), spaces)
             trials, measuring = dict[int, Trial](), None
             if self._measures and not same:
-                from vrt_lite.measures.measuring import Measuring  # noqa: PLC0415 - numpy
-
-                measuring = stack.enter_context(Measuring(clips, self._kept_measures))
+                measuring = stack.enter_context(self._start_measuring(clips, spaces))
+            reported = measuring if mode.profile.reports else None  # the judge waits for it anyway
+            frames = PairFrames(clips, spaces, wait=reported.finish if reported else None)
             if runs:
                 if plan and mode.files and not mode.files.is_small:
                     from vrt_lite.forecast import announce  # noqa: PLC0415
@@ -214,6 +214,17 @@ class Comparer:
             if finish:
                 yield InThread(lambda _: finish(judgement, frames))
             return judgement
+
+    def _start_measuring(self, clips: tuple[Clip, Clip], spaces: tuple[Workspace, Workspace]) -> Measuring:
+        """Measure both clips, and for a judge that waits for it keep the frames that it is shown first."""
+        from vrt_lite.measures.measuring import Measuring  # noqa: PLC0415 - numpy
+
+        profile = self.mode.profile
+        if profile.reports and not profile.answer:  # else their number depends on the clip
+            for number, (clip, space) in enumerate(zip(clips, spaces, strict=True)):
+                first = shown_first(profile.workspace, profile.first_frames, number)
+                clip.keep_in_passing((space.source[frame.index] for frame in first), size=space.size)
+        return Measuring(clips, self._kept_measures)
 
     def _add_evidence(self, pair: ShownPair, measuring: Measuring, observe: Observe) -> Work[ShownPair]:
         observe(Working("measuring the clips"))

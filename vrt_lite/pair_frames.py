@@ -5,7 +5,7 @@ Joins protocol and video: this is the frame store of a pair.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -50,20 +50,30 @@ def workspace_of(clip: Clip, profile: Profile) -> Workspace:
 class PairFrames:
     """The frame store of two open clips, in prompt order. It may be used by several threads, and so may `swapped`."""
 
-    def __init__(self, clips: tuple[Clip, Clip], workspaces: tuple[Workspace, Workspace]) -> None:
+    def __init__(
+        self,
+        clips: tuple[Clip, Clip],
+        workspaces: tuple[Workspace, Workspace],
+        *,
+        wait: Callable[[], object] | None = None,
+    ) -> None:
+        """Take both clips. `wait` is called before anything is decoded: until it returns, another pass may do that."""
         self._clips = clips
         self._workspaces = workspaces
+        self._wait = wait
         self._decoding = Lock()
 
     def swapped(self) -> PairFrames:
         """The same frames with the clips exchanged."""
         (a, b), (of_a, of_b) = self._clips, self._workspaces
-        swapped = PairFrames((b, a), (of_b, of_a))
+        swapped = PairFrames((b, a), (of_b, of_a), wait=self._wait)
         swapped._decoding = self._decoding
         return swapped
 
     def pixels(self, frames: Sequence[FrameRef]) -> list[NDArray[np.uint8]]:
         """RGB arrays in the order given. A clip keeps what it has decoded; two clips are decoded at once."""
+        if self._wait:
+            self._wait()
         by_clip = [[frame for frame in frames if frame.clip == clip] for clip in (0, 1)]
         with self._decoding:
             if all(by_clip):

@@ -75,6 +75,14 @@ def limit_heaps() -> None:
             ctypes.CDLL(None).mallopt(_MOST_HEAPS, 2)
 
 
+def multiply_in_one_thread() -> None:
+    """Let numpy, if it is not imported yet, multiply matrices in the thread that asks for it. A user's choice stays.
+
+    The products of measures are small: its own threads wait for work, busily, for far longer than they have any.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
 def memory_limit() -> int | None:
     """The most bytes of address space that this process and each of its children may have; None without a limit."""
     if sys.platform == "win32":

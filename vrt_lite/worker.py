@@ -27,7 +27,7 @@ from typing import Any, Final, TypeVar
 
 from vrt_lite.errors import ASK_DOCTOR, ShortageError, VrtError, WorkerEndedError, WorkerKilledError
 from vrt_lite.interfaces import Event, Observe, Stop, Wrote, check_stops, ignore, stops_in_force
-from vrt_lite.shortage import explain_shortage, has_memory, limit_heaps
+from vrt_lite.shortage import explain_shortage, has_memory, limit_heaps, multiply_in_one_thread
 
 _T = TypeVar("_T")
 _VERSION: Final[str] = sys.modules["vrt_lite"].__version__  # not imported, as that module names what imports this one
@@ -330,6 +330,7 @@ def serve_calls() -> None:
     if memory_bytes := int(sys.argv[2]):
         _limit_memory(memory_bytes)
     limit_heaps()
+    multiply_in_one_thread()
 
     def read(size: int) -> bytes:
         data = bytearray()

@@ -41,8 +41,9 @@ def blur(pictures: Floats, sigma: float) -> Floats:
     weights = np.exp(-(np.arange(reach + 1) ** 2) / (2 * sigma**2))
     weights = (weights / (2 * weights.sum() - weights[0])).astype(np.float32)
     for axis in (-2, -1):
-        margins = [(reach, reach) if pictures.ndim + axis == at else (0, 0) for at in range(pictures.ndim)]
-        lines, length = np.moveaxis(np.pad(pictures, margins, mode="edge"), axis, 0), pictures.shape[axis]
+        length: int = pictures.shape[axis]
+        padded = np.take(pictures, np.clip(np.arange(-reach, length + reach), 0, length - 1), axis)
+        lines = np.moveaxis(padded, axis, 0)
         out = lines[reach : reach + length] * weights[0]
         for away in range(1, reach + 1):
             out += (

@@ -34,12 +34,12 @@ def find_flow(before: Floats, after: Floats) -> Floats:
 def _refine(before: Floats, after: Floats, flow: Floats) -> Floats:
     """Return a better motion of one level: where what is left of the difference is explained by the gradients."""
     down, across = (np.gradient(before, axis=axis).astype(np.float32) for axis in (1, 2))
-    yy, xx, xy = (blur(part, _WINDOW) for part in (down * down, across * across, down * across))
+    yy, xx, xy = blur(np.stack((down * down, across * across, down * across)), _WINDOW)
     yy, xx = yy + _STIFFNESS, xx + _STIFFNESS
     scale = 1 / (yy * xx - xy * xy)
     for _ in range(_ROUNDS):
         left = before - warp(after, flow)
-        y, x = blur(left * down, _WINDOW), blur(left * across, _WINDOW)
+        y, x = blur(np.stack((left * down, left * across)), _WINDOW)
         step = np.stack(((xx * y - xy * x) * scale, (yy * x - xy * y) * scale))
         flow = flow + step.clip(-_LONGEST_STEP, _LONGEST_STEP)
     return flow

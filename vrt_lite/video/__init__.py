@@ -166,6 +166,7 @@ class Clip:
         self._conversion = conversion
         self._first: VideoFrame | None = first  # until it is shown
         self._shown: dict[tuple[int, tuple[int, int]], NDArray[np.uint8]] = {}
+        self._kept_in_passing: tuple[frozenset[int], tuple[int, int]] = frozenset(), (0, 0)
         self._converter = VideoReformatter()
         self._stored_size = first.width, first.height
 
@@ -210,26 +211,41 @@ class Clip:
         self.decode_seconds += time.perf_counter() - started - resized_seconds
         return {index: self._shown[index, size] for index in ordered}
 
+    def keep_in_passing(self, indices: Iterable[int], *, size: tuple[int, int]) -> None:
+        """Let the next `planes` keep these frames for `frames`, so that they are decoded once."""
+        self._kept_in_passing = frozenset(indices), size
+
     def planes(self, runs: Iterable[range]) -> Iterator[tuple[int, Planes]]:
         """Yield (index, planes) for every frame of some runs, in order. Do not keep many: they hold decoded frames.
 
         A second reader decodes them, so that another thread may do it. What does not decode is left out.
         """
         converter, transfer, size = VideoReformatter(), self._conversion.transfer, self._stored_size
+        (wanted, shown_size), shown = self._kept_in_passing, dict[tuple[int, tuple[int, int]], NDArray[np.uint8]]()
         with contextlib.closing(self._reader.again()) as reader, contextlib.suppress(UnusableError, FFmpegError):
             for index, frame in (found for run in runs for found in reader.stream(run)):
+                if index in wanted:
+                    with contextlib.suppress(UnusableError, FFmpegError):  # `frames` will say it
+                        shown[index, shown_size] = self._convert(frame, shown_size, converter)
                 yield index, read_planes(frame, size, transfer=transfer, converter=converter)
+            if not reader.warnings:  # of a damaged clip `frames` chooses and warns
+                self._shown |= shown
 
     def _show(self, index: int, frame: VideoFrame, size: tuple[int, int]) -> None:
-        """Convert and keep one frame. Matrix and range are as tagged.
+        """Convert and keep one frame."""
+        started = time.perf_counter()
+        self._shown[index, size] = self._convert(frame, size, self._converter)
+        self.resize_seconds += time.perf_counter() - started
+
+    def _convert(self, frame: VideoFrame, size: tuple[int, int], converter: VideoReformatter) -> NDArray[np.uint8]:
+        """Return a frame as it is shown. Matrix and range are as tagged.
 
         Without tags they are BT.601 and limited range, whatever the picture's size. OpenCV and imageio write RGB frames
         in this way, without tags, and the reference reader decodes them so. It is swscale's default.
         """
-        started = time.perf_counter()
         layout = "rgb48le" if self._conversion.wide_gamut else "rgb24"
         try:
-            stored = self._converter.reformat(frame, format=layout, interpolation=EXACT).to_ndarray()
+            stored = converter.reformat(frame, format=layout, interpolation=EXACT).to_ndarray()
         except FFmpegError as error:
             if shortage_of(error):
                 raise
@@ -239,5 +255,4 @@ class Clip:
             ) from None
         pixels = self._conversion.convert(stored, size)
         pixels.setflags(write=False)
-        self._shown[index, size] = pixels
-        self.resize_seconds += time.perf_counter() - started
+        return pixels
