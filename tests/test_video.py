@@ -560,3 +560,14 @@ def test_nothing_is_printed(plain: Path) -> None:
     command = [sys.executable, "-c", code, str(broken), str(plain), str(cut(plain, 9000))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_frames_kept_in_passing_are_those_that_frames_gives(tmp_path: Path) -> None:
+    path = clips.write_clip(tmp_path / "a.mp4", frames=24)
+    with open_clip(path) as one, open_clip(path) as other:
+        one.keep_in_passing((0, 7, 23), size=(56, 56))
+        assert [index for index, _ in one.planes([range(24)])] == list(range(24))
+        assert {index for index, _ in one._shown} == {0, 7, 23}, "nothing is decoded twice"
+        kept, decoded = (clip.frames((0, 7, 23), size=(56, 56)) for clip in (one, other))
+        assert kept.keys() == decoded.keys()
+        assert all((kept[index] == decoded[index]).all() for index in kept)

@@ -17,7 +17,6 @@ import unicodedata
 from collections import deque
 from collections.abc import Generator, Iterator
 from importlib.metadata import version
-from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,30 +35,9 @@ if TYPE_CHECKING:
 # the user has set is kept, and the environment is the same afterwards.
 _spins_by_default = "GOMP_SPINCOUNT" not in os.environ
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
-
-
-@contextlib.contextmanager
-def _bare_package(name: str) -> Generator[None]:
-    """Let modules of a package be imported without what the package itself imports.
-
-    For `llama_cpp` that is 50 modules for chats, 35 ms. Who else imports it gets modules of its own.
-    """
-    spec = None if name in sys.modules else find_spec(name)
-    if spec is None:
-        yield
-        return
-    sys.modules[name] = module_from_spec(spec)
-    try:
-        yield
-    finally:
-        for module in [module for module in sys.modules if module == name or module.startswith(f"{name}.")]:
-            del sys.modules[module]
-
-
 try:
-    with _bare_package("llama_cpp"):
-        import llama_cpp.llama_cpp as _llama
-        import llama_cpp.mtmd_cpp as _mtmd
+    import llama_cpp.llama_cpp as _llama
+    import llama_cpp.mtmd_cpp as _mtmd
 except (OSError, RuntimeError) as error:  # what llama_cpp raises if its libraries are missing, or do not fit
     raise explain_shortage(error) or ModelError(f"The engine cannot be loaded: {error}.{ASK_DOCTOR}") from error
 finally:
