@@ -78,8 +78,9 @@ def _memory(process: psutil.Process) -> tuple[int, int]:
 def used_bytes(folder: Path) -> int:
     """Return the bytes on disk of all files below a folder: of a file with holes, what it takes."""
     total = 0
-    for path in folder.rglob("*"):
-        with suppress(OSError):  # it was removed meanwhile
-            found = path.lstat()
-            total += found.st_blocks * 512 if hasattr(found, "st_blocks") else found.st_size
+    for place, _, names in os.walk(folder):  # passes over folders that are removed meanwhile
+        for name in names:
+            with suppress(OSError):  # so may a file be
+                found = Path(place, name).lstat()
+                total += found.st_blocks * 512 if hasattr(found, "st_blocks") else found.st_size
     return total
