@@ -60,6 +60,14 @@ def test_the_report_has_a_table_of_them(tmp_path: Path) -> None:
     assert '<table class="measures">' not in (tmp_path / "without.html").read_text(encoding="utf-8")
 
 
+def test_the_report_says_whether_the_judge_reads_what_was_measured(tmp_path: Path) -> None:
+    [order] = SHOWN.orders
+    read = replace(SHOWN, orders=(replace(order, rounds=tuple(replace(r, report="VQ: a tie") for r in order.rounds)),))
+    for record, sentence in ((SHOWN, "does not see these values"), (read, "reads a summary of what was measured")):
+        write_report(record.to_json(), tmp_path / "page.html")
+        assert f"The judge {sentence}." in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
 def test_compare_measures_unless_it_is_told_not_to(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     clips = [str(write_clip(tmp_path / f"{name}.mp4", size=(112, 84))) for name in "ab"]
     Path(clips[1]).write_bytes(Path(clips[1]).read_bytes() + b"\0\0\0\x08free")

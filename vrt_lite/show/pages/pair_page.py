@@ -107,6 +107,7 @@ def prepare_pair(
         "warnings": [line for line in lines if line],
         "measures": list_measure_rows(judgement.measures),
         "measured": describe_measured(judgement),
+        "reads_report": any(each.report for order in judgement.orders for each in order.rounds),
         "label": label and {"name": label.name, "words": _describe_label(label, names)},
         "addresses": addresses,
         "forms": [_find_form(clip, address) for clip, address in zip(judgement.inputs, addresses, strict=True)],
