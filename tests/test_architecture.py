@@ -136,13 +136,14 @@ COMMANDS = (
     "tune",
     "eval",
     "runs",
+    "history",
     "show",
     "export",
     "report",
     "serve",
 )
 MOST_LINES, MOST_FUNCTION_LINES = 600, 60
-MOST_MODULES_OF_COMPARE = 69
+MOST_MODULES_OF_COMPARE = 80
 
 
 def modules(*trees: str) -> list[Path]:
