@@ -74,8 +74,8 @@ class Total:
 class AnswerForm:
     """How a judge answers in one reply. Dimensions are TA, VQ, MQ, OA (overall), or have names of the profile's own.
 
-    It is shown `frames` of each clip, evenly spaced; with `fps` so many a second: an even number from 4 to `frames`, and
-    no more than the clip has. `rounding` says which: qwen-vl-utils took the nearest, and rounds down since 0.0.10.
+    It is shown `frames` of each clip, evenly spaced; with `fps` so many a second: an even number from 4 to `frames`, no
+    more than the clip has. `rounding` says which: qwen-vl-utils took the nearest, and rounds down since 0.0.10.
     `positions` "sequential" counts every token on all axes alike. A "pair" has `choice` alone; a "clip" has `score` or
     `head`, and its overall score may be a `overall` sum.
     """
