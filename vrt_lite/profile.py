@@ -280,9 +280,13 @@ def find_faults(path: Path) -> list[str]:
 
 
 def to_table(profile: Profile) -> dict[str, Any]:
-    """The values of a profile as a TOML file has them; `load_profile` makes the same profile of it."""
+    """The values of a profile as a TOML file has them; `load_profile` makes the same profile of it.
+
+    Tables come last: in TOML what follows a table is in it.
+    """
     values = {name: value for name, value in asdict(profile).items() if value is not None}
-    return json.loads(json.dumps(values))
+    table: dict[str, Any] = json.loads(json.dumps(values))
+    return dict(sorted(table.items(), key=lambda item: isinstance(item[1], dict)))
 
 
 def read_portable(path: Path) -> bytes:
