@@ -1,13 +1,12 @@
-"""Makes the golden pictures of a terminal: what commands print at 60, 80 and 120 columns, a text file for each width.
+"""Makes the golden pictures of a terminal: what commands print at 80 columns.
 
-    PYTHONPATH=.:tests python tests/golden/make_terminal.py [FOLDER]
+    PYTHONPATH=.:tests python tests/golden/make_terminal.py [FILE]
 
 Look at them when they change. All values are made up, so that they are the same on every machine.
 """
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from typing import TextIO
 from unittest.mock import patch
 
 from judgements import FINAL, ONE, TIED, TWO, call, judgement, sure, verdict_of, with_odds
+from terminals import Terminal
 
 from vrt_lite.cli import run
 from vrt_lite.diagnosis.finding import Finding
@@ -40,18 +40,9 @@ from vrt_lite.show.findings import show_findings
 from vrt_lite.show.leaderboard import show_ladders
 from vrt_lite.show.table import show_table
 
-HERE = Path(__file__).parent
-WIDTHS = (60, 80, 120)
+GOLDEN = Path(__file__).parent / "terminal.txt"
+WIDTH = 80
 LONG = "ComfyUI_wan2.2_fox-in-the-snow_seed-90210377_cfg6.5_steps30_{:05}_.mp4"
-
-
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal, without colours."""
-
-    encoding = "utf-8"
-
-    def isatty(self) -> bool:
-        return True
 
 
 def draw_screens(width: int) -> str:
@@ -244,7 +235,5 @@ SCREENS: dict[str, Callable[[TextIO], object]] = {
 }
 
 if __name__ == "__main__":
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "terminal"
-    folder.mkdir(parents=True, exist_ok=True)
-    for columns in WIDTHS:
-        (folder / f"{columns}.txt").write_text(draw_screens(columns), encoding="utf-8", newline="\n")
+    file = Path(sys.argv[1]) if len(sys.argv) > 1 else GOLDEN
+    file.write_text(draw_screens(WIDTH), encoding="utf-8", newline="\n")
