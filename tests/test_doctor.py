@@ -46,7 +46,7 @@ from vrt_lite.embeddings import EmbeddingCache, users_disk
 from vrt_lite.errors import NoVerdictError
 from vrt_lite.machine import Gpu, Machine, MachineMemory
 from vrt_lite.models import find, library
-from vrt_lite.runs.question import Question
+from vrt_lite.records.pairs import Question
 from vrt_lite.runs.store import Store, users_store
 from vrt_lite.show.findings import list_lines, show_findings
 from vrt_lite.tuning import Tuning, save_tuning

@@ -30,8 +30,8 @@ from vrt_lite.interfaces import (
     Working,
     Wrote,
 )
-from vrt_lite.judgement import Judgement
 from vrt_lite.protocol.messages import FrameRef
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.show import PlainView, safe, show_verdict, verdict_lines, view
 from vrt_lite.show.live import LiveView
 from vrt_lite.show.panel import VerdictPanel

@@ -26,8 +26,8 @@ from vrt_lite.evaluation.evaluate import EvalJudge, PairSelection, begin_run, ev
 from vrt_lite.evaluation.metrics import wilson
 from vrt_lite.evaluation.sets import choose_pairs, locate_set, read_set
 from vrt_lite.protocol.messages import Odds, Reply
+from vrt_lite.records.pairs import Question
 from vrt_lite.runs.export import csv_lines, json_lines
-from vrt_lite.runs.question import Question
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Settings
 from vrt_lite.show.evaluation_charts import draw_plots, list_charts

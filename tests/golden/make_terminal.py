@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TextIO
 from unittest.mock import patch
 
-from judgements import FINAL, ONE, TIED, TWO, call, judgement, sure, with_odds
+from judgements import FINAL, ONE, TIED, TWO, call, judgement, sure, verdict_of, with_odds
 from terminals import Terminal
 
 from vrt_lite.cli import run
@@ -26,14 +26,14 @@ from vrt_lite.errors import Warned
 from vrt_lite.evaluation.cases import EvalCase
 from vrt_lite.evaluation.compute import compute_figures
 from vrt_lite.evaluation.figures import Figures
-from vrt_lite.judgement import Judgement
 from vrt_lite.measures import MEASURES, compare_values
 from vrt_lite.protocol.messages import KEYS, Odds
 from vrt_lite.protocol.verdict import SkippedOrder
 from vrt_lite.ranking.clip_groups import ClipGroup, RankedClip
 from vrt_lite.ranking.ladder import Ladder, rate_group
 from vrt_lite.ranking.participants import ExcludedClip
-from vrt_lite.runs.question import Result
+from vrt_lite.records.judgement import Judgement
+from vrt_lite.records.pairs import Result
 from vrt_lite.show import show_verdict
 from vrt_lite.show.evaluation_summary import show_figures
 from vrt_lite.show.findings import show_findings
@@ -96,13 +96,11 @@ def _ladder(names: list[str]) -> Ladder:
             names[a],
             names[b],
             "A fox runs.",
-            dict.fromkeys(KEYS, winner),
-            dict.fromkeys(KEYS, odds),
-            "final",
-            2,
-            1,
-            2321,
-            1.5,
+            verdict_of(dict.fromkeys(KEYS, winner), dict.fromkeys(KEYS, odds)),
+            rounds=2,
+            calls=1,
+            tokens=2321,
+            seconds=1.5,
         )
         group.results[a, b] = result
     return rate_group(group)
@@ -127,13 +125,11 @@ def _figures() -> Figures:
             f"a{row}",
             f"b{row}",
             "p",
-            dict.fromkeys(judged, winner),
-            dict.fromkeys(judged, odds),
-            "final",
-            2,
-            1,
-            2000 + row,
-            1.0 + row / 10,
+            verdict_of(dict.fromkeys(judged, winner), dict.fromkeys(judged, odds)),
+            rounds=2,
+            calls=1,
+            tokens=2000 + row,
+            seconds=1.0 + row / 10,
             warnings=(warning,) if row % 3 else (),
         )
         labels = {"OA": label, "TA": label, "VQ": 0, "MQ": label}
