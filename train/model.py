@@ -111,9 +111,7 @@ def save(model: Any, documents: Path, out: Path, *, weights: dict[str, Any] | No
 
 def write_profile(profile: Profile, folder: Path) -> None:
     """Write all values of a profile as the TOML that `vrt_lite.profile.load_profile` reads."""
-    # Tables come last: what follows one would be in it.
-    table = dict(sorted(to_table(profile).items(), key=lambda item: isinstance(item[1], dict)))
-    (folder / PROFILE_NAME).write_text(tomlkit.dumps(table), encoding="utf-8")
+    (folder / PROFILE_NAME).write_text(tomlkit.dumps(to_table(profile)), encoding="utf-8")
 
 
 def take_bytes(visual: Any, *, mean: Sequence[float], std: Sequence[float]) -> None:

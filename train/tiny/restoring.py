@@ -21,8 +21,8 @@ from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
 from train.model import save, write_profile
 from train.policy_tokenizer import END, IMAGE, PAD, START, TOKENIZER_FILE, VIDEO, PolicyTokenizer
-from vrt_lite.conversion import text_tensors, vision_tensors
 from vrt_lite.conversion.checkpoint import Section
+from vrt_lite.conversion.families import placements, read_halves
 from vrt_lite.conversion.gguf_writer import Placement
 from vrt_lite.conversion.shards import canonical
 from vrt_lite.conversion.tokenizer_fields import QWEN2_SPLIT
@@ -83,11 +83,9 @@ def _write(shape: NewModelShape, profile: Profile, text: Path, projector: Path, 
     }
     config = Section("config.json", json.loads(model.config.to_json_string()))
     pieces: dict[str, list[Placement]] = {}
-    for piece in (
-        *text_tensors.placements(text_tensors.config(config)),
-        *vision_tensors.placements(vision_tensors.config(config)),
-    ):
-        pieces.setdefault(piece.source, []).append(piece)
+    for half in read_halves(config):
+        for piece in placements(half):
+            pieces.setdefault(piece.source, []).append(piece)
     with torch.no_grad():
         for name, weight in model.named_parameters():
             for piece in pieces[canonical(name)]:
