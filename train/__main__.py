@@ -14,7 +14,7 @@ from train.data import TableCases, check_tables, load_cases, read_traces
 from train.recipe import TrainingRecipe, load_recipe
 from vrt_lite.errors import UsageError, VrtError
 from vrt_lite.profile import default_profile, load_profile, preset
-from vrt_lite.settings import Remote
+from vrt_lite.settings import MOST_JOBS, Remote
 
 FOLDER = click.Path(path_type=Path)
 STAGES: Final = ("cold-start", "refine", "grpo")
@@ -137,10 +137,18 @@ def dry_run(recipe: Path, gpus: int, whole: bool) -> None:
 @click.option("--model", metavar="NAME", help="The model's name there. [default: its only one]")
 @click.option("--out", type=FOLDER, default=Path("traces.jsonl"), show_default=True)
 @click.option("--tries", type=click.IntRange(1), default=4, show_default=True, help="Traces asked for of a pair.")
+@click.option("--jobs", type=click.IntRange(1, MOST_JOBS), default=1, show_default=True, help="Pairs at once.")
 @click.option("--preset", "dimensions", help="The dimensions' words. [default: the table's set's]")
 @click.option("--profile", type=FOLDER, help="Another protocol than VR-Thinker's.")
 def write_traces(
-    table: Path, backend: str, model: str | None, out: Path, tries: int, dimensions: str | None, profile: Path | None
+    table: Path,
+    backend: str,
+    model: str | None,
+    out: Path,
+    tries: int,
+    jobs: int,
+    dimensions: str | None,
+    profile: Path | None,
 ) -> None:
     """Let a strong model write traces of TABLE's pairs; keep those that are well-formed and right in all.
 
@@ -155,7 +163,7 @@ def write_traces(
     if words := dimensions or read_table(table).place.layout.preset:
         how = replace(how, dimensions=preset(words))
     cases = _load(str(table))
-    kept = write(cases, Remote(backend, served_model=model), how, out, tries=tries, progress=_tell)
+    kept = write(cases, Remote(backend, served_model=model), how, out, tries=tries, jobs=jobs, progress=_tell)
     click.echo(f"{kept} traces of {len(cases)} pairs in {out}")
 
 

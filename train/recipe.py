@@ -65,7 +65,6 @@ class Rejection(_Part):
 
     queries: Count = 20_000
     samples: Count = 4
-    temperature: Rate = 1.0
 
 
 class Reward(_Part):
@@ -97,15 +96,10 @@ class Grpo(_Part):
 
 
 class Rollouts(_Part):
-    """Who writes the replies of sampling and GRPO: the policy's own forward, or vLLM beside it on the same GPUs.
+    """How the replies of sampling and GRPO are drawn. Each process writes those of `batch` trials at a time."""
 
-    Each process writes `batch` trials at a time. vLLM gets `memory_share` of a GPU.
-    """
-
-    engine: Literal["policy", "vllm"] = "policy"
     batch: Count = 64
     temperature: Annotated[float, Meta(gt=0)] = 1.0
-    memory_share: Share = 0.3
 
 
 class Running(_Part):

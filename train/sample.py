@@ -71,7 +71,7 @@ def _sample_queries(
         {f"{number}/{cases[number].key}": cases[number] for number in numbers},
         recipe.profile,
         samples=how.samples,
-        temperature=how.temperature,
+        temperature=recipe.rollouts.temperature,
         seed=recipe.model.seed,
     )
     rows: list[dict[str, Any]] = []

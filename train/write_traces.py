@@ -7,7 +7,9 @@ kept if it has the strict format and is right in every label.
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+from typing import Any
 
 from train.data import Cases, TrainingCase, append_rows, read_traces, right
 from train.strict_format import find_flaw
@@ -26,22 +28,35 @@ def write_traces(
     out: Path,
     *,
     tries: int = 1,
+    jobs: int = 1,
     progress: Callable[[str], None] = lambda line: None,
 ) -> int:
-    """Ask for a trace of each case that `out` lacks, up to `tries` times. Returns how many traces there are."""
+    """Ask for a trace of each case that `out` lacks, `jobs` cases at a time, each up to `tries` times.
+
+    Returns how many traces there are. Raises BackendError; what was written before is kept.
+    """
     known = read_traces(out)
-    with open_remote(remote, profile=profile) as backend:
-        for case in cases:
-            if case.key in known:
-                continue
-            replies, flaw = None, ""
-            for number in range(tries):
-                replies, flaw = _ask(case, backend, profile, seed=number)
-                if replies:
-                    break
-            append_rows(out, [{"key": case.key, "replies": replies, "flaw": flaw}])
-            progress(f"{case.key}: {flaw or 'kept'}")
+    missing = [case for case in cases if case.key not in known]
+    with open_remote(remote, profile=profile) as backend, ThreadPoolExecutor(jobs) as pool:
+        asked = [pool.submit(_ask_for, case, backend, profile, tries=tries) for case in missing]
+        try:
+            for number, each in enumerate(as_completed(asked), start=1):
+                row = each.result()
+                append_rows(out, [row])
+                progress(f"{number} of {len(missing)}, {row['key']}: {row['flaw'] or 'kept'}")
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
     return sum(bool(replies) for replies in read_traces(out).values())
+
+
+def _ask_for(case: TrainingCase, backend: Backend, profile: Profile, *, tries: int) -> dict[str, Any]:
+    """Ask for a trace of a case until one is good. Returns its line."""
+    replies, flaw = None, ""
+    for seed in range(tries):
+        replies, flaw = _ask(case, backend, profile, seed=seed)
+        if replies:
+            break
+    return {"key": case.key, "replies": replies, "flaw": flaw}
 
 
 def _ask(case: TrainingCase, backend: Backend, profile: Profile, *, seed: int) -> tuple[list[str] | None, str]:

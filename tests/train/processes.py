@@ -3,6 +3,7 @@
 processes.py sample CHECKPOINT OUT        rejection sampling by the taught judge
 processes.py step CHECKPOINT OUT          two steps of GRPO by it; the second's gradients, not clipped, go to OUT
 processes.py supervise START RUN          six steps on coloured cases
+processes.py shard CHECKPOINT OUT         replies of a model that FSDP2 shards; OUT.RANK says that they are right
 """
 
 from __future__ import annotations
@@ -83,8 +84,44 @@ def supervise(start: Path, run: Path) -> None:
     learn(how, cases(4 * STEPS), recipe=RECIPE, start=start, run=run)
 
 
+def shard(checkpoint: Path, out: Path) -> None:
+    """Write other replies in each process with a model whose weights FSDP2 shards over them, before any step."""
+    import torch
+    from taught_judge import PROFILE, case
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import DTensor
+
+    from train.grpo import whole_weights
+    from train.model import load
+    from train.rollout import roll_out
+    from train.writing import Policy
+
+    torch.distributed.init_process_group("gloo")
+    rank = torch.distributed.get_rank()
+    how = {"samples": 1 + 2 * rank, "temperature": 1.0, "seed": rank}
+    model, tokenizer = load(checkpoint)
+    model.eval()
+
+    def write() -> list[str]:
+        [group] = roll_out(Policy(model, tokenizer, PROFILE), {"q": case(rank)}, PROFILE, **how).values()
+        return [reply.text for rollout in group for reply in rollout.replies]
+
+    expected = write()
+    mesh = init_device_mesh("cpu", (2,))
+    for block in (*model.model.language_model.layers, *model.model.visual.blocks, model):
+        fully_shard(block, mesh=mesh)
+    for _ in range(2):
+        with whole_weights(model, None):
+            assert write() == expected
+        assert all(isinstance(weight, DTensor) for weight in model.parameters())
+    out.with_suffix(f".{rank}").touch()
+
+
 if __name__ == "__main__":
     from train.__main__ import leave_group
 
-    {"sample": sample, "step": run_step, "supervise": supervise}[sys.argv[1]](Path(sys.argv[2]), Path(sys.argv[3]))
+    {"sample": sample, "step": run_step, "supervise": supervise, "shard": shard}[sys.argv[1]](
+        Path(sys.argv[2]), Path(sys.argv[3])
+    )
     leave_group()

@@ -333,6 +333,11 @@ def test_two_processes_take_the_step_of_one(taught: Path, tmp_path: Path) -> Non
         torch.testing.assert_close(two[name], gradient, atol=2e-6, rtol=1e-3)
 
 
+def test_a_sharded_model_writes_as_a_whole_one(taught: Path, tmp_path: Path) -> None:
+    start_processes("shard", taught, tmp_path / "out", count=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.0", "out.1"]
+
+
 def test_a_judge_learns_what_is_rewarded(taught: Path, tmp_path: Path) -> None:
     """It throws a coin at first: 1 for all, or 2 for all; labels say 1. It has one round, and calls in vain."""
     recipe = _recipe(steps=14, steps_per_generation=2, queries=2, group=8, learning_rate=4e-4, resamples=0, batch=16)

@@ -75,7 +75,7 @@ def test_a_profile_lies_beside_the_recipe(tmp_path: Path) -> None:
         ("[grpo]\nsteps = 'x'", "Expected `int`, got `str` - at `grpo.steps`"),
         ("[grpo]\nsteps = true", "Expected `int`, got `bool`"),
         ("[grpo.reward]\nalpha = 1.5", "<= 1.0 - at `grpo.reward.alpha`"),
-        ("[rollouts]\nengine = 'sglang'", "Invalid enum value 'sglang' - at `rollouts.engine`"),
+        ("[running]\nsave_steps = 0", "Expected `int` >= 1 - at `running.save_steps`"),
         ("[rollouts]\ntemperature = 0", "> 0.0 - at `rollouts.temperature`"),
         ("[world]\nsize = 1", "unknown field `world`"),
         ("[refine]\nsamples = 9\n[sample]\nqueries = 8", "refine.samples = 9 is more than sample.queries = 8"),
