@@ -183,7 +183,7 @@ def _case_of(pair: TablePair, script: tuple[str, ...]) -> TrainingCase:
     with open_clip(pair.clips[0]) as a, open_clip(pair.clips[1]) as b:
         durations = a.info.duration_seconds, b.info.duration_seconds
         sizes = (a.info.width, a.info.height), (b.info.width, b.info.height)
-    labels = {key: cast("Choice", label) for key, label in pair.row.labels.items()}
+    labels: dict[str, Choice] = {key: cast("Choice", label) for key, label in pair.row.labels.items()}
     return TrainingCase(pair.row.name, Pair(pair.row.prompt, durations, sizes), labels, ClipOpener(pair.clips), script)
 
 

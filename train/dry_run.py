@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
-from convert.source import locate
 from train.recipe import Supervised, TrainingRecipe
+from vrt_lite.errors import ModelError
 from vrt_lite.profile import Profile
 
 TERA_FLOPS, TERABYTES_A_SECOND = 150.0, 1.5
@@ -48,7 +48,11 @@ class StageForecast:
 
 def read_shape(recipe: TrainingRecipe) -> TrainedShape:
     """Read a checkpoint's shape from its config.json: the model is made of no memory. Raises ModelError."""
-    config = Qwen2_5_VLConfig.from_pretrained(locate(recipe.model.source).folder)
+    source = recipe.model.source
+    try:
+        config = Qwen2_5_VLConfig.from_pretrained(source)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{source} has no config.json that can be read: {str(error).splitlines()[0]}") from error
     with torch.device("meta"):
         model = Qwen2_5_VLForConditionalGeneration(config)
     tower = sum(weight.numel() for weight in model.model.visual.parameters())

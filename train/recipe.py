@@ -26,7 +26,7 @@ class _Part(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A table of the file."""
 
 
-class StartingModel(_Part):
+class StartingModel(_Part, frozen=True):
     """The checkpoint to begin with, a folder or a hub id, and how it learns. `lora_rank` 0 trains every weight."""
 
     source: Name
@@ -37,7 +37,7 @@ class StartingModel(_Part):
     gradient_checkpointing: bool = False
 
 
-class Tables(_Part):
+class Tables(_Part, frozen=True):
     """Tables of labelled pairs that `vrt-lite eval` reads, none of which share a pair; `traces` are of `cold_start`."""
 
     cold_start: Name
@@ -48,7 +48,7 @@ class Tables(_Part):
     workers: Whole = 0
 
 
-class Supervised(_Part):
+class Supervised(_Part, frozen=True):
     """Cold start and refinement. A step has `step` samples of all processes, `batch` of them at once in each."""
 
     samples: Count = 1_200
@@ -60,14 +60,14 @@ class Supervised(_Part):
     weight_decay: Rate = 0.0
 
 
-class Rejection(_Part):
+class Rejection(_Part, frozen=True):
     """Sampling from the cold start's model: one trace of a query is kept, if it is well-formed and right in all."""
 
     queries: Count = 20_000
     samples: Count = 4
 
 
-class Reward(_Part):
+class Reward(_Part, frozen=True):
     """Format + accuracy (alpha) + CoT gain (k) + exploratory incentive (eta, omega)."""
 
     alpha: Share = 0.5
@@ -76,7 +76,7 @@ class Reward(_Part):
     omega: Share = 0.2
 
 
-class Grpo(_Part):
+class Grpo(_Part, frozen=True):
     """GRPO. The rollouts of one policy are learned in `steps_per_generation` steps, with ratios clipped to 1 +- `clip`.
 
     A query whose group teaches nothing is replaced, at most `resamples` times. Each process learns from `batch` rows of
@@ -95,14 +95,14 @@ class Grpo(_Part):
     reward: Reward = Reward()
 
 
-class Rollouts(_Part):
+class Rollouts(_Part, frozen=True):
     """How the replies of sampling and GRPO are drawn. Each process writes those of `batch` trials at a time."""
 
     batch: Count = 64
     temperature: Annotated[float, Meta(gt=0)] = 1.0
 
 
-class Running(_Part):
+class Running(_Part, frozen=True):
     """Checkpoints every `save_steps`, of which the last `keep` stay, and who is told of the figures."""
 
     save_steps: Count = 20
@@ -111,7 +111,7 @@ class Running(_Part):
     report_to: tuple[str, ...] = ("none",)
 
 
-class TrainingRecipe(_Part):
+class TrainingRecipe(_Part, frozen=True):
     """A whole training. `profile` is how the judge talks: its file's name, beside the recipe; VR-Thinker's without."""
 
     model: StartingModel

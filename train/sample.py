@@ -22,6 +22,7 @@ from train.recipe import TrainingRecipe
 from train.rollout import Rollout, roll_out
 from train.strict_format import conforms
 from train.writing import Policy, Writer
+from vrt_lite.errors import UsageError
 
 
 def sample(recipe: TrainingRecipe, start: Path, cases: Cases, out: Path) -> None:
@@ -30,8 +31,10 @@ def sample(recipe: TrainingRecipe, start: Path, cases: Cases, out: Path) -> None
     A killed run goes on after the last line. The processes of a launcher share the queries.
     """
     state, how = PartialState(cpu=not torch.cuda.is_available()), recipe.sample
-    done = max(gather_object([len(list(read_rows(out))) if state.is_main_process else 0]))
-    count = min(how.queries, len(cases))
+    known = gather_object([[row["key"] for row in read_rows(out)]])[0]
+    done, count = len(known), min(how.queries, len(cases))
+    if known != [case.key for case in cases[:done]]:
+        raise UsageError(f"{out} is of other pairs than the table has now: give another RUN, or remove the file.")
     if done >= count:
         return
     writer = open_policy(recipe, start)

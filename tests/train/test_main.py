@@ -194,3 +194,7 @@ def test_a_dry_run_reads_the_shape_alone(folder: Path, tmp_path: Path) -> None:
     head, _, *rows = done.stdout.splitlines()
     assert "0.00B parameters" in head and "1 GPU" in head
     assert [row.split()[0] for row in rows] == ["cold-start", "sample", "refine", "grpo"]
+    (tmp_path / "start" / "config.json").unlink()
+    done = train("dry-run", tmp_path / "dry.toml")
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
+    assert "has no config.json that can be read" in done.stderr

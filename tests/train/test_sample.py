@@ -17,6 +17,7 @@ from taught_judge import PROFILE, RECIPE, case
 from train.data import read_rows, read_traces, replay
 from train.rollout import Rollout, roll_out
 from train.sample import is_right, open_policy, sample
+from vrt_lite.errors import UsageError
 
 pytestmark = pytest.mark.filterwarnings("default")
 CASES = [case(seed) for seed in range(6)]
@@ -73,6 +74,8 @@ def test_a_killed_run_gives_the_same_file(taught: Path, sampled: Path, tmp_path:
     out.write_bytes(whole[: whole.index(b"\n", len(whole) // 2) + 9])
     sample(RECIPE, taught, CASES, out)
     assert out.read_bytes() == whole
+    with pytest.raises(UsageError, match="is of other pairs than the table has now"):
+        sample(RECIPE, taught, CASES[1:], out)
 
 
 def test_two_processes_give_the_same_file(taught: Path, sampled: Path, tmp_path: Path) -> None:

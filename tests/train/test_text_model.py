@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -52,6 +53,15 @@ def test_a_reply_repeats_the_report_and_calls_for_its_frames() -> None:
             shares = [frame.index / (workspace - 1) for frame in granted.frames if frame.clip == clip]
             assert all(abs(share - moments[0]) < 0.5 for share in shares) if moments else len(shares) >= 2
     assert unmeasured
+
+
+def test_the_same_seeds_give_the_texts_that_the_bundled_model_learned() -> None:
+    texts = hashlib.sha256()
+    for part in ("train", "test"):
+        for number in range(24):
+            for case in TextCases(PROFILE, None, part).draw(number).orders:
+                texts.update("\n".join((case.pair.caption, *case.replies)).encode())
+    assert texts.hexdigest() == "97865b43a36102df3a62242e7800283dfca18fa488312e72a8d36eabe1955f87"
 
 
 def test_both_orders_say_the_same() -> None:
