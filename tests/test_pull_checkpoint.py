@@ -121,7 +121,6 @@ def test_one_command_leads_from_a_checkpoint_to_the_references_verdict(
     assert f"quant: {text_type.upper()}, as asked for" in plan
     size = sum(len(hub.files[name]) for name in shards_of(hub))
     assert f"fetched: {size / 1e6:.1f} MB in 3 shards" in plan
-    assert re.search(r"disk: at most [\d.]+ MB more are needed, [\d.]+ [MG]B are free", plan)
     assert_files(two_steps, text_type.upper())
     [model] = library.stored_models()
     assert model.manifest.revision == hub.commit
