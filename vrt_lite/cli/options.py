@@ -224,8 +224,9 @@ def open_judge(
     from vrt_lite.api import Judge  # noqa: PLC0415
     from vrt_lite.disk import file_sha256  # noqa: PLC0415
     from vrt_lite.models import bundled_names  # noqa: PLC0415
-    from vrt_lite.shortage import multiply_in_one_thread  # noqa: PLC0415
+    from vrt_lite.shortage import limit_heaps, multiply_in_one_thread  # noqa: PLC0415
 
+    limit_heaps()
     multiply_in_one_thread()
     if process is None:
         process = backend is None and model not in (None, *bundled_names())
