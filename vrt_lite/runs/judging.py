@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 from time import sleep
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from vrt_lite.errors import NoVerdictError, StoreError, VideoError, WorkerEndedError
 from vrt_lite.interfaces import Observe, Stop, TimeRange, ignore
@@ -21,6 +21,9 @@ from vrt_lite.judgement import Judgement
 from vrt_lite.runs.question import Question, Result, failure_of
 from vrt_lite.runs.store import Run, Store
 from vrt_lite.shortage import ThreadPool
+
+if TYPE_CHECKING:
+    from vrt_lite.pair_frames import ClipLook
 
 _MOST_CLAIMED_ELSEWHERE = 64
 _POLL_SECONDS = 0.2
@@ -51,7 +54,7 @@ class PairJudge(Protocol):
         """As `Judge.key_here`."""
         ...
 
-    def look_at(self, clip: Path) -> object:
+    def look_at(self, clip: Path) -> ClipLook:
         """As `Judge.look_at`."""
         ...
 
