@@ -6,7 +6,7 @@ import ctypes
 from pathlib import Path
 
 from vrt_lite.api import Judge
-from vrt_lite.judgement import Judgement
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.settings import Settings
 
 _opened: list[Judge] = []

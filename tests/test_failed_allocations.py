@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from allocations_worker import compare_failing
 
-from vrt_lite.judgement import Judgement
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.worker import Worker
 
 TESTS = Path(__file__).parent

@@ -18,10 +18,10 @@ from vrt_lite.api import Judge
 from vrt_lite.backends.scripted import ScriptedBackend
 from vrt_lite.errors import NoVerdictError, UsageError
 from vrt_lite.judge import Pair, opening
-from vrt_lite.judgement import Judgement
 from vrt_lite.models import profile_of
 from vrt_lite.profile import Profile, load_profile
 from vrt_lite.protocol.messages import FrameRef, Image, Reply, Text, Video
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.settings import Remote, Settings
 from vrt_lite.show import show_verdict
 from vrt_lite.show.pages import write_report

@@ -16,11 +16,11 @@ from vrt_lite.comparing import Comparer, Finish, PairToCompare
 from vrt_lite.disk import file_sha256
 from vrt_lite.errors import UsageError
 from vrt_lite.interfaces import Backend, Observe, Stop, TimeRange, ignore, stops_in_force
-from vrt_lite.judgement import Judgement
 from vrt_lite.models import ModelFiles
 from vrt_lite.modes import WantedJudge, choose_mode
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import LONGEST_PROMPT
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.settings import Remote, Settings, Source, describe_settings, key_of
 from vrt_lite.shortage import check_memory
 

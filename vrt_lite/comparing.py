@@ -29,12 +29,13 @@ from vrt_lite.interfaces import (
     wait_until_done,
 )
 from vrt_lite.judge import Answer, Trial, follow
-from vrt_lite.judgement import Judgement
 from vrt_lite.modes import Mode
 from vrt_lite.pair_frames import ClipLook, PairFrames, Workspace, workspace_of
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import shown_first
-from vrt_lite.recording import ShownPair, add_warning, make_judgement
+from vrt_lite.recording import ShownPair, make_judgement
+from vrt_lite.records.joining import add_warning
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.scheduler import InThread, Scheduler, Together, Work
 from vrt_lite.settings import MOST_JOBS, Settings
 from vrt_lite.shortage import ThreadPool

@@ -17,10 +17,10 @@ from vrt_lite.backends import describe_machine
 from vrt_lite.comparing import Comparer, PairToCompare
 from vrt_lite.errors import ModelError, OutOfMemoryError, ShortageError, VideoError, WorkerEndedError, WorkerKilledError
 from vrt_lite.interfaces import Observe, Stop, TimeRange, stop_in_force
-from vrt_lite.judgement import Judgement
 from vrt_lite.machine import Machine
 from vrt_lite.modes import WantedJudge, choose_mode
 from vrt_lite.profile import Profile
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.shortage import check_memory, explain_shortage, memory_limit
 from vrt_lite.worker import Worker
 

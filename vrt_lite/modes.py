@@ -17,10 +17,10 @@ from vrt_lite.disk import file_sha256
 from vrt_lite.fitting import advise_smaller
 from vrt_lite.interfaces import Backend, FrameStore, Loading, Observe, Stopwatch, Working
 from vrt_lite.judge import Answer, answer_with
-from vrt_lite.judgement import FileUsed, ModelUsed
 from vrt_lite.models import ModelFiles, find, gguf_sha256, profile_of
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import shown_first
+from vrt_lite.records.judgement import FileUsed, ModelUsed
 from vrt_lite.scheduler import InThread, Work
 from vrt_lite.settings import Remote, Settings
 from vrt_lite.shortage import ThreadPool

@@ -16,7 +16,7 @@ from vrt_lite.decoder import LARGEST, Decoder
 from vrt_lite.errors import VideoError
 
 if TYPE_CHECKING:
-    from vrt_lite.judgement import JudgedClip
+    from vrt_lite.records.judgement import JudgedClip
 
 
 @dataclass(frozen=True, slots=True)
