@@ -246,13 +246,14 @@ def test_only_folders_are_watched(tmp_path: Path) -> None:
 
 def test_a_folder_may_be_away_for_a_while(renders: Path) -> None:
     watch = FolderWatch([str(renders)], settled_seconds=0.0)
-    watch.look()
-    assert len(watch.look().ready) == 2
-    moved = renders.rename(renders.with_name("away"))
-    assert watch.look().ready == ()
-    moved.rename(renders)
-    watch.look()
-    assert len(watch.look().ready) == 2
+    with judge_of(Brightness()) as judge:
+        watch.look(judge.look_at)
+        assert len(watch.look(judge.look_at).ready) == 2
+        moved = renders.rename(renders.with_name("away"))
+        assert watch.look(judge.look_at).ready == ()
+        moved.rename(renders)
+        watch.look(judge.look_at)
+        assert len(watch.look(judge.look_at).ready) == 2
 
 
 def test_a_server_judges_several_pairs_at_once(renders: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
