@@ -117,7 +117,7 @@ def test_orders_that_disagree_name_no_winner(
     with serving(*script, owner="someone") as server:  # one order after the other
         judge = ("--backend", server.url, "--orders", "both", "--no-cache")
         status, out, _ = compare(capfd, A, B, *PROMPT, *judge, "--sheet", str(tmp_path / "sheet.png"))
-        record = judged(capfd, A, B, *PROMPT, *judge)
+        record = judged(capfd, A, B, *PROMPT, *judge, "--again")
     assert status == 0
     lines = out.splitlines()
     assert lines[:4] == [
@@ -169,7 +169,7 @@ def test_both_orders_mirror_when_the_clips_are_exchanged(capfd: pytest.CaptureFi
 
 def test_the_same_seed_gives_the_same_output(capfd: pytest.CaptureFixture[str]) -> None:
     def text(seed: int) -> list[str]:
-        options = ["--temperature", "0.7", "--seed", str(seed)]
+        options = ["--temperature", "0.7", "--seed", str(seed), "--again"]
         return [r["text"] for r in judged(capfd, A, B, *PROMPT, *options)["orders"][0]["rounds"]]
 
     assert text(3) == text(3)

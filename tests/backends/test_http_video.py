@@ -24,7 +24,7 @@ from vrt_lite.judge import Pair, judge_with
 from vrt_lite.profile import Clock, Profile, default_profile
 from vrt_lite.protocol.messages import FrameRef
 from vrt_lite.settings import Remote
-from vrt_lite.video.lossless import write_lossless
+from vrt_lite.video.encoding import write_lossless
 
 # What vLLM 0.33.0 answered to a list of frame rates, 4 frames of 588x336 a clip, as it came over the line.
 REAL_400 = (Path(__file__).parent.parent / "golden" / "vllm-0.33-list-of-fps-400.json").read_bytes()
