@@ -400,7 +400,7 @@ def test_no_network_is_one_line_with_the_next_step(hub: Hub, capfd: pytest.Captu
     assert_whole(Path(out.strip()))
 
 
-@pytest.mark.parametrize("kills", [5, pytest.param(30, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("kills", [3, pytest.param(30, marks=pytest.mark.nightly)])
 def test_killed_at_any_point_it_is_whole_or_not_here(hub: Hub, capfd: pytest.CaptureFixture[str], kills: int) -> None:
     """Kills spread over a pull's whole length, the store left as it fell; the next runs go on and end whole."""
     hub.seconds_per_chunk = 0.004

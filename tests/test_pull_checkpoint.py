@@ -314,7 +314,7 @@ def test_models_estimate_and_pull_name_the_same_bytes(
     assert choose_type(REPO, recipe.config, usable).upper() == entry["quant"]
 
 
-@pytest.mark.parametrize("kills", [5, pytest.param(30, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("kills", [3, pytest.param(30, marks=pytest.mark.nightly)])
 def test_killed_at_any_point_it_goes_on(
     hub: Hub, kills: int, two_steps: dict[str, bytes], capfd: pytest.CaptureFixture[str]
 ) -> None:

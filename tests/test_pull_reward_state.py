@@ -146,7 +146,7 @@ def test_a_quant_may_be_named(hub: Hub, capfd: pytest.CaptureFixture[str]) -> No
     assert library.stored_models()[0].path("text").name == "VideoReward-BF16.gguf"
 
 
-@pytest.mark.parametrize("kills", [4, pytest.param(30, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("kills", [3, pytest.param(30, marks=pytest.mark.nightly)])
 def test_killed_at_any_point_it_goes_on(
     hub: Hub, kills: int, converted: dict[str, bytes], capfd: pytest.CaptureFixture[str]
 ) -> None:
