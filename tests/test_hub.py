@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import random
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -17,7 +15,7 @@ from pathlib import Path
 import pytest
 from hub_server import Hub, serving
 from huggingface_hub import hf_hub_download
-from pull_commands import command, isolate_client, refused
+from pull_commands import child, command, isolate_client, refused
 from split_gguf import split
 
 from vrt_lite.errors import ModelError
@@ -373,12 +371,6 @@ def test_names_that_cannot_be_pulled(hub: Hub, capfd: pytest.CaptureFixture[str]
     assert command(capfd, "pull", BUNDLED)[0] == 0
     assert parse_reference(f"https://huggingface.co/{REPO}:Q8_0").name == REPO
     assert hub.ranges == []
-
-
-def child(*arguments: str, **more: str) -> subprocess.Popen[str]:
-    program = [sys.executable, "-m", "vrt_lite", *arguments]
-    environment = {**os.environ, **more}
-    return subprocess.Popen(program, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
 
 
 def test_no_network_is_one_line_with_the_next_step(hub: Hub, capfd: pytest.CaptureFixture[str]) -> None:
