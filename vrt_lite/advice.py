@@ -44,3 +44,13 @@ def install_extra(extra: str) -> str:
     except PackageNotFoundError:  # a checkout that only lies on the path
         return install(f"{Path(__file__).parents[1]}[{extra}]")
     return install(*(name.strip() for name, _, when in needed if re.search(rf"extra == ['\"]{extra}['\"]", when)))
+
+
+def unset_variable(name: str) -> str:
+    """The command that removes an environment variable."""
+    return f"set {name}=" if ON_WINDOWS else f"unset {name}"
+
+
+def move_aside(path: Path) -> str:
+    """The command that gives a file or folder another name, and keeps it."""
+    return command("move" if ON_WINDOWS else "mv", path, path.with_name(f"{path.name}.aside"))

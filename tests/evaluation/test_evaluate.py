@@ -33,7 +33,8 @@ from vrt_lite.show.evaluation_charts import draw_plots, list_charts
 from vrt_lite.show.evaluation_summary import show_figures
 from vrt_lite.show.evaluation_words import describe_shared_prompts
 from vrt_lite.show.pages import write_report
-from vrt_lite.show.progress import EvaluationView, LineScreen
+from vrt_lite.show.progress import Screen
+from vrt_lite.show.run_views import EvaluationView
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent.parent / "examples"
@@ -102,7 +103,7 @@ class Asked:
         pairs = choose_pairs(found.pairs, limit=selection.limit, sample=selection.sample, seed=selection.seed)
         with (
             Judge("vrt-tiny-0", backend=self.backend, settings=settings, measures=False) as judge,
-            EvaluationView(LineScreen(self.stream), total=len(pairs)) as progress,
+            EvaluationView(Screen(self.stream), total=len(pairs)) as progress,
         ):
             who = EvalJudge(judge, "a scripted judge", "scripted")
             self.run = begin_run(name_run(found, selection, "a"), found, selection, judge=who, store=store)

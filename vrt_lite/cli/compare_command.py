@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from vrt_lite.cli import KeptOption
 from vrt_lite.cli.options import (
     FILE,
+    PATH,
+    ChosenJudge,
+    find_source,
     fps_option,
+    json_option,
     judge_options,
-    open_judge,
     print_json,
     prompt_options,
-    read_prompt,
-    read_settings,
+    quiet_option,
     report_options,
+    stored_option,
 )
+from vrt_lite.clip_files import add_rate, files_of
 from vrt_lite.errors import UsageError
+from vrt_lite.interfaces import Observe, ignore
+from vrt_lite.settings import Settings
 
 if TYPE_CHECKING:
     from vrt_lite.api import Finish
     from vrt_lite.cli.report_writing import WantedReport
-    from vrt_lite.settings import BothOrders, Remote, Settings
+    from vrt_lite.settings import BothOrders
 
 _ORDERS: Final[Mapping[str, BothOrders]] = {"one": False, "both": True, "auto": "auto"}
 
@@ -45,39 +51,28 @@ def _read_orders(ctx: click.Context, parameter: click.Parameter, value: str) -> 
 @prompt_options
 @judge_options
 @fps_option
-@click.option(
-    "--orders",
-    "both_orders",
-    cls=KeptOption,
-    type=click.Choice(list(_ORDERS)),
-    default="one",
-    callback=_read_orders,
-    help="Judge A beside B once, or with the clips exchanged too and average: opposite winners are undecided. auto: "
-    "the second order only if the first one leaves a doubt. [default: one]",
-)
+@stored_option("orders", "--orders", "both_orders", default="one", callback=_read_orders)
 @click.option(
     "--skip-second-at",
     "confidence",
     metavar="P",
     type=click.FloatRange(0.5, 1, min_open=True, max_open=True),
+    default=Settings().confidence,
     help="With --orders auto: a first order whose choice has this probability leaves no doubt. [default: 0.95]",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the judgement as JSON.")
-@click.option("--trace", metavar="FILE", type=click.Path(path_type=Path), help="Write each round as a JSON line.")
-@click.option("--sheet", metavar="FILE.png", type=click.Path(path_type=Path), help="Draw the frames the judge saw.")
+@json_option
+@click.option("--trace", metavar="FILE", type=PATH, help="Write each round as a JSON line.")
+@click.option("--sheet", metavar="FILE.png", type=PATH, help="Draw the frames the judge saw.")
 @report_options
 @click.option("--measures/--no-measures", default=True, help="Measure both clips beside the judge. [default: measures]")
-@click.option("-q", "--quiet", is_flag=True, help="Only the verdict.")
+@quiet_option
 @click.option("-v", "--verbose", count=True, help="-v shows the reasoning, -vv the engine's log.")
 def compare(
     a: str,
     b: str,
     *,
-    prompt: str | None,
-    prompt_file: Path | None,
-    model: str | None,
-    projector: Path | None,
-    backend: Remote | None,
+    prompt: str,
+    judge: ChosenJudge,
     fps: str | None,
     as_json: bool,
     trace: Path | None,
@@ -86,7 +81,6 @@ def compare(
     measures: bool,
     quiet: bool,
     verbose: int,
-    **options: Any,
 ) -> None:
     """Judge two clips, A and B, made from one prompt.
 
@@ -104,48 +98,30 @@ def compare(
 
     Options that you always give can be set once for all commands: vrt-lite config --help
     """  # noqa: D301 - \b is click's mark for "do not wrap"
-    a, b = _add_rate(a, b, fps)
-    inputs = {"--prompt-file": prompt_file, "--model": Path(model) if model else None, "--projector": projector}
-    _check_outputs((a, b), inputs, {"--trace": trace, "--sheet": sheet, "--report": report and report.path})
-    caption = read_prompt(prompt, prompt_file)
-    settings = _read_settings(options, backend)
+    if find_source("confidence") and judge.settings.both_orders != "auto":
+        raise UsageError(f"--skip-second-at {judge.settings.confidence:g} is about --orders auto: give both.")
+    one, other = add_rate([Path(a), Path(b)], fps)
+    _check_outputs((one, other), {"--trace": trace, "--sheet": sheet, "--report": report and report.path})
     finish = _sheet_drawer(sheet) if sheet else None
-    from vrt_lite.show import OrderSorter, show_verdict, view  # noqa: PLC0415
-
     silent = quiet or as_json
-    opened = open_judge(model, projector, backend, settings, verbose=verbose > 1, quiet=silent, measures=measures)
-    with (
-        opened as judge,
-        view(quiet=silent, verbose=verbose > 0, live=verbose < 2) as shown,
-    ):
-        judgement = judge.compare(a, b, prompt=caption, trace=trace, observe=OrderSorter(shown.observe), finish=finish)
+    with contextlib.ExitStack() as stack:
+        opened = stack.enter_context(judge.open(verbose=verbose > 1, quiet=silent, measures=measures))
+        observe: Observe = ignore
+        if not silent:
+            from vrt_lite.show.judge_view import JudgeView, OrderSorter  # noqa: PLC0415
+
+            observe = OrderSorter(stack.enter_context(JudgeView(verbose=verbose > 0, live=verbose < 2)).observe)
+        judgement = opened.compare(one, other, prompt=prompt, trace=trace, observe=observe, finish=finish)
     if as_json:
         print_json(judgement.to_json())
     else:
+        from vrt_lite.show import show_verdict  # noqa: PLC0415
+
         show_verdict(judgement, advise=not quiet)
     if report:
         from vrt_lite.cli.report_writing import write_wanted  # noqa: PLC0415
 
         write_wanted(report, judgement, quiet=quiet)
-
-
-def _read_settings(options: Mapping[str, Any], backend: Remote | None) -> Settings:
-    """Read the settings. UsageError for bad values, and for a confidence that nothing is compared with."""
-    given = {name: value for name, value in options.items() if name != "confidence" or value is not None}
-    settings = read_settings(given, backend)
-    if "confidence" in given and settings.both_orders != "auto":
-        raise UsageError(f"--skip-second-at {given['confidence']:g} is about --orders auto: give both.")
-    return settings
-
-
-def _add_rate(a: str, b: str, fps: str | None) -> tuple[str, str]:
-    """Return both clips, numbered pictures with their frame rate. UsageError if neither is numbered pictures."""
-    if fps is None:
-        return a, b
-    from vrt_lite.clip_files import add_rate  # noqa: PLC0415
-
-    one, other = add_rate([Path(a), Path(b)], fps)
-    return str(one), str(other)
 
 
 def _sheet_drawer(path: Path) -> Finish:
@@ -156,12 +132,12 @@ def _sheet_drawer(path: Path) -> Finish:
     return functools.partial(draw_sheet, path=path)
 
 
-def _check_outputs(
-    clips: tuple[str, str], inputs: Mapping[str, Path | None], outputs: Mapping[str, Path | None]
-) -> None:
+def _check_outputs(clips: tuple[Path, Path], outputs: Mapping[str, Path | None]) -> None:
     """Raise UsageError for an output that would replace a clip, an input of another option, or another output."""
-    used = {option: path for option, path in inputs.items() if path}
-    files = [file for clip in clips for file in _files_of(Path(clip))] if any(outputs.values()) else []
+    given = click.get_current_context().params
+    inputs = {f"--{name.replace('_', '-')}": given[name] for name in ("prompt_file", "model", "projector")}
+    used = {option: Path(path) for option, path in inputs.items() if path}
+    files = [file for clip in clips for file in _files_of(clip)] if any(outputs.values()) else []
     for option, output in outputs.items():
         if output is None:
             continue
@@ -176,8 +152,6 @@ def _check_outputs(
 def _files_of(clip: Path) -> tuple[Path, ...]:
     if os.path.isfile(clip):  # noqa: PTH113 - it raises nothing
         return (clip,)
-    from vrt_lite.clip_files import files_of  # noqa: PLC0415 - only for numbered pictures
-
     return files_of(clip)
 
 

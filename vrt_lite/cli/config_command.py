@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from vrt_lite.cli.options import complete_models, print_json, print_text
+from vrt_lite.cli.options import complete_models, json_option, print_json, print_text
 from vrt_lite.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,18 +31,16 @@ def complete_keys(ctx: click.Context, parameter: click.Parameter, begun: str) ->
 
 def complete_values(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
     """Return the values of the key before it that begin so."""
-    from click.shell_completion import CompletionItem  # noqa: PLC0415 - as above
-
-    from vrt_lite.stored_settings import KEYS  # noqa: PLC0415
+    from vrt_lite.stored_settings import KEYS  # noqa: PLC0415 - as above
 
     key = KEYS.get(ctx.params.get("key") or "")
     if key and key.name == "model":
         return complete_models(ctx, parameter, begun)
-    return [CompletionItem(word) for word in (key.words if key else ()) if word.startswith(begun)]
+    return key.shell_complete(ctx, parameter, begun) if key else []
 
 
 @click.group(epilog=STATUS, invoke_without_command=True)
-@click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
+@json_option
 @click.pass_context
 def config(ctx: click.Context, *, as_json: bool) -> None:
     """Show or change what is set for all commands.
@@ -87,7 +85,7 @@ def config(ctx: click.Context, *, as_json: bool) -> None:
         show_table(HEADINGS, [(key.name, _format(key, value), source, key.allowed) for key, value, source in rows])
         print_text(f"file: {settings_path()}{'' if os.path.lexists(settings_path()) else ' (not made yet)'}")
     if problems:
-        raise problems[0].as_error() from problems[0].cause
+        raise problems[0].as_error()
 
 
 def _format(key: Key, value: str | int | bool | None) -> str:
@@ -118,8 +116,7 @@ def set_key(key: str, value: str) -> None:
         value = _name_model(value)
     parsed = known.parse(value)
     if parsed is None:
-        shown = "this" if key == "backend" else repr(value)  # an address may hold credentials
-        raise UsageError(f"{key} cannot be {shown}; give {known.allowed}.")
+        raise UsageError(f"The command has {known.refuse(value)}.")
     store_value(key, parsed)
     print_text(f"{key} = {_format(known, parsed)} in {settings_path()}")
     if os.environ.get(known.variable):

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from vrt_lite.cli.options import print_json, print_text
-from vrt_lite.cli.run_options import open_existing_store, store_option
+from vrt_lite.cli.options import PATH, json_option, open_existing_store, print_json, print_text, store_option
 from vrt_lite.disk import draft_of
 from vrt_lite.errors import UsageError
 
@@ -36,7 +35,7 @@ run_argument = click.argument("run", metavar="[RUN]", default="latest")
 @store_option
 @click.option("--rm", "remove", metavar="RUN", help="Delete a run, and the judgements that no other run has.")
 @click.option("--retry", metavar="RUN", help="Forget a run's failures, so that they are judged again.")
-@click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
+@json_option
 def runs(*, store: Path | None, remove: str | None, retry: str | None, as_json: bool) -> None:
     """List the runs of rank, eval and serve.
 
@@ -63,7 +62,7 @@ def runs(*, store: Path | None, remove: str | None, retry: str | None, as_json: 
 @click.command(epilog=STATUS)
 @run_argument
 @store_option
-@click.option("--json", "as_json", is_flag=True, help="Print the run and its results as JSON.")
+@json_option
 def show(run: str, *, store: Path | None, as_json: bool) -> None:
     """Show the results of RUN: leaderboard, figures or comparisons.
 
@@ -110,7 +109,7 @@ def show(run: str, *, store: Path | None, as_json: bool) -> None:
     "--output",
     metavar="FILE",
     required=True,
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Where to: FILE.csv, FILE.jsonl, or - for stdout.",
 )
 @click.option("--format", "form", type=click.Choice(["csv", "jsonl"]), help="[default: by the file's ending]")

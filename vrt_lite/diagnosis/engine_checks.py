@@ -16,8 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from vrt_lite.advice import install_engine
-from vrt_lite.diagnosis.finding import Finding, unset_variable
+from vrt_lite.advice import install_engine, unset_variable
+from vrt_lite.diagnosis.finding import Finding
 from vrt_lite.errors import ASK_DOCTOR, VrtError
 from vrt_lite.machine import EngineSettings, Machine, MachineMemory, format_bytes
 from vrt_lite.worker import Worker

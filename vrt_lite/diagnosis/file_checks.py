@@ -12,16 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from vrt_lite import embeddings
-from vrt_lite.advice import command
+from vrt_lite.advice import command, move_aside, unset_variable
 from vrt_lite.diagnosis.engine_checks import EngineReport, install_for_gpu
-from vrt_lite.diagnosis.finding import (
-    Finding,
-    delete_file,
-    move_aside,
-    reinstall,
-    set_variable,
-    unset_variable,
-)
+from vrt_lite.diagnosis.finding import Finding, delete_file, reinstall, set_variable
 from vrt_lite.disk import HOME_VARIABLE, data_home, home
 from vrt_lite.errors import ModelError, StoreError, UsageError
 from vrt_lite.machine import format_bytes

@@ -9,12 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
-from vrt_lite.advice import install
+from vrt_lite.advice import install, unset_variable
 from vrt_lite.diagnosis.engine_checks import install_for_gpu
-from vrt_lite.diagnosis.file_checks import give_access
-from vrt_lite.diagnosis.finding import Finding, move_aside, set_variable, unset_variable
+from vrt_lite.diagnosis.finding import Finding, set_variable
 from vrt_lite.disk import HOME_VARIABLE, settings_path
-from vrt_lite.stored_settings import KEYS, Problem, read_stored
+from vrt_lite.stored_settings import KEYS, read_stored
 
 _VARIABLES: Final = tuple(key.variable for key in KEYS.values())
 _KNOWN: Final = (HOME_VARIABLE, "VRT_LITE_API_KEY", *_VARIABLES)
@@ -52,15 +51,7 @@ def check_settings(environment: Mapping[str, str]) -> Iterator[Finding]:
     state = f"sets {', '.join(in_file) or 'nothing'}" if os.path.lexists(settings_path()) else "not made yet"
     yield Finding("settings", "ok", f"settings file: {settings_path()}, {state}")
     for problem in problems:
-        yield Finding("setting_invalid", "problem", problem.text, _repair(problem))
-
-
-def _repair(problem: Problem) -> str:
-    if problem.variable:
-        return unset_variable(problem.variable)
-    if isinstance(problem.cause, OSError):
-        return give_access(settings_path(), problem.cause)
-    return problem.command or move_aside(settings_path())
+        yield Finding("setting_invalid", "problem", problem.text, problem.command)
 
 
 def check_layers(environment: Mapping[str, str], makers: Sequence[str]) -> Iterator[Finding]:
