@@ -28,11 +28,11 @@ from vrt_lite.backends.scripted import ScriptedBackend
 from vrt_lite.cli import cli, run
 from vrt_lite.errors import UsageError, VideoError
 from vrt_lite.interfaces import FrameStore
-from vrt_lite.judgement import Judgement
 from vrt_lite.models import find
 from vrt_lite.pair_frames import workspace_of
 from vrt_lite.profile import default_profile, presets
 from vrt_lite.protocol.messages import LONGEST_PROMPT, Conversation, Dimension, Reply, Text
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.settings import Settings
 from vrt_lite.video import open_clip
 

@@ -27,7 +27,7 @@ from web.comfyui_pack import load_pack
 from web.conftest import EXAMPLES, ROOT, Served, end, start
 
 from vrt_lite import compare
-from vrt_lite.judgement import Judgement
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.settings import Settings
 from vrt_lite.show.panel import VerdictPanel
 

@@ -127,7 +127,12 @@ _TABLE = (
         BUNDLED,
         text="a name, folder or text GGUF",
     ),
-    Key("effort", "quick, balanced or full: fewer pixels, rounds and words take less time.", "full", words=_choice(*EFFORTS)),
+    Key(
+        "effort",
+        "quick, balanced or full: fewer pixels, rounds and words take less time.",
+        "full",
+        words=_choice(*EFFORTS),
+    ),
     Key("workspace", "How many frames of a video the judge can request.", _OWN, 2, 10_000),
     Key("first-frames", "How many frames of a video are shown first.", _OWN, 1, 10_000),
     Key("window", "How many rounds requested frames stay visible.", _OWN, 0, 100),
@@ -160,7 +165,9 @@ _TABLE = (
         text="http://HOST/v1",
     ),
     Key("served-model", "The model's name there.", "the only one", text="a name on the server"),
-    Key("backend-kind", "The kind of server: auto, vllm, sglang or llama.", "auto", words=_choice(*get_args(RemoteKind))),
+    Key(
+        "backend-kind", "The kind of server: auto, vllm, sglang or llama.", "auto", words=_choice(*get_args(RemoteKind))
+    ),
     Key(
         "jobs",
         f"Pairs judged at once: here at most {MOST_SEQUENCES}, if memory allows, with --backend {MOST_JOBS}.",

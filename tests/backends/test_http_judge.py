@@ -26,8 +26,8 @@ from vrt_lite.errors import BackendError, ModelError, UsageError
 from vrt_lite.interfaces import Encoding, Event, Stop
 from vrt_lite.models import profile_of
 from vrt_lite.profile import default_profile
+from vrt_lite.records.pairs import Result
 from vrt_lite.runs.judging import Task, judge_all
-from vrt_lite.runs.question import Result
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import MOST_JOBS, Remote, Settings
 

@@ -13,7 +13,7 @@ from pages.conftest import until
 from pages.example_records import HOSTILE, clip_pair, judge_pair, judged
 from pages.test_browser import BROKEN, READY, SIDEWAYS, TIMES, fill
 
-from vrt_lite.judgement import Judgement
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.runs.store import Store
 from vrt_lite.show.pages import write_report
 from vrt_lite.show.pages.clip_copies import ClipCopies

@@ -12,7 +12,7 @@ from judgements import FINAL, ONE, TIED, TWO, call, sure, with_odds
 from pages.example_records import judge_pair
 
 from vrt_lite.evaluation.cases import EvalAbout, EvalCase, keep_case
-from vrt_lite.runs.question import Question
+from vrt_lite.records.pairs import Question
 from vrt_lite.runs.store import Run, Store
 from vrt_lite.show.pages import write_report
 

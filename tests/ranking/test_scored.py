@@ -49,7 +49,7 @@ def test_twelve_clips_are_twelve_runs_and_a_new_one_is_one_more(
     [ladder] = rank_folder(store, clips, scorer, backend, jobs=jobs).ladders
     assert sorted(backend.asked) == sorted(GREYS)
     assert names(ladder) == BEST_FIRST
-    assert len(ladder.outcomes) == 66
+    assert len(ladder.pairs) == 66
     assert ladder.judgements == 12
     repeated = rank_folder(store, clips, scorer, backend, jobs=jobs)
     assert (len(backend.asked), repeated.found, repeated.ladders) == (12, 12, (ladder,))

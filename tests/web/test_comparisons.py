@@ -15,8 +15,7 @@ import pytest
 from web.conftest import CIRCLE, EXAMPLES, PROMPT, ROOT, STAR, Served, end, start
 
 from vrt_lite import compare
-from vrt_lite.judgement import Judgement
-from vrt_lite.runs.pairs import read_pair, read_pairs
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Settings
 from vrt_lite.show import list_verdict
@@ -83,9 +82,10 @@ def test_a_pair_is_told_the_same_wherever_it_was_judged(served: Served, prompt: 
     assert untimed(job["lines"]) == untimed(list_verdict(expected))
     with Store(served.home / "runs.sqlite") as store:
         runs = [store.run(prompt), store.run(job["run"])]
-        kept = [(run, pair) for run in runs for pair in read_pairs(run) if pair.prompt == prompt]
-        assert [sorted(pair.keys) for _, pair in kept] == [sorted(kept[0][1].keys)] * 2  # none was judged anew
-        records = [read_pair(run, pair) for run, pair in kept]
+        kept = [(run, pair) for run in runs for pair in run.pairs() if pair.prompt == prompt]
+        keys = [sorted(result.key for result in pair.results) for _, pair in kept]
+        assert keys == [keys[0]] * 2  # none was judged anew
+        records = [run.read_pair(pair) for run, pair in kept]
     for record in records:
         assert record
         assert untimed(list_verdict(record)) == untimed(job["lines"])

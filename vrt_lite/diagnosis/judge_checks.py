@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 from vrt_lite.api import Judge
 from vrt_lite.diagnosis.finding import Finding, command
 from vrt_lite.errors import NoVerdictError
-from vrt_lite.judgement import Judgement
 from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.protocol.verdict import odds_of
+from vrt_lite.records.judgement import Judgement
 
 if TYPE_CHECKING:
     import numpy as np

@@ -19,9 +19,9 @@ from typing import Any, Literal
 from vrt_lite.clip_files import digest_clip, stamp_clip
 from vrt_lite.disk import data_home
 from vrt_lite.errors import MissingClipError, UsageError, VideoError
+from vrt_lite.records.pairs import escape_surrogates
 from vrt_lite.runs.database import Database, new_owner
 from vrt_lite.runs.identity import Identity
-from vrt_lite.runs.question import escape_surrogates
 from vrt_lite.runs.run import Run, parse_object
 from vrt_lite.shortage import shortage_of
 

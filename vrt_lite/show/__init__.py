@@ -22,7 +22,7 @@ from vrt_lite.show.words import (
 )
 
 if TYPE_CHECKING:
-    from vrt_lite.judgement import Judgement
+    from vrt_lite.records.judgement import Judgement
 
 __all__ = ["list_verdict", "safe", "show_verdict", "verdict_lines"]
 

@@ -15,10 +15,10 @@ import msgspec
 from vrt_lite.api import Judge
 from vrt_lite.errors import ModelError
 from vrt_lite.interfaces import Observe, Stop, TimeRange
-from vrt_lite.judgement import Judgement
 from vrt_lite.models import bundled_names
 from vrt_lite.models.library import find_stored
 from vrt_lite.pair_frames import Workspace
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Remote, Settings
 from vrt_lite.web.clip_store import ClipStore

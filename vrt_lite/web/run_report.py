@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from vrt_lite.judgement import Judgement
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.show.pages.frame_album import FrameAlbum, find_places
 from vrt_lite.show.pages.pair_page import prepare_pair
 from vrt_lite.show.pages.render_templates import render

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vrt_lite.errors import UsageError
-from vrt_lite.judgement import Judgement
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.show.pages.clip_copies import ClipCopies
 from vrt_lite.show.pages.frame_album import FrameAlbum, find_places
 from vrt_lite.show.pages.html_file import write_page

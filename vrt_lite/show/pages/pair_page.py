@@ -13,9 +13,9 @@ from typing import Any, Literal, cast
 from urllib.parse import quote
 
 from vrt_lite.clip_files import PICTURE_SUFFIXES
-from vrt_lite.judgement import JudgedClip, JudgedOrder, JudgedRound, Judgement
 from vrt_lite.protocol.messages import DIMENSIONS, OVERALL, Choice
 from vrt_lite.protocol.verdict import MIRROR
+from vrt_lite.records.judgement import JudgedClip, JudgedOrder, JudgedRound, Judgement
 from vrt_lite.show.measure_rows import describe_measured, list_measure_rows
 from vrt_lite.show.pages.frame_album import EmbeddedFrame, FrameAlbum
 from vrt_lite.show.words import (

@@ -13,9 +13,10 @@ from typing import Any
 from vrt_lite.measures.flags import describe_flags
 from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.protocol.verdict import NOT_JUDGED, describe, odds_of
-from vrt_lite.ranking.clip_groups import ClipGroup, PairOutcome, RankedClip
+from vrt_lite.ranking.clip_groups import ClipGroup, RankedClip
 from vrt_lite.ranking.ladder import Ladder, Standing, rate_group
 from vrt_lite.ranking.rank_run import read_groups, read_rank_about
+from vrt_lite.records.pairs import JudgedPair
 from vrt_lite.show.leaderboard import describe_conclusion
 from vrt_lite.show.pages.frame_album import EmbeddedFrame
 from vrt_lite.show.pages.run_material import RunMaterial
@@ -113,7 +114,7 @@ def _group_by_prompt(material: RunMaterial) -> tuple[ClipGroup, ...]:
 def _describe_counts(ladders: list[Ladder]) -> str:
     """Say how many clips, pairs and judgements there are."""
     clips = sum(len(ladder.clips) for ladder in ladders)
-    pairs, possible = sum(len(ladder.outcomes) for ladder in ladders), sum(ladder.possible for ladder in ladders)
+    pairs, possible = sum(len(ladder.pairs) for ladder in ladders), sum(ladder.possible for ladder in ladders)
     failed = sum(ladder.failures for ladder in ladders)
     words = f"{clips} clips · {pairs} of {possible} pairs · {sum(ladder.judgements for ladder in ladders)} judgements"
     return f"{words}, {failed} without a verdict" if failed else words
@@ -143,15 +144,13 @@ def _prepare_board(material: RunMaterial, group: ClipGroup, ladder: Ladder, key:
         above = letters
     rated = [standing.ratings[key] for standing in standings]
     best = [standing.clip for standing in ladder.standings][:_MATRIX_CLIPS]
-    outcomes = {(outcome.i, outcome.j): outcome for outcome in ladder.outcomes}
+    pairs = ladder.pairs
     return _Board(
         key,
         DIMENSION_NAMES[key],
         tuple(rows),
         (min((r.span[0] for r in rated), default=-1.0), max((r.span[1] for r in rated), default=1.0)),
-        tuple(
-            (ladder.clips[i], tuple(_prepare_cell(material, group, outcomes, (i, j), key) for j in best)) for i in best
-        ),
+        tuple((ladder.clips[i], tuple(_prepare_cell(material, group, pairs, (i, j), key) for j in best)) for i in best),
     )
 
 
@@ -164,7 +163,7 @@ def _find_poster(material: RunMaterial, clip: RankedClip) -> EmbeddedFrame | Non
 def _prepare_cell(
     material: RunMaterial,
     group: ClipGroup,
-    outcomes: Mapping[tuple[int, int], PairOutcome],
+    pairs: Mapping[tuple[int, int], JudgedPair],
     clips: tuple[int, int],
     key: str,
 ) -> _Cell:
@@ -172,16 +171,16 @@ def _prepare_cell(
     i, j = clips
     if i == j:
         return _Cell(same=True)
-    outcome = outcomes.get((min(i, j), max(i, j)))
-    if outcome is None:
+    pair = pairs.get((min(i, j), max(i, j)))
+    if pair is None:
         return _Cell()
     a, b = group.clips[i], group.clips[j]
-    words, side, result = ("–", "none", NOT_JUDGED) if outcome.preferences else ("?", "none", "no verdict")
-    if preference := outcome.preferences.get(key):
+    words, side, result = ("–", "none", NOT_JUDGED) if pair.joined else ("?", "none", "no verdict")
+    if preference := pair.preferences.get(key):
         own = preference if i < j else preference.mirrored()
         tie, share, _ = odds_of(own.winner, own.odds)
         words, side = f"{100 * (share + tie / 2):.0f}", ("w1", "w2", "w0")[own.winner]
         result = describe(own, (a.name, b.name)) if own.undecided else ("tied", "won", "lost")[own.winner]
-    mark = "*" if key in outcome.disagreements else ""
+    mark = "*" if key in pair.disagreements else ""
     label = f"{a.name} against {b.name}: {words} per cent, {result}{', the orders disagree' if mark else ''}"
     return _Cell(words + mark, side, label, material.numbers.get((a.sha256, b.sha256, group.prompt)))

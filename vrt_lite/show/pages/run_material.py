@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from vrt_lite.evaluation.cases import EvalCase, read_cases
-from vrt_lite.judgement import JudgedClip
 from vrt_lite.protocol.verdict import MIRROR
-from vrt_lite.runs.pairs import PairOfRun
+from vrt_lite.records.judgement import JudgedClip
+from vrt_lite.records.pairs import JudgedPair
 from vrt_lite.show.pages.pair_page import PairLabel
 
 if TYPE_CHECKING:
@@ -34,18 +34,18 @@ class RunMaterial:
     """
 
     run: Run
-    pairs: list[PairOfRun]
+    pairs: list[JudgedPair]
     shown: Mapping[str, ShownClip]
     album: FrameAlbum
     names: Mapping[str, str]
     numbers: Mapping[tuple[str, str, str], int]
 
 
-def read_shown_clips(run: Run, pairs: list[PairOfRun]) -> dict[str, ShownClip]:
+def read_shown_clips(run: Run, pairs: list[JudgedPair]) -> dict[str, ShownClip]:
     """Read what the run showed of each clip, by its sha256."""
     found: dict[str, ShownClip] = {}
-    for key in (key for pair in pairs for key in pair.keys):
-        judgement = run.judgement(key)
+    for result in (result for pair in pairs for result in pair.results):
+        judgement = run.judgement(result.key)
         if judgement is None:
             continue
         clips = [found.setdefault(clip.sha256, ShownClip(clip)) for clip in judgement.inputs]
@@ -61,11 +61,11 @@ def read_labels(run: Run) -> dict[str, EvalCase]:
     return {case.key: case for case in read_cases(run) if case.key}
 
 
-def find_label(pair: PairOfRun, labels: Mapping[str, EvalCase]) -> PairLabel | None:
+def find_label(pair: JudgedPair, labels: Mapping[str, EvalCase]) -> PairLabel | None:
     """Find the label of a pair, if it has one; a table's A is shown first in the order "given"."""
-    for key, exchanged in zip(pair.keys, pair.exchanged, strict=True):
-        if case := labels.get(key):
-            mirrored = (case.order == "swapped") != exchanged
+    for result in pair.results:
+        if case := labels.get(result.key):
+            mirrored = (case.order == "swapped") != (result is pair.swapped)
             winners = {name: MIRROR[winner] if mirrored else winner for name, winner in case.labels.items()}
             return PairLabel(case.name, winners)
     return None

@@ -21,8 +21,8 @@ from vrt_lite.evaluation.figures import Figures
 from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.protocol.verdict import Verdict, describe
 from vrt_lite.ranking.rank_run import read_rank_about
-from vrt_lite.runs.pairs import PairOfRun, read_pair, read_pairs
-from vrt_lite.runs.question import conditions_of
+from vrt_lite.records.conditions import conditions_of
+from vrt_lite.records.pairs import JudgedPair
 from vrt_lite.show import evaluation_words
 from vrt_lite.show.evaluation_charts import list_charts, list_confusion
 from vrt_lite.show.pages.clip_copies import ClipCopies
@@ -35,7 +35,7 @@ from vrt_lite.show.words import DIMENSION_NAMES, capitalize_first, count_of, des
 
 if TYPE_CHECKING:
     from vrt_lite.evaluation.cases import EvalCase
-    from vrt_lite.judgement import JudgedClip
+    from vrt_lite.records.judgement import JudgedClip
     from vrt_lite.runs.run import Run
 
 PICTURE_BYTES = 20 * 2**20
@@ -88,7 +88,7 @@ def write_run(
         raise UsageError(f"Run {run.name!r} has no judgements yet: there is nothing to report.")
     if beside is None and about and about.folder:
         beside = Path(about.folder)
-    pairs = read_pairs(run)
+    pairs = run.pairs()
     shown = read_shown_clips(run, pairs)
     known = {clip.sha256: clip.path for clip in clips}
     places = {sha256: find_places(of.clip, beside, known=known.get(sha256, "")) for sha256, of in shown.items()}
@@ -100,7 +100,7 @@ def write_run(
     names = {sha256: of.clip.name for sha256, of in shown.items()}
     names |= {clip.sha256: clip.name for clip in clips if clip.name}
     material = RunMaterial(run, pairs, shown, album, names, _number_pairs(pairs))
-    example = next((judgement for pair in pairs if (judgement := read_pair(run, pair))), None)
+    example = next((judgement for pair in pairs if (judgement := run.read_pair(pair))), None)
     address = served.make_address if served else partial(make_address, page=path)
     addresses = {sha256: address(at[0]) if at else "" for sha256, at in places.items()}
     pages = _RunPages(
@@ -125,7 +125,7 @@ def write_run(
         _write_pairs(file, (_render_page(pages, pair) for pair in pairs))
 
 
-def _number_pairs(pairs: list[PairOfRun]) -> dict[tuple[str, str, str], int]:
+def _number_pairs(pairs: list[JudgedPair]) -> dict[tuple[str, str, str], int]:
     """Number the pairs from 1. Returns the numbers by both clips, in either order, and the prompt."""
     numbers: dict[tuple[str, str, str], int] = {}
     for number, pair in enumerate(pairs, start=1):
@@ -165,9 +165,9 @@ def _write_pairs(file: TextIO, pages: Iterator[str]) -> None:
         number += 1
 
 
-def _render_page(pages: _RunPages, pair: PairOfRun) -> str:
+def _render_page(pages: _RunPages, pair: JudgedPair) -> str:
     material = pages.material
-    judgement = read_pair(material.run, pair)
+    judgement = material.run.read_pair(pair)
     if judgement is None:
         names = [material.names.get(sha256, sha256[:12]) for sha256 in (pair.first, pair.second)]
         return render("no_verdict.html", pair=pair, names=names)
@@ -194,7 +194,7 @@ def _find_clip(pages: _RunPages, clip: JudgedClip) -> tuple[str, str]:
     return "" if missing else pages.addresses.get(clip.sha256, ""), missing
 
 
-def _make_index_row(pages: _RunPages, pair: PairOfRun) -> list[Any]:
+def _make_index_row(pages: _RunPages, pair: JudgedPair) -> list[Any]:
     """Make a line of the list of pairs, which the script shows and searches."""
     own = pair.overall
     names = pages.material.names
@@ -224,15 +224,15 @@ def _describe_better(verdict: Verdict | None, names: tuple[str, str]) -> tuple[l
     return [capitalize_first(before), split_name(name), after], share
 
 
-def _list_marks(pair: PairOfRun, label: PairLabel | None) -> list[str]:
+def _list_marks(pair: JudgedPair, label: PairLabel | None) -> list[str]:
     """List what is notable about a pair; the list of pairs can be filtered by it."""
     marks: list[str] = []
     own = pair.overall
-    if pair.orders_disagree:
+    if OVERALL in pair.disagreements:
         marks.append("orders disagree")
     if pair.errors:
         marks.append("one order only" if own else "no verdict")
-    if "recommended" in pair.sources:
+    if any(result.source == "recommended" for result in pair.results):
         marks.append("only recommended")
     if label and OVERALL in label.winners and own and not own.undecided:
         marks.append("as labelled" if label.winners[OVERALL] == own.winner else "not as labelled")
