@@ -18,7 +18,7 @@ from vrt_lite.backends import describe_machine
 from vrt_lite.cli import cli, run
 from vrt_lite.cli.config_command import config
 from vrt_lite.cli.options import ChosenJudge, find_sources, take_settings
-from vrt_lite.diagnosis.setting_checks import check_settings
+from vrt_lite.diagnosis.all_checks import check_settings
 from vrt_lite.disk import settings_path
 from vrt_lite.errors import UsageError
 from vrt_lite.models import find

@@ -22,7 +22,7 @@ from vrt_lite.advice import move_aside, unset_variable
 from vrt_lite.disk import locked, open_to_read, settings_path, write_file
 from vrt_lite.errors import UsageError
 from vrt_lite.machine import MOST_SEQUENCES, KvType
-from vrt_lite.models import BUNDLED
+from vrt_lite.profile import BUNDLED
 from vrt_lite.settings import EFFORTS, MOST_JOBS, Remote, RemoteKind
 
 if TYPE_CHECKING:

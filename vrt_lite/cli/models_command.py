@@ -77,8 +77,10 @@ def models(*, as_json: bool) -> None:
     VERIFIED says whether this project has checked the model's verdicts.
     """
     from vrt_lite.model_list import list_models  # noqa: PLC0415
+    from vrt_lite.show.better_judge import keep_candidates  # noqa: PLC0415
 
     found = list_models()
+    keep_candidates(found)
     published = {entry.name: _find_accuracy(entry.name) for entry in found}
     if as_json:
         print_json([{**asdict(entry), "accuracy": [of.to_json() for of in published[entry.name]]} for entry in found])

@@ -271,7 +271,7 @@ def run_options(command: _Command) -> _Command:
         store_option,
         json_option,
         quiet_option,
-        click.option("-v", "--verbose", count=True, help="-vv shows the engine's log."),
+        click.option("-v", "--verbose", count=True, help="-v prints all notes, -vv the engine's log."),
     )
     return judge_options(more(with_run))
 
