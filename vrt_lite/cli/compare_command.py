@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,19 +20,23 @@ from vrt_lite.cli.options import (
     json_option,
     judge_options,
     print_json,
+    print_text,
     prompt_options,
     quiet_option,
     report_options,
+    store_option,
     stored_option,
 )
 from vrt_lite.clip_files import add_rate, files_of
-from vrt_lite.errors import UsageError
+from vrt_lite.errors import StoreError, UsageError
 from vrt_lite.interfaces import Observe, ignore
 from vrt_lite.settings import Settings
 
 if TYPE_CHECKING:
-    from vrt_lite.api import Finish
+    from vrt_lite.api import Finish, Judge
     from vrt_lite.cli.report_writing import WantedReport
+    from vrt_lite.records.judgement import Judgement
+    from vrt_lite.runs.store import Store
     from vrt_lite.settings import BothOrders
 
 _ORDERS: Final[Mapping[str, BothOrders]] = {"one": False, "both": True, "auto": "auto"}
@@ -65,6 +69,8 @@ def _read_orders(ctx: click.Context, parameter: click.Parameter, value: str) -> 
 @click.option("--sheet", metavar="FILE.png", type=PATH, help="Draw the frames the judge saw.")
 @report_options
 @click.option("--measures/--no-measures", default=True, help="Measure both clips beside the judge. [default: measures]")
+@click.option("--again", is_flag=True, help="Judge anew what was judged before, and keep that instead.")
+@store_option
 @quiet_option
 @click.option("-v", "--verbose", count=True, help="-v shows the reasoning, -vv the engine's log.")
 def compare(
@@ -79,6 +85,8 @@ def compare(
     sheet: Path | None,
     report: WantedReport | None,
     measures: bool,
+    again: bool,
+    store: Path | None,
     quiet: bool,
     verbose: int,
 ) -> None:
@@ -96,6 +104,9 @@ def compare(
     and prompt go to that server, and --model only names the profile. A key is read from VRT_LITE_API_KEY, or else from
     OPENAI_API_KEY.
 
+    What is judged is kept: see vrt-lite history. The same clips, prompt, judge and settings are found again, unless
+    --again, --trace or --sheet ask for the work itself.
+
     Options that you always give can be set once for all commands: vrt-lite config --help
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     if find_source("confidence") and judge.settings.both_orders != "auto":
@@ -104,14 +115,24 @@ def compare(
     _check_outputs((one, other), {"--trace": trace, "--sheet": sheet, "--report": report and report.path})
     finish = _sheet_drawer(sheet) if sheet else None
     silent = quiet or as_json
-    with contextlib.ExitStack() as stack:
-        opened = stack.enter_context(judge.open(verbose=verbose > 1, quiet=silent, measures=measures))
+    with _open_store(store) as kept, contextlib.ExitStack() as stack:
+        opening = functools.partial(judge.open, verbose=verbose > 1, quiet=silent, measures=measures)
+        opened = stack.enter_context(opening(digest=kept and kept.digest))
         observe: Observe = ignore
         if not silent:
             from vrt_lite.show.judge_view import JudgeView, OrderSorter  # noqa: PLC0415
 
             observe = OrderSorter(stack.enter_context(JudgeView(verbose=verbose > 0, live=verbose < 2)).observe)
-        judgement = opened.compare(one, other, prompt=prompt, trace=trace, observe=observe, finish=finish)
+        work = functools.partial(opened.compare, one, other, prompt=prompt, trace=trace, observe=observe, finish=finish)
+        finding = functools.partial(_find_or_judge, work, opened, (one, other), prompt, kept, observe)
+        judgement, made = finding(again=again or bool(trace or sheet), measures=measures)
+    if made and not quiet:
+        print_text(f"found: this was judged before, {made}. To judge it anew: --again", err=True)
+    _show(judgement, report, as_json=as_json, quiet=quiet)
+
+
+def _show(judgement: Judgement, report: WantedReport | None, *, as_json: bool, quiet: bool) -> None:
+    """Print the verdict, and write the report."""
     if as_json:
         print_json(judgement.to_json())
     else:
@@ -122,6 +143,50 @@ def compare(
         from vrt_lite.cli.report_writing import write_wanted  # noqa: PLC0415
 
         write_wanted(report, judgement, quiet=quiet)
+
+
+def _find_or_judge(
+    work: Callable[[], Judgement],
+    judge: Judge,
+    clips: tuple[Path, Path],
+    prompt: str,
+    store: Store | None,
+    observe: Observe,
+    *,
+    again: bool,
+    measures: bool,
+) -> tuple[Judgement, str]:
+    """Return the judgement, and when it was made if it was found in the store, "" if it was not."""
+    if store is None:
+        return work(), ""
+    from vrt_lite.cli.runs_command import format_time  # noqa: PLC0415
+    from vrt_lite.runs.history import compare_once, describe_orders  # noqa: PLC0415
+
+    judge.connect(observe)
+    orders = describe_orders(judge.settings.both_orders, judge.settings.confidence)
+    asked = orders if measures else f"{orders} unmeasured"
+    judgement, made = compare_once(work, judge, clips, prompt, store=store, orders=asked, again=again)
+    return judgement, format_time(made) if made else ""
+
+
+@contextlib.contextmanager
+def _open_store(path: Path | None) -> Generator[Store | None]:
+    """Open the store. Where the user's own cannot be opened, say that nothing is kept: the verdict is what counts."""
+    from vrt_lite.runs.store import Store  # noqa: PLC0415
+
+    try:
+        opened = Store(path)
+    except (StoreError, UsageError) as error:
+        if path:
+            raise
+        print_text(f"This comparison is not kept. {error}", err=True)
+        yield None
+        return
+    try:
+        yield opened
+    finally:
+        with contextlib.suppress(StoreError):
+            opened.close()
 
 
 def _sheet_drawer(path: Path) -> Finish:

@@ -166,7 +166,7 @@ def export(run: str, *, output: Path, form: Format | None, overwrite: bool, stor
 def _to_json(info: RunInfo) -> dict[str, Any]:
     from dataclasses import asdict  # noqa: PLC0415
 
-    times = {name: _format_time(getattr(info, name), whole=True) for name in ("created", "updated")}
+    times = {name: format_time(getattr(info, name), whole=True) for name in ("created", "updated")}
     return asdict(info) | times
 
 
@@ -175,7 +175,7 @@ def _show_runs(infos: Sequence[RunInfo]) -> None:
     from vrt_lite.show.table import show_table  # noqa: PLC0415
 
     rows = [
-        (info.name, info.kind, _format_time(info.updated), str(info.judgements), str(info.failures), _about(info))
+        (info.name, info.kind, format_time(info.updated), str(info.judgements), str(info.failures), _about(info))
         for info in infos
     ]
     show_table(HEADINGS, rows)
@@ -193,7 +193,7 @@ def _about(info: RunInfo) -> str:
     return f"{line if len(line) <= room else f'{line[: room - 1].rstrip()}…'}{more}"
 
 
-def _format_time(seconds: float, *, whole: bool = False) -> str:
+def format_time(seconds: float, *, whole: bool = False) -> str:
     """Format a local time: to the minute, or whole, as ISO 8601 with the offset."""
     from datetime import datetime  # noqa: PLC0415
 

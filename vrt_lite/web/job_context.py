@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -205,8 +204,3 @@ class JobContext:
         )
         self._opened = (wanted, judge)
         return judge
-
-
-def name_daily_run(judge: JobJudge) -> str:
-    """Name the run that keeps what this judge was asked for one by one today."""
-    return f"comparisons {time.strftime('%Y-%m-%d')} {judge.key()[:6]}"
