@@ -138,7 +138,7 @@ def dry_run(recipe: Path, gpus: int, whole: bool) -> None:
 @click.option("--out", type=FOLDER, default=Path("traces.jsonl"), show_default=True)
 @click.option("--tries", type=click.IntRange(1), default=4, show_default=True, help="Traces asked for of a pair.")
 @click.option("--jobs", type=click.IntRange(1, MOST_JOBS), default=1, show_default=True, help="Pairs at once.")
-@click.option("--preset", "dimensions", help="The dimensions' words. [default: the table's set's]")
+@click.option("--preset", "dimensions", help="The dimensions' words. [default: the set's]")
 @click.option("--profile", type=FOLDER, help="Another protocol than VR-Thinker's.")
 def write_traces(
     table: Path,
@@ -160,7 +160,7 @@ def write_traces(
     from train.write_traces import write_traces as write  # noqa: PLC0415
 
     how = load_profile(profile) if profile else default_profile()
-    if words := dimensions or read_table(table).place.layout.preset:
+    if words := dimensions or (None if profile else read_table(table).place.layout.preset):
         how = replace(how, dimensions=preset(words))
     cases = _load(str(table))
     kept = write(cases, Remote(backend, served_model=model), how, out, tries=tries, jobs=jobs, progress=_tell)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+from transformers import AutoConfig, Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
 from train.recipe import Supervised, TrainingRecipe
 from vrt_lite.errors import ModelError
@@ -50,9 +50,11 @@ def read_shape(recipe: TrainingRecipe) -> TrainedShape:
     """Read a checkpoint's shape from its config.json: the model is made of no memory. Raises ModelError."""
     source = recipe.model.source
     try:
-        config = Qwen2_5_VLConfig.from_pretrained(source)
+        config = AutoConfig.from_pretrained(source)
     except (OSError, ValueError) as error:
         raise ModelError(f"{source} has no config.json that can be read: {str(error).splitlines()[0]}") from error
+    if not isinstance(config, Qwen2_5_VLConfig):
+        raise ModelError(f"{source} is no Qwen2.5-VL checkpoint: its config.json is of {config.model_type}.")
     with torch.device("meta"):
         model = Qwen2_5_VLForConditionalGeneration(config)
     tower = sum(weight.numel() for weight in model.model.visual.parameters())
