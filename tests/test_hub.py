@@ -21,9 +21,10 @@ from split_gguf import split
 from vrt_lite.errors import ModelError
 from vrt_lite.fitting.memory_estimate import estimate_default_bytes, read_shape
 from vrt_lite.models import BUNDLED, bundled_names, find, library
+from vrt_lite.models.gguf import quant_of
 from vrt_lite.models.hub import HubFile, Listing
 from vrt_lite.models.library import recipes
-from vrt_lite.models.quants import CONTEXT_BYTES, quant_of
+from vrt_lite.models.quants import CONTEXT_BYTES
 from vrt_lite.pulling import parse_reference, select_files
 
 ROOT = Path(__file__).parent.parent

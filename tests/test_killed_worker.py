@@ -22,6 +22,7 @@ import pytest
 from vrt_lite.api import Judge, compare
 from vrt_lite.errors import VrtError
 from vrt_lite.records.judgement import Judgement
+from vrt_lite.runs.store import Store
 from vrt_lite.worker import Worker
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals")
@@ -177,7 +178,8 @@ def check_the_rest(ended: Ended, command: Sequence[str], expected: Ended, store:
     """What was kept at the kill is still there, and the same command does the rest with the same outcome."""
     assert count_kept(store) >= ended.kept
     if ended.status == 4:  # the pair at which it died twice is kept as a failure: it must be asked for again
-        name = json.loads(ended.out)["run"]
+        with Store(store) as opened:
+            [name] = [info.name for info in opened.runs()]
         subprocess.run(
             [sys.executable, "-m", "vrt_lite", "runs", "--retry", name, "--store", str(store)], check=True, cwd=ROOT
         )

@@ -31,8 +31,8 @@ from vrt_lite.ranking.rank_run import Effort
 from vrt_lite.ranking.watch import watch_folders
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Remote
-from vrt_lite.show.progress import LineScreen
-from vrt_lite.show.watching import FolderView
+from vrt_lite.show.progress import Screen
+from vrt_lite.show.run_views import FolderView
 
 SETTLED = 0.1
 MOST_SECONDS = 40.0
@@ -246,13 +246,14 @@ def test_only_folders_are_watched(tmp_path: Path) -> None:
 
 def test_a_folder_may_be_away_for_a_while(renders: Path) -> None:
     watch = FolderWatch([str(renders)], settled_seconds=0.0)
-    watch.look()
-    assert len(watch.look().ready) == 2
-    moved = renders.rename(renders.with_name("away"))
-    assert watch.look().ready == ()
-    moved.rename(renders)
-    watch.look()
-    assert len(watch.look().ready) == 2
+    with judge_of(Brightness()) as judge:
+        watch.look(judge.look_at)
+        assert len(watch.look(judge.look_at).ready) == 2
+        moved = renders.rename(renders.with_name("away"))
+        assert watch.look(judge.look_at).ready == ()
+        moved.rename(renders)
+        watch.look(judge.look_at)
+        assert len(watch.look(judge.look_at).ready) == 2
 
 
 def test_a_server_judges_several_pairs_at_once(renders: Path, store: Store) -> None:
@@ -267,7 +268,7 @@ def test_a_server_judges_several_pairs_at_once(renders: Path, store: Store) -> N
 def test_a_line_is_printed_for_what_comes_and_goes_alone(renders: Path) -> None:
     """A slow writer makes the reason change again and again, and that is no news."""
     stream = io.StringIO()
-    view = FolderView(LineScreen(stream))
+    view = FolderView(Screen(stream))
     one, two = (RankedClip(f"{name}.mp4", renders / f"{name}.mp4", name) for name in "ab")
     late = renders / "c.mp4"
     with view:
