@@ -57,7 +57,7 @@ LAYERS: tuple[set[str], ...] = (
 """The top-level modules and packages of vrt_lite, low to high. Each may import itself and lower layers."""
 THIRD_PARTY: dict[str, set[str]] = {
     "av": {"video"},
-    "click": {"cli"},
+    "click": {"cli", "stored_settings.py"},
     "filelock": {"disk.py"},
     "gguf": {"conversion"},
     "httpx": {"backends/http"},

@@ -133,10 +133,10 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
     return found
 
 
-short_and_long = pytest.mark.parametrize(
-    "number", [pytest.param(n, marks=[pytest.mark.nightly] if n >= 2 else []) for n in range(14)]
-)
-"""Two moments, and with those of the nightly tests 14 for each command: 30 kills and 12 aborts in all."""
+def moments(short: int) -> pytest.MarkDecorator:
+    """One moment, and with those of the nightly tests 14 for each command: 30 kills and 12 aborts in all."""
+    marked = [pytest.param(n, marks=[pytest.mark.nightly] if n != short else []) for n in range(14)]
+    return pytest.mark.parametrize("number", marked)
 
 
 def choose_kills(number: int, ended: Ended) -> list[tuple[float, int]]:
@@ -147,7 +147,7 @@ def choose_kills(number: int, ended: Ended) -> list[tuple[float, int]]:
     return kills * (2 if number % 3 == 2 else 1)
 
 
-@short_and_long
+@moments(0)
 def test_compare_goes_on_or_says_in_a_line_that_it_cannot(undisturbed: dict[str, Ended], number: int) -> None:
     kills = choose_kills(number, undisturbed["compare"])
     ended = run(compare_command(), kills=kills)
@@ -156,7 +156,7 @@ def test_compare_goes_on_or_says_in_a_line_that_it_cannot(undisturbed: dict[str,
         assert plain(json.loads(ended.out)) == plain(json.loads(undisturbed["compare"].out))
 
 
-@short_and_long
+@moments(1)
 def test_rank_keeps_what_it_judged(undisturbed: dict[str, Ended], number: int, tmp_path: Path) -> None:
     store = tmp_path / "rank.sqlite"
     kills = choose_kills(number, undisturbed["rank"])
@@ -165,7 +165,7 @@ def test_rank_keeps_what_it_judged(undisturbed: dict[str, Ended], number: int, t
     check_the_rest(ended, rank_command(store), undisturbed["rank"], store)
 
 
-@short_and_long
+@moments(2)
 def test_eval_with_four_jobs_keeps_what_it_judged(undisturbed: dict[str, Ended], number: int, tmp_path: Path) -> None:
     store = tmp_path / "eval.sqlite"
     kills = choose_kills(number, undisturbed["eval"])
