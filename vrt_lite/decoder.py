@@ -81,8 +81,6 @@ class Decoder:
         return self._call(Path(clip.path), _copy_judged, clip, places)
 
     def _call(self, path: Path, function: Callable[..., _T], *args: Any) -> _T:
-        with contextlib.suppress(WorkerEndedError):  # another clip may have ended it
-            return self._worker.call(function, *args, seconds=_MOST_SECONDS)
         try:
             return self._worker.call(function, *args, seconds=_MOST_SECONDS)
         except WorkerEndedError as error:
