@@ -25,9 +25,8 @@ from vrt_lite.models.gguf import (
     without_quant,
 )
 from vrt_lite.models.library import find_stored, recipes, stored_models
-from vrt_lite.profile import CELLS, PROFILE_NAME, Clock, Profile, default_profile, load_profile, parse_profile
+from vrt_lite.profile import BUNDLED, CELLS, PROFILE_NAME, Clock, Profile, default_profile, load_profile, parse_profile
 
-BUNDLED: Final = "vrt-tiny-2"
 PROJECTORS: Final[Mapping[str, tuple[str, ...]]] = {
     "qwen2vl": ("qwen2vl_merger", "qwen2.5vl_merger"),
     "qwen3vl": ("qwen3vl_merger",),
