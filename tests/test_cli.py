@@ -108,10 +108,7 @@ def leaning(first: float, second: float) -> Act:
     )
 
 
-def test_orders_that_disagree_name_no_winner(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.delenv("VRT_LITE_API_KEY", raising=False)
+def test_orders_that_disagree_name_no_winner(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     # Video 1: (0.74 + 0.38) / 2 in the mean, video 2: (0.22 + 0.58) / 2.
     script = (leaning(0.74, 0.22), leaning(0.58, 0.38), leaning(0.74, 0.22), leaning(0.58, 0.38))
     with serving(*script, owner="someone") as server:  # one order after the other
@@ -140,10 +137,7 @@ def test_orders_that_disagree_name_no_winner(
     assert "is better" not in page.partition("<h1")[2]
 
 
-def test_without_probabilities_orders_that_disagree_lean_to_neither(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("VRT_LITE_API_KEY", raising=False)
+def test_without_probabilities_orders_that_disagree_lean_to_neither(capfd: pytest.CaptureFixture[str]) -> None:
     with serving(chat_server.says(sure().text)) as server:
         record = judged(capfd, A, B, *PROMPT, "--backend", server.url, "--orders", "both")
     assert record["verdict"]["overall"] == {"winner": 0, "undecided": True, "leans": 0, "probabilities": None}

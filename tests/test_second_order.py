@@ -170,10 +170,7 @@ def test_the_bundled_judge_is_asked_again_only_in_doubt(capfd: pytest.CaptureFix
     assert orders("--orders", "auto") == [2, None, []]  # calibrated, it is never that certain
 
 
-def test_a_server_without_probabilities_judges_both_orders(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("VRT_LITE_API_KEY", raising=False)
+def test_a_server_without_probabilities_judges_both_orders(capfd: pytest.CaptureFixture[str]) -> None:
     with serving(chat_server.says(sure().text)) as server:
         assert run(["compare", A, B, "-p", PROMPT, "--backend", server.url, "--orders", "auto", "--json"]) == 0
         assert len(server.bodies) == 2

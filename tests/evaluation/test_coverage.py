@@ -67,7 +67,11 @@ class Made:
         self.terminal = shown(self.figures)
         page = (folder / "r.html").read_text("utf-8").partition('id="pair"')[0].partition("<main")[2]
         self.page = re.sub(r"[|\s]*\|[|\s]*", "|", re.sub(r"<[^>]*>", "|", page)).replace("\u00a0", " ")
-        self.plots = [path.stem for path in draw_plots(self.figures, folder / "plots")]
+        self._folder = folder
+
+    @property
+    def plots(self) -> list[str]:
+        return [path.stem for path in draw_plots(self.figures, self._folder / "plots")]
 
 
 def shown(figures: Figures) -> str:

@@ -147,11 +147,7 @@ def test_copies_in_a_report_play_whatever_the_form(tmp_path: Path) -> None:
     assert "cannot play" not in page
 
 
-def test_a_server_gets_every_form_as_a_lossless_file(
-    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("VRT_LITE_API_KEY", "OPENAI_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
+def test_a_server_gets_every_form_as_a_lossless_file(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     forms = write_forms(tmp_path / "renders")
     shown = (str(forms["webp"]), str(forms["pictures"]))
     with serving(says(FINAL), extra={"/version": {"version": "0.33.0"}}) as server:

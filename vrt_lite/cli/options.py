@@ -165,8 +165,9 @@ class ChosenJudge:
         from vrt_lite.api import Judge  # noqa: PLC0415
         from vrt_lite.disk import file_sha256  # noqa: PLC0415
         from vrt_lite.models import bundled_names  # noqa: PLC0415
-        from vrt_lite.shortage import multiply_in_one_thread  # noqa: PLC0415
+        from vrt_lite.shortage import limit_heaps, multiply_in_one_thread  # noqa: PLC0415
 
+        limit_heaps()
         multiply_in_one_thread()
         if process is None:
             process = self.backend is None and self.model not in (None, *bundled_names())
