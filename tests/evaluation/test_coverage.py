@@ -157,7 +157,7 @@ def test_a_failed_pair_is_not_one_that_was_not_judged(tmp_path: Path) -> None:
     assert (of.pairs, of.labelled, of.not_judged, of.failed) == (1, 4, 1, 2)
     # Failures are wrong in tau_all and diff_all; what was not judged is not, and the labelled tie is in no diff.
     assert [(s.right, s.of) for s in (of.tau, of.diff, of.tau_all, of.diff_all)] == [(1, 1), (1, 1), (1, 3), (1, 2)]
-    assert "Prompt alignment (TA), 2 failed counted as wrong: tau 33.3" in made.terminal
+    assert "Prompt alignment (TA): 2 failed counted as wrong: tau 33.3" in made.terminal
     assert "Prompt alignment (TA): 1 of 4 pairs not judged;" in made.terminal
     assert "100 % judged as people did, Prompt alignment (TA) (1 of 4 pairs)" in made.page
 
