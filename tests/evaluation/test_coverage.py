@@ -16,6 +16,7 @@ from clips import write_clip
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from reports import Report
 
 from vrt_lite import ScriptedBackend, Store, evaluate
 from vrt_lite.cli import run
@@ -30,7 +31,7 @@ from vrt_lite.runs.both_orders import count_orders
 from vrt_lite.runs.question import Result
 from vrt_lite.show.evaluation_charts import draw_plots, list_charts, list_confusion
 from vrt_lite.show.evaluation_summary import show_figures
-from vrt_lite.show.pages import write_report
+from vrt_lite.viewer import write_report
 
 READ = "A blue star moves up."
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
@@ -66,8 +67,7 @@ class Made:
             write_report(store.run(made.run), folder / "r.html")
         self.json = json.loads(json.dumps(made.figures.to_json()))
         self.terminal = shown(self.figures)
-        page = (folder / "r.html").read_text("utf-8").partition('id="pair"')[0].partition("<main")[2]
-        self.page = re.sub(r"[|\s]*\|[|\s]*", "|", re.sub(r"<[^>]*>", "|", page)).replace("\u00a0", " ")
+        self.page = re.sub(r"[|\n]+", "|", Report(folder / "r.html").words)
         self.plots = [path.stem for path in draw_plots(self.figures, folder / "plots")]
 
 

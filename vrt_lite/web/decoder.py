@@ -27,8 +27,8 @@ class Decoder:
         """Open a clip, and decode its first frame."""
         self._call(_check, path)
 
-    def draw_frame(self, path: Path, source: int) -> bytes:
-        """Draw one frame of a clip, by its number in the file, as a JPEG."""
+    def draw_frame(self, path: Path, source: int | None) -> bytes:
+        """Draw one frame of a clip as a JPEG: by its number in the file, or the middle one."""
         return self._call(_draw_frame, path, source)
 
     def copy(self, path: Path) -> bytes:
@@ -48,8 +48,8 @@ def _check(path: Path) -> None:
     open_clip(path).close()
 
 
-def _draw_frame(path: Path, source: int) -> bytes:
-    from vrt_lite.show.pages.frame_album import draw_frame  # noqa: PLC0415
+def _draw_frame(path: Path, source: int | None) -> bytes:
+    from vrt_lite.viewer.frame_album import draw_frame  # noqa: PLC0415
 
     return draw_frame(path, source)
 
