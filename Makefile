@@ -64,6 +64,7 @@ lint: $(VENV)/lint.stamp
 	$(RUN) ruff check .
 	$(RUN) pyright --pythonpath $(BIN)/python
 	$(BIN)/python docs/count_words.py
+	$(BIN)/python tests/check_layout.py
 
 wheel: $(VENV)/lint.stamp
 	$(RUN) tests.check_wheel

@@ -131,13 +131,18 @@ def delta(text: str, *, odds: Sequence[tuple[str, float]] = (), finish: str | No
     return {"choices": [{"index": 0, "delta": {"content": text}, "logprobs": logprobs, "finish_reason": finish}]}
 
 
-def says(text: str, *, odds: Mapping[str, Sequence[tuple[str, float]]] | None = None, finish: str = "stop") -> Act:
-    """A good reply in small pieces, digits on their own; `odds` by digit."""
+def says(
+    text: str | Sequence[str],
+    *,
+    odds: Mapping[str, Sequence[tuple[str, float]]] | None = None,
+    finish: str = "stop",
+) -> Act:
+    """A good reply in these tokens, or in small pieces with digits on their own; `odds` by piece."""
 
     def act(request: ChatRequest) -> None:
         request.begin()
         request.event({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}]})
-        for piece in pieces(text):
+        for piece in pieces(text) if isinstance(text, str) else text:
             request.event(delta(piece, odds=(odds or {}).get(piece, ())))
         request.event({"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
         usage = {"prompt_tokens": 900, "completion_tokens": 40, "prompt_tokens_details": {"cached_tokens": 500}}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,12 @@ from numpy.typing import NDArray
 from vrt_lite.backends.scripted import ScriptedBackend
 from vrt_lite.interfaces import Observe, ignore
 from vrt_lite.judge import Pair, judge_with
-from vrt_lite.judgement import (
+from vrt_lite.pair_frames import Workspace
+from vrt_lite.profile import default_profile
+from vrt_lite.protocol.messages import FrameRef, Odds, Reply
+from vrt_lite.protocol.verdict import TIE, BothOrders, Verdict, join_orders, make_verdict, prefer
+from vrt_lite.recording import ShownPair, record_order
+from vrt_lite.records.judgement import (
     Counters,
     FileUsed,
     JudgedClip,
@@ -23,11 +29,6 @@ from vrt_lite.judgement import (
     SettingsUsed,
     Timings,
 )
-from vrt_lite.pair_frames import Workspace
-from vrt_lite.profile import default_profile
-from vrt_lite.protocol.messages import FrameRef, Odds, Reply
-from vrt_lite.protocol.verdict import TIE, BothOrders, join_orders
-from vrt_lite.recording import ShownPair, record_order
 from vrt_lite.settings import Wording
 from vrt_lite.video import ClipInfo
 
@@ -62,6 +63,14 @@ def sure() -> Reply:
 def colour(frame: FrameRef) -> tuple[int, int, int]:
     """The colour that all of a frame has, and no other frame."""
     return (200 if frame.clip else 20, 5 * frame.index, 99)
+
+
+def verdict_of(
+    winners: Mapping[str, int], odds: Mapping[str, Odds | None] | None = None, leans: Mapping[str, int] | None = None
+) -> Verdict:
+    """A final verdict with these winners, probabilities and leans by key."""
+    made: Any = {key: prefer(winner, (odds or {}).get(key), (leans or {}).get(key)) for key, winner in winners.items()}
+    return make_verdict(made, "final")
 
 
 class Colours:

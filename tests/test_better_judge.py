@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from terminals import Terminal
 
 from vrt_lite import Judgement, compare
 from vrt_lite.interfaces import TimeRange
@@ -32,11 +33,6 @@ BEST, QUICK, UNTIMED = (
         ("untimed", 8, None),
     )
 )
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import shlex
@@ -19,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hub_server import Hub, serving
+from terminals import Terminal
 
 from vrt_lite.backends import describe_machine, read_memory
 from vrt_lite.cli import run
@@ -46,7 +46,7 @@ from vrt_lite.embeddings import EmbeddingCache, users_disk
 from vrt_lite.errors import NoVerdictError
 from vrt_lite.machine import Gpu, Machine, MachineMemory
 from vrt_lite.models import find, library
-from vrt_lite.runs.question import Question
+from vrt_lite.records.pairs import Question
 from vrt_lite.runs.store import Store, users_store
 from vrt_lite.show.findings import list_lines, show_findings
 from vrt_lite.tuning import Tuning, save_tuning
@@ -566,22 +566,16 @@ def test_findings_are_wrapped_at_the_terminals_width_and_commands_are_not() -> N
     assert len(list(list_lines(FOUND))) == 8  # in a pipe nothing is wrapped
 
 
-class Terminal(io.TextIOWrapper):
-    def isatty(self) -> bool:
-        return True
-
-
 @pytest.mark.parametrize("kind", ["dumb", "xterm-256color"])
 def test_findings_on_a_terminal_of_60_columns(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", kind)
     monkeypatch.setenv("COLUMNS", "60")
     for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
-    raw = io.BytesIO()
-    stream = Terminal(raw, encoding="ascii", newline="\n")
+    stream = Terminal("ascii")
     show_findings(FOUND, stream=stream)
-    stream.flush()
-    text = raw.getvalue().decode("ascii")
+    text = stream.getvalue()
+    assert text.isascii()
     assert ("\x1b[" in text) == (kind != "dumb")
     assert ("\x1b[1mengine\x1b[0m\n" in text) == (kind != "dumb")
     assert "quick quick quick quick quick quick quick quick\n           quick" in text.replace("\x1b[0m", "")

@@ -19,10 +19,10 @@ from vrt_lite.backends.scripted import ScriptedBackend
 from vrt_lite.cli import run
 from vrt_lite.errors import UsageError
 from vrt_lite.interfaces import FrameStore, Sampling
-from vrt_lite.judgement import Judgement
 from vrt_lite.models import find
 from vrt_lite.profile import Profile, check, default_profile
 from vrt_lite.protocol.messages import Conversation, Reply
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.settings import EFFORTS, EffortName, Settings
 from vrt_lite.show import verdict_lines
 from vrt_lite.show.panel import VerdictPanel

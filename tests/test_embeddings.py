@@ -26,9 +26,9 @@ from vrt_lite.backends.llamacpp.vision import Vision, content_key, engine_key
 from vrt_lite.cli import run
 from vrt_lite.embeddings import Disk, EmbeddingCache, clear, usage, users_disk
 from vrt_lite.errors import UsageError
-from vrt_lite.judgement import Judgement
 from vrt_lite.machine import EngineSettings
 from vrt_lite.models import find
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.settings import Settings
 
 A, B = (Path(__file__).parent.parent / "examples" / name for name in ("a.mp4", "b.mp4"))

@@ -120,7 +120,7 @@ def test_what_each_setting_costs() -> None:
     # Without flash attention every head's products of keys and queries are there at once.
     matrix = 4 * 256 * plain.context * 28
     assert term(plain, "evaluation of text") - term(seven(flash_attention=True), "evaluation of text") > matrix / 2
-    assert seven(flash_attention=True).cpu_bytes < plain.cpu_bytes < seven(flash_attention=False).cpu_bytes
+    assert seven(flash_attention=True).cpu_bytes < plain.cpu_bytes
 
 
 def test_the_embeddings_kept_are_bounded() -> None:

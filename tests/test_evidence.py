@@ -13,9 +13,9 @@ from vrt_lite.api import Judge
 from vrt_lite.backends.scripted import ScriptedBackend
 from vrt_lite.cli import run
 from vrt_lite.errors import UsageError
-from vrt_lite.judgement import Judgement
 from vrt_lite.models import find
 from vrt_lite.protocol.messages import Text
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.settings import Settings
 
 EXAMPLES = Path(__file__).parent.parent / "examples"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from vrt_lite.cli import run
-from vrt_lite.judgement import Judgement
+from vrt_lite.records.judgement import Judgement
 
 CLIPS = [str(Path(__file__).parents[1] / "examples" / name) for name in ("star.mp4", "circle.mp4")]
 

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 from hub_server import Hub, serving
 from huggingface_hub import hf_hub_download
+from pull_commands import command, isolate_client, refused
 from split_gguf import split
 
-from vrt_lite.cli import run
 from vrt_lite.errors import ModelError
 from vrt_lite.fitting.memory_estimate import estimate_default_bytes, read_shape
 from vrt_lite.models import BUNDLED, bundled_names, find, library
@@ -41,15 +41,9 @@ TELLING = pytest.mark.skipif(
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for key in [key for key in os.environ if key.startswith("HF_") or key.lower().endswith("_proxy")]:
-        monkeypatch.delenv(key)
-    for key in ("HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_IMPLICIT_TOKEN", "HF_HUB_DISABLE_XET"):
-        monkeypatch.setenv(key, "1")
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setenv("VRT_LITE_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
+def home(own_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    isolate_client(tmp_path / "hf", monkeypatch)
+    return own_home
 
 
 @pytest.fixture
@@ -60,30 +54,12 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         yield running
 
 
-def command(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    status = run(arguments)
-    out, err = capfd.readouterr()
-    assert "Traceback" not in err
-    return status, out, err
-
-
 def pulled(capfd: pytest.CaptureFixture[str], reference: str = REPO) -> str:
     """Pull, which must succeed; its messages."""
     status, out, err = command(capfd, "pull", reference)
     assert status == 0, err
     assert_whole(Path(out.strip()))
     return err
-
-
-def refused(capfd: pytest.CaptureFixture[str], says: str, *arguments: str, status: int = 4) -> str:
-    """A command that must fail with one line, and register nothing."""
-    got, out, err = command(capfd, *arguments)
-    assert (got, out) == (status, "")
-    last = err.strip().splitlines()[-1]
-    assert last.startswith("vrt-lite: ")
-    assert re.search(says, last), last
-    assert library.stored_models() == []
-    return last
 
 
 def assert_whole(folder: Path) -> None:

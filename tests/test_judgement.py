@@ -14,12 +14,12 @@ from judgements import FINAL, TIED, TWO, call, judgement, sure, with_odds
 
 import vrt_lite
 from vrt_lite.errors import UsageError
-from vrt_lite.joining import exchange_clips, join_judgements, recompute_warnings
-from vrt_lite.judgement import SCHEMA_VERSION, Judgement
 from vrt_lite.measures import compare_values
 from vrt_lite.measures.measured_preference import MeasuredPreference
 from vrt_lite.protocol.messages import Reply
 from vrt_lite.protocol.verdict import MIRROR, prefer
+from vrt_lite.records.joining import exchange_clips, join_judgements, recompute_warnings
+from vrt_lite.records.judgement import SCHEMA_VERSION, Judgement
 from vrt_lite.schema import make_schema
 
 SCHEMA = Path(vrt_lite.__file__).parent / "schema" / "judgement.schema.json"

@@ -21,7 +21,7 @@ import pytest
 
 from vrt_lite.api import Judge, compare
 from vrt_lite.errors import VrtError
-from vrt_lite.judgement import Judgement
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.worker import Worker
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals")

@@ -12,7 +12,7 @@ import pytest
 
 from vrt_lite.api import Judge
 from vrt_lite.interfaces import Event, Stop
-from vrt_lite.judgement import Judgement
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.settings import Settings
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from chat_server import says, serving
 from reports import Report
 from web.conftest import EXAMPLES, ROOT
 
@@ -17,10 +19,10 @@ from vrt_lite.api import Judge
 from vrt_lite.backends.scripted import ScriptedBackend
 from vrt_lite.errors import NoVerdictError, UsageError
 from vrt_lite.judge import Pair, opening
-from vrt_lite.judgement import Judgement
 from vrt_lite.models import profile_of
 from vrt_lite.profile import Profile, load_profile
 from vrt_lite.protocol.messages import FrameRef, Image, Reply, Text, Video
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.settings import Remote, Settings
 from vrt_lite.show import show_verdict
 from vrt_lite.viewer import write_report
@@ -116,6 +118,33 @@ def test_a_reply_without_an_answer_is_no_verdict(folder: Path, reply: str) -> No
 def test_a_tie_and_a_reply_without_probabilities(folder: Path) -> None:
     tied = ask(folder, ["Both videos are equally good."])
     assert (tied.winner, tied.verdict.overall.odds) == (0, None)
+
+
+OPENING = {"Both": -0.5, " Video": -1.5, "Video": -1.5, "V": -1.5, "The": -1.7}
+TIE = math.exp(-0.5) / (math.exp(-0.5) + math.exp(-1.5))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "winner", "odds"),
+    [
+        (("Both", " videos", " are", " equally", " good", "."), 0, (TIE, (1 - TIE) / 2, (1 - TIE) / 2)),
+        (("\n", "Video", " ", "2", " is better"), 2, (TIE, (1 - TIE) * 0.25, (1 - TIE) * 0.75)),
+        (("V", "ideo ", "2", " is better"), 2, (TIE, (1 - TIE) * 0.25, (1 - TIE) * 0.75)),
+        (("Sure:", " Video", " ", "2", " is better"), 2, None),
+    ],
+)
+def test_a_server_tells_the_odds_of_a_tie(
+    folder: Path, tokens: tuple[str, ...], winner: int, odds: tuple[float, float, float] | None
+) -> None:
+    given = {token: [(token, OPENING[token]), *OPENING.items()] for token in ("Both", "Video", "V")}
+    given["2"] = [("2", math.log(0.6)), ("1", math.log(0.2))]
+    with (
+        serving(says(tokens, odds=given)) as server,
+        Judge(folder, backend=Remote(server.url), measures=False) as judge,
+    ):
+        verdict = judge.compare(A, B).verdict
+    assert verdict.overall.choice == winner
+    assert verdict.overall.odds == (pytest.approx(odds) if odds else None)
 
 
 def test_a_head_is_refused_on_a_server(tmp_path: Path) -> None:

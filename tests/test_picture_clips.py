@@ -26,8 +26,8 @@ from PIL import Image, ImageDraw
 from vrt_lite.cli import run
 from vrt_lite.clip_files import MOST_PICTURES, add_rate, digest_clip, find_pictures
 from vrt_lite.errors import UsageError, VideoError
-from vrt_lite.judgement import Judgement
 from vrt_lite.protocol.messages import Odds
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.runs.store import Store
 from vrt_lite.video import open_clip
 

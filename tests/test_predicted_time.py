@@ -23,9 +23,9 @@ from vrt_lite.fitting.memory_estimate import read_shape
 from vrt_lite.fitting.time_estimate import MatrixSpeeds, count_work, estimate_seconds
 from vrt_lite.forecast import predict, predict_shape
 from vrt_lite.interfaces import TimeRange
-from vrt_lite.judgement import Judgement
 from vrt_lite.models import ModelFiles, find
 from vrt_lite.profile import default_profile
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.runs.run_clock import RunClock
 from vrt_lite.settings import Settings
 from vrt_lite.show.words import format_range

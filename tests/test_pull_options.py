@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pull_commands
 import pytest
 import sharded_checkpoint
 import vram_table
 from hub_server import Hub, serving
+from pull_commands import isolate_client
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "parity"))
 
@@ -38,15 +39,9 @@ TINY = SHAPES["tiny"]
 
 
 @pytest.fixture(autouse=True)
-def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for key in [key for key in os.environ if key.startswith("HF_") or key.lower().endswith("_proxy")]:
-        monkeypatch.delenv(key)
-    for key in ("HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_IMPLICIT_TOKEN", "HF_HUB_DISABLE_XET"):
-        monkeypatch.setenv(key, "1")
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+def _offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    isolate_client(tmp_path / "hf", monkeypatch)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # nobody answers there
-    monkeypatch.setenv("VRT_LITE_HOME", str(tmp_path / "home"))
 
 
 @pytest.fixture
@@ -58,10 +53,7 @@ def config(tmp_path: Path) -> bytes:
 
 
 def command(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    status = run(["estimate", *arguments])
-    out, err = capfd.readouterr()
-    assert "Traceback" not in err
-    return status, out, err
+    return pull_commands.command(capfd, "estimate", *arguments)
 
 
 def check_equal(described: ModelShape, real: ModelShape) -> None:
@@ -357,7 +349,7 @@ def test_a_repository_that_cannot_be_told_says_why(hub: Hub, config: bytes, capf
     for content, reason in (
         (b"[" * 100_000, "cannot be read as JSON"),
         (b"[]", "holds a JSON list"),
-        (config.replace(b'"qwen2_5_vl"', b'"llava"'), "is of architecture 'llava'; a judge needs 'qwen2_vl' or"),
+        (config.replace(b'"qwen2_5_vl"', b'"llava"'), "model_type is 'llava', needs 'qwen2_vl' or"),
         (config.replace(b'"num_hidden_layers": 9', b'"num_hidden_layers": 99999999'), "num_hidden_layers"),
     ):
         hub.files["config.json"] = content

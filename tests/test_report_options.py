@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from golden.make_terminal import Terminal
 from judgements import judgement, sure
 from reports import Report
+from terminals import Terminal
 
 from examples.ladder import PROMPT, write_ladder
 from vrt_lite.cli import run

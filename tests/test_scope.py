@@ -16,11 +16,11 @@ from vrt_lite.api import Judge
 from vrt_lite.backends.scripted import ScriptedBackend
 from vrt_lite.errors import ModelError
 from vrt_lite.judge import Trial, judge_with
-from vrt_lite.judgement import Judgement
 from vrt_lite.models import find
 from vrt_lite.profile import Profile, default_profile, parse_profile
 from vrt_lite.protocol.messages import Odds, Reply
 from vrt_lite.protocol.verdict import TEMPERATURES, TIE_SUFFIX, choose_temperature, soften
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.settings import Settings, key_of
 from vrt_lite.show import verdict_lines
 

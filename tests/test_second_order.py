@@ -21,11 +21,11 @@ from vrt_lite.cli import run
 from vrt_lite.errors import UsageError
 from vrt_lite.forecast import announce, predict_like
 from vrt_lite.interfaces import Event, Predicted, TimeRange
-from vrt_lite.judgement import Judgement
 from vrt_lite.models import find
 from vrt_lite.modes import LocalMode
 from vrt_lite.protocol.messages import Odds, Reply
 from vrt_lite.protocol.verdict import SkippedOrder
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.schema import make_schema
 from vrt_lite.settings import Settings
 from vrt_lite.show import PlainView, verdict_lines

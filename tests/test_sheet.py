@@ -11,8 +11,8 @@ from PIL import Image, ImageFont
 
 from vrt_lite.cli import run
 from vrt_lite.errors import UsageError
-from vrt_lite.judgement import Judgement
 from vrt_lite.protocol.messages import FrameRef
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.show import sheet
 from vrt_lite.show.sheet import draw_sheet
 

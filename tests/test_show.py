@@ -14,6 +14,7 @@ import pytest
 from judgements import FINAL, ONE, TIED, TWO, call, judgement, sure, with_odds
 from rich.cells import cell_len
 from rich.console import Console
+from terminals import Terminal
 
 from vrt_lite.cli import run
 from vrt_lite.interfaces import (
@@ -29,8 +30,8 @@ from vrt_lite.interfaces import (
     Working,
     Wrote,
 )
-from vrt_lite.judgement import Judgement
 from vrt_lite.protocol.messages import FrameRef
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.show import PlainView, safe, show_verdict, verdict_lines, view
 from vrt_lite.show.live import LiveView
 from vrt_lite.show.panel import VerdictPanel
@@ -46,23 +47,9 @@ HARMLESS = re.compile(r"[^\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202
 OURS = re.compile(r"\x1b\[[0-9;?]*[mAKhl]|[\r\n]")
 
 
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
-
-    encoding = "utf-8"
-
-    def isatty(self) -> bool:
-        return True
-
-
-class AsciiTerminal(Terminal):
-    encoding = "ascii"
-
-
 def console(width: int = 80, *, colour: bool = False, encoding: str = "utf-8") -> Console:
-    stream = Terminal() if encoding == "utf-8" else AsciiTerminal()
     return Console(
-        file=stream,
+        file=Terminal(encoding),
         width=width,
         height=24,
         force_terminal=True,

@@ -19,11 +19,11 @@ from vrt_lite.conversion.convert_folder import export_pair
 from vrt_lite.disk import file_sha256
 from vrt_lite.errors import ModelError
 from vrt_lite.fitting.memory_estimate import read_shape
-from vrt_lite.judgement import Judgement
 from vrt_lite.machine import Machine
 from vrt_lite.models import find
 from vrt_lite.models.gguf import list_pair, read_gguf
 from vrt_lite.models.quants import quant_of
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.tuning import tuning_path
 
 ROOT = Path(__file__).parent.parent

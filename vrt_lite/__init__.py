@@ -27,12 +27,12 @@ if TYPE_CHECKING:
         VrtError,
     )
     from vrt_lite.evaluation.figures import Figures
-    from vrt_lite.judgement import Judgement
     from vrt_lite.protocol.messages import Dimension
     from vrt_lite.ranking.ladder import Ladder
     from vrt_lite.ranking.rank import Ranking
+    from vrt_lite.records.judgement import Judgement
+    from vrt_lite.records.pairs import Result
     from vrt_lite.run_api import Evaluation, evaluate, rank, read_figures, read_ladders
-    from vrt_lite.runs.question import Result
     from vrt_lite.runs.run import Run
     from vrt_lite.runs.store import Store
     from vrt_lite.settings import Remote, Settings
@@ -75,11 +75,11 @@ _HOMES = {
     "Evaluation": "run_api",
     "Figures": "evaluation.figures",
     "Judge": "api",
-    "Judgement": "judgement",
+    "Judgement": "records.judgement",
     "Ladder": "ranking.ladder",
     "Ranking": "ranking.rank",
     "Remote": "settings",
-    "Result": "runs.question",
+    "Result": "records.pairs",
     "Run": "runs.run",
     "ScriptedBackend": "backends.scripted",
     "Settings": "settings",

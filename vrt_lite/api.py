@@ -1,7 +1,8 @@
 """The front door of the library: `compare` two clips, or open a `Judge` once and compare many.
 
-choose_mode     where the model runs: here, on a server, in a back end that is given        modes
-Comparing       what compares: in this process (comparing), or in one that may die (judge_worker)
+choose_mode         where the model runs: here, on a server, in a back end that is given    modes
+Comparer            what compares in this process                                           comparing
+WorkerComparer      what compares in a process that may die                                 judge_worker
 """
 
 from __future__ import annotations
@@ -11,19 +12,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vrt_lite.comparing import Comparer, Comparing, Finish
+from vrt_lite.comparing import Comparer, Finish, PairToCompare
 from vrt_lite.disk import file_sha256
 from vrt_lite.errors import UsageError
 from vrt_lite.interfaces import Backend, Observe, Stop, TimeRange, ignore, stops_in_force
-from vrt_lite.judgement import Judgement
 from vrt_lite.models import ModelFiles
 from vrt_lite.modes import WantedJudge, choose_mode
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import LONGEST_PROMPT
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.settings import Remote, Settings, Source, describe_settings, key_of
 from vrt_lite.shortage import check_memory
 
 if TYPE_CHECKING:
+    from vrt_lite.judge_worker import WorkerComparer
     from vrt_lite.pair_frames import Workspace
 
 
@@ -53,9 +55,9 @@ class Judge:
         With `measures` the clips are measured too, beside the judge. For a `Remote` no file is needed: `model` names
         only its profile, VR-Thinker's if left out. `digest` gives a file's sha256, and is called once for each file.
         It may remember digests, as `Store.digest` does. With `process` clips are opened and judged in a process of
-        their own, which may crash; what it is given (a back end, `finish`) must be picklable, and `observe` is called
-        in the thread that compares. Raises ShortageError if memory is too short for threads, and UsageError for
-        settings that exclude each other.
+        their own, which may crash, and which is told the digests that are known by then. What it is given (a back end,
+        `finish`) must be picklable, and `observe` is called in the thread that compares. Raises ShortageError if memory
+        is too short for threads, and UsageError for settings that exclude each other.
         """
         check_memory()
         settings = settings or Settings()
@@ -65,15 +67,15 @@ class Judge:
         self.settings = replace(settings, sources={**given, **settings.sources})
         self._measures = measures
         wanted = WantedJudge(model, projector, self.settings, backend, measures, jobs, verbose)
+        self._comparer: Comparer | WorkerComparer
         if process:
             from vrt_lite.judge_worker import WorkerComparer  # noqa: PLC0415
 
-            worker = WorkerComparer(wanted)
-            self.mode = choose_mode(wanted, digest=digest, describe=worker.describe_machine)
-            self._comparing: Comparing = worker
+            self._comparer = WorkerComparer(wanted)
+            self.mode = choose_mode(wanted, digest=digest, describe=self._comparer.describe_machine)
         else:
             self.mode = choose_mode(wanted, digest=digest)
-            self._comparing = Comparer(self.mode, self.settings, measures=measures)
+            self._comparer = Comparer(self.mode, self.settings, measures=measures)
 
     def __enter__(self) -> Judge:
         return self
@@ -83,7 +85,7 @@ class Judge:
 
     def close(self) -> None:
         """Free the model, when nothing uses it any more."""
-        self._comparing.close()
+        self._comparer.close()
         self.mode.close()
 
     @property
@@ -130,7 +132,7 @@ class Judge:
 
         Loads the engine's library, but no model. Raises OutOfMemoryError.
         """
-        self.mode.profile = self._comparing.plan()
+        self.mode.profile = self._comparer.plan()
         return self._key(self.mode.profile)
 
     def predict(self, clip: str | Path) -> TimeRange | None:
@@ -139,18 +141,18 @@ class Judge:
         It is not known for a server, for a clip that cannot be read, and before the first judgement by a small model
         or on a GPU.
         """
-        return self._comparing.predict(Path(clip))
+        return self._comparer.predict(Path(clip))
 
     def look_at(self, clip: str | Path) -> tuple[float, Workspace]:
         """Open a clip; return its length in seconds, and which of its frames the judge can see. Raises VideoError."""
-        return self._comparing.look_at(Path(clip))
+        return self._comparer.look_at(Path(clip))
 
     def measure(self, clip: str | Path) -> Mapping[str, float]:
         """Measure a clip by itself, by the names of `measures.definitions`; empty if no frame can be decoded.
 
         What was measured of this content before is found again. Raises VideoError.
         """
-        return self._comparing.measure(Path(clip))
+        return self._comparer.measure(Path(clip))
 
     def compare(
         self,
@@ -174,9 +176,8 @@ class Judge:
             raise UsageError(
                 f"The prompt has {len(prompt)} characters; at most {LONGEST_PROMPT} are allowed. Shorten it."
             )
-        return self._comparing.compare(
-            (Path(a), Path(b)), prompt, trace=trace, observe=observe, finish=finish, stop=stop or Stop()
-        )
+        wanted = PairToCompare((Path(a), Path(b)), prompt, trace, finish)
+        return self._comparer.compare(wanted, observe=observe, stop=stop or Stop())
 
     def _key(self, profile: Profile) -> str:
         # Without measures, or with others, a judge that gives way to them may give another verdict.

@@ -11,9 +11,9 @@ import contextlib
 import functools
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import wait
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from vrt_lite.errors import NoVerdictError, UsageError, Warned
 from vrt_lite.interfaces import (
@@ -29,12 +29,13 @@ from vrt_lite.interfaces import (
     wait_until_done,
 )
 from vrt_lite.judge import Answer, Trial, follow
-from vrt_lite.judgement import Judgement
 from vrt_lite.modes import Mode
 from vrt_lite.pair_frames import PairFrames, Workspace, workspace_of
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import shown_first
-from vrt_lite.recording import ShownPair, add_warning, make_judgement
+from vrt_lite.recording import ShownPair, make_judgement
+from vrt_lite.records.joining import add_warning
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.scheduler import InThread, Scheduler, Together, Work
 from vrt_lite.settings import MOST_JOBS, Settings
 from vrt_lite.shortage import ThreadPool
@@ -52,45 +53,18 @@ _MOST_CALLS = 2 * MOST_JOBS
 """Requests to a server at once: two orders of each pair."""
 
 
-class Comparing(Protocol):
-    """What opens, measures and compares clips: in this process, or in a worker. Threads may share it."""
+@dataclass(frozen=True, slots=True)
+class PairToCompare:
+    """Two clips to be compared, made from one prompt. `trace` and `finish` are those of `Judge.compare`."""
 
-    def plan(self) -> Profile:
-        """The profile that fits the memory now. Raises OutOfMemoryError."""
-        ...
-
-    def predict(self, clip: Path) -> TimeRange | None:
-        """As `Judge.predict`."""
-        ...
-
-    def look_at(self, clip: Path) -> tuple[float, Workspace]:
-        """As `Judge.look_at`."""
-        ...
-
-    def measure(self, clip: Path) -> Mapping[str, float]:
-        """As `Judge.measure`."""
-        ...
-
-    def compare(
-        self,
-        clips: tuple[Path, Path],
-        prompt: str,
-        *,
-        trace: Path | None,
-        observe: Observe,
-        finish: Finish | None,
-        stop: Stop,
-    ) -> Judgement:
-        """As `Judge.compare`."""
-        ...
-
-    def close(self) -> None:
-        """Free the model."""
-        ...
+    clips: tuple[Path, Path]
+    prompt: str = ""
+    trace: Path | None = None
+    finish: Finish | None = None
 
 
 class Comparer:
-    """Compares clips in this process, with what a mode runs. To be closed."""
+    """Compares clips in this process, with what a mode runs. To be closed. Threads may share it."""
 
     def __init__(self, mode: Mode, settings: Settings, *, measures: bool) -> None:
         """With `measures` clips are measured too. Raises ShortageError if memory is too short for threads."""
@@ -135,21 +109,12 @@ class Comparer:
         found = measure_file(clip, self._kept_measures)
         return found.values if found else {}
 
-    def compare(
-        self,
-        clips: tuple[Path, Path],
-        prompt: str,
-        *,
-        trace: Path | None,
-        observe: Observe,
-        finish: Finish | None,
-        stop: Stop,
-    ) -> Judgement:
+    def compare(self, wanted: PairToCompare, *, observe: Observe, stop: Stop) -> Judgement:
         """As `Judge.compare`."""
         # An interrupt arrives in the main thread. The engine runs in another, or an interrupt could arrive in the
         # middle of its log callback and be lost.
         stop = Stop(stop)
-        work = self._scheduler.submit(self._compare(clips, prompt, trace, _checked(observe), finish), stop)
+        work = self._scheduler.submit(self._compare(wanted, _checked(observe)), stop)
         try:
             return wait_until_done(work)
         except KeyboardInterrupt as interrupt:
@@ -157,18 +122,16 @@ class Comparer:
             wait([work])
             raise
 
-    def _compare(
-        self, paths: tuple[Path, Path], prompt: str, trace: Path | None, observe: Observe, finish: Finish | None
-    ) -> Work[Judgement]:
+    def _compare(self, wanted: PairToCompare, observe: Observe) -> Work[Judgement]:
         stopwatch, mode = Stopwatch(), self.mode
         with contextlib.ExitStack() as stack:
             lines = None
-            if trace:
+            if wanted.trace:
                 from vrt_lite.trace_file import TraceFile  # noqa: PLC0415
 
-                lines = TraceFile(trace)
+                lines = TraceFile(wanted.trace)
             mode.prepare()
-            clips: tuple[Clip, Clip] = yield InThread(lambda _: stack.enter_context(open_clips(*paths)))
+            clips: tuple[Clip, Clip] = yield InThread(lambda _: stack.enter_context(open_clips(*wanted.clips)))
             plan: EnginePlan | None = None
             same = clips[0].info.sha256 == clips[1].info.sha256
             runs = not same or mode.profile.pointwise
@@ -176,7 +139,7 @@ class Comparer:
                 with stopwatch.measure("wait"):
                     plan = yield InThread(lambda _: mode.plan())
             spaces = (workspace_of(clips[0], mode.profile), workspace_of(clips[1], mode.profile))
-            pair = ShownPair(prompt, (clips[0].info, clips[1].info), spaces)
+            pair = ShownPair(wanted.prompt, (clips[0].info, clips[1].info), spaces)
             trials, measuring = dict[int, Trial](), None
             if self._measures and not same:
                 measuring = stack.enter_context(self._start_measuring(clips, spaces))
@@ -211,7 +174,7 @@ class Comparer:
                 keep_time(mode.files, plan, judgement)
             if lines and lines.failure:
                 judgement = add_warning(judgement, Warned("trace_not_written", lines.failure))
-            if finish:
+            if finish := wanted.finish:
                 yield InThread(lambda _: finish(judgement, frames))
             return judgement
 

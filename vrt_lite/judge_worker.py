@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import psutil
 
 from vrt_lite.backends import describe_machine
-from vrt_lite.comparing import Comparer, Finish
+from vrt_lite.comparing import Comparer, PairToCompare
 from vrt_lite.errors import ModelError, OutOfMemoryError, ShortageError, VideoError, WorkerEndedError, WorkerKilledError
 from vrt_lite.interfaces import Observe, Stop, TimeRange, stop_in_force
-from vrt_lite.judgement import Judgement
 from vrt_lite.machine import Machine
 from vrt_lite.modes import WantedJudge, choose_mode
 from vrt_lite.profile import Profile
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.shortage import check_memory, explain_shortage, memory_limit
 from vrt_lite.worker import Worker
 
@@ -54,38 +54,27 @@ class WorkerComparer:
     def plan(self) -> Profile:
         """As `Comparer.plan`. ModelError if the process dies of it."""
         try:
-            return self._ask("plan")
+            return self._ask(Comparer.plan)
         except WorkerEndedError as error:
             raise ModelError(str(error)) from error
 
     def predict(self, clip: Path) -> TimeRange | None:
         """As `Judge.predict`; None if the process dies of it."""
         with contextlib.suppress(WorkerEndedError):
-            return self._ask("predict", clip)
+            return self._ask(Comparer.predict, clip)
 
     def look_at(self, clip: Path) -> tuple[float, Workspace]:
         """As `Judge.look_at`."""
-        return self._ask_about(clip, "look_at")
+        return self._ask_about(clip, Comparer.look_at)
 
     def measure(self, clip: Path) -> Mapping[str, float]:
         """As `Judge.measure`."""
-        return self._ask_about(clip, "measure")
+        return self._ask_about(clip, Comparer.measure)
 
-    def compare(
-        self,
-        clips: tuple[Path, Path],
-        prompt: str,
-        *,
-        trace: Path | None,
-        observe: Observe,
-        finish: Finish | None,
-        stop: Stop,
-    ) -> Judgement:
+    def compare(self, wanted: PairToCompare, *, observe: Observe, stop: Stop) -> Judgement:
         """As `Judge.compare`. WorkerEndedError if the process died of this pair alone, ModelError if of every pair."""
         try:
-            judgement = self._try_twice(
-                _compare, self._wanted, clips, prompt, trace, finish, observe=observe, stop=stop
-            )
+            judgement = self._try_twice(_compare, self._wanted, wanted, observe=observe, stop=stop)
         except WorkerEndedError as error:
             self._deaths += 1
             if self._deaths < MOST_DEATHS:
@@ -99,13 +88,14 @@ class WorkerComparer:
         self._deaths, self._has_judged = 0, True
         return judgement
 
-    def _ask(self, what: str, *args: object) -> Any:
-        return self._try_twice(_answer, self._wanted, what, args)
+    def _ask(self, method: Callable[..., _T], *args: object) -> _T:
+        """Call a method of the `Comparer` there."""
+        return self._try_twice(_call, self._wanted, method, args)
 
-    def _ask_about(self, clip: Path, what: str) -> Any:
-        """Ask something about a clip. VideoError for one that the process dies of."""
+    def _ask_about(self, clip: Path, method: Callable[[Comparer, Path], _T]) -> _T:
+        """Call a method about a clip. VideoError for one that the process dies of."""
         try:
-            return self._ask(what, clip)
+            return self._ask(method, clip)
         except WorkerEndedError as error:
             raise VideoError(clip, f"cannot be decoded: {error}") from error
 
@@ -177,17 +167,9 @@ def _open(wanted: WantedJudge) -> Comparer:
         return _opened[0]
 
 
-def _answer(wanted: WantedJudge, what: str, args: tuple[object, ...]) -> Any:
-    return getattr(_open(wanted), what)(*args)
+def _call(wanted: WantedJudge, method: Callable[..., _T], args: tuple[object, ...]) -> _T:
+    return method(_open(wanted), *args)
 
 
-def _compare(
-    wanted: WantedJudge,
-    clips: tuple[Path, Path],
-    prompt: str,
-    trace: Path | None,
-    finish: Finish | None,
-    *,
-    observe: Observe,
-) -> Judgement:
-    return _open(wanted).compare(clips, prompt, trace=trace, observe=observe, finish=finish, stop=stop_in_force())
+def _compare(wanted: WantedJudge, pair: PairToCompare, *, observe: Observe) -> Judgement:
+    return _open(wanted).compare(pair, observe=observe, stop=stop_in_force())

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from vrt_lite.backends import SharedEngine, Used, describe_machine, open_backend
@@ -16,10 +17,10 @@ from vrt_lite.disk import file_sha256
 from vrt_lite.fitting import advise_smaller
 from vrt_lite.interfaces import Backend, FrameStore, Loading, Observe, Stopwatch, Working
 from vrt_lite.judge import Answer, answer_with
-from vrt_lite.judgement import FileUsed, ModelUsed
 from vrt_lite.models import ModelFiles, find, gguf_sha256, profile_of
 from vrt_lite.profile import Profile
 from vrt_lite.protocol.messages import shown_first
+from vrt_lite.records.judgement import FileUsed, ModelUsed
 from vrt_lite.scheduler import InThread, Work
 from vrt_lite.settings import Remote, Settings
 from vrt_lite.shortage import ThreadPool
@@ -134,6 +135,7 @@ class _FileMode:
         self._files = files
         self._digest = digest
         self._pool = ThreadPool(3)
+        self._starting = Lock()  # threads share a judge: what takes long is done once
         self._digests: dict[str, Future[str]] = {}
 
     def key(self) -> dict[str, str]:
@@ -158,14 +160,13 @@ class _FileMode:
         )
 
     def _start_digests(self) -> dict[str, Future[str]]:
-        if not self._digests:
-            # The projector's is needed first: it finds what earlier runs have encoded.
-            projector = self._pool.submit(self._digest, self._files.projector)
-            self._digests = {
-                "text": self._pool.submit(gguf_sha256, self._files.text, self._digest),
-                "projector": projector,
-            }
-        return self._digests
+        with self._starting:
+            if not self._digests:
+                # The projector's is needed first: it finds what earlier runs have encoded.
+                projector = self._pool.submit(self._digest, self._files.projector)
+                text = self._pool.submit(gguf_sha256, self._files.text, self._digest)
+                self._digests = {"text": text, "projector": projector}
+            return self._digests
 
 
 class GivenMode(_FileMode):
@@ -265,18 +266,17 @@ class LocalMode(_FileMode):
 
     def _start_planning(self) -> Future[EnginePlan]:
         """Start, once, to choose what fits the memory."""
-        if self._planning is None:
-            both = self._settings.both_orders is True and not self.own.pointwise
-            sequences = max(self._jobs, 1 + both)
-            self._planning = self._pool.submit(
+        both = self._settings.both_orders is True and not self.own.pointwise
+        with self._starting:
+            self._planning = self._planning or self._pool.submit(
                 plan_engine,
                 self._files,
                 self._settings,
                 verbose=self._verbose,
-                sequences=sequences,
+                sequences=max(self._jobs, 1 + both),
                 pairs=self._jobs,
             )
-        return self._planning
+            return self._planning
 
     def _load(self, settings: EngineSettings) -> LlamaCppBackend:
         from vrt_lite.embeddings import EmbeddingCache, users_disk  # noqa: PLC0415 - numpy

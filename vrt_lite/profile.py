@@ -135,7 +135,7 @@ class Profile:
     def count_first(self, seconds: float, frames: int) -> int:
         """How many frames of a clip of so many seconds and frames are shown first."""
         if self.answer and self.answer.fps:
-            return min(self.answer.count_frames(seconds, most=self.workspace), max(frames, self.least_frames))
+            return self.answer.count_frames(seconds, most=self.workspace, frames=frames)
         return self.first_frames
 
     @property
@@ -147,7 +147,7 @@ class Profile:
     @property
     def least_frames(self) -> int:
         """How many frames are shown first of the shortest clip."""
-        return self.answer.count_frames(0.0, most=4) if self.answer and self.answer.fps else self.first_frames
+        return 2 if self.answer and self.answer.fps else self.first_frames
 
     @property
     def reports(self) -> bool:
@@ -280,9 +280,13 @@ def find_faults(path: Path) -> list[str]:
 
 
 def to_table(profile: Profile) -> dict[str, Any]:
-    """The values of a profile as a TOML file has them; `load_profile` makes the same profile of it."""
+    """The values of a profile as a TOML file has them; `load_profile` makes the same profile of it.
+
+    Tables come last: in TOML what follows a table is in it.
+    """
     values = {name: value for name, value in asdict(profile).items() if value is not None}
-    return json.loads(json.dumps(values))
+    table: dict[str, Any] = json.loads(json.dumps(values))
+    return dict(sorted(table.items(), key=lambda item: isinstance(item[1], dict)))
 
 
 def read_portable(path: Path) -> bytes:
@@ -330,7 +334,7 @@ def _from_table(table: dict[str, Any], folder: Path) -> Profile:
         values["decides"] = tuple(cast("list[object]", keys))
     if "answer" in values:
         form = _read_form(_as_table(values.pop("answer"), "answer"))
-        first = form.count_frames(_USUAL_SECONDS, most=form.frames)
+        first = form.count_frames(_USUAL_SECONDS, most=form.frames, frames=form.frames)
         profile = replace(profile, system_prompt="", rounds=1, workspace=form.frames, first_frames=first, answer=form)
     if "evidence" in values:
         profile = replace(profile, evidence=_read_words(values.pop("evidence")))

@@ -10,23 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 from vrt_lite.errors import Warned
 from vrt_lite.interfaces import Stopwatch
 from vrt_lite.judge import Pair, Round, Trial
-from vrt_lite.judgement import (
-    Choices,
-    Counters,
-    EngineUsed,
-    JudgedClip,
-    JudgedOrder,
-    JudgedRound,
-    Judgement,
-    ProfileUsed,
-    Recommendation,
-    SettingsUsed,
-    ShownFrame,
-    Timings,
-    Video,
-)
-from vrt_lite.measures import MeasuredPair, find_contradictions
-from vrt_lite.measures.flags import describe_flags, find_flags
+from vrt_lite.measures import MeasuredPair
+from vrt_lite.measures.flags import find_flags
 from vrt_lite.measures.measured_preference import MeasuredPreference
 from vrt_lite.modes import Mode
 from vrt_lite.pair_frames import Workspace
@@ -43,6 +28,22 @@ from vrt_lite.protocol.verdict import (
     join_orders,
     make_verdict,
     withdraw_contradicted,
+)
+from vrt_lite.records.joining import warn_of_clips, warn_of_measures, warn_of_one_order
+from vrt_lite.records.judgement import (
+    Choices,
+    Counters,
+    EngineUsed,
+    JudgedClip,
+    JudgedOrder,
+    JudgedRound,
+    Judgement,
+    ProfileUsed,
+    Recommendation,
+    SettingsUsed,
+    ShownFrame,
+    Timings,
+    Video,
 )
 from vrt_lite.settings import Settings, Wording, Wordings
 
@@ -175,43 +176,6 @@ def warn_of_prompt(
         yield Warned("no_prompt", f"No prompt was given: {what} judged without one.")
     if clips[0].sha256 == clips[1].sha256 and not profile.pointwise:
         yield Warned("same_file", "Both clips are the same file: a tie, said without running the model.")
-
-
-def warn_of_clips(clips: Sequence[JudgedClip], first_frames: int) -> Iterator[Warned]:
-    """Warnings about the two clips; the judge sees `first_frames` frames of each at first."""
-    if clips[0].dynamic_range != clips[1].dynamic_range:
-        ranges = " and ".join(clip.dynamic_range.upper() for clip in clips)
-        text = f"The clips differ in dynamic range ({ranges}): what looks better may be the range."
-        yield Warned("dynamic_ranges_differ", text)
-    for number, clip in enumerate(clips, start=1):
-        if clip.frames < first_frames:
-            yield Warned("few_frames", f"Video {number} has {clip.frames} frame(s): the last was repeated.")
-        yield from (Warned("clip", f"Video {number}: {warning}") for warning in clip.warnings)
-        if clip.flags:
-            yield Warned("flagged", f"Video {number} is flagged: {describe_flags(clip.flags)}.")
-
-
-def warn_of_measures(
-    verdict: Verdict, measures: tuple[MeasuredPair, ...] | None, measured: MeasuredPreference | None
-) -> Iterator[Warned]:
-    """A warning for each dimension in which what was measured contradicts the verdict plainly."""
-    if measured:
-        lines = find_contradictions(verdict, measures or (), measured.plain_winners)
-        yield from (Warned("measured_otherwise", line) for line in lines)
-
-
-def warn_of_one_order(first: Video) -> Warned:
-    """The warning that only the order with video `first` (1 or 2) shown first gave a verdict."""
-    return Warned("one_order", f"With video {3 - first} shown first there was no verdict: only the other order counts.")
-
-
-def add_warning(judgement: Judgement, warning: Warned) -> Judgement:
-    """The same judgement with one more warning."""
-    return replace(
-        judgement,
-        warnings=(*judgement.warnings, warning.text),
-        warning_kinds=(*judgement.warning_kinds, warning.kind),
-    )
 
 
 def record_clip(info: ClipInfo, workspace: Workspace, warnings: tuple[str, ...]) -> JudgedClip:

@@ -9,7 +9,6 @@ import os
 import sys
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from threading import Event, Thread
 from typing import Final, ParamSpec, TypeVar
 
 from vrt_lite.errors import ShortageError
@@ -23,8 +22,6 @@ _PRIVATE: Final[dict[str, int]] = {} if sys.platform == "win32" else {"flags": m
 """A limit of a process's data counts no shared memory."""
 _MOST_HEAPS: Final = -8
 """M_ARENA_MAX of glibc's malloc.h."""
-_DECODER_THREADS: Final = 16
-"""As many as FFmpeg's decoders start by themselves, at most."""
 
 
 def shortage_of(error: BaseException) -> ShortageError | None:
@@ -37,17 +34,14 @@ def shortage_of(error: BaseException) -> ShortageError | None:
     number = getattr(error, "errno", None)
     if number in _OPEN_FILES:
         return ShortageError("open files")
-    # A library that finds no room is an ImportError without a number. A decoder that can start no thread reports
-    # EAGAIN, which it does for some damaged files too.
+    # A library that finds no room is an ImportError without a number. A decoder without room for a thread: EAGAIN.
     if (isinstance(error, MemoryError | ImportError) or number in _NO_MEMORY) and not has_memory():
         return ShortageError("memory")
-    if number == errno.EAGAIN and not _can_start_threads():
-        return ShortageError("threads")
     return None
 
 
 def explain_shortage(error: BaseException) -> ShortageError | None:
-    """The shortage behind an error that nothing else explains: any, if there is no memory or no thread now."""
+    """The shortage behind an error that nothing else explains: any, if there is no memory now."""
     from importlib.metadata import PackageNotFoundError, distributions  # noqa: PLC0415 - 30 ms
 
     if short := shortage_of(error):
@@ -57,9 +51,7 @@ def explain_shortage(error: BaseException) -> ShortageError | None:
         return ShortageError("open files")
     if os.strerror(errno.EMFILE) in str(error):  # the system's loader of libraries gives no number
         return ShortageError("open files")
-    if not has_memory():
-        return ShortageError("memory")
-    return None if _can_start_threads() else ShortageError("threads")
+    return None if has_memory() else ShortageError("memory")
 
 
 def limit_heaps() -> None:
@@ -105,22 +97,6 @@ def has_memory(size: int = _PLENTY_BYTES) -> bool:
         mmap.mmap(-1, size, **_PRIVATE).close()
     except (OSError, MemoryError, ValueError):
         return False
-    return True
-
-
-def _can_start_threads() -> bool:
-    """Whether this process can have as many more threads as a decoder starts.
-
-    It must have memory: `start` waits for ever if the new thread finds no memory for its first lines.
-    """
-    end = Event()
-    try:
-        for _ in range(_DECODER_THREADS):
-            Thread(target=end.wait, daemon=True).start()
-    except RuntimeError:
-        return False
-    finally:
-        end.set()
     return True
 
 

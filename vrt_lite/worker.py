@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -190,12 +190,10 @@ class _Process:
         self._listener.join(_GRACE_SECONDS)
 
     def _send(self, number: int, request: bytes) -> None:
-        left = memoryview(_HEAD.pack(number, len(request)) + request)
         assert self._popen.stdin
         try:
             with self._sending, contextlib.suppress(OSError, ValueError):  # it has ended, which answers all calls
-                while left:
-                    left = left[self._popen.stdin.write(left) :]
+                _write_message(self._popen.stdin.write, number, request)
         except BaseException:  # half a request
             self._popen.kill()
             raise
@@ -229,19 +227,11 @@ class _Process:
         """In a thread: pass messages on until the process ends, which answers all calls that are left."""
         pipe = self._popen.stdout
         assert pipe
-
-        def read(size: int) -> bytes:
-            data = bytearray()
-            while len(data) < size and (piece := pipe.read(size - len(data))):
-                data += piece
-            return bytes(data)
-
         with self._popen, self._output:
             while (line := pipe.readline()) and not line.endswith(_HELLO):
                 pass
-            while len(head := read(_HEAD.size)) == _HEAD.size:
-                number, size = _HEAD.unpack(head)
-                if len(message := read(size)) == size and (answers := self._answers.get(number)):
+            for number, message in _read_messages(pipe.read):
+                if answers := self._answers.get(number):
                     answers.put(message)
             self.end = self._explain_end()
         for answers in list(self._answers.values()):
@@ -262,6 +252,28 @@ class _Process:
         return functools.partial(WorkerEndedError, text)
 
 
+def _write_message(write: Callable[[memoryview], int], number: int, data: bytes) -> None:
+    """Write a message of a call. `write` may write a part, and returns its length."""
+    left = memoryview(_HEAD.pack(number, len(data)) + data)
+    while left:
+        left = left[write(left) :]
+
+
+def _read_messages(read: Callable[[int], bytes]) -> Iterator[tuple[int, bytes]]:
+    """Yield the number of the call and the data of each message, until the pipe ends. `read` may read less."""
+
+    def read_whole(size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size and (piece := read(size - len(data))):
+            data += piece
+        return bytes(data)
+
+    while len(head := read_whole(_HEAD.size)) == _HEAD.size:
+        number, size = _HEAD.unpack(head)
+        if len(data := read_whole(size)) == size:
+            yield number, data
+
+
 @contextlib.contextmanager
 def _interrupts_blocked() -> Generator[int]:
     """A process that is started in the block never gets Ctrl-C. Yields its flags for Windows."""
@@ -279,7 +291,7 @@ class _Sender:
     """Sends messages to the parent, in a thread. Any thread may put them."""
 
     def __init__(self, pipe: int) -> None:
-        self._pipe = pipe
+        self._write = functools.partial(os.write, pipe)
         self._messages: SimpleQueue[tuple[int, Wrote | bytes]] = SimpleQueue()
         self._words: dict[tuple[int, int], list[str]] = {}
         _start_thread(self._send_all)
@@ -306,15 +318,10 @@ class _Sender:
                         continue
                     message = b""
                 for (writer, order), texts in self._words.items():
-                    self._send(writer, pickle.dumps(_Told(Wrote("".join(texts), order))))
+                    _write_message(self._write, writer, pickle.dumps(_Told(Wrote("".join(texts), order))))
                 self._words.clear()
                 if message:
-                    self._send(number, message)
-
-    def _send(self, number: int, data: bytes) -> None:
-        left = memoryview(_HEAD.pack(number, len(data)) + data)
-        while left:
-            left = left[os.write(self._pipe, left) :]
+                    _write_message(self._write, number, message)
 
 
 def serve_calls() -> None:
@@ -331,21 +338,13 @@ def serve_calls() -> None:
         _limit_memory(memory_bytes)
     limit_heaps()
     multiply_in_one_thread()
-
-    def read(size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size and (piece := os.read(requests, size - len(data))):
-            data += piece
-        return bytes(data)
-
     os.write(answers, _HELLO)
     sender, stops = _Sender(answers), dict[int, Stop]()
-    while len(head := read(_HEAD.size)) == _HEAD.size:
-        number, size = _HEAD.unpack(head)
-        if size:
+    for number, request in _read_messages(functools.partial(os.read, requests)):
+        if request:
             stops[number] = Stop()
             try:
-                _start_thread(functools.partial(_answer, number, read(size), stops, sender))
+                _start_thread(functools.partial(_answer, number, request, stops, sender))
             except ShortageError as error:
                 del stops[number]
                 sender.put(number, _Failed(error))

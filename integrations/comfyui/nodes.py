@@ -69,14 +69,10 @@ class CompareVideos(AskingNode):
         return (better, verdict, "\n".join(warnings), sheet, shares["1"], shares["tie"], shares["2"], overall["winner"])
 
 
-class RankVideos(AskingNode):
-    """A list of videos, best first, with the strength of each in log odds, and the leaderboard as text."""
+class RewardsNode(AskingNode):
+    """A node that asks how strong each video of a list is among these."""
 
     INPUT_IS_LIST = True
-    RETURN_TYPES = (CLIP, CLIP, "FLOAT", "STRING", "STRING")
-    RETURN_NAMES = ("ranked", "best", "strengths", "leaderboard", "warnings")
-    OUTPUT_IS_LIST = (True, False, True, False, False)
-    DESCRIPTION = "Ranks a list of videos. Those without a verdict come last. A judge of single clips judges each once."
 
     @classmethod
     def INPUT_TYPES(cls) -> dict[str, Any]:  # noqa: N802 - ComfyUI's name
@@ -92,8 +88,24 @@ class RankVideos(AskingNode):
         fps: list[float],
         server: list[str],
     ) -> tuple[Any, ...]:
-        """Rank; return the values of `RETURN_TYPES`."""
-        told = ask_rewards(videos, prompt[0], judge[0], both_orders[0], fps[0], server[0])
+        """Judge; return the values of `RETURN_TYPES`."""
+        return self.arrange(videos, ask_rewards(videos, prompt[0], judge[0], both_orders[0], fps[0], server[0]))
+
+    def arrange(self, videos: list[Any], told: Rewards) -> tuple[Any, ...]:
+        """Make the values of `RETURN_TYPES` from what the server says."""
+        raise NotImplementedError
+
+
+class RankVideos(RewardsNode):
+    """A list of videos, best first, with the strength of each in log odds, and the leaderboard as text."""
+
+    RETURN_TYPES = (CLIP, CLIP, "FLOAT", "STRING", "STRING")
+    RETURN_NAMES = ("ranked", "best", "strengths", "leaderboard", "warnings")
+    OUTPUT_IS_LIST = (True, False, True, False, False)
+    DESCRIPTION = "Ranks a list of videos. Those without a verdict come last. A judge of single clips judges each once."
+
+    def arrange(self, videos: list[Any], told: Rewards) -> tuple[Any, ...]:
+        """Put the videos in order."""
         order = sorted(range(len(videos)), key=lambda n: (-told.strengths[n], n))
         board = [f"{place}. {told.lines[n]}" for place, n in enumerate(order, 1)]
         ranked = [videos[n] for n in order]
@@ -101,7 +113,7 @@ class RankVideos(AskingNode):
         return (ranked, ranked[0], strengths, "\n".join((*board, told.judge)), told.warnings)
 
 
-class ScoreVideos(RankVideos):
+class ScoreVideos(RewardsNode):
     """The strength of each video among these, in log odds, in the order of the list; also as text."""
 
     RETURN_TYPES = ("FLOAT", "STRING", "STRING")
@@ -109,17 +121,8 @@ class ScoreVideos(RankVideos):
     OUTPUT_IS_LIST = (True, False, False)
     DESCRIPTION = "Scores each video of a list among the others. A judge of single clips judges each once."
 
-    def run(
-        self,
-        videos: list[Any],
-        prompt: list[str],
-        judge: list[str],
-        both_orders: list[bool],
-        fps: list[float],
-        server: list[str],
-    ) -> tuple[Any, ...]:
-        """Score; return the values of `RETURN_TYPES`."""
-        told = ask_rewards(videos, prompt[0], judge[0], both_orders[0], fps[0], server[0])
+    def arrange(self, videos: list[Any], told: Rewards) -> tuple[Any, ...]:
+        """Keep the list's order."""
         return (told.strengths, "\n".join((*told.lines, told.judge)), told.warnings)
 
 

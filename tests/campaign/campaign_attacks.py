@@ -32,7 +32,7 @@ from judgements import FINAL
 from vrt_lite import Remote, compare
 from vrt_lite.errors import VrtError, WorkerEndedError
 from vrt_lite.models import bundled_names, find
-from vrt_lite.runs.question import Question
+from vrt_lite.records.pairs import Question
 from vrt_lite.runs.store import Store
 from vrt_lite.worker import Worker
 

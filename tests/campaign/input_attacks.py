@@ -17,7 +17,7 @@ from attack_tools import JUDGED, change_value, command, good_clips, mutate_bytes
 
 from vrt_lite.models import find
 from vrt_lite.profile import PROFILE_NAME
-from vrt_lite.runs.question import Question
+from vrt_lite.records.pairs import Question
 from vrt_lite.runs.store import Store
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "convert"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
 import json
 import re
@@ -15,6 +14,7 @@ import pytest
 from clips import write_clip
 from hypothesis import given
 from hypothesis import strategies as st
+from judgements import verdict_of
 from msgspec.structs import replace
 from reports import Report
 
@@ -27,8 +27,7 @@ from vrt_lite.evaluation.figures import Coverage, Figures
 from vrt_lite.models import find
 from vrt_lite.protocol.messages import KEYS, Odds, Reply
 from vrt_lite.protocol.verdict import make_verdict, prefer
-from vrt_lite.runs.both_orders import count_orders
-from vrt_lite.runs.question import Result
+from vrt_lite.records.pairs import Result, count_orders
 from vrt_lite.show.evaluation_charts import draw_plots, list_charts, list_confusion
 from vrt_lite.show.evaluation_summary import show_figures
 from vrt_lite.viewer import write_report
@@ -250,7 +249,8 @@ def case_of(
     if judged is None:
         return EvalCase(row, key, order, labels, failure="missing clip", why="gone", **about), None
     odds = {key: tuple(0.8 if choice == winner else 0.1 for choice in range(3)) for key, winner in judged.items()}
-    result = Result(key, "a", "b", "p", judged, odds, "final", 1, 0, 10, 1.0)  # type: ignore[arg-type]
+    verdict = verdict_of(judged, odds)  # type: ignore[arg-type]
+    result = Result(key, "a", "b", "p", verdict, rounds=1, tokens=10, seconds=1.0)
     return EvalCase(row, key, order, labels, key=key, **about), result
 
 
@@ -340,7 +340,7 @@ def test_an_undecided_verdict_is_judged_and_never_right() -> None:
     cases = [case_of(row, {"OA": 0}, {"OA": 0}) for row in range(3)]
     case, result = cases[0]
     assert result
-    withdrawn = Result(result.key, "a", "b", "p", {"OA": 0}, {}, "final", 1, 0, 10, 1.0, leans={"OA": 1})
+    withdrawn = replace(result, verdict=verdict_of({"OA": 0}, leans={"OA": 1}))
     figures = figures_of([(case, withdrawn), *cases[1:]])
     of = figures.accuracy["OA"]
     assert of and (of.pairs, of.undecided, of.tau.right) == (3, 1, 2)
@@ -351,7 +351,7 @@ def test_an_undecided_verdict_is_judged_and_never_right() -> None:
 def test_a_hostile_warning_stays_text() -> None:
     case, result = case_of(0, {"OA": 1}, {"OA": 1})
     assert result
-    hostile = dataclasses.replace(result, warnings=(Warned("clip", "\x1b[31m\u202ex"),))
+    hostile = replace(result, warnings=(Warned("clip", "\x1b[31m\u202ex"),))
     text = shown(replace(figures_of([(case, hostile)]), scope="\x1b[2J"))
     assert "warning: \\x1b[31m\\u202ex" in text
     assert not {"\x1b", "\u202e"} & set(text)

@@ -16,6 +16,7 @@ from clips import write_clip
 from msgspec.structs import replace
 from PIL import Image
 from reports import Report
+from terminals import Terminal
 
 from vrt_lite.api import Judge
 from vrt_lite.backends.scripted import ScriptedBackend
@@ -26,8 +27,8 @@ from vrt_lite.evaluation.evaluate import EvalJudge, PairSelection, begin_run, ev
 from vrt_lite.evaluation.metrics import wilson
 from vrt_lite.evaluation.sets import choose_pairs, locate_set, read_set
 from vrt_lite.protocol.messages import Odds, Reply
+from vrt_lite.records.pairs import Question
 from vrt_lite.runs.export import csv_lines, json_lines
-from vrt_lite.runs.question import Question
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Settings
 from vrt_lite.show.evaluation_charts import draw_plots, list_charts
@@ -482,13 +483,6 @@ def test_figures_are_shown_drawn_and_plain_json(tmp_path: Path, many_clips: list
     assert "6 of 6, tau 50.0, diff 50.0" in asked.stream.getvalue()
     with pytest.raises(UsageError, match="cannot be written"):
         draw_plots(figures_of(asked.run), drawn[0])
-
-
-class Terminal(io.StringIO):
-    """A terminal as far as its reader asks."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 def test_a_narrow_terminal_gets_a_line_a_figure(

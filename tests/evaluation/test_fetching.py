@@ -14,6 +14,7 @@ import pytest
 from evaluation import make_sets
 from hub_server import Hub, serving
 from huggingface_hub import hf_hub_download
+from pull_commands import isolate_client
 
 from vrt_lite.cli import run
 from vrt_lite.errors import ModelError, UsageError
@@ -26,12 +27,7 @@ CLIP = os.urandom(3 * 2**20)
 
 @pytest.fixture(autouse=True)
 def quiet_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for key in [key for key in os.environ if key.startswith("HF_") or key.lower().endswith("_proxy")]:
-        monkeypatch.delenv(key)
-    for key in ("HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_IMPLICIT_TOKEN", "HF_HUB_DISABLE_XET"):
-        monkeypatch.setenv(key, "1")
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    isolate_client(tmp_path / "hf", monkeypatch)
 
 
 def archive(*members: str) -> bytes:

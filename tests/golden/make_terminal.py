@@ -1,13 +1,12 @@
-"""Makes the golden pictures of a terminal: what commands print at 60, 80 and 120 columns, a text file for each width.
+"""Makes the golden pictures of a terminal: what commands print at 80 columns.
 
-    PYTHONPATH=.:tests python tests/golden/make_terminal.py [FOLDER]
+    PYTHONPATH=.:tests python tests/golden/make_terminal.py [FILE]
 
 Look at them when they change. All values are made up, so that they are the same on every machine.
 """
 
 from __future__ import annotations
 
-import io
 import os
 import sys
 from collections.abc import Callable
@@ -18,7 +17,8 @@ from pathlib import Path
 from typing import TextIO
 from unittest.mock import patch
 
-from judgements import FINAL, ONE, TIED, TWO, call, judgement, sure, with_odds
+from judgements import FINAL, ONE, TIED, TWO, call, judgement, sure, verdict_of, with_odds
+from terminals import Terminal
 
 from vrt_lite.cli import run
 from vrt_lite.diagnosis.finding import Finding
@@ -26,32 +26,23 @@ from vrt_lite.errors import Warned
 from vrt_lite.evaluation.cases import EvalCase
 from vrt_lite.evaluation.compute import compute_figures
 from vrt_lite.evaluation.figures import Figures
-from vrt_lite.judgement import Judgement
 from vrt_lite.measures import MEASURES, compare_values
 from vrt_lite.protocol.messages import KEYS, Odds
 from vrt_lite.protocol.verdict import SkippedOrder
 from vrt_lite.ranking.clip_groups import ClipGroup, RankedClip
 from vrt_lite.ranking.ladder import Ladder, rate_group
 from vrt_lite.ranking.participants import ExcludedClip
-from vrt_lite.runs.question import Result
+from vrt_lite.records.judgement import Judgement
+from vrt_lite.records.pairs import Result
 from vrt_lite.show import show_verdict
 from vrt_lite.show.evaluation_summary import show_figures
 from vrt_lite.show.findings import show_findings
 from vrt_lite.show.leaderboard import show_ladders
 from vrt_lite.show.table import show_table
 
-HERE = Path(__file__).parent
-WIDTHS = (60, 80, 120)
+GOLDEN = Path(__file__).parent / "terminal.txt"
+WIDTH = 80
 LONG = "ComfyUI_wan2.2_fox-in-the-snow_seed-90210377_cfg6.5_steps30_{:05}_.mp4"
-
-
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal, without colours."""
-
-    encoding = "utf-8"
-
-    def isatty(self) -> bool:
-        return True
 
 
 def draw_screens(width: int) -> str:
@@ -105,13 +96,11 @@ def _ladder(names: list[str]) -> Ladder:
             names[a],
             names[b],
             "A fox runs.",
-            dict.fromkeys(KEYS, winner),
-            dict.fromkeys(KEYS, odds),
-            "final",
-            2,
-            1,
-            2321,
-            1.5,
+            verdict_of(dict.fromkeys(KEYS, winner), dict.fromkeys(KEYS, odds)),
+            rounds=2,
+            calls=1,
+            tokens=2321,
+            seconds=1.5,
         )
         group.results[a, b] = result
     return rate_group(group)
@@ -136,13 +125,11 @@ def _figures() -> Figures:
             f"a{row}",
             f"b{row}",
             "p",
-            dict.fromkeys(judged, winner),
-            dict.fromkeys(judged, odds),
-            "final",
-            2,
-            1,
-            2000 + row,
-            1.0 + row / 10,
+            verdict_of(dict.fromkeys(judged, winner), dict.fromkeys(judged, odds)),
+            rounds=2,
+            calls=1,
+            tokens=2000 + row,
+            seconds=1.0 + row / 10,
             warnings=(warning,) if row % 3 else (),
         )
         labels = {"OA": label, "TA": label, "VQ": 0, "MQ": label}
@@ -248,7 +235,5 @@ SCREENS: dict[str, Callable[[TextIO], object]] = {
 }
 
 if __name__ == "__main__":
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "terminal"
-    folder.mkdir(parents=True, exist_ok=True)
-    for columns in WIDTHS:
-        (folder / f"{columns}.txt").write_text(draw_screens(columns), encoding="utf-8", newline="\n")
+    file = Path(sys.argv[1]) if len(sys.argv) > 1 else GOLDEN
+    file.write_text(draw_screens(WIDTH), encoding="utf-8", newline="\n")

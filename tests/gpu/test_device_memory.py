@@ -36,10 +36,9 @@ BUFFER = re.compile(r"(\S+) +(?:model|KV|compute|output) buffer size += +([\d.]+
 PROJECTOR = re.compile(r"CLIP using (\S+) backend.*?model size: +([\d.]+) MiB", re.DOTALL)
 SETTINGS = {
     "all": EngineSettings(),
-    "all, no flash attention": EngineSettings(flash_attention=False),
     "layers alone, q8_0": EngineSettings(projector_on_gpu=False, kv_type="q8_0"),
     "three layers": EngineSettings(gpu_layers=3, projector_on_gpu=False),
-    "one layer, no flash attention": EngineSettings(gpu_layers=1, projector_on_gpu=False, flash_attention=False),
+    "one layer": EngineSettings(gpu_layers=1, projector_on_gpu=False),
     "none": EngineSettings(gpu_layers=0),
 }
 

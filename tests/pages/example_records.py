@@ -11,8 +11,8 @@ from judgements import FINAL, call, sure
 
 from vrt_lite.api import Judge
 from vrt_lite.backends.scripted import ScriptedBackend
-from vrt_lite.judgement import Judgement
 from vrt_lite.protocol.messages import Reply
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.settings import Settings
 
 PROMPT = "A fox runs."

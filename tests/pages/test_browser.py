@@ -16,7 +16,7 @@ from pages.conftest import until
 from pages.example_records import HOSTILE, clip_pair, hostile_reply, judge_pair, judged
 
 from vrt_lite.errors import NoVerdictError
-from vrt_lite.runs.question import Question
+from vrt_lite.records.pairs import Question
 from vrt_lite.runs.store import Run, Store
 from vrt_lite.settings import Settings
 from vrt_lite.viewer import write_report

@@ -13,7 +13,7 @@ from pages.example_records import HOSTILE, clip_pair, judge_pair, judged
 from pages.test_browser import BROKEN, READY, SIDEWAYS, TIMES, fill
 from reports import Report
 
-from vrt_lite.judgement import Judgement
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.runs.store import Store
 from vrt_lite.video.small_copy import MOST_BYTES
 from vrt_lite.viewer import write_report

@@ -14,7 +14,7 @@ from reports import Report
 
 from vrt_lite.evaluation.cases import EvalAbout, EvalCase, keep_case
 from vrt_lite.evaluation.evaluate import figures_of
-from vrt_lite.runs.question import Question
+from vrt_lite.records.pairs import Question
 from vrt_lite.runs.store import Run, Store
 from vrt_lite.viewer import write_report
 

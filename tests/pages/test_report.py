@@ -23,10 +23,10 @@ from reports import Reader, Report
 
 from vrt_lite.cli import run as vrt_lite
 from vrt_lite.errors import UsageError
-from vrt_lite.joining import exchange_clips, join_judgements
-from vrt_lite.judgement import Judgement
 from vrt_lite.measures import compare_values
-from vrt_lite.runs.question import Question
+from vrt_lite.records.joining import exchange_clips, join_judgements
+from vrt_lite.records.judgement import Judgement
+from vrt_lite.records.pairs import Question
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Settings
 from vrt_lite.viewer import page_file, write_report

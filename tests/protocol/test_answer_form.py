@@ -265,3 +265,24 @@ def test_a_profile_says_what_is_shown_and_answered() -> None:
     assert profile.keys == ("OA",)
     assert (profile.rounds, profile.system_prompt, profile.workspace) == (1, "", 24)
     assert [profile.count_first(seconds, 900) for seconds in (0.5, 2.0, 5.0, 5.2, 60.0)] == [4, 4, 10, 10, 24]
+
+
+@pytest.mark.parametrize(
+    ("frames", "fps", "nearest", "down"),
+    [
+        *((2, 24, 2, 2), (3, 24, 2, 2), (5, 2, 4, 4), (7, 2, 6, 6), (8, 8, 4, 4), (17, 8, 4, 4), (23, 24, 4, 4)),
+        *((25, 5, 10, 10), (27, 10, 6, 4), (41, 8, 10, 10), (49, 16, 6, 6), (81, 16, 10, 10), (97, 24, 8, 8)),
+        *((100, 30, 6, 6), (120, 24, 10, 10), (129, 24, 10, 10), (193, 25, 16, 14), (300, 30, 20, 20)),
+    ],
+)
+def test_as_many_frames_are_shown_as_by_qwen_vl_utils(frames: int, fps: int, nearest: int, down: int) -> None:
+    """The counts are those of its `smart_nframes` at 2 frames a second: of version 0.0.8, and of 0.0.14."""
+    counted = [
+        parse_profile(
+            f'[answer]\nfps = 2.0\nframes = 96\nrounding = "{rounding}"\n[answer.choice.OA]\ntext = "Video {{choice}}"',
+            "test",
+        ).count_first(seconds, frames)
+        for rounding in ("nearest", "down")
+        for seconds in (frames / fps, frames / fps - 0.002)  # as Matroska rounds the times
+    ]
+    assert counted == [nearest, nearest, down, down]

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from vrt_lite.api import Judge
-from vrt_lite.judgement import Judgement
 from vrt_lite.ranking.entries import read_entries
 from vrt_lite.ranking.rank import rank_clips
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.runs.store import Store
 from vrt_lite.show.progress import LineScreen, RankingView
 

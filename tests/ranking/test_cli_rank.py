@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from brightness import Brightness, judge_of, unwatched, write_grey, write_greys
 from rich.cells import cell_len
+from terminals import Terminal
 
 from examples.ladder import PROMPT, write_ladder
 from vrt_lite.cli import run
@@ -171,15 +172,6 @@ def test_an_interrupt_says_how_to_go_on(tmp_path: Path, clips: Path, own_home: P
     assert 1 <= int(kept[1]) < 30  # how many depends on how busy the machine is
     assert err.splitlines()[-1] == "vrt-lite: Interrupted."
     assert "Traceback" not in err
-
-
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
-
-    encoding = "utf-8"
-
-    def isatty(self) -> bool:
-        return True
 
 
 def ranking_of(folder: Path, greys: range | tuple[int, ...], names: tuple[str, ...] = (), **brightness: int) -> Ranking:

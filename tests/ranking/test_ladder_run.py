@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from examples.ladder import PROMPT, STEPS, write_ladder
+from vrt_lite.records.pairs import Result
 from vrt_lite.run_api import rank
-from vrt_lite.runs.question import Result
 from vrt_lite.runs.store import Store
 
 WORKER = Path(__file__).parent / "killed_worker.py"

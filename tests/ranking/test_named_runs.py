@@ -22,8 +22,8 @@ from vrt_lite.protocol.messages import KEYS, Conversation, Reply
 from vrt_lite.ranking.entries import Group
 from vrt_lite.ranking.rank import Ranking, rank_clips
 from vrt_lite.ranking.rank_run import Effort
+from vrt_lite.records.pairs import Question
 from vrt_lite.runs.export import csv_lines, json_lines
-from vrt_lite.runs.question import Question
 from vrt_lite.runs.store import Run, Store
 from vrt_lite.viewer import write_report
 
@@ -137,7 +137,7 @@ def mixed(store: Store, tmp_path: Path) -> Run:
     run = store.run("foxes")
     _, one, two, three, bright = (store.digest(clip) for clip in clips)
     missing = {(one, bright), (bright, two)}
-    run.list_only(lambda first, second, _prompt: (first, second) not in missing)
+    run.list_only(lambda result: (result.first, result.second) not in missing)
     with judge_of(Brightness(near=300)) as judge:
         tied = judge.compare(clips[3], clips[4], prompt="Light.")
     run.add(Question(three, bright, "Light.", "with smaller frames"), tied)

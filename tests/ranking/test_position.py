@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from brightness import GREY, Honest, judge_of, unwatched, write_greys
+from judgements import verdict_of
 from tournaments import difference, round_robin, tau
 
 from vrt_lite.protocol.messages import KEYS
@@ -19,7 +20,7 @@ from vrt_lite.ranking.ladder import Ladder, rate_group
 from vrt_lite.ranking.rank import rank_clips
 from vrt_lite.ranking.rank_run import Effort
 from vrt_lite.ranking.ratings import Vote, fit
-from vrt_lite.runs.question import Result
+from vrt_lite.records.pairs import Result
 from vrt_lite.runs.store import Store
 from vrt_lite.show.leaderboard import show_ladders
 
@@ -35,7 +36,7 @@ def group_of(table: Mapping[tuple[int, int], Vote]) -> ClipGroup:
     for (a, b), vote in table.items():
         winners = dict.fromkeys(KEYS, int(np.argmax(vote.odds)))
         odds = dict.fromkeys(KEYS, None if max(vote.odds) == 1 else vote.odds)
-        group.results[a, b] = Result(f"{a} {b}", str(a), str(b), "", winners, odds, "final", 1, 0, 1, 1.0)
+        group.results[a, b] = Result(f"{a} {b}", str(a), str(b), "", verdict_of(winners, odds), rounds=1)
     return group
 
 
@@ -59,16 +60,16 @@ def test_a_strong_preference_for_the_first_leaves_the_order_right(tmp_path: Path
     assert in_order(ladder, np.array(greys) / GREY) >= 34
     assert ladder.first.low < STRONG < ladder.first.high
     assert ladder.first.low > 0
-    undecided = [pair for pair in ladder.outcomes if pair.preferences["OA"].undecided]
+    undecided = [pair for pair in ladder.pairs.values() if pair.preferences["OA"].undecided]
     assert sum(standing.undecided for standing in ladder.standings) == 2 * len(undecided)
     assert sum(standing.won for standing in ladder.standings) == PAIRS - len(undecided)
     if not both_orders:
         assert not undecided
         return
     # Clips closer than the preference are undecided, and lean to the better one; others are won by it.
-    for pair in ladder.outcomes:
-        better = 1 if greys[pair.i] > greys[pair.j] else 2
-        gap, own = abs(greys[pair.i] - greys[pair.j]) / GREY, pair.preferences["OA"]
+    for (i, j), pair in ladder.pairs.items():
+        better = 1 if greys[i] > greys[j] else 2
+        gap, own = abs(greys[i] - greys[j]) / GREY, pair.preferences["OA"]
         assert (own.winner, own.leans) == ((0, better) if gap < STRONG else (better, None))
     shown = io.StringIO()
     show_ladders(ranking.ladders, (), run=ranking.run, stream=shown)
@@ -98,7 +99,7 @@ def test_ladders_of_noisy_judges(first: float, noise: float, least: int, *, soft
         table = round_robin(rng, strength, soft=soft, noise=noise, first=first)
         ladder = rate_group(group_of(table))
         right.append(in_order(ladder, strength))
-        differ = {(pair.i, pair.j) for pair in ladder.outcomes if pair.disagreements}
+        differ = {clips for clips, pair in ladder.pairs.items() if pair.disagreements}
         tied = [Vote(v.a, v.b, (1.0, 0.0, 0.0)) if {(v.a, v.b), (v.b, v.a)} & differ else v for v in table.values()]
         rated = {standing.clip: standing.ratings["OA"].strength for standing in ladder.standings}
         ordered = tuple(rated[clip] for clip in range(CLIPS))
@@ -143,8 +144,8 @@ def test_only_pairs_with_a_winner_go_round() -> None:
     ladder = rate_group(group_of(opposed))
     assert ladder.cycles == ()
     # The evidence stays: the lean of the third pair is still for clip 2.
-    [pair] = [pair for pair in ladder.outcomes if pair.preferences["OA"].undecided]
-    assert (pair.i, pair.j, pair.preferences["OA"].leans) == (0, 2, 2)
+    [(clips, pair)] = [of for of in ladder.pairs.items() if of[1].preferences["OA"].undecided]
+    assert (clips, pair.preferences["OA"].leans) == ((0, 2), 2)
     # A tie beside a winner is the likelier of both, so this goes round.
     softer = {**table, (0, 2): Vote(0, 2, (0.5, 0.2, 0.3))}
     assert rate_group(group_of(softer)).cycles == ((0, 1, 2),)

@@ -6,7 +6,7 @@ import hashlib
 
 from judgements import judgement, sure
 
-from vrt_lite.runs.question import Question
+from vrt_lite.records.pairs import Question
 
 JUDGED = judgement([sure()])
 

@@ -18,10 +18,10 @@ from judgements import FINAL, with_odds
 
 from vrt_lite.api import Judge
 from vrt_lite.interfaces import FrameStore, Observe, Sampling, Wrote
-from vrt_lite.judgement import Judgement
 from vrt_lite.protocol.messages import Conversation, Reply
+from vrt_lite.records.judgement import Judgement
+from vrt_lite.records.pairs import Result
 from vrt_lite.runs.judging import Task, judge_all
-from vrt_lite.runs.question import Result
 from vrt_lite.runs.store import Store
 
 PROMPT = "A red square moving right."

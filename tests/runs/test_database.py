@@ -18,7 +18,7 @@ from made import JUDGED, question
 
 from vrt_lite.errors import StoreError, UsageError, VrtError
 from vrt_lite.runs import database
-from vrt_lite.runs.database import STEPS, Database
+from vrt_lite.runs.database import VERSION, Database
 from vrt_lite.runs.store import Store
 
 BY_ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
@@ -47,7 +47,7 @@ def test_a_power_loss_takes_nothing_back(tmp_path: Path) -> None:
             connection.execute("INSERT INTO digests VALUES ('a', 'b', 'c')")
         with store.write():
             assert pragma(store, "synchronous") == 2
-        assert pragma(store, "user_version") == len(STEPS)
+        assert pragma(store, "user_version") == VERSION
         assert pragma(store, "application_id") == database.APPLICATION_ID
 
 
@@ -58,20 +58,6 @@ def test_an_item_is_on_the_disk_at_once_only_if_it_must(tmp_path: Path) -> None:
         for lasting in (False, True):
             run.put("vote", "k", {"winner": 1}, lasting=lasting)
             assert pragma(store._database, "synchronous") == (2 if lasting else 1)
-
-
-def test_the_comparisons_of_older_versions_are_no_rankings(tmp_path: Path) -> None:
-    path = tmp_path / "a.sqlite"
-    names = {"comparisons 2026-11-23": "{}", "comparisons 2026-11-24": '{"clips": []}', "comparisons": "{}"}
-    with Database(path, steps=STEPS[:3]) as old, old.write() as connection:
-        for name, about in names.items():
-            connection.execute(
-                "INSERT INTO runs (name, kind, about, created, updated) VALUES (?, 'rank', ?, 0, 0)", (name, about)
-            )
-    with Store(path) as store:
-        assert {info.name: info.kind for info in store.runs()} == dict(
-            zip(names, ("compare", "rank", "rank"), strict=True)
-        )
 
 
 @pytest.mark.parametrize("name", ["a?b#c%20d.sqlite", "file:x?mode=memory", ":memory:", "é 😀.db", "-x", "a'b\"c;--"])
@@ -112,56 +98,20 @@ def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
     assert text.read_text() == "not a store\n" * 1000
 
 
-def test_a_newer_file_is_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "a.sqlite"
-    with Database(path, steps=(*STEPS, "CREATE TABLE more (a)")):
-        pass
-    error = told(path)
-    assert isinstance(error, UsageError)
-    assert f"schema {len(STEPS) + 1}; this one knows up to {len(STEPS)}" in str(error)
-    assert "Upgrade vrt-lite" in str(error)
-
-
-def test_an_older_file_is_brought_up_to_date(tmp_path: Path) -> None:
-    path = tmp_path / "a.sqlite"
-    with Store(path) as store:
-        kept = store.begin("r", kind="rank", about={"a": 1}).add(question(), JUDGED)
-    newer = (*STEPS, "ALTER TABLE runs ADD COLUMN colour TEXT NOT NULL DEFAULT 'red'; CREATE TABLE more (a)")
-    with Database(path, steps=newer) as opened:
-        assert pragma(opened, "user_version") == len(newer)
-        assert opened.read("SELECT name, about, colour FROM runs") == [("r", '{"a": 1}', "red")]
-        assert opened.read("SELECT key FROM judgements") == [(kept.key,)]
-        assert opened.read("SELECT * FROM more") == []
-    with Database(path, steps=newer) as opened:
-        assert pragma(opened, "user_version") == len(newer)
-
-
-def test_a_file_of_the_first_version_keeps_its_judgements(tmp_path: Path) -> None:
-    path, asked = tmp_path / "a.sqlite", question()
-    with Database(path, steps=STEPS[:1]) as old, old.write() as connection:
-        values = (asked.key, asked.first, asked.second, asked.prompt, asked.judge)
-        rest = ("{}", "{}", "", 0, 0, 0, 0.0, "No verdict.", 1.0)
-        marks = ", ".join("?" * (1 + len(values) + len(rest)))
-        connection.execute(f"INSERT INTO judgements VALUES ({marks})", (1, *values, *rest))
-        connection.execute("INSERT INTO claims VALUES ('k', 'o', 'h', 1, 0.0, 0.0)")
-    with Store(path) as store:
-        run = store.begin("r", kind="rank", about={})
-        found = run.result(asked)
-        assert found is not None
-        assert (found.error, found.failure, found.warnings) == ("No verdict.", "", ())
-        assert (found.max_pixels, found.tool_max_pixels, found.kv_type) == (None, None, "")
-        assert run.add(question(1), JUDGED) == run.result(question(1))
-
-
-def test_a_step_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("version", "by"), [(VERSION + 1, "a newer"), (VERSION - 1, "an unreleased")])
+def test_a_file_of_another_version_is_left_alone(tmp_path: Path, version: int, by: str) -> None:
     path = tmp_path / "a.sqlite"
     with Store(path) as store:
         store.begin("r", kind="rank").add(question(), JUDGED)
-    with pytest.raises(StoreError, match="no such table"):
-        Database(path, steps=(*STEPS, "CREATE TABLE more (a)", "ALTER TABLE missing ADD COLUMN a"))
-    with Database(path) as opened:
-        assert pragma(opened, "user_version") == len(STEPS)
-        assert not opened.read("SELECT * FROM sqlite_master WHERE name = 'more'")
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA user_version = {version}")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    before = path.read_bytes()
+    error = told(path)
+    assert isinstance(error, UsageError)
+    assert f"by {by} vrt-lite (schema {version}; this one knows {VERSION})" in str(error)
+    assert "--store" in str(error)
+    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize("nth", range(6))
@@ -182,13 +132,13 @@ def test_another_may_make_the_file_at_any_moment(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(database.sqlite3, "connect", partial(sqlite3_connect, factory=Interrupted))
     with Database(path) as opened:
         others[0].join()
-        assert pragma(opened, "user_version") == len(STEPS)
+        assert pragma(opened, "user_version") == VERSION
 
 
 def test_processes_that_open_at_once_make_one_file(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from vrt_lite.runs.store import Store\n"
-        "from vrt_lite.runs.question import Question; from vrt_lite.errors import NoVerdictError\n"
+        "from vrt_lite.records.pairs import Question; from vrt_lite.errors import NoVerdictError\n"
         "print('ready', flush=True); sys.stdin.readline()\n"
         "with Store(Path(sys.argv[1])) as store:\n"
         "    run = store.begin(sys.argv[2], kind='rank')\n"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -97,16 +99,19 @@ def test_a_store_remembers_the_files_digests() -> None:
 
 
 def test_each_file_is_digested_once(tmp_path: Path) -> None:
+    """However many threads ask at once."""
     clip = write_clip(tmp_path / "a.mp4")
     asked: list[Path] = []
 
     def digest(path: Path) -> str:
         asked.append(path)
+        time.sleep(0.05)
         return file_sha256(path)
 
-    with Judge(digest=digest) as judge:
-        judge.key()
+    with Judge(digest=digest) as judge, ThreadPoolExecutor(8) as pool:
+        keys = [pool.submit(judge.key) for _ in range(8)]
         judgement = judge.compare(clip, clip)
+        assert {each.result() for each in keys} == {judge.key()}
     files = find()
     assert sorted(asked) == sorted([files.text, files.projector])
     assert judgement.model.text

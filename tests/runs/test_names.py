@@ -121,12 +121,12 @@ def test_many_that_begin_alike_are_listed_in_one_line(store: Store) -> None:
 def test_judgements_that_do_not_belong_to_a_run_any_more_are_not_listed(store: Store) -> None:
     [run] = used(store, "foxes")
     run.add_failure(question(1), NoVerdictError("none"))
-    run.list_only(lambda first, _second, _prompt: first == question().first)
+    run.list_only(lambda result: result.first == question().first)
     assert [result.key for result in run.results()] == [question().key]
     assert [(info.judgements, info.failures) for info in store.runs()] == [(1, 0)]
     assert run.result(question(1)), "what is asked again is listed again"
     assert len(list(run.results())) == 2
-    run.list_only(lambda first, _second, _prompt: first == question(1).first)
+    run.list_only(lambda result: result.first == question(1).first)
     run.list_only(lambda *_: True)
     assert len(list(run.results())) == 2
     run.list_only(lambda *_: False)

@@ -8,18 +8,18 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from judgements import FINAL, ONE, TIED, TWO, judgement, sure, with_odds
 from made import JUDGED, question
+from msgspec.structs import replace
 
 from vrt_lite.cli import run as vrt_lite
 from vrt_lite.errors import NoVerdictError
+from vrt_lite.records.pairs import Question
 from vrt_lite.runs.export import COLUMNS
-from vrt_lite.runs.question import Question
 from vrt_lite.runs.store import Store, users_store
 
 EVIL = '=HYPERLINK("http://x")\x1b[31m\u202e,\n"\'<script>'

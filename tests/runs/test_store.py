@@ -21,8 +21,8 @@ import pytest
 from made import JUDGED, question, sha
 
 from vrt_lite.errors import NoVerdictError, StoreError, UsageError, VideoError
+from vrt_lite.records.pairs import result_of
 from vrt_lite.runs import database
-from vrt_lite.runs.question import result_of
 from vrt_lite.runs.store import Run, Store, users_store
 
 

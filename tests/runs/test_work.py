@@ -26,9 +26,9 @@ from run_worker import PROMPT, ByPixels, pairs, work
 from vrt_lite.api import Judge
 from vrt_lite.errors import ModelError, NoVerdictError, VideoError
 from vrt_lite.interfaces import Event, Observe, Stop, Wrote, ignore
-from vrt_lite.judgement import Judgement
+from vrt_lite.records.judgement import Judgement
+from vrt_lite.records.pairs import Question
 from vrt_lite.runs.judging import Task, judge_all
-from vrt_lite.runs.question import Question
 from vrt_lite.runs.store import Run, Store
 
 WORKER = Path(__file__).with_name("run_worker.py")

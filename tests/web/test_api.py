@@ -22,7 +22,7 @@ from vrt_lite import compare
 from vrt_lite.cli.serve_command import serve
 from vrt_lite.evaluation.metrics import wilson
 from vrt_lite.evaluation.sets import locate_set, read_set
-from vrt_lite.judgement import Judgement
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Settings
 from vrt_lite.web.engine_queue import MOST_WAITING

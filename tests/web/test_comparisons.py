@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from web.conftest import CIRCLE, EXAMPLES, PROMPT, ROOT, STAR, Served, end, start
+from web.conftest import CIRCLE, EXAMPLES, PROMPT, STAR, Served, end, say, start
 
 from vrt_lite import compare
-from vrt_lite.judgement import Judgement
-from vrt_lite.runs.pairs import read_pair, read_pairs
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Settings
 from vrt_lite.show import list_verdict
@@ -30,13 +26,6 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     served = start(tmp_path_factory.mktemp("four"), "--allow", EXAMPLES, "--jobs", "4")
     yield served
     end(served)
-
-
-def say(served: Served, *arguments: str) -> str:
-    """What the command line prints about the same store."""
-    command = [sys.executable, "-m", "vrt_lite", *arguments]
-    environment = os.environ | {"VRT_LITE_HOME": str(served.home)}
-    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=environment).stdout
 
 
 def test_the_comparisons_of_a_day_are_a_list(served: Served) -> None:
@@ -83,9 +72,10 @@ def test_a_pair_is_told_the_same_wherever_it_was_judged(served: Served, prompt: 
     assert untimed(job["lines"]) == untimed(list_verdict(expected))
     with Store(served.home / "runs.sqlite") as store:
         runs = [store.run(prompt), store.run(job["run"])]
-        kept = [(run, pair) for run in runs for pair in read_pairs(run) if pair.prompt == prompt]
-        assert [sorted(pair.keys) for _, pair in kept] == [sorted(kept[0][1].keys)] * 2  # none was judged anew
-        records = [read_pair(run, pair) for run, pair in kept]
+        kept = [(run, pair) for run in runs for pair in run.pairs() if pair.prompt == prompt]
+        keys = [sorted(result.key for result in pair.results) for _, pair in kept]
+        assert keys == [keys[0]] * 2  # none was judged anew
+        records = [run.read_pair(pair) for run, pair in kept]
     for record in records:
         assert record
         assert untimed(list_verdict(record)) == untimed(job["lines"])

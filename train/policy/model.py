@@ -140,8 +140,7 @@ def corpus(profile: Profile, cases: Cases) -> Iterator[str]:
 
 def profile_text(profile: Profile) -> str:
     """Write all values of a profile as the TOML that `vrt_lite.profile.load_profile` reads."""
-    # Tables come last: what follows one would be in it.
-    return tomlkit.dumps(dict(sorted(to_table(profile).items(), key=lambda item: isinstance(item[1], dict))))
+    return tomlkit.dumps(to_table(profile))
 
 
 def _silence_transformers() -> None:

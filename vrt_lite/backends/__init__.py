@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 from vrt_lite.errors import OutOfMemoryError, Warned
 from vrt_lite.interfaces import FrameStore, Observe, check_stops
 from vrt_lite.judge import Answer, Ask
-from vrt_lite.judgement import EngineUsed, ModelUsed, ServerUsed
 from vrt_lite.protocol.messages import Reply
+from vrt_lite.records.judgement import EngineUsed, ModelUsed, ServerUsed
 from vrt_lite.scheduler import Seats, Work
 
 if TYPE_CHECKING:

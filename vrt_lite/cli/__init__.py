@@ -42,6 +42,7 @@ _GROUPS: Final[dict[str, dict[str, str]]] = {
     "Results": {
         "report": "report_command:report",
         "runs": "runs_command:runs",
+        "history": "history_command:history",
         "show": "runs_command:show",
         "export": "runs_command:export",
     },

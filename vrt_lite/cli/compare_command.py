@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,17 +18,23 @@ from vrt_lite.cli.options import (
     judge_options,
     open_judge,
     print_json,
+    print_text,
     prompt_options,
     read_prompt,
     read_settings,
     report_options,
 )
-from vrt_lite.errors import UsageError
+from vrt_lite.cli.run_options import store_option
+from vrt_lite.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
-    from vrt_lite.api import Finish
+    from vrt_lite.api import Finish, Judge
     from vrt_lite.cli.report_writing import WantedReport
+    from vrt_lite.records.judgement import Judgement
+    from vrt_lite.runs.store import Store
     from vrt_lite.settings import BothOrders, Remote, Settings
+    from vrt_lite.show import PlainView
+    from vrt_lite.show.live import LiveView
 
 _ORDERS: Final[Mapping[str, BothOrders]] = {"one": False, "both": True, "auto": "auto"}
 
@@ -67,6 +74,8 @@ def _read_orders(ctx: click.Context, parameter: click.Parameter, value: str) -> 
 @click.option("--sheet", metavar="FILE.png", type=click.Path(path_type=Path), help="Draw the frames the judge saw.")
 @report_options
 @click.option("--measures/--no-measures", default=True, help="Measure both clips beside the judge. [default: measures]")
+@click.option("--again", is_flag=True, help="Judge anew what was judged before, and keep that instead.")
+@store_option
 @click.option("-q", "--quiet", is_flag=True, help="Only the verdict.")
 @click.option("-v", "--verbose", count=True, help="-v shows the reasoning, -vv the engine's log.")
 def compare(
@@ -84,6 +93,8 @@ def compare(
     sheet: Path | None,
     report: WantedReport | None,
     measures: bool,
+    again: bool,
+    store: Path | None,
     quiet: bool,
     verbose: int,
     **options: Any,
@@ -102,6 +113,9 @@ def compare(
     and prompt go to that server, and --model only names the profile. A key is read from VRT_LITE_API_KEY, or else from
     OPENAI_API_KEY.
 
+    What is judged is kept: see vrt-lite history. The same clips, prompt, judge and settings are found again, unless
+    --again, --trace or --sheet ask for the work itself.
+
     Options that you always give can be set once for all commands: vrt-lite config --help
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     a, b = _add_rate(a, b, fps)
@@ -110,23 +124,81 @@ def compare(
     caption = read_prompt(prompt, prompt_file)
     settings = _read_settings(options, backend)
     finish = _sheet_drawer(sheet) if sheet else None
-    from vrt_lite.show import OrderSorter, show_verdict, view  # noqa: PLC0415
+    from vrt_lite.show import view  # noqa: PLC0415
 
     silent = quiet or as_json
-    opened = open_judge(model, projector, backend, settings, verbose=verbose > 1, quiet=silent, measures=measures)
-    with (
-        opened as judge,
-        view(quiet=silent, verbose=verbose > 0, live=verbose < 2) as shown,
-    ):
-        judgement = judge.compare(a, b, prompt=caption, trace=trace, observe=OrderSorter(shown.observe), finish=finish)
+    opening = functools.partial(open_judge, model, projector, backend, settings, measures=measures)
+    viewing = functools.partial(view, quiet=silent, verbose=verbose > 0, live=verbose < 2)
+    with _open_store(store) as kept, opening(verbose=verbose > 1, quiet=silent, digest=kept and kept.digest) as judge:
+        work = functools.partial(judge.compare, a, b, prompt=caption, trace=trace, finish=finish)
+        again = again or bool(trace or sheet)
+        judgement, made = _find_or_judge(work, judge, (a, b), caption, kept, viewing, again=again, measures=measures)
+    if made and not quiet:
+        print_text(f"found: this was judged before, {made}. To judge it anew: --again", err=True)
+    _show(judgement, report, as_json=as_json, quiet=quiet)
+
+
+def _show(judgement: Judgement, report: WantedReport | None, *, as_json: bool, quiet: bool) -> None:
+    """Print the verdict, and write the report."""
     if as_json:
         print_json(judgement.to_json())
     else:
+        from vrt_lite.show import show_verdict  # noqa: PLC0415
+
         show_verdict(judgement, advise=not quiet)
     if report:
         from vrt_lite.cli.report_writing import write_wanted  # noqa: PLC0415
 
         write_wanted(report, judgement, quiet=quiet)
+
+
+def _find_or_judge(
+    work: Callable[..., Judgement],
+    judge: Judge,
+    clips: tuple[str, str],
+    prompt: str,
+    store: Store | None,
+    viewing: Callable[[], LiveView | PlainView],
+    *,
+    again: bool,
+    measures: bool,
+) -> tuple[Judgement, str]:
+    """Return the judgement, and when it was made if it was found in the store, "" if it was not."""
+    from vrt_lite.show import OrderSorter  # noqa: PLC0415
+
+    with viewing() as shown:
+        working = functools.partial(work, observe=OrderSorter(shown.observe))
+        if store is None:
+            return working(), ""
+        from vrt_lite.cli.runs_command import format_time  # noqa: PLC0415
+        from vrt_lite.runs.history import compare_once, describe_orders  # noqa: PLC0415
+
+        judge.connect(shown.observe)
+        orders = describe_orders(judge.settings.both_orders, judge.settings.confidence)
+        asked = orders if measures else f"{orders} unmeasured"
+        paths = (Path(clips[0]), Path(clips[1]))
+        judgement, made = compare_once(working, judge, paths, prompt, store=store, orders=asked, again=again)
+        return judgement, format_time(made) if made else ""
+
+
+@contextlib.contextmanager
+def _open_store(path: Path | None) -> Generator[Store | None]:
+    """Open the store. Where the user's own cannot be opened, say that nothing is kept: the verdict is what counts."""
+    from vrt_lite.runs.store import Store  # noqa: PLC0415
+
+    try:
+        opened = Store(path)
+    except (StoreError, UsageError) as error:
+        if path:
+            raise
+        print_text(f"This comparison is not kept. {error}", err=True)
+        yield None
+        return
+    try:
+        yield opened
+    finally:
+        with contextlib.suppress(StoreError):
+            opened.close()
 
 
 def _read_settings(options: Mapping[str, Any], backend: Remote | None) -> Settings:

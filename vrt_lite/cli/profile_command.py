@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from vrt_lite.cli import KeptArgument
 from vrt_lite.cli.options import FILE, complete_models, print_text, read_settings, size_options
 from vrt_lite.errors import ModelError, UsageError
+
+if TYPE_CHECKING:
+    from vrt_lite.profile import Profile
 
 STATUS = "Exit status: 0 done, 2 usage, 4 a profile that cannot be used, or a model that is not here, 130 interrupted."
 _WORDS: Final = {
@@ -99,14 +102,14 @@ def new(file: str) -> None:
     print_text(f"{file} is written. Change it, then: vrt-lite profile check {file}")
 
 
-def _write(of: Any) -> str:
-    """A profile as TOML, with a comment for each key that needs one; tables come last."""
+def _write(of: Profile) -> str:
+    """Return a profile as TOML, with a comment for each key that needs one."""
     import tomlkit  # noqa: PLC0415 - only here
 
     from vrt_lite.profile import to_table  # noqa: PLC0415
 
     document = tomlkit.document()
-    for key, value in sorted(to_table(of).items(), key=lambda item: isinstance(item[1], dict)):
+    for key, value in to_table(of).items():
         document.add(tomlkit.nl())
         if words := _WORDS.get(key):
             document.add(tomlkit.comment(words))

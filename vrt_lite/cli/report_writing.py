@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from vrt_lite.errors import UsageError
 
 if TYPE_CHECKING:
-    from vrt_lite.judgement import Judgement
+    from vrt_lite.records.judgement import Judgement
     from vrt_lite.runs.run import Run
 
 

@@ -166,7 +166,7 @@ def export(run: str, *, output: Path, form: Format | None, overwrite: bool, stor
 def _to_json(info: RunInfo) -> dict[str, Any]:
     from dataclasses import asdict  # noqa: PLC0415
 
-    times = {name: _format_time(getattr(info, name), whole=True) for name in ("created", "updated")}
+    times = {name: format_time(getattr(info, name), whole=True) for name in ("created", "updated")}
     return asdict(info) | times
 
 
@@ -176,7 +176,7 @@ def _show_runs(infos: Sequence[RunInfo]) -> None:
 
     on_terminal = sys.stdout.isatty()
     rows = [
-        (info.name, info.kind, _format_time(info.updated, short=on_terminal), str(info.judgements), str(info.failures))
+        (info.name, info.kind, format_time(info.updated, short=on_terminal), str(info.judgements), str(info.failures))
         for info in infos
     ]
     room = _LONGEST_SUBJECT
@@ -205,7 +205,7 @@ def _shorten(text: str, room: int) -> str:
     return line if len(line) <= room else f"{line[: room - 1].rstrip()}…"
 
 
-def _format_time(seconds: float, *, whole: bool = False, short: bool = False) -> str:
+def format_time(seconds: float, *, whole: bool = False, short: bool = False) -> str:
     """Format a local time: to the minute, if `short` without this year, or whole, as ISO 8601 with the offset."""
     from datetime import datetime  # noqa: PLC0415
 

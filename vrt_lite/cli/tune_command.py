@@ -42,10 +42,10 @@ def tune(model: str | None, *, projector: Path | None, budget: float, as_json: b
     vrt-lite tune ./vr-thinker-7b --budget 120
 
     Tries threads, the projector's types, weight repacking, and judging 2 and 4 pairs at once (jobs), on an idle
-    machine for about two minutes. A value is taken if a judgement takes 10 % less time with it, twice measured; one
-    with which the engine crashes or hangs is refused. The result is saved for this model and this machine: compare
-    uses it, rank and eval the number of jobs too. SPEED is that of a whole judgement, relative to the defaults; of
-    jobs WRITES counts the tokens of all.
+    machine for about two minutes. A value is taken if a judgement takes 10 % less time with it; one with which the
+    engine crashes or hangs is refused. The result is saved for this model and this machine: compare uses it, rank
+    and eval the number of jobs too. SPEED is that of a whole judgement, relative to the defaults; of jobs WRITES
+    counts the tokens of all.
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     from vrt_lite.backends import describe_machine  # noqa: PLC0415
     from vrt_lite.disk import disk_errors  # noqa: PLC0415

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 from vrt_lite.api import Judge
 from vrt_lite.diagnosis.finding import Finding, command
 from vrt_lite.errors import NoVerdictError
-from vrt_lite.judgement import Judgement
 from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.protocol.verdict import odds_of
+from vrt_lite.records.judgement import Judgement
 
 if TYPE_CHECKING:
     import numpy as np
@@ -118,7 +118,7 @@ def _copy(clip: Path, to: Path, change: Callable[[Frames], Frames]) -> Path:
 
 
 def _write(path: Path, frames: Frames, seconds: Fraction = Fraction(1, 12)) -> Path:
-    from vrt_lite.video.lossless import write_lossless  # noqa: PLC0415
+    from vrt_lite.video.encoding import write_lossless  # noqa: PLC0415
 
     path.write_bytes(write_lossless(frames, frame_seconds=seconds))
     return path

@@ -14,7 +14,7 @@ import msgspec
 from vrt_lite.errors import StoreError
 from vrt_lite.evaluation.layouts import LabelledPair
 from vrt_lite.protocol.verdict import Preference, Verdict
-from vrt_lite.runs.question import Result
+from vrt_lite.records.pairs import Result
 from vrt_lite.runs.run import CASE_ITEMS
 
 if TYPE_CHECKING:

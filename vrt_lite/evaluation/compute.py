@@ -16,8 +16,8 @@ from vrt_lite.evaluation.cases import UNDECIDED, EvalCase, Orders, ScoredCase, s
 from vrt_lite.evaluation.layouts import KEYS
 from vrt_lite.evaluation.metrics import Share, calibrated, commonest, diff, mean_interval, share, sign, tau
 from vrt_lite.protocol.verdict import join_orders
-from vrt_lite.runs.both_orders import count_orders
-from vrt_lite.runs.question import Result, conditions_of
+from vrt_lite.records.conditions import conditions_of
+from vrt_lite.records.pairs import Result, count_orders
 
 HARD: Final = 0.1
 _NAMED = 200
@@ -233,7 +233,7 @@ def _orders(cases: Sequence[ScoredCase], key: str) -> f.OrderFigures:
     pairs = [(one, swapped[row]) for row, one in given.items() if row in swapped]
     if not pairs:
         return by_order
-    orders = count_orders((one.verdict, other.verdict) for one, other in pairs if one.verdict and other.verdict)
+    orders = count_orders((one.verdict, other.verdict) for one, other in pairs)
     means = [_join_orders(one, other) for one, other in pairs]
     kept = [(one, other) for one, other in pairs if len(_list_judged((one, other), key)) == 2]
     change = [(other.labels[key] == other.winner(key)) - (one.labels[key] == one.winner(key)) for one, other in kept]

@@ -33,9 +33,9 @@ from vrt_lite.evaluation.figures import Figures
 from vrt_lite.evaluation.layouts import LabelledPair
 from vrt_lite.evaluation.sets import LabelledSet
 from vrt_lite.interfaces import Event, TimeRange
+from vrt_lite.records.pairs import Result
 from vrt_lite.runs.identity import Identity
 from vrt_lite.runs.judging import PairJudge, Task, judge_all
-from vrt_lite.runs.question import Result
 from vrt_lite.runs.run_clock import RunClock
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import msgspec
 
 from vrt_lite.evaluation.cases import Orders
 from vrt_lite.evaluation.metrics import FittedShare, Share
-from vrt_lite.runs.question import Conditions
+from vrt_lite.records.conditions import Conditions
 
 VERSION: Final = 4
 Measure = Literal["tau", "diff", "calibrated", "sign"]

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 from vrt_lite.errors import OutOfMemoryError, Warned
 from vrt_lite.fitting.memory_estimate import Estimate, ModelShape, context_tokens, estimate_memory
-from vrt_lite.judgement import EngineUsed
 from vrt_lite.machine import EngineSettings, KvType, MachineMemory, format_bytes
 from vrt_lite.profile import Profile
+from vrt_lite.records.judgement import EngineUsed
 
 _SIDES = range(28, 2, -2)
 """Visual tokens on each side of smaller frames. With fewer than four, a judge sees almost nothing."""

@@ -220,39 +220,34 @@ def text_buffer(shape: ModelShape, settings: EngineSettings, context: int, *, on
     small = shape.is_small and not on_gpu and settings.kv_type == "f16"
     flash = settings.text_flash_attention(on_gpu=on_gpu) is not False and not small
     row, mask = batch * _F32, batch * context * (_F16 if flash else _F32)
-    entering, state, queries = row * shape.input_width, row * shape.width, row * shape.query_width
     if flash:
-        attention = 2 * state + queries + 2 * row * shape.kv_width
+        attention = row * (2 * shape.width + shape.query_width + 2 * shape.kv_width)
     else:
         # The whole matrix of products of keys and queries, and values stored one by one, each with its index.
-        attention = 3 * state + queries + row * context * shape.heads + 8 * batch * shape.kv_width
-    forward = 2 * state + 3 * row * shape.feed_forward
+        attention = row * (3 * shape.width + shape.query_width + context * shape.heads + 2 * shape.kv_width)
+    forward = row * (2 * shape.width + 3 * shape.feed_forward)
     # The matrix's other side is converted to the weights' own type first: about a byte a value.
-    scratch = int(1.15 * batch * shape.feed_forward)
-    return entering + mask + max(attention, forward) + scratch + 3 * MOST_LOGITS * shape.vocabulary * _F32
+    scratch = int(1.15 * batch * shape.feed_forward) + 3 * MOST_LOGITS * shape.vocabulary * _F32
+    return row * shape.input_width + mask + max(attention, forward) + scratch
 
 
 def gpu_text_buffer(shape: ModelShape, settings: EngineSettings, context: int, *, whole: bool) -> int:
-    """The bytes that the engine reserves on a GPU to evaluate text; `whole` tells whether all layers are on GPUs.
+    """The bytes that the engine reserves on a GPU to evaluate text, with flash attention as it chooses there.
 
-    Where some are not, the engine copies their matrices to the GPU one after the other to evaluate many tokens.
+    `whole` tells whether all layers are on GPUs. Where some are not, the engine copies their matrices to the GPU one
+    after the other to evaluate many tokens.
     """
     batch = min(settings.ubatch, context)
-    flash = settings.text_flash_attention(on_gpu=True) is not False
-    row = batch * _F32
-    mask = batch * context * (_F16 if flash else _F32)
-    entering, state, queries = row * shape.input_width, row * shape.width, row * shape.query_width
-    if flash:
-        attention = 2 * state + queries + 2 * row * shape.kv_width
-    else:
-        attention = queries + row * context * shape.heads + 8 * batch * shape.kv_width
-    forward = state + 3 * row * shape.feed_forward
+    row, entering = batch * _F32, batch * _F32 * shape.input_width
+    attention = row * (2 * shape.width + shape.query_width + 2 * shape.kv_width)
+    forward = row * (shape.width + 3 * shape.feed_forward)
     if not whole:
         # The largest matrix is one of three as wide as the feed-forward part, beside those of the attention.
         sides = 3 * shape.feed_forward + 2 * shape.query_width + 2 * shape.kv_width
-        attention += 6 * state
-        forward += max(max(shape.layers) * shape.feed_forward // sides, 4 * state)
-    return max(entering + mask + max(attention, forward), entering + state + MOST_LOGITS * shape.vocabulary * _F32)
+        attention += 6 * row * shape.width
+        forward += max(max(shape.layers) * shape.feed_forward // sides, 4 * row * shape.width)
+    output = row * shape.width + MOST_LOGITS * shape.vocabulary * _F32
+    return entering + max(_F16 * batch * context + max(attention, forward), output)
 
 
 def vision_inputs(shape: ModelShape, patches: int) -> int:
@@ -260,16 +255,13 @@ def vision_inputs(shape: ModelShape, patches: int) -> int:
     return patches * shape.vision_patch**2 * 3 * 2 * _F32 + _F32 * patches**2
 
 
-def vision_buffer(shape: ModelShape, patches: int, *, flash: bool, on_gpu: bool) -> int:
-    """Bytes of one evaluation of the vision tower: a pair of frames with `patches` patches."""
+def vision_buffer(shape: ModelShape, patches: int, *, on_gpu: bool) -> int:
+    """Bytes of one evaluation of the vision tower, with flash attention: a pair of frames with `patches` patches."""
     state, feed = patches * shape.vision_width * _F32, patches * shape.vision_feed_forward * _F32
     square = patches * patches
     pixels = vision_inputs(shape, patches) - _F32 * square
-    if flash:
-        # The window mask is there in F32 and, twice, in F16.
-        graph = max(3 * feed + 4 * state + 4 * square, 5 * state + 6 * square)
-    else:
-        graph = max(3 * feed + 4 * state, 5 * state + pixels + 4 * square * shape.vision_heads) + 4 * square
+    # The window mask is there in F32 and, twice, in F16.
+    graph = max(3 * feed + 4 * state + 4 * square, 5 * state + 6 * square)
     if on_gpu:
         # A GPU first holds the pixels and the mask as they came, with the patches or the mask in F16.
         return max(graph, pixels + pixels // 4 + 4 * square, pixels + 6 * square)
@@ -331,10 +323,8 @@ def estimate_memory(
     token = 2 * shape.kv_width * (2.0 * _F16 if settings.exact else _KV_BYTES[settings.kv_type])
     shown, layers = -(-profile.first_frames // 2) * cells, len(shape.layers)
     copied = count_text_tokens(profile) + 2 * shown if profile.first_frames > 2 else 0
-    # The text model and the vision tower decide separately: see `Context` and `Vision` in backends/llamacpp.
-    flash = settings.flash_attention is not False and not settings.exact
     patches = 4 * max(cells, profile.tool_cells)
-    vision = vision_buffer(shape, patches, flash=flash, on_gpu=vision_place is not None)
+    vision = vision_buffer(shape, patches, on_gpu=vision_place is not None)
     program = _PROCESS_BYTES + shape.vocabulary * _VOCABULARY_BYTES + shape.merges * _MERGE_BYTES
     terms = (
         term("weights", {**weights, None: weights[None] + shape.embedding}),

@@ -165,7 +165,10 @@ class Collecting:
     def _level(self, luma: Luma) -> Floats:
         """Return luma in levels from 0 to 255."""
         black, scale = self._range
-        return (luma.astype(np.float32) - black) * np.float32(scale)
+        levels = luma.astype(np.float32)
+        levels -= black
+        levels *= np.float32(scale)
+        return levels
 
 
 def _extend(planes: Planes) -> Planes:

@@ -279,7 +279,7 @@ def _find_left_over(before: Floats, after: Floats) -> tuple[Floats, Floats]:
 
 def _spread(room: int, count: int) -> NDArray[np.int64]:
     """Return up to `count` different frames, evenly over the first `room`."""
-    return np.unique(np.linspace(0, room - 1, count).astype(np.int64))
+    return np.array(sorted(set(np.linspace(0, room - 1, count).astype(np.int64).tolist())))  # np.unique imports more
 
 
 def _measure_fixed_edges(pictures: Floats) -> dict[str, float]:

@@ -21,6 +21,7 @@ from vrt_lite.protocol.verdict import Preference, Verdict, make_verdict, prefer
 Form = Literal["pair", "clip"]
 Show = Literal["images", "videos"]
 Positions = Literal["grid", "sequential"]
+Rounding = Literal["nearest", "down"]
 
 _CAPTURE = re.compile(r"\{(choice|one|score)\}|(\\s\*)|(\s+)")
 # Possessive, so that no text can make a pattern go back. A choice that a template's copy leaves open is none: "1/2".
@@ -73,7 +74,8 @@ class Total:
 class AnswerForm:
     """How a judge answers in one reply. Dimensions are TA, VQ, MQ, OA (overall), or have names of the profile's own.
 
-    It is shown `frames` of each clip, evenly spaced; with `fps` so many a second, an even number from 4 to `frames`.
+    It is shown `frames` of each clip, evenly spaced; with `fps` so many a second: an even number from 4 to `frames`, no
+    more than the clip has. `rounding` says which: qwen-vl-utils took the nearest, and rounds down since 0.0.10.
     `positions` "sequential" counts every token on all axes alike. A "pair" has `choice` alone; a "clip" has `score` or
     `head`, and its overall score may be a `overall` sum.
     """
@@ -82,6 +84,7 @@ class AnswerForm:
     show: Show = "videos"
     frames: int = 8
     fps: float = 0.0
+    rounding: Rounding = "nearest"
     positions: Positions = "grid"
     choice: Mapping[str, Template] = field(default_factory=dict[str, Template])
     score: Mapping[str, Template] = field(default_factory=dict[str, Template])
@@ -111,9 +114,14 @@ class AnswerForm:
         word = _WORD_BEFORE.search(template.text)
         return (word[1], template.tie.split()[0]) if template.tie and word else None
 
-    def count_frames(self, seconds: float, *, most: int) -> int:
-        """How many frames of a clip of so many seconds are shown."""
-        return min(max(2 * round(seconds * self.fps / 2), 4), most) if self.fps else most
+    def count_frames(self, seconds: float, *, most: int, frames: int) -> int:
+        """How many frames of a clip of so many seconds and `frames` are shown, at most `most`."""
+        if not self.fps:
+            return most
+        # Containers round times: by a hundredth of a pair no clip is longer or shorter.
+        pairs = round(seconds * self.fps / 2, 2)
+        pairs = math.floor(pairs) if self.rounding == "down" else round(pairs)
+        return 2 * max(min(max(pairs, 2), most // 2, frames // 2), 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +288,8 @@ def compile_template(template: str) -> re.Pattern[str]:
 
 def check_form(form: AnswerForm) -> None:
     """Check that a form's values are allowed and fit together; ValueError, naming the value."""
-    for name, allowed in (("form", get_args(Form)), ("show", get_args(Show)), ("positions", get_args(Positions))):
+    kinds = {"form": Form, "show": Show, "positions": Positions, "rounding": Rounding}
+    for name, allowed in ((name, get_args(kind)) for name, kind in kinds.items()):
         if getattr(form, name) not in allowed:
             raise ValueError(f"answer.{name} = {getattr(form, name)!r} is not {' or '.join(allowed)}.")
     if not 1 <= form.frames <= 256 or not 0 <= form.fps <= 60 or (form.fps and (form.frames < 4 or form.frames % 2)):

@@ -5,16 +5,15 @@ Clips are numbers from 0 within their group. A result for (i, j) is one judgemen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from vrt_lite.measures.flags import Flag
 from vrt_lite.protocol.answer_form import Scores
 from vrt_lite.protocol.messages import Odds
-from vrt_lite.protocol.verdict import Preference, Verdict, join_orders, odds_of
-from vrt_lite.runs.both_orders import OrderCounts, count_orders, select_counted
-from vrt_lite.runs.question import Result, derive_result
+from vrt_lite.protocol.verdict import odds_of
+from vrt_lite.records.pairs import JudgedPair, Result, derive_result, join_results
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ class ClipGroup:
     def add_stored(self, results: Iterable[Result]) -> None:
         """Add the stored results that are about these clips and this prompt, one for each order."""
         number = {clip.sha256: i for i, clip in enumerate(self.clips)}
-        for result in select_counted(results).values():
+        for result in (result for pair in join_results(results) for result in pair.results):
             i, j = number.get(result.first), number.get(result.second or result.first)
             if i is not None and j is not None and result.prompt == self.prompt:
                 self.add(i, j, result)
@@ -66,65 +65,22 @@ class ClipGroup:
         """The scores of each clip that was judged by itself."""
         return {clip: result.scores[0] for clip, result in self.alone.items() if result.scores}
 
-    def pairs(self) -> list[tuple[int, int]]:
+    def pairs(self) -> dict[tuple[int, int], JudgedPair]:
         """Return the pairs i < j with a result, perhaps a failure, of at least one order."""
-        return sorted({(min(order), max(order)) for order in self.results})
+        orders = sorted({(min(order), max(order)) for order in self.results})
+        return {(i, j): self._join(i, j) for i, j in orders}
+
+    def _join(self, i: int, j: int) -> JudgedPair:
+        one, two = self.clips[i].sha256, self.clips[j].sha256
+        return JudgedPair(one, two, self.prompt, self.results.get((i, j)), self.results.get((j, i)))
 
 
-def find_members(groups: Iterable[ClipGroup]) -> Callable[[str, str, str], bool]:
-    """Return a test for two clips' sha256 and a prompt: whether one of the groups has that prompt and both clips.
-
-    The second is "" for what was judged of one clip.
-    """
+def find_members(groups: Iterable[ClipGroup]) -> Callable[[Result], bool]:
+    """Return a test for a result: whether one of the groups has its prompt and its clips."""
     members: dict[str, list[set[str]]] = {}
     for group in groups:
         members.setdefault(group.prompt, []).append({clip.sha256 for clip in group.clips})
-    return lambda first, second, prompt: any({first, second or first} <= clips for clips in members.get(prompt, ()))
-
-
-@dataclass(frozen=True, slots=True)
-class PairOutcome:
-    """Both orders of one pair i < j joined: `preferences` by key, where 1 is i and 2 is j.
-
-    `preferences` has the keys that were judged; it is empty if neither order gave a verdict. `disagreements` are the
-    keys on which the orders choose differently. `judgements` are the keys of both judgements in the store, that of the
-    order (i, j) first; "" stands for an order that was not judged.
-    """
-
-    i: int
-    j: int
-    preferences: Mapping[str, Preference]
-    disagreements: tuple[str, ...]
-    judgements: tuple[str, str]
-    errors: tuple[str, ...]
-
-
-def join_orders_of_pair(group: ClipGroup, i: int, j: int) -> PairOutcome:
-    """Join both orders of a pair; return the outcome."""
-    results = [group.results.get((i, j)), group.results.get((j, i))]
-    one, other = read_verdicts(group, i, j)
-    both = join_orders(one, other)
-    return PairOutcome(
-        i,
-        j,
-        both.verdict.preferences if both else {},
-        both.disagreements if both else (),
-        (results[0].key if results[0] else "", results[1].key if results[1] else ""),
-        tuple(result.error for result in results if result and result.error),
-    )
-
-
-def read_verdicts(group: ClipGroup, i: int, j: int) -> tuple[Verdict | None, Verdict | None]:
-    """Return the verdicts of both orders of a pair, both about i as clip 1; None where there is none."""
-    one, other = (group.results.get(order) for order in ((i, j), (j, i)))
-    mirrored = other.verdict.mirrored() if other and other.verdict else None
-    return one.verdict if one else None, mirrored
-
-
-def count_order_disagreements(group: ClipGroup) -> OrderCounts:
-    """Count how often the two orders of the group's pairs disagree."""
-    both = (read_verdicts(group, i, j) for i, j in group.pairs())
-    return count_orders((one, other) for one, other in both if one and other)
+    return lambda of: any({of.first, of.second or of.first} <= clips for clips in members.get(of.prompt, ()))
 
 
 def collect_votes(group: ClipGroup, key: str) -> list[Vote]:
@@ -134,14 +90,12 @@ def collect_votes(group: ClipGroup, key: str) -> list[Vote]:
     the measures contradict is no vote for either clip.
     """
     votes: list[Vote] = []
-    for i, j in group.pairs():
-        for a, b in ((i, j), (j, i)):
-            result = group.results.get((a, b))
-            if result and key in result.winners:
-                tie, one, two = odds_of(result.winners[key], result.odds.get(key))
-                if key in result.leans:
-                    one = two = (one + two) / 2
-                votes.append(Vote(a, b, (tie, one, two)))
+    for i, j in sorted(group.results, key=lambda order: (min(order), max(order), order)):
+        if preference := group.results[i, j].preferences.get(key):
+            tie, one, two = odds_of(preference.winner, preference.odds)
+            if preference.undecided:
+                one = two = (one + two) / 2
+            votes.append(Vote(i, j, (tie, one, two)))
     return votes
 
 

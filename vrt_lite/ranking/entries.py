@@ -15,7 +15,7 @@ from typing import Final
 
 from vrt_lite.clip_files import add_rate, fits_any, is_clip_there, is_still_webp, list_patterns
 from vrt_lite.errors import UsageError
-from vrt_lite.runs.question import escape_surrogates
+from vrt_lite.records.pairs import escape_surrogates
 from vrt_lite.tables import TABLE_SUFFIXES, Row, read_whole_table
 
 VIDEO_SUFFIXES: Final = frozenset(

@@ -18,17 +18,15 @@ from vrt_lite.protocol.messages import DIMENSIONS, KEYS, OVERALL
 from vrt_lite.protocol.verdict import MIRROR
 from vrt_lite.ranking.clip_groups import (
     ClipGroup,
-    PairOutcome,
     RankedClip,
     collect_votes,
-    count_order_disagreements,
     find_cycles,
-    join_orders_of_pair,
 )
 from vrt_lite.ranking.ratings import Ratings, fit
-from vrt_lite.runs.both_orders import OrderCounts
-from vrt_lite.runs.question import Conditions, conditions_of
+from vrt_lite.records.conditions import Conditions, conditions_of
+from vrt_lite.records.pairs import JudgedPair, OrderCounts, count_orders
 
+_Pairs = Mapping[tuple[int, int], JudgedPair]
 NOT_JUDGED_YET: Final = "not judged yet"
 """Why a clip is not ranked that no judgement has shown."""
 
@@ -76,10 +74,10 @@ class Standing:
 class Ladder:
     """The ranking of one group. A clip's number is its place in `clips`, which are in the order given.
 
-    `unranked` are clips without a verdict in any pair, and why. In each of the `cycles`, each clip beats the next one
-    and the last beats the first. `orders` says how often the orders of a pair disagree. `first` is how much it helps to
-    be shown first (log odds, overall); None if each clip was judged by itself. `conditions` says whether the judgements
-    can be compared.
+    `unranked` are clips without a verdict in any pair, and why; `pairs` are those judged, by their clips i < j. In each
+    of the `cycles`, each clip beats the next one and the last beats the first. `orders` says how often the orders of a
+    pair disagree. `first` is how much it helps to be shown first (log odds, overall); None if each clip was judged by
+    itself. `conditions` says whether the judgements can be compared.
     """
 
     group: str
@@ -87,7 +85,7 @@ class Ladder:
     clips: tuple[RankedClip, ...]
     standings: tuple[Standing, ...]
     unranked: tuple[tuple[int, str], ...]
-    outcomes: tuple[PairOutcome, ...]
+    pairs: Mapping[tuple[int, int], JudgedPair]
     cycles: tuple[tuple[int, ...], ...]
     orders: OrderCounts
     first: Rated | None
@@ -142,7 +140,7 @@ class Ladder:
             "standings": [_standing_to_json(standing, self.clips[standing.clip]) for standing in self.standings],
             "best": list(self.best),
             "unranked": [{"clip": clip, "name": self.clips[clip].name, "reason": why} for clip, why in self.unranked],
-            **({"pairs": [_pair_to_json(pair) for pair in self.outcomes]} if pairs else {}),
+            **({"pairs": [_pair_to_json(clips, pair) for clips, pair in self.pairs.items()]} if pairs else {}),
             "cycles": [list(cycle) for cycle in self.cycles],
             "orders": {
                 "pairs": self.orders.pairs,
@@ -157,13 +155,14 @@ class Ladder:
         }
 
 
-def _pair_to_json(pair: PairOutcome) -> dict[str, Any]:
+def _pair_to_json(clips: tuple[int, int], pair: JudgedPair) -> dict[str, Any]:
+    preferences = pair.preferences
     return {
-        "clips": [pair.i, pair.j],
-        "winners": {key: pair.preferences[key].winner if key in pair.preferences else None for key in KEYS},
-        "undecided": {key: p.leans for key, p in pair.preferences.items() if p.undecided},
+        "clips": list(clips),
+        "winners": {key: preferences[key].winner if key in preferences else None for key in KEYS},
+        "undecided": {key: p.leans for key, p in preferences.items() if p.undecided},
         "disagreements": list(pair.disagreements),
-        "judgements": [key or None for key in pair.judgements],
+        "judgements": [result.key if result else None for result in (pair.given, pair.swapped)],
         "errors": list(pair.errors),
     }
 
@@ -189,17 +188,17 @@ def _standing_to_json(standing: Standing, clip: RankedClip) -> dict[str, Any]:
 
 def rate_group(group: ClipGroup) -> Ladder:
     """Rate a group by its results so far."""
-    outcomes = tuple(join_orders_of_pair(group, i, j) for i, j in group.pairs())
+    pairs = group.pairs()
     count = len(group.clips)
     judged = group.alone or group.results
     scores = group.scores
-    unranked = tuple((clip, why) for clip, why in _find_unranked(outcomes, count) if clip not in scores)
+    unranked = tuple((clip, why) for clip, why in _find_unranked(pairs, count) if clip not in scores)
     if scores:
-        standings, first = _rank_by_scores(scores, outcomes), None
+        standings, first = _rank_by_scores(scores, pairs), None
     else:
         votes = {key: collect_votes(group, key) for key in KEYS}
         rated = {key: fit(votes[key], count) for key in KEYS if votes[key] or key == OVERALL}
-        standings = _rank_clips(rated, outcomes, {clip for clip, _ in unranked})
+        standings = _rank_clips(rated, pairs, {clip for clip, _ in unranked})
         first = Rated(rated[OVERALL].first, rated[OVERALL].first_low, rated[OVERALL].first_high)
     return Ladder(
         group=group.name,
@@ -207,9 +206,9 @@ def rate_group(group: ClipGroup) -> Ladder:
         clips=group.clips,
         standings=standings,
         unranked=unranked,
-        outcomes=outcomes,
-        cycles=tuple(find_cycles(_list_wins(outcomes), count)),
-        orders=count_order_disagreements(group),
+        pairs=pairs,
+        cycles=tuple(find_cycles(_list_wins(pairs), count)),
+        orders=count_orders(pair.verdicts for pair in pairs.values()),
         first=first,
         judgements=len(judged),
         failures=sum(bool(result.error) for result in judged.values()),
@@ -217,32 +216,26 @@ def rate_group(group: ClipGroup) -> Ladder:
     )
 
 
-def _list_wins(outcomes: Sequence[PairOutcome]) -> list[tuple[int, int]]:
+def _list_wins(pairs: _Pairs) -> list[tuple[int, int]]:
     """Return (winner, loser) of each pair that one clip wins overall."""
-    decided = [(pair, pair.preferences[OVERALL].winner) for pair in outcomes if pair.preferences]
-    return [(pair.i, pair.j) if winner == 1 else (pair.j, pair.i) for pair, winner in decided if winner]
+    decided = [(clips, pair.overall.winner) for clips, pair in pairs.items() if pair.overall]
+    return [(i, j) if winner == 1 else (j, i) for (i, j), winner in decided if winner]
 
 
-def _find_unranked(outcomes: Sequence[PairOutcome], count: int) -> tuple[tuple[int, str], ...]:
+def _find_unranked(pairs: _Pairs, count: int) -> tuple[tuple[int, str], ...]:
     """Return the clips without a verdict: each with its last error, or not judged yet."""
-    verdicts = {clip for pair in outcomes if pair.preferences for clip in (pair.i, pair.j)}
-    errors: dict[int, str] = {}
-    for pair in outcomes:
-        for clip in (pair.i, pair.j):
-            if clip not in verdicts and pair.errors:
-                errors[clip] = pair.errors[-1]
+    verdicts = {clip for clips, pair in pairs.items() if pair.joined for clip in clips}
+    errors = {clip: pair.errors[-1] for clips, pair in pairs.items() if pair.errors for clip in clips}
     return tuple((clip, errors.get(clip, NOT_JUDGED_YET)) for clip in range(count) if clip not in verdicts)
 
 
-def _rank_clips(
-    rated: Mapping[str, Ratings], outcomes: Sequence[PairOutcome], unranked: set[int]
-) -> tuple[Standing, ...]:
+def _rank_clips(rated: Mapping[str, Ratings], pairs: _Pairs, unranked: set[int]) -> tuple[Standing, ...]:
     """Return the standings of all clips but the unranked ones, best first."""
     overall = rated[OVERALL]
     order = [clip for clip in overall.order() if clip not in unranked]
     ranks = overall.ranks()
     letters = _letter_groups(overall, order)
-    tally = _count_outcomes(outcomes)
+    tally = _count_outcomes(pairs)
     return tuple(
         Standing(
             rank=1 + sum(ranks[other] < ranks[clip] for other in order),
@@ -259,11 +252,11 @@ def _rank_clips(
     )
 
 
-def _rank_by_scores(scores: Mapping[int, Scores], outcomes: Sequence[PairOutcome]) -> tuple[Standing, ...]:
+def _rank_by_scores(scores: Mapping[int, Scores], pairs: _Pairs) -> tuple[Standing, ...]:
     """Return the standings of clips that were judged by themselves, best first."""
     order = sorted(scores, key=lambda clip: (-scores[clip][OVERALL].value, clip))
     best = [scores[clip][OVERALL].value for clip in order]
-    tally = _count_outcomes(outcomes)
+    tally = _count_outcomes(pairs)
     odds = [compare_scores(scores[one], scores[two]).overall.odds for one, two in pairwise(order)]
     return tuple(
         Standing(
@@ -281,13 +274,12 @@ def _rank_by_scores(scores: Mapping[int, Scores], outcomes: Sequence[PairOutcome
     )
 
 
-def _count_outcomes(outcomes: Sequence[PairOutcome]) -> dict[int, list[int]]:
+def _count_outcomes(pairs: _Pairs) -> dict[int, list[int]]:
     """Count how often each clip tied, won and lost, and how often its pair is undecided."""
     tally: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
-    for pair in outcomes:
-        if pair.preferences:
-            own = pair.preferences[OVERALL]
-            for clip, winner in ((pair.i, own.winner), (pair.j, MIRROR[own.winner])):
+    for (i, j), pair in pairs.items():
+        if own := pair.overall:
+            for clip, winner in ((i, own.winner), (j, MIRROR[own.winner])):
                 tally[clip][3 if own.undecided else winner] += 1
     return tally
 

@@ -34,8 +34,8 @@ from vrt_lite.ranking.participants import (
 )
 from vrt_lite.ranking.rank_run import CONFIDENCE, Effort, RankAbout, describe_run, identify_run
 from vrt_lite.ranking.ratings import fit
+from vrt_lite.records.pairs import Result
 from vrt_lite.runs.judging import PairJudge, Task, judge_all
-from vrt_lite.runs.question import Result
 from vrt_lite.runs.run_clock import RunClock
 from vrt_lite.runs.store import Run, Store
 

@@ -30,8 +30,8 @@ from vrt_lite.ranking.rank import (
     next_orders,
 )
 from vrt_lite.ranking.rank_run import Effort, describe_run, identify_run
+from vrt_lite.records.pairs import Result
 from vrt_lite.runs.judging import PairJudge, Task, judge_all
-from vrt_lite.runs.question import Result
 from vrt_lite.runs.store import Run, Store
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""One SQLite file: opens it, checks it, brings it up to date, and writes it so that a power loss loses nothing.
+"""One SQLite file: makes it, opens it, checks it, and writes it so that a power loss loses nothing.
 
 SQLite's errors become a StoreError of one line. What the tables mean is in `store` and `run`.
 """
@@ -13,7 +13,7 @@ import sqlite3
 import stat
 import time
 import uuid
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock
@@ -28,15 +28,11 @@ APPLICATION_ID: Final = 0x56525452  # "VRTR"
 BUSY_SECONDS: Final = 30
 _PRIVATE: Final = 0o600
 _LEAST_FREE_BYTES: Final = 16 * 2**20
-STEPS: Final = (
-    """
+VERSION: Final = 7
+"""Of the tables. Files of versions before 7 were made before the first release."""
+_TABLES: Final = """
     CREATE TABLE judgements (
-        id INTEGER PRIMARY KEY,
-        key TEXT NOT NULL UNIQUE,
-        first TEXT NOT NULL, second TEXT NOT NULL, prompt TEXT NOT NULL, judge TEXT NOT NULL,
-        winners TEXT NOT NULL, odds TEXT NOT NULL, source TEXT NOT NULL,
-        rounds INTEGER NOT NULL, calls INTEGER NOT NULL, tokens INTEGER NOT NULL, seconds REAL NOT NULL,
-        error TEXT NOT NULL, made REAL NOT NULL
+        id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, error TEXT NOT NULL, light TEXT NOT NULL, made REAL NOT NULL
     );
     CREATE TABLE bodies (judgement INTEGER PRIMARY KEY, json BLOB NOT NULL);
     CREATE TABLE runs (
@@ -45,43 +41,19 @@ STEPS: Final = (
         created REAL NOT NULL, updated REAL NOT NULL
     );
     CREATE TABLE links (
-        id INTEGER PRIMARY KEY, run INTEGER NOT NULL, judgement INTEGER NOT NULL, UNIQUE (run, judgement)
+        id INTEGER PRIMARY KEY, run INTEGER NOT NULL, judgement INTEGER NOT NULL, listed INTEGER NOT NULL DEFAULT 1,
+        UNIQUE (run, judgement)
     );
     CREATE INDEX links_judgement ON links (judgement);
     CREATE TABLE items (
         id INTEGER PRIMARY KEY, run INTEGER NOT NULL, kind TEXT NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL,
         UNIQUE (run, kind, key)
     );
-    CREATE TABLE claims (
-        key TEXT PRIMARY KEY, owner TEXT NOT NULL, host TEXT NOT NULL, pid INTEGER NOT NULL, born REAL NOT NULL,
-        beat REAL NOT NULL
-    ) WITHOUT ROWID;
-    CREATE TABLE digests (path BLOB PRIMARY KEY, stamp TEXT NOT NULL, sha256 TEXT NOT NULL) WITHOUT ROWID;
-    """,
-    """
-    DROP TABLE claims;
     CREATE TABLE claims (key TEXT PRIMARY KEY, owner TEXT NOT NULL, pid INTEGER NOT NULL, born REAL NOT NULL)
         WITHOUT ROWID;
-    ALTER TABLE judgements ADD COLUMN failure TEXT NOT NULL DEFAULT '';
-    ALTER TABLE judgements ADD COLUMN warnings TEXT NOT NULL DEFAULT '[]';
-    ALTER TABLE judgements ADD COLUMN max_pixels INTEGER;
-    ALTER TABLE judgements ADD COLUMN tool_max_pixels INTEGER;
-    ALTER TABLE judgements ADD COLUMN kv_type TEXT NOT NULL DEFAULT ''
-    """,
-    "ALTER TABLE links ADD COLUMN listed INTEGER NOT NULL DEFAULT 1",
-    # The comparisons of a day, which were kept as a ranking without clips.
-    "UPDATE runs SET kind = 'compare' WHERE kind = 'rank' AND about = '{}' AND name LIKE 'comparisons ____-__-__'",
-    # What was not judged was kept as a tie.
-    """
-    ALTER TABLE judgements ADD COLUMN leans TEXT NOT NULL DEFAULT '{}';
-    UPDATE judgements SET winners = json_remove(winners, '$.TA'), odds = json_remove(odds, '$.TA')
-        WHERE warnings LIKE '%alignment (TA) is not judged%'
-    """,
-    "ALTER TABLE judgements ADD COLUMN scores TEXT NOT NULL DEFAULT '[]'",
-)
-"""Step i brings a file from version i to i + 1. Steps are only ever added, so a file of any earlier version opens."""
-
-# In one statement: between two of them another process may bring the file up to date.
+    CREATE TABLE digests (path BLOB PRIMARY KEY, stamp TEXT NOT NULL, sha256 TEXT NOT NULL) WITHOUT ROWID
+"""
+# In one statement: between two of them another process may make the tables.
 _STATE = """
     SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master)
     FROM pragma_application_id, pragma_user_version
@@ -112,7 +84,7 @@ class Database:
     is damaged, or cannot be read or written.
     """
 
-    def __init__(self, path: Path, *, steps: Sequence[str] = STEPS) -> None:
+    def __init__(self, path: Path) -> None:
         if "\0" in str(path):
             raise UsageError(f"The store {str(path)!r} is no file name.")
         # Absolute, or SQLite could take a name like "file:a" for an address.
@@ -128,7 +100,7 @@ class Database:
             )
         try:
             with self._store_errors():
-                self._open(steps)
+                self._open()
         except BaseException:
             self._connection.close()
             raise
@@ -183,14 +155,14 @@ class Database:
             # Not `execute`: it would stop after the first page.
             self._connection.executescript("PRAGMA incremental_vacuum")
 
-    def _open(self, steps: Sequence[str]) -> None:
-        version = self._check_version(len(steps))
+    def _open(self) -> None:
+        version = self._check_version()
         self._hide()
         self._set_journal()
         # For macOS, where a flush does not reach the disk by itself.
         self._connection.execute("PRAGMA fullfsync = ON")
-        if version < len(steps):
-            self._bring_up_to_date(steps)
+        if not version:
+            self._make_tables()
 
     def _hide(self) -> None:
         """Take the rights of other users from a store that everyone can read: it has prompts and names of files."""
@@ -199,8 +171,8 @@ class Database:
                 if os.name == "posix" and path.stat().st_mode & stat.S_IROTH:
                     path.chmod(_PRIVATE)
 
-    def _check_version(self, newest: int) -> int:
-        """Return the file's version, 0 for an empty file. UsageError for another program's file, or a newer one."""
+    def _check_version(self) -> int:
+        """Return the file's version, 0 for an empty file. UsageError for a file of another program or version."""
         try:
             application, version, tables = self._connection.execute(_STATE).fetchone()
         except sqlite3.DatabaseError as error:
@@ -209,10 +181,11 @@ class Database:
             raise
         if application != APPLICATION_ID and (application or version or tables):
             raise UsageError(f"{self.path} is a file of another program. Give another file with --store.")
-        if version > newest:
+        if version not in (0, VERSION):
+            by, then = ("a newer", "Upgrade vrt-lite") if version > VERSION else ("an unreleased", "Move it aside")
             raise UsageError(
-                f"{self.path} was written by a newer vrt-lite (schema {version}; this one knows up to {newest}). "
-                "Upgrade vrt-lite, or give another file with --store."
+                f"{self.path} was written by {by} vrt-lite (schema {version}; this one knows {VERSION}). "
+                f"{then}, or give another file with --store."
             )
         return version
 
@@ -232,15 +205,14 @@ class Database:
                     raise
             time.sleep(0.05)
 
-    def _bring_up_to_date(self, steps: Sequence[str]) -> None:
-        """Run all missing steps in one transaction; another process may have been quicker."""
+    def _make_tables(self) -> None:
+        """Make all tables in one transaction; another process may have been quicker."""
         with self.write() as connection:
-            version = self._check_version(len(steps))
-            for step in steps[version:]:
-                for statement in step.split(";"):
+            if not self._check_version():
+                for statement in _TABLES.split(";"):
                     connection.execute(statement)
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {len(steps)}")
+                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                connection.execute(f"PRAGMA user_version = {VERSION}")
 
     @contextlib.contextmanager
     def _store_errors(self) -> Generator[None]:

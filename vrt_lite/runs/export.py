@@ -7,17 +7,15 @@ import io
 import json
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict
 from typing import Any, Final, Literal, cast
 
 import msgspec
 
 from vrt_lite.errors import StoreError
-from vrt_lite.judgement import Judgement
 from vrt_lite.protocol.messages import KEYS, Choice
-from vrt_lite.protocol.verdict import MIRROR, BothOrders, Preference, describe, join_orders
-from vrt_lite.runs.both_orders import ShownOrder, select_counted
-from vrt_lite.runs.question import Result
+from vrt_lite.protocol.verdict import MIRROR, Preference, describe
+from vrt_lite.records.judgement import Judgement
+from vrt_lite.records.pairs import JudgedPair, Result
 from vrt_lite.runs.run import CASE_ITEMS, Run
 
 Format = Literal["csv", "jsonl"]
@@ -41,6 +39,11 @@ evaluation also the rows of the table that list the pair, and the labels of the 
 second: 1, 2, or 0 for a tie.
 """
 _FORMULA = frozenset("=+-@")
+_LIGHT: Final = (
+    *("key", "prompt", "winners", "odds", "source", "rounds", "calls", "tokens", "seconds", "error", "failure"),
+    *("warnings", "max_pixels", "tool_max_pixels", "kv_type", "leans", "scores"),
+)
+"""What a line of JSON has of a result."""
 
 
 class _LabelledCase(msgspec.Struct, frozen=True):
@@ -59,10 +62,11 @@ def csv_lines(run: Run, *, shown: Callable[[str], str] = str) -> Iterator[str]:
     a probability, or the other order.
     """
     yield csv_line(COLUMNS)
-    counted, labelled = select_counted(run.results()), _read_labels(run)
+    paired, labelled = _pair_results(run), _read_labels(run)
     for number, result, (first, second), _ in _judged(run, whole=False):
-        both = _join_orders(result, counted)
-        joined, differing = (both.verdict.preferences, both.disagreements) if both else ({}, ())
+        pair = paired.get(result.key)
+        joined: Mapping[str, Preference] = pair.preferences if pair else {}
+        differing = pair.disagreements if pair else ()
         chances = [result.odds.get(key) or ("", "", "") for key in KEYS]
         rows, labels = labelled.get(result.key, ([], {}))
         texts = [make_harmless(shown(text)) for text in (first, second, result.prompt, result.error)]
@@ -87,23 +91,22 @@ def json_lines(run: Run) -> Iterator[str]:
     `both_orders` has the preferences joined with those of the other order, and `disagreements` the keys on which both
     choose differently; null without a verdict of that order. `rows` and `labels` are those of an evaluation's table.
     """
-    counted, labelled = select_counted(run.results()), _read_labels(run)
+    paired, labelled = _pair_results(run), _read_labels(run)
     for number, result, names, judgement in _judged(run, whole=True):
         clips = {place: {"name": name} for place, name in zip(("first", "second"), names, strict=True)}
-        light = asdict(result)
-        if not result.scores:
-            del light["scores"]
+        light = {name: getattr(result, name) for name in _LIGHT if name != "scores" or result.scores}
         for place, clip in clips.items():
-            clip["sha256"] = light.pop(place)
-        both = _join_orders(result, counted)
-        if result.winners:  # null is what was not judged, also beside other keys
+            clip["sha256"] = getattr(result, place)
+        pair = paired.get(result.key)
+        if result.verdict:  # null is what was not judged, also beside other keys
             light |= {name: dict.fromkeys(KEYS) | light[name] for name in ("winners", "odds")}
-        light["disagreements"] = both.disagreements if both else None
-        joined = both and {key: _plain(preference) for key, preference in both.verdict.preferences.items()}
+        light["disagreements"] = pair and list(pair.disagreements)
+        joined = pair and {key: _plain(preference) for key, preference in pair.preferences.items()}
         light["both_orders"] = joined and dict.fromkeys(KEYS) | joined
         light["rows"], light["labels"] = labelled.get(result.key, ([], {}))
         whole = judgement and judgement.to_json()
-        yield json.dumps({"number": number, **clips, **light, "judgement": whole}) + "\n"
+        line = msgspec.to_builtins({"number": number, **clips, **light, "judgement": whole})
+        yield json.dumps(line) + "\n"
 
 
 def names_of(run: Run) -> dict[str, str]:
@@ -131,21 +134,16 @@ def _read_labels(run: Run) -> dict[str, tuple[list[int], dict[str, Choice]]]:
     return found
 
 
-def _join_orders(result: Result, counted: Mapping[ShownOrder, Result]) -> BothOrders | None:
-    """Join both orders of a pair, about the clips as this judgement showed them.
+def _pair_results(run: Run) -> dict[str, JudgedPair]:
+    """Return the pairs with a verdict of each order, by the key of each of their judgements, about its clips as shown.
 
-    None without a verdict of each order, and for a judgement that does not count as a later one of its order does.
+    A judgement that does not count, as a later one of its order does, has none.
     """
-    own, other = (
-        counted.get(order)
-        for order in (
-            (result.first, result.second, result.prompt),
-            (result.second, result.first, result.prompt),
-        )
-    )
-    if own is None or own.key != result.key or other is None or own is other or not (own.verdict and other.verdict):
-        return None
-    return join_orders(own.verdict, other.verdict.mirrored())
+    found: dict[str, JudgedPair] = {}
+    for pair in run.pairs():
+        if pair.given and pair.swapped and all(pair.verdicts):
+            found |= {pair.given.key: pair, pair.swapped.key: pair.mirrored()}
+    return found
 
 
 def _judged(run: Run, *, whole: bool) -> Iterator[tuple[int, Result, tuple[str, str], Judgement | None]]:
@@ -171,7 +169,7 @@ def _choice(preference: Preference) -> str:
 
 def _plain(preference: Preference) -> dict[str, Any]:
     odds = preference.odds and dict(zip(_CHANCES, (round(share, 9) for share in preference.odds), strict=True))
-    return {**asdict(preference), "probabilities": odds}
+    return {**msgspec.to_builtins(preference), "probabilities": odds}
 
 
 def csv_line(cells: Iterable[object]) -> str:

@@ -9,16 +9,18 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from time import sleep
 from typing import Any, Protocol
 
+from msgspec.structs import replace
+
 from vrt_lite.errors import NoVerdictError, StoreError, VideoError, WorkerEndedError
 from vrt_lite.interfaces import Observe, Stop, TimeRange, ignore
-from vrt_lite.judgement import Judgement
-from vrt_lite.runs.question import Question, Result, failure_of
+from vrt_lite.records.judgement import Judgement
+from vrt_lite.records.pairs import Question, Result, failure_of
 from vrt_lite.runs.store import Run, Store
 from vrt_lite.shortage import ThreadPool
 

@@ -7,7 +7,6 @@ import json
 import time
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from dataclasses import asdict
 from itertools import chain
 from sqlite3 import Connection
 from threading import RLock
@@ -16,28 +15,23 @@ from typing import Any, Final, cast
 import msgspec
 
 from vrt_lite.errors import StoreError, UsageError, VrtError
-from vrt_lite.joining import join_clips
-from vrt_lite.judgement import Judgement
-from vrt_lite.runs.database import Database, Owner, is_alive
-from vrt_lite.runs.identity import Identity, check_identity
-from vrt_lite.runs.question import (
+from vrt_lite.records.joining import exchange_clips, join_clips, join_judgements
+from vrt_lite.records.judgement import Judgement
+from vrt_lite.records.pairs import (
     DERIVED,
+    JudgedPair,
     Question,
     Result,
     derive_result,
     escape_surrogates,
     failure_of,
+    join_results,
     result_of,
 )
+from vrt_lite.runs.database import Database, Owner, is_alive
+from vrt_lite.runs.identity import Identity, check_identity
 
 _PAGE = 256
-_LIGHT = (
-    *("key", "first", "second", "prompt", "winners", "odds", "source", "rounds", "calls", "tokens", "seconds"),
-    *("error", "failure", "warnings", "max_pixels", "tool_max_pixels", "kv_type", "leans", "scores"),
-)
-"""The columns that are fields of `Result`, in their order."""
-_COLUMNS = ", ".join(f"j.{name}" for name in _LIGHT)
-_JSON = ("winners", "odds", "warnings", "leans", "scores")
 _LINK = "INSERT INTO links (run, judgement) VALUES (?, ?) ON CONFLICT (run, judgement) DO UPDATE SET listed = 1"
 _PUT = (
     "INSERT INTO items (run, kind, key, value) VALUES (?, ?, ?, ?) "
@@ -100,47 +94,51 @@ class Run:
 
     def _find(self, question: Question) -> Result | None:
         rows = self._database.read(
-            f"SELECT {_COLUMNS}, j.id, EXISTS (SELECT 1 FROM links WHERE run = ? AND judgement = j.id AND listed) "
+            "SELECT light, id, EXISTS (SELECT 1 FROM links WHERE run = ? AND judgement = j.id AND listed) "
             "FROM judgements AS j WHERE key = ?",
             self._number,
             question.key,
         )
         if not rows:
             return None
-        *light, judgement, linked = rows[0]
+        light, judgement, linked = rows[0]
         if not linked:
             # Not lasting: if it is lost, it is found and linked again.
             with self._write(lasting=False) as (connection, number):
                 connection.execute(_LINK, (number, judgement))
         return self._result(light)
 
-    def add(self, question: Question, judgement: Judgement) -> Result:
+    def add(self, question: Question, judgement: Judgement, *, anew: bool = False) -> Result:
         """Keep the judgement of a question; it is on the disk on return.
 
-        If another process was first, its result stays. Returns what is kept. Our claim of the question ends.
+        If another process was first, its result stays, or with `anew` gives way. Returns what is kept. Our claim of
+        the question ends.
         """
         body = zlib.compress(json.dumps(judgement.to_json(), separators=(",", ":")).encode())
-        return self._add(question, result_of(question, judgement), body)
+        return self._add(question, result_of(question, judgement), body, anew=anew)
 
     def add_failure(self, question: Question, error: VrtError) -> Result:
         """Keep that a question got no verdict, and why; all else is as in `add`."""
         return self._add(question, failure_of(question, error), None)
 
-    def _add(self, question: Question, result: Result, body: bytes | None) -> Result:
-        light = asdict(result)
-        light |= {name: json.dumps(light[name]) for name in _JSON}
-        light |= {"prompt": escape_surrogates(question.prompt), "judge": question.judge, "made": time.time()}
+    def _add(self, question: Question, result: Result, body: bytes | None, *, anew: bool = False) -> Result:
+        light = json.dumps(msgspec.to_builtins(result))  # msgspec's own JSON has no lone surrogates
         with self._write() as (connection, number):
+            if anew:
+                values = (result.error, light, time.time(), result.key)
+                connection.execute("UPDATE judgements SET error = ?, light = ?, made = ? WHERE key = ?", values)
+                of_key = "judgement IN (SELECT id FROM judgements WHERE key = ?)"
+                connection.execute(f"DELETE FROM bodies WHERE {of_key}", (result.key,))
             inserted = connection.execute(
-                f"INSERT OR IGNORE INTO judgements ({', '.join(light)}) VALUES ({', '.join('?' * len(light))})",
-                tuple(light.values()),
+                "INSERT OR IGNORE INTO judgements (key, error, light, made) VALUES (?, ?, ?, ?)",
+                (result.key, result.error, light, time.time()),
             )
             [kept] = connection.execute("SELECT id FROM judgements WHERE key = ?", (result.key,)).fetchone()
-            if inserted.rowcount and body is not None:
+            if (inserted.rowcount or anew) and body is not None:
                 connection.execute("INSERT INTO bodies VALUES (?, ?)", (kept, body))
             connection.execute(_LINK, (number, kept))
             connection.execute("DELETE FROM claims WHERE key = ? AND owner = ?", (result.key, self._owner.token))
-        return result if inserted.rowcount else self.result(question) or result
+        return result if inserted.rowcount or anew else self.result(question) or result
 
     def claim(self, question: Question, *, take_over: bool = True) -> bool:
         """Claim a question for this open store; False while another living process has it, or if it is judged.
@@ -183,20 +181,23 @@ class Run:
     def all_results(self) -> Iterator[Result]:
         """Yield what was judged for this run, pairs and clips, in the order in which it was added."""
         rows = self._read_pages(
-            f"SELECT l.id, {_COLUMNS} FROM links AS l JOIN judgements AS j ON j.id = l.judgement "
+            "SELECT l.id, light FROM links AS l JOIN judgements AS j ON j.id = l.judgement "
             "WHERE l.run = ? AND listed AND l.id > ? ORDER BY l.id LIMIT ?",
             self._number,
         )
-        return (self._result(light) for _, *light in rows)
+        return (self._result(light) for _, light in rows)
 
-    def list_only(self, belongs: Callable[[str, str, str], bool]) -> None:
-        """List the judgements whose first clip, second clip (sha256) and prompt belong to the run as it is now.
+    def list_only(self, belongs: Callable[[Result], bool]) -> None:
+        """List the judgements that belong to the run as it is now.
 
         The others stay linked and are listed again when they belong to it again; `results` leaves them out.
         """
-        facts = "SELECT l.id, listed, first, second, prompt FROM links AS l JOIN judgements AS j ON j.id = l.judgement"
-        rows = self._database.read(f"{facts} WHERE l.run = ?", self._number)
-        changed = [(not listed, link) for link, listed, *pair in rows if belongs(*pair) != bool(listed)]
+        rows = self._database.read(
+            "SELECT l.id, listed, light FROM links AS l JOIN judgements AS j ON j.id = l.judgement WHERE l.run = ?",
+            self._number,
+        )
+        found = ((link, listed, self._result(light)) for link, listed, light in rows)
+        changed = [(not listed, link) for link, listed, of in found if belongs(of) != bool(listed)]
         if changed:
             with self._write() as (connection, _):
                 connection.executemany("UPDATE links SET listed = ? WHERE id = ?", changed)
@@ -212,6 +213,20 @@ class Run:
             return Judgement.from_json(json.loads(zlib.decompress(rows[0][0]))) if rows else None
         except (zlib.error, ValueError, TypeError, RecursionError, UsageError) as error:
             raise _damaged(self._database, f"judgement {key[:12]} cannot be read") from error
+
+    def pairs(self) -> list[JudgedPair]:
+        """Return the pairs of the run, in the order first judged; only light columns are read."""
+        return join_results(self.results())
+
+    def read_pair(self, pair: JudgedPair) -> Judgement | None:
+        """Read the judgements of a pair and join them, its clips in the pair's order; None if there is no verdict."""
+        if pair.of_both:
+            given = self.judgement(pair.of_both.key)
+            return exchange_clips(given) if given and pair.of_both is pair.swapped else given
+        given = self.judgement(pair.given.key) if pair.given else None
+        swapped = self.judgement(pair.swapped.key) if pair.swapped else None
+        exchanged = exchange_clips(swapped) if swapped else None
+        return join_judgements(given, exchanged) if given and exchanged else given or exchanged
 
     def note(self, about: Mapping[str, Any]) -> None:
         """Replace what the run is about: plain JSON."""
@@ -306,14 +321,12 @@ class Run:
         connection.executemany(_PUT, [(number, *item, text) for item, text in self._unsaved.items()])
         return number
 
-    def _result(self, light: list[Any]) -> Result:
-        """Return the result in a row of the light columns. StoreError if they are not what was written."""
-        columns: dict[str, Any] = dict(zip(_LIGHT, light, strict=True))
+    def _result(self, light: object) -> Result:
+        """Return the result in a row. StoreError if it is not what was written."""
         try:
-            columns |= {name: json.loads(columns[name]) for name in _JSON}
-            return msgspec.convert(columns, Result, dec_hook=lambda kind, value: kind(value))
-        except (ValueError, TypeError, RecursionError) as error:
-            raise _damaged(self._database, f"judgement {columns['key']!s:.12} cannot be read") from error
+            return msgspec.convert(json.loads(cast("str", light)), Result)
+        except (msgspec.ValidationError, ValueError, TypeError, RecursionError) as error:
+            raise _damaged(self._database, "a judgement cannot be read") from error
 
 
 def check_kind(name: str, kind: str, wanted: str) -> None:

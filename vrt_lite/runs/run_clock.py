@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from vrt_lite.interfaces import TimeRange
-from vrt_lite.judgement import Judgement
+from vrt_lite.records.judgement import Judgement
 
 
 class RunClock:

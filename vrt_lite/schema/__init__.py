@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from vrt_lite.judgement import SCHEMA_VERSION, Judgement
+from vrt_lite.records.judgement import SCHEMA_VERSION, Judgement
 
 
 def make_schema() -> dict[str, Any]:

@@ -46,7 +46,7 @@ from vrt_lite.show.words import (
 )
 
 if TYPE_CHECKING:
-    from vrt_lite.judgement import Judgement
+    from vrt_lite.records.judgement import Judgement
     from vrt_lite.show.live import LiveView
 
 LINE_EVERY_SECONDS = 30.0

@@ -9,8 +9,8 @@ from vrt_lite.machine import format_bytes
 from vrt_lite.show.words import console_on, format_range
 
 if TYPE_CHECKING:
-    from vrt_lite.judgement import Judgement
     from vrt_lite.model_list import ListedModel
+    from vrt_lite.records.judgement import Judgement
 
 MOST_SECONDS: Final = 3600
 """How long a pair may take for a judge that is proposed first."""

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
 from vrt_lite.protocol.verdict import Preference
-from vrt_lite.runs.pairs import read_pair, read_pairs
 from vrt_lite.show.table import show_table
 from vrt_lite.show.words import write_headline
 from vrt_lite.show.wrapping import write_lines
@@ -41,12 +40,12 @@ class ComparedPair:
 
 def list_comparisons(run: Run) -> Iterator[ComparedPair]:
     """Yield the comparisons of a run, in the order first judged."""
-    for pair in read_pairs(run):
-        judgement = read_pair(run, pair)
+    for pair in run.pairs():
+        judgement = run.read_pair(pair)
         first, second = (clip.name for clip in judgement.inputs) if judgement else (pair.first[:12], pair.second[:12])
         error = "" if judgement else pair.errors[0]
         words = write_headline(judgement.verdict, (first, second)) if judgement else f"No verdict: {error}"
-        yield ComparedPair(first, second, pair.prompt, pair.overall, len(pair.verdicts), error, words)
+        yield ComparedPair(first, second, pair.prompt, pair.overall, sum(map(bool, pair.verdicts)), error, words)
 
 
 def show_comparisons(run: Run, *, judge: str, stream: TextIO | None = None) -> None:

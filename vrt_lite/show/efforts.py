@@ -14,7 +14,7 @@ from vrt_lite.show.words import count_of, format_range
 
 if TYPE_CHECKING:
     from vrt_lite.fitting import EnginePlan
-    from vrt_lite.judgement import Judgement
+    from vrt_lite.records.judgement import Judgement
     from vrt_lite.settings import EffortName
 
 

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.text import Text
 
-    from vrt_lite.ranking.clip_groups import PairOutcome, RankedClip
+    from vrt_lite.ranking.clip_groups import RankedClip
     from vrt_lite.ranking.ladder import Ladder, Rated, Standing
     from vrt_lite.ranking.participants import ExcludedClip
-    from vrt_lite.runs.both_orders import OrderCounts
+    from vrt_lite.records.pairs import JudgedPair, OrderCounts
 
 _RATED = ("RANK", "CLIP", "RATING", "LOW", "HIGH", "GROUP")
 _COUNTED = ("WON", "TIED", "LOST", "UNDECIDED")
@@ -195,7 +195,7 @@ def _cells(standing: Standing, ladder: Ladder) -> tuple[str, ...]:
 
 def _notes(ladder: Ladder, names: Sequence[str]) -> Iterator[str]:
     """Yield the notes below the places, a line each, with the clips' names as the board shows them."""
-    pairs = [pair for pair in ladder.outcomes if pair.preferences]
+    pairs = {clips: pair for clips, pair in ladder.pairs.items() if pair.joined}
     if ladder.first is None:
         yield f"scored: {ladder.judgements} clips, each by itself; the other order of a pair is its mirror"
     else:
@@ -208,11 +208,11 @@ def _notes(ladder: Ladder, names: Sequence[str]) -> Iterator[str]:
     yield from _first_lines([f"goes round: {cycle}" for cycle in cycles])
     if pairs and ladder.first:
         yield _position_effect(ladder.first)
-    if differing := [pair for pair in pairs if pair.disagreements]:
+    if differing := [(pair, (names[i], names[j])) for (i, j), pair in pairs.items() if pair.disagreements]:
         yield _describe_orders(ladder.orders)
-        yield from _first_lines([_disagreement(pair, (names[pair.i], names[pair.j])) for pair in differing])
+        yield from _first_lines([_disagreement(*of) for of in differing])
     if ladder.failures:
-        why = next(error for pair in ladder.outcomes for error in pair.errors)
+        why = next(error for pair in ladder.pairs.values() for error in pair.errors)
         yield f"warning: {ladder.failures} judgement(s) gave no verdict, for example: {why}"
     yield from _first_lines([f"not ranked: {names[clip]}: {why}" for clip, why in ladder.unranked])
     yield from (f"warning: {line}" for line in describe_warnings(ladder.conditions))
@@ -253,7 +253,7 @@ def _describe_orders(orders: OrderCounts) -> str:
     return f"orders disagree {overall}, {undecided}; {dimensions}"
 
 
-def _disagreement(pair: PairOutcome, names: tuple[str, str]) -> str:
+def _disagreement(pair: JudgedPair, names: tuple[str, str]) -> str:
     """Say where the two orders of a pair choose differently, and the overall result."""
     overall = f"; overall {describe(pair.preferences[OVERALL], names)}" if OVERALL in pair.disagreements else ""
     return f"orders disagree: {' and '.join(names)} on {', '.join(pair.disagreements)}{overall}"

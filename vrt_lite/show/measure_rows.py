@@ -11,8 +11,8 @@ from vrt_lite.protocol.report import MEASURED_KEYS
 from vrt_lite.protocol.verdict import Choice, describe
 
 if TYPE_CHECKING:
-    from vrt_lite.judgement import Judgement
     from vrt_lite.measures import MeasuredPair
+    from vrt_lite.records.judgement import Judgement
 
 NOT_MEASURED = "not measured"
 

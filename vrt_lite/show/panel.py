@@ -34,8 +34,8 @@ from vrt_lite.show.words import (
 from vrt_lite.show.wrapping import cut_middle, cut_words
 
 if TYPE_CHECKING:
-    from vrt_lite.judgement import Judgement
     from vrt_lite.protocol.messages import Odds
+    from vrt_lite.records.judgement import Judgement
 
 _WIDEST = 88
 _STACKED_BELOW, _NARROW = 64, 48

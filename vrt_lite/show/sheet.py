@@ -31,7 +31,7 @@ from vrt_lite.show.words import (
 
 if TYPE_CHECKING:
     from vrt_lite.interfaces import FrameStore
-    from vrt_lite.judgement import Judgement
+    from vrt_lite.records.judgement import Judgement
 
 _PAPER, _INK, _FAINT, _LINE = "#fbfaf8", "#1f2328", "#6b7280", "#d9d6d0"
 _COLOURS = ("#0b7285", "#a61e6d")

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from vrt_lite.interfaces import Event
-    from vrt_lite.judgement import Judgement
     from vrt_lite.protocol.messages import Odds
-    from vrt_lite.runs.question import Conditions
+    from vrt_lite.records.conditions import Conditions
+    from vrt_lite.records.judgement import Judgement
     from vrt_lite.settings import Wording
 
 DIMENSION_NAMES: Final = {

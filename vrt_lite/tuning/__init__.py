@@ -21,11 +21,11 @@ from vrt_lite.disk import home, write_file
 from vrt_lite.errors import ShortageError, UsageError, VrtError
 from vrt_lite.fitting import EnginePlan, add_sequences, choose_plan
 from vrt_lite.fitting.memory_estimate import ModelShape, read_shape
-from vrt_lite.judgement import Judgement
 from vrt_lite.machine import MOST_SEQUENCES, EngineSettings, Machine, MachineMemory
 from vrt_lite.models import ModelFiles, find
 from vrt_lite.models.gguf import parts_of
 from vrt_lite.profile import Profile
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.settings import Settings
 from vrt_lite.shortage import memory_limit
 

@@ -1,7 +1,4 @@
-"""Finds the values with which a model is quickest on this machine, by trying one change at a time.
-
-Each change is tried on the best values so far. Measurements are noisy, so it must win twice.
-"""
+"""Finds the values with which a model is quickest on this machine: each change is tried on the best values so far."""
 
 from __future__ import annotations
 
@@ -16,8 +13,9 @@ from vrt_lite.backends import describe_machine, read_memory
 from vrt_lite.errors import VrtError
 from vrt_lite.fitting.time_estimate import count_work
 from vrt_lite.machine import EngineSettings
-from vrt_lite.models import ModelFiles, loses_detail
+from vrt_lite.models import ModelFiles
 from vrt_lite.models.gguf import gguf_bytes
+from vrt_lite.models.quants import loses_detail
 from vrt_lite.settings import Settings
 from vrt_lite.tuning import Tuning, plan_engine
 from vrt_lite.tuning.measure import ModelSpeed, check_same, measure_model
@@ -64,27 +62,19 @@ def tune(
     quickest = judge(first)
     tried = [Tried("default", "", "default", first, quickest)]
     for name, value in _list_changes(files):
-        show_progress(f"{name} {value}")
-        changed, seconds = replace(best, **{name: value}), 0.0
-        outcome: Outcome = "taken"
-        reason = ""
-        measured = None
-        try:
-            for _ in range(2):
-                if time.monotonic() > end:
-                    outcome = "no time"
-                    break
+        changed, told = replace(best, **{name: value}), Tried(name, str(value), "no time")
+        if time.monotonic() <= end:
+            show_progress(f"{name} {value}")
+            try:
                 measured = measure(changed)
                 check_same(first, measured)
-                seconds = max(seconds, judge(measured))
-                if seconds > _SHARE * quickest:
-                    outcome = "not faster"
-                    break
-        except VrtError as error:
-            outcome, reason = "refused", str(error)
-        tried.append(Tried(name, str(value), outcome, measured, seconds or None, reason))
-        if outcome == "taken":
-            best, quickest = changed, seconds
+                seconds = judge(measured)
+                told = replace(told, outcome="not faster", measured=measured, seconds=seconds)
+                if seconds <= _SHARE * quickest:
+                    told, best, quickest = replace(told, outcome="taken"), changed, seconds
+            except VrtError as error:
+                told = replace(told, outcome="refused", reason=str(error))
+        tried.append(told)
     return best, tried
 
 

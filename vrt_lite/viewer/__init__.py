@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from vrt_lite.errors import UsageError
-from vrt_lite.judgement import Judgement
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.viewer.clip_copies import ClipCopies
 from vrt_lite.viewer.frame_album import FrameAlbum, find_places
 from vrt_lite.viewer.page_file import make_table, write_data, write_json, write_packed, write_page

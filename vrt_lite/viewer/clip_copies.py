@@ -15,7 +15,7 @@ from vrt_lite.errors import VideoError
 from vrt_lite.viewer.frame_album import open_judged_clip
 
 if TYPE_CHECKING:
-    from vrt_lite.judgement import JudgedClip
+    from vrt_lite.records.judgement import JudgedClip
 
 COPY_BYTES: Final = 48 * 2**20
 """Bytes of all copies in a page, as text."""

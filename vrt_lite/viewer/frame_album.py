@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from vrt_lite.judgement import JudgedClip
+    from vrt_lite.records.judgement import JudgedClip
     from vrt_lite.video import Clip
 
 LONGEST_SIDE = 480

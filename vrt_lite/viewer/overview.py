@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vrt_lite.runs.pairs import read_pair
-from vrt_lite.runs.question import conditions_of
+from vrt_lite.records.conditions import conditions_of
 from vrt_lite.show.words import count_of, describe_warnings
 from vrt_lite.viewer.evaluation_view import prepare_evaluation
 from vrt_lite.viewer.ranking_view import prepare_ranking
@@ -18,7 +17,7 @@ _MOST_LISTED = 500
 def prepare_overview(view: RunView) -> dict[str, Any]:
     """Prepare the overview of a run. Its `table` is for a browser without scripts: a caption, headings and rows."""
     prepare = {"rank": prepare_ranking, "eval": prepare_evaluation}.get(view.run.kind, _prepare_comparisons)
-    first = next((judgement for pair in view.pairs if (judgement := read_pair(view.run, pair))), None)
+    first = next((judgement for pair in view.pairs if (judgement := view.run.read_pair(pair))), None)
     overview = {"kind": view.run.kind, "run": view.run.name, **prepare(view)}
     if first:
         record = first.to_json()

@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import quote
 
 from vrt_lite.clip_files import PICTURE_SUFFIXES
-from vrt_lite.judgement import JudgedClip, Judgement
 from vrt_lite.protocol.messages import DIMENSIONS, OVERALL
+from vrt_lite.records.judgement import JudgedClip, Judgement
 from vrt_lite.show.efforts import describe_effort, describe_skipped_order
 from vrt_lite.show.measure_rows import describe_measured, list_measure_rows
 from vrt_lite.show.words import (

@@ -9,9 +9,10 @@ from typing import Any
 from vrt_lite.measures.flags import describe_flags
 from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.protocol.verdict import NOT_JUDGED, describe, odds_of
-from vrt_lite.ranking.clip_groups import ClipGroup, PairOutcome, RankedClip
+from vrt_lite.ranking.clip_groups import ClipGroup, RankedClip
 from vrt_lite.ranking.ladder import Ladder, rate_group
 from vrt_lite.ranking.rank_run import read_groups, read_rank_about
+from vrt_lite.records.pairs import JudgedPair
 from vrt_lite.show.leaderboard import describe_conclusion
 from vrt_lite.show.words import DIMENSION_NAMES, describe_frame_sizes, describe_warnings
 from vrt_lite.viewer.run_view import RunView
@@ -97,7 +98,7 @@ def _group_by_prompt(view: RunView) -> tuple[ClipGroup, ...]:
 def _describe_counts(ladders: list[Ladder]) -> str:
     """Say how many clips, pairs and judgements there are."""
     clips = sum(len(ladder.clips) for ladder in ladders)
-    pairs, possible = sum(len(ladder.outcomes) for ladder in ladders), sum(ladder.possible for ladder in ladders)
+    pairs, possible = sum(len(ladder.pairs) for ladder in ladders), sum(ladder.possible for ladder in ladders)
     failed = sum(ladder.failures for ladder in ladders)
     words = f"{clips} clips · {pairs} of {possible} pairs · {sum(ladder.judgements for ladder in ladders)} judgements"
     return f"{words}, {failed} without a verdict" if failed else words
@@ -114,28 +115,28 @@ def _list_places(ladder: Ladder) -> list[list[str]]:
 def _make_matrix(view: RunView, group: ClipGroup, ladder: Ladder) -> dict[str, Any]:
     """Make the matrix of the best clips: the judged pairs of them, by key."""
     best = [standing.clip for standing in ladder.standings][:_MATRIX_CLIPS]
-    outcomes = [pair for pair in ladder.outcomes if pair.i in best and pair.j in best]
+    pairs = [(clips, pair) for clips, pair in ladder.pairs.items() if clips[0] in best and clips[1] in best]
     keys = (OVERALL, *ladder.judged)
-    return {"clips": best, "cells": {key: [_make_cell(view, group, of, key) for of in outcomes] for key in keys}}
+    return {"clips": best, "cells": {key: [_make_cell(view, group, *of, key) for of in pairs] for key in keys}}
 
 
-def _make_cell(view: RunView, group: ClipGroup, outcome: PairOutcome, key: str) -> dict[str, Any]:
+def _make_cell(view: RunView, group: ClipGroup, clips: tuple[int, int], pair: JudgedPair, key: str) -> dict[str, Any]:
     """Make a cell: how probably the first clip is better, half of a tie's share counted for it, and the pair's number.
 
     `words` are there for what is no win, loss or tie.
     """
-    first, second = group.clips[outcome.i], group.clips[outcome.j]
+    first, second = (group.clips[clip] for clip in clips)
     share = winner = None
-    words = NOT_JUDGED if outcome.preferences else "no verdict"
-    if preference := outcome.preferences.get(key):
+    words = NOT_JUDGED if pair.joined else "no verdict"
+    if preference := pair.preferences.get(key):
         tie, one, _ = odds_of(preference.winner, preference.odds)
         share, winner = round(one + tie / 2, 4), preference.winner
         words = describe(preference, (first.name, second.name)) if preference.undecided else ""
     return {
-        "clips": (outcome.i, outcome.j),
+        "clips": clips,
         "share": share,
         "winner": winner,
         "words": words,
-        "differ": key in outcome.disagreements,
+        "differ": key in pair.disagreements,
         "pair": view.numbers.get((first.sha256, second.sha256, group.prompt)),
     }

@@ -16,7 +16,7 @@ from vrt_lite.evaluation.cases import read_cases, read_eval_about
 from vrt_lite.protocol.messages import OVERALL
 from vrt_lite.protocol.verdict import MIRROR, Verdict, describe
 from vrt_lite.ranking.rank_run import read_rank_about
-from vrt_lite.runs.pairs import PairOfRun, read_pair, read_pairs
+from vrt_lite.records.pairs import JudgedPair
 from vrt_lite.show.words import capitalize_first, percent, shown_odds
 from vrt_lite.viewer.pair_view import PairLabel, ShownClip, list_shown, prepare_pair
 
@@ -36,7 +36,7 @@ class RunView:
         if next(iter(run.results()), None) is None:
             raise UsageError(f"Run {run.name!r} has no judgements yet: there is nothing to report.")
         self.run = run
-        self.pairs = read_pairs(run)
+        self.pairs = run.pairs()
         self._ranked = read_rank_about(run).clips if run.kind == "rank" else ()
 
     @cached_property
@@ -47,7 +47,7 @@ class RunView:
     @cached_property
     def shown(self) -> Mapping[str, ShownClip]:
         """The clips, and which of their frames were shown."""
-        judgements = (self.run.judgement(key) for pair in self.pairs for key in pair.keys)
+        judgements = (self.run.judgement(result.key) for pair in self.pairs for result in pair.results)
         return list_shown(judgement for judgement in judgements if judgement)
 
     @cached_property
@@ -75,7 +75,7 @@ class RunView:
         about = read_eval_about(self.run) if self.run.kind == "eval" else None
         return Path(about.folder) if about and about.folder else None
 
-    def name_pair(self, pair: PairOfRun) -> tuple[str, str]:
+    def name_pair(self, pair: JudgedPair) -> tuple[str, str]:
         """Name the clips of a pair."""
         return self.names.get(pair.first, pair.first[:12]), self.names.get(pair.second, pair.second[:12])
 
@@ -86,7 +86,7 @@ class RunView:
     def prepare_pair(self, number: int) -> dict[str, Any]:
         """Prepare a pair by its number from 1, as `pair_view.prepare_pair` does."""
         pair = self.pairs[number - 1]
-        judgement = read_pair(self.run, pair)
+        judgement = self.run.read_pair(pair)
         if judgement is None:
             return {"failed": {"names": self.name_pair(pair), "prompt": pair.prompt, "errors": pair.errors}}
         first, second = (replace(clip, path=self.known.get(clip.sha256) or clip.path) for clip in judgement.inputs)
@@ -94,7 +94,7 @@ class RunView:
         label = self._find_label(pair)
         return prepare_pair(replace(judgement, inputs=(first, second)), label=label, warnings=warnings)
 
-    def _make_row(self, pair: PairOfRun) -> list[Any]:
+    def _make_row(self, pair: JudgedPair) -> list[Any]:
         own, names = pair.overall, self.name_pair(pair)
         long = len(pair.prompt) > _PROMPT_LENGTH
         return [
@@ -105,22 +105,22 @@ class RunView:
             self._list_marks(pair),
         ]
 
-    def _find_label(self, pair: PairOfRun) -> PairLabel | None:
+    def _find_label(self, pair: JudgedPair) -> PairLabel | None:
         """Find the label of a pair, if it has one; a table's A is shown first in the order "given"."""
-        for key, exchanged in zip(pair.keys, pair.exchanged, strict=True):
-            if case := self.labels.get(key):
-                mirrored = (case.order == "swapped") != exchanged
+        for result in pair.results:
+            if case := self.labels.get(result.key):
+                mirrored = (case.order == "swapped") != (result is pair.swapped)
                 winners = {name: MIRROR[winner] if mirrored else winner for name, winner in case.labels.items()}
                 return PairLabel(case.name, winners)
         return None
 
-    def _list_marks(self, pair: PairOfRun) -> list[str]:
+    def _list_marks(self, pair: JudgedPair) -> list[str]:
         """List what is notable about a pair; the list of pairs can be filtered by it."""
         own, label = pair.overall, self._find_label(pair)
-        marks = ["orders disagree"] if pair.orders_disagree else []
+        marks = ["orders disagree"] if OVERALL in pair.disagreements else []
         if pair.errors:
             marks.append("one order only" if own else "no verdict")
-        if "recommended" in pair.sources:
+        if any(result.source == "recommended" for result in pair.results):
             marks.append("only recommended")
         if label and OVERALL in label.winners and own and not own.undecided:
             marks.append("as labelled" if label.winners[OVERALL] == own.winner else "not as labelled")

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from vrt_lite.errors import UsageError
-from vrt_lite.judgement import Judgement
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.web.clip_store import name_clip
 from vrt_lite.web.endpoints import Endpoint, JsonAnswer
 from vrt_lite.web.event_stream import CONTENT_TYPE, HEADERS, follow_own, wait_for_end, write_events

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,10 +14,10 @@ import msgspec
 from vrt_lite.api import Judge
 from vrt_lite.errors import ModelError
 from vrt_lite.interfaces import Observe, Stop, TimeRange
-from vrt_lite.judgement import Judgement
 from vrt_lite.models import bundled_names
 from vrt_lite.models.library import find_stored
 from vrt_lite.pair_frames import Workspace
+from vrt_lite.records.judgement import Judgement
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Remote, Settings
 from vrt_lite.web.clip_store import ClipStore
@@ -205,8 +204,3 @@ class JobContext:
         )
         self._opened = (wanted, judge)
         return judge
-
-
-def name_daily_run(judge: JobJudge) -> str:
-    """Name the run that keeps what this judge was asked for one by one today."""
-    return f"comparisons {time.strftime('%Y-%m-%d')} {judge.key()[:6]}"

@@ -15,11 +15,11 @@ from starlette.types import Receive, Scope, Send
 
 from vrt_lite.clip_files import ASSUMED_FPS, MOST_FPS, PICTURE_SUFFIXES
 from vrt_lite.errors import UsageError, VrtError
-from vrt_lite.judgement import JudgedClip, Judgement
 from vrt_lite.models import bundled_names
 from vrt_lite.models.library import stored_models
 from vrt_lite.protocol.messages import LONGEST_PROMPT
 from vrt_lite.ranking.entries import VIDEO_SUFFIXES
+from vrt_lite.records.judgement import JudgedClip, Judgement
 from vrt_lite.viewer.frame_album import find_places
 from vrt_lite.viewer.page_file import make_served_page
 from vrt_lite.viewer.pair_view import place_served, prepare_pair

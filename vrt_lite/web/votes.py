@@ -18,7 +18,7 @@ from vrt_lite.errors import UsageError
 from vrt_lite.evaluation.metrics import share
 from vrt_lite.protocol.verdict import MIRROR
 from vrt_lite.ranking.rank_run import read_rank_about
-from vrt_lite.runs.pairs import PairOfRun, read_pairs
+from vrt_lite.records.pairs import JudgedPair
 from vrt_lite.runs.run import Run
 from vrt_lite.runs.store import Store
 from vrt_lite.web.refusals import RefusedRequestError
@@ -50,7 +50,7 @@ class VoteBox:
     def next_pair(self, run: Run, playable: Any) -> tuple[str, BlindPair] | None:
         """Return the next pair without a vote whose clips are `playable`, and its ticket; None if there is none."""
         voted = {key for key, _ in run.items(_ITEM)}
-        for pair in read_pairs(run):
+        for pair in run.pairs():
             if _key(pair) in voted or not (playable(pair.first) and playable(pair.second)):
                 continue
             if pair.first != pair.second:
@@ -90,7 +90,7 @@ def read_votes(run: Run) -> list[dict[str, Any]]:
 
 def count_pairs(run: Run) -> int:
     """Count the pairs of a run that can be voted on."""
-    return sum(pair.first != pair.second for pair in read_pairs(run))
+    return sum(pair.first != pair.second for pair in run.pairs())
 
 
 def write_table(run: Run) -> Iterator[str]:
@@ -107,11 +107,11 @@ def find_clips(run: Run) -> dict[str, Path]:
     found: dict[str, Path] = {}
     if run.kind == "rank":
         found = {clip.sha256: Path(clip.path) for clip in read_rank_about(run).clips}
-    for pair in read_pairs(run):
+    for pair in run.pairs():
         if pair.first in found and pair.second in found:
             continue
-        for key in pair.keys:
-            if judgement := run.judgement(key):
+        for result in pair.results:
+            if judgement := run.judgement(result.key):
                 for clip in judgement.inputs:
                     found.setdefault(clip.sha256, Path(clip.path))
     return found
@@ -128,7 +128,7 @@ def measure_agreement(run: Run, store: Store) -> list[dict[str, Any]]:
     clips = {vote.first for vote in votes.values()} | {vote.second for vote in votes.values()}
     winners = {_key(_as_pair(vote)): vote["winner"] for vote in read_votes(run)}
     for other in (run, *_runs_with(clips, store, run)):
-        for pair in read_pairs(other):
+        for pair in other.pairs():
             key = _key(pair)
             if key not in votes or pair.overall is None:
                 continue
@@ -153,8 +153,8 @@ def _runs_with(clips: set[str], store: Store, this: Run) -> Iterator[Run]:
             yield store.run(info.name)
 
 
-def _name_judge(run: Run, pair: PairOfRun) -> str:
-    found = next((judgement for key in pair.keys if (judgement := run.judgement(key))), None)
+def _name_judge(run: Run, pair: JudgedPair) -> str:
+    found = next((judgement for of in pair.results if (judgement := run.judgement(of.key))), None)
     return found.model.name if found else "unknown"
 
 
@@ -165,7 +165,7 @@ def _as_pair(vote: dict[str, Any]) -> BlindPair:
         raise UsageError(f"A vote in the store lacks {error}.") from error
 
 
-def _key(pair: BlindPair | PairOfRun) -> str:
+def _key(pair: BlindPair | JudgedPair) -> str:
     """Return what a vote is kept by: both clips, in either order, and the prompt."""
     return json.dumps([*sorted((pair.first, pair.second)), pair.prompt])
 

@@ -89,7 +89,7 @@ class HttpBackend:
 
         def ask() -> StreamedReply:
             nonlocal with_odds, shown
-            reply = StreamedReply(sampling.max_new_tokens, sampling.concluded, shown)
+            reply = StreamedReply(sampling.max_new_tokens, sampling.concluded, shown, sampling.openings)
             request = body | LIKELIEST if with_odds else body
             try:
                 self._client.stream(request, reply, until=until, observe=observe)

@@ -81,12 +81,13 @@ class StreamedReply:
     """A reply as far as it has arrived.
 
     `concluded` tells whether nothing that follows a text will be read. `shown` counts the characters that were taken,
-    by an earlier try too.
+    by an earlier try too. `openings` are those of `Sampling`.
     """
 
     most_tokens: int
     concluded: Callable[[str], bool] = never
     shown: int = 0
+    openings: tuple[str, str] | None = None
     text: str = ""
     odds: dict[int, Odds] = field(default_factory=dict[int, Odds])
     stop: StopReason | None = None
@@ -192,15 +193,20 @@ class StreamedReply:
             raise _nonsense(f"sent {len(self.text)} characters for a reply of at most {self.most_tokens} tokens")
 
     def _read_odds(self, logprobs: object, start: int) -> None:
-        """Keep the odds of the digits among the tokens that came with text[start:], as far as they are given."""
+        """Keep the odds of the digits and openings among the tokens of text[start:], as far as they are given."""
         tokens = found.content if (found := read_as(logprobs, _Logprobs)) else []
         self.tokens += max(len(tokens), 1)
         for token in tokens:
             at = self.text.find(token.token, start)
             if at >= 0:
                 start = at + len(token.token)
-                if token.token in _DIGITS and (odds := read_odds([token, *token.top_logprobs])):
-                    self.odds[at] = odds
+                likely = [token, *token.top_logprobs]
+                if token.token in _DIGITS:
+                    odds = read_odds(likely)
+                else:
+                    odds = read_odds_of_opening(likely, self.openings) if self.openings else None
+                if odds:
+                    self.odds[start - len(token.token.lstrip())] = odds
 
 
 def hide(secret: str, text: str) -> str:
@@ -216,12 +222,30 @@ def read_odds(likely: Sequence[_Likely]) -> Odds | None:
     weights = dict.fromkeys(_DIGITS, 0.0)
     for other in likely:
         if other.token in weights:
-            # In this order of arguments, NaN becomes the least.
-            weight = math.exp(min(0.0, max(_LEAST_LOGPROB, other.logprob)))
-            weights[other.token] = max(weights[other.token], weight)
+            weights[other.token] = max(weights[other.token], _probability(other))
     total = sum(weights.values())
     tie, one, two = weights.values()
     return (tie / total, one / total, two / total) if total > 0 else None
+
+
+def read_odds_of_opening(likely: Sequence[_Likely], openings: tuple[str, str]) -> Odds | None:
+    """As `read_odds`, where the first of `likely` begins a winner's word or a tie's. Which video wins is not known."""
+    winner, tie = (
+        max((_probability(other) for other in likely if _begins(word, other)), default=0.0) for word in openings
+    )
+    if not any(_begins(word, likely[0]) for word in openings) or not winner + tie:
+        return None
+    share = winner / (winner + tie)
+    return (1 - share, share / 2, share / 2)
+
+
+def _begins(word: str, token: _Likely) -> bool:
+    return bool(token.token.strip()) and word.startswith(token.token.strip())
+
+
+def _probability(token: _Likely) -> float:
+    # In this order of arguments, NaN becomes the least.
+    return math.exp(min(0.0, max(_LEAST_LOGPROB, token.logprob)))
 
 
 def read_as(value: object, kind: type[_T]) -> _T | None:

@@ -1,15 +1,18 @@
-"""Exchanges the clips of a judgement, and joins the judgements of both orders."""
+"""Exchanges the clips of a judgement, joins those of both orders, and warns of what depends on order or verdict."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import TypeVar
 
 from vrt_lite.errors import Warned
-from vrt_lite.judgement import Counters, JudgedOrder, Judgement, Timings
+from vrt_lite.measures import MeasuredPair, find_contradictions
+from vrt_lite.measures.flags import describe_flags
+from vrt_lite.measures.measured_preference import MeasuredPreference
 from vrt_lite.protocol.answer_form import compare_scores
-from vrt_lite.protocol.verdict import join_orders
-from vrt_lite.recording import warn_of_clips, warn_of_measures, warn_of_one_order
+from vrt_lite.protocol.verdict import Verdict, join_orders
+from vrt_lite.records.judgement import Counters, JudgedClip, JudgedOrder, Judgement, Timings, Video
 
 _Sums = TypeVar("_Sums", Timings, Counters)
 _BY_VIDEO = ("one_order", "dynamic_ranges_differ", "few_frames", "clip", "flagged", "measured_otherwise")
@@ -91,6 +94,43 @@ def recompute_warnings(judgement: Judgement) -> Judgement:
         judgement,
         warnings=tuple(warning.text for warning in warnings),
         warning_kinds=tuple(warning.kind for warning in warnings),
+    )
+
+
+def warn_of_clips(clips: Sequence[JudgedClip], first_frames: int) -> Iterator[Warned]:
+    """Warnings about the two clips; the judge sees `first_frames` frames of each at first."""
+    if clips[0].dynamic_range != clips[1].dynamic_range:
+        ranges = " and ".join(clip.dynamic_range.upper() for clip in clips)
+        text = f"The clips differ in dynamic range ({ranges}): what looks better may be the range."
+        yield Warned("dynamic_ranges_differ", text)
+    for number, clip in enumerate(clips, start=1):
+        if clip.frames < first_frames:
+            yield Warned("few_frames", f"Video {number} has {clip.frames} frame(s): the last was repeated.")
+        yield from (Warned("clip", f"Video {number}: {warning}") for warning in clip.warnings)
+        if clip.flags:
+            yield Warned("flagged", f"Video {number} is flagged: {describe_flags(clip.flags)}.")
+
+
+def warn_of_measures(
+    verdict: Verdict, measures: tuple[MeasuredPair, ...] | None, measured: MeasuredPreference | None
+) -> Iterator[Warned]:
+    """A warning for each dimension in which what was measured contradicts the verdict plainly."""
+    if measured:
+        lines = find_contradictions(verdict, measures or (), measured.plain_winners)
+        yield from (Warned("measured_otherwise", line) for line in lines)
+
+
+def warn_of_one_order(first: Video) -> Warned:
+    """The warning that only the order with video `first` (1 or 2) shown first gave a verdict."""
+    return Warned("one_order", f"With video {3 - first} shown first there was no verdict: only the other order counts.")
+
+
+def add_warning(judgement: Judgement, warning: Warned) -> Judgement:
+    """The same judgement with one more warning."""
+    return replace(
+        judgement,
+        warnings=(*judgement.warnings, warning.text),
+        warning_kinds=(*judgement.warning_kinds, warning.kind),
     )
 
 

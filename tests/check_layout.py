@@ -1,0 +1,325 @@
+"""The rules of the layout, a line for each fault: who imports whom, how long things may be, and what has which name.
+
+python tests/check_layout.py
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+import sys
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+TREES: dict[str, set[str]] = {
+    "vrt_lite": set(),
+    "convert": {"vrt_lite"},
+    "bench": {"vrt_lite", "convert"},
+    "train": {"vrt_lite", "convert"},
+}
+"""The four trees, and the other trees that each may import."""
+LAYERS: tuple[set[str], ...] = (
+    {"errors", "advice"},
+    {"disk", "shortage"},
+    {"tables", "clip_files"},
+    {"protocol", "machine"},
+    {"profile", "interfaces"},
+    {"withholding", "scheduler", "worker"},
+    {"judge", "video", "models"},
+    {"settings", "pair_frames", "embeddings", "conversion"},
+    {"measures", "stored_settings"},
+    {"records", "pulling"},
+    {"schema"},
+    {"fitting"},
+    {"backends"},
+    {"tuning"},
+    {"server_mode"},
+    {"modes"},
+    {"forecast"},
+    {"model_list"},
+    {"recording"},
+    {"trace_file"},
+    {"comparing"},
+    {"judge_worker"},
+    {"api"},
+    {"runs"},
+    {"ranking", "evaluation", "diagnosis"},
+    {"run_api"},
+    {"show"},
+    {"viewer"},
+    {"web"},
+    {"cli"},
+)
+"""The top-level modules and packages of vrt_lite, low to high. Each may import itself and lower layers."""
+THIRD_PARTY: dict[str, set[str]] = {
+    "av": {"video"},
+    "click": {"cli"},
+    "filelock": {"disk.py"},
+    "gguf": {"conversion"},
+    "httpx": {"backends/http"},
+    "huggingface_hub": {"models/hub.py"},
+    "llama_cpp": {"backends/llamacpp/engine.py"},
+    "matplotlib": {"show/evaluation_charts.py"},
+    "msgspec": {
+        "backends/http",
+        "conversion",
+        "measures",
+        "models",
+        "records",
+        "runs",
+        "evaluation",
+        "ranking",
+        "schema",
+        "tuning",
+        "web",
+    },
+    "numpy": {
+        "backends/llamacpp",
+        "conversion",
+        "diagnosis/judge_checks.py",
+        "embeddings.py",
+        "evaluation/metrics.py",
+        "interfaces.py",
+        "measures",
+        "pair_frames.py",
+        "ranking",
+        "show/sheet.py",
+        "tuning",
+        "video",
+        "viewer",
+    },
+    "PIL": {"backends/http", "measures", "show/sheet.py", "video", "viewer"},
+    "psutil": {"backends/llamacpp", "judge_worker.py", "machine.py", "models", "runs", "tuning"},
+    "platformdirs": {"disk.py"},
+    "pyarrow": {"evaluation"},
+    "python_multipart": {"web"},
+    "rich": {"show"},
+    "starlette": {"web"},
+    "tomlkit": {"cli/profile_command.py", "profile.py", "stored_settings.py"},
+    "uvicorn": {"web"},
+}
+"""Packages that are not of the standard library, and the only places in vrt_lite that may import each."""
+MAY_HAVE_THREADS: dict[str, set[str]] = {
+    "the scheduler's own, and its calls": {"scheduler.py", "shortage.py"},
+    "decoding and measuring clips": {"comparing.py", "video", "pair_frames.py", "measures"},
+    "digests, the plan and the model, while clips are opened": {"modes.py", "backends/llamacpp/engine.py"},
+    "requests to a server": {"backends/http"},
+    "the pipe of a process": {"worker.py", "judge_worker.py"},
+    "the server": {"web"},
+    "the terminal, and ending in time": {"show", "__main__.py"},
+    "files: fetched, written and read": {"disk.py", "tables.py", "pulling", "conversion", "ranking"},
+    "runs, which several threads may use": {"runs"},
+}
+"""The only places in vrt_lite that may have a thread, a lock, a condition, a semaphore or a pool of threads."""
+OF_THREADS = {
+    "concurrent.futures.ThreadPoolExecutor",
+    "threading",
+    *(f"threading.{name}" for name in ("Barrier", "BoundedSemaphore", "Condition", "Lock", "RLock", "Semaphore")),
+    *(f"threading.{name}" for name in ("Thread", "Timer", "local")),
+    "vrt_lite.shortage.ThreadPool",
+}
+MOST_LINES, MOST_FUNCTION_LINES = 600, 60
+STEP = re.compile(r"^\| (\d+) \| `([^`]+)` \| `([^`]+)` \|", re.MULTILINE)
+"""A line of CONTRIBUTING's table of what happens in a comparison: its number, a file, and a function in it."""
+
+
+def modules(tree: str) -> list[Path]:
+    return sorted((ROOT / tree).rglob("*.py"))
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def dotted(path: Path) -> str:
+    """A file's module; a package's own file is its `__init__`."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+
+
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@functools.cache
+def known() -> frozenset[str]:
+    return frozenset(dotted(path) for tree in TREES for path in modules(tree))
+
+
+@functools.cache
+def imports(path: Path) -> frozenset[str]:
+    """All that a file imports, at any depth of its code; of ours the very module, `__init__` for a package."""
+    found: set[str] = set()
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Import):
+            found.update(resolved(alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            found.update(resolved(f"{base}.{alias.name}", base) for alias in node.names)
+    return frozenset(found)
+
+
+def resolved(name: str, base: str | None = None) -> str:
+    """The module that a name leads to; `base` is the one that it is imported from, if it may be no module."""
+    for candidate in (name, base or name):
+        if candidate in known():
+            return candidate
+        if f"{candidate}.__init__" in known():
+            return f"{candidate}.__init__"
+    return base or name
+
+
+def own_imports(path: Path) -> set[str]:
+    """What a file imports of the four trees, but for the version and for itself."""
+    own = {name for name in imports(path) if name.split(".")[0] in TREES}
+    return own - {"vrt_lite.__init__", dotted(path)}
+
+
+def is_at_home(path: Path, homes: set[str]) -> bool:
+    place = path.relative_to(ROOT / "vrt_lite").as_posix()
+    return any(place == home or place.startswith(f"{home}/") for home in homes)
+
+
+def upward_imports(path: Path) -> Iterator[str]:
+    home = path.relative_to(ROOT / "vrt_lite").parts[0].removesuffix(".py")
+    if home in ("__init__", "__main__"):
+        return
+    level = next((number for number, layer in enumerate(LAYERS) if home in layer), None)
+    if level is None:
+        yield f"{home} has no layer"
+        return
+    allowed = {home}.union(*LAYERS[:level])
+    upward = {name for name in own_imports(path) if name.split(".")[1] not in allowed}
+    yield from (f"imports {name}, and may import {home} and lower layers" for name in upward)
+
+
+def misplaced_packages(path: Path) -> Iterator[str]:
+    for name in imports(path):
+        top = name.split(".")[0]
+        homes = THIRD_PARTY.get(top, set[str]())
+        if top not in sys.stdlib_module_names | TREES.keys() and not is_at_home(path, homes):
+            yield f"imports {name}, whose places are {', '.join(sorted(homes)) or 'none'}"
+
+
+def misplaced_threads(path: Path) -> Iterator[str]:
+    if is_at_home(path, set[str]().union(*MAY_HAVE_THREADS.values())):
+        return
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Import):
+            names = {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+        else:
+            continue
+        yield from (f"imports {name}, which has no place there" for name in names & OF_THREADS)
+
+
+def strange_imports(path: Path) -> Iterator[str]:
+    tree = relative(path).split("/")[0]
+    strangers = {*TREES, "tests"} - TREES[tree] - {tree}
+    yield from (f"imports {name}, another tree" for name in imports(path) if name.split(".")[0] in strangers)
+
+
+def too_long(path: Path) -> Iterator[str]:
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+    if lines > MOST_LINES:
+        yield f"has {lines} lines; {MOST_LINES} are allowed"
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or 0) - node.lineno + 1
+            if length > MOST_FUNCTION_LINES:
+                yield f"{node.name} has {length} lines; {MOST_FUNCTION_LINES} are allowed"
+
+
+def import_cycle(package: Path) -> list[str]:
+    """A cycle between the modules and subpackages of a package, each subpackage taken as one."""
+    prefix = [*package.relative_to(ROOT).parts]
+    graph: dict[str, set[str]] = defaultdict(set)
+    for path in sorted(package.rglob("*.py")):
+        child = dotted(path).split(".")[len(prefix)]
+        for name in own_imports(path):
+            parts = name.split(".")
+            if parts[: len(prefix)] == prefix and parts[len(prefix)] != child:
+                graph[child].add(parts[len(prefix)])
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def repeated_names(paths: list[Path]) -> Iterator[str]:
+    """Names of modules and of public classes that several files have."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for path in paths:
+        if path.name != "__main__.py":
+            module = path.parent if path.name == "__init__.py" else path
+            places[f"module {module.stem}"].append(relative(module))
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[f"class {node.name}"].append(relative(path))
+    for name, where in places.items():
+        if len(where) > 1:
+            yield f"{', '.join(where)}: the {name} is there {len(where)} times"
+
+
+def functions_in(path: Path) -> set[str]:
+    """Top-level functions and classes, and methods as `Class.method`."""
+    found: set[str] = set()
+    for node in parsed(path).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{part.name}" for part in node.body if isinstance(part, ast.FunctionDef)}
+    return found
+
+
+def missing_names() -> Iterator[str]:
+    """Files, functions and classes that two pages name and that are not there; a version that differs."""
+    steps = STEP.findall((ROOT / ".github" / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    if [int(number) for number, _, _ in steps] != list(range(1, 11)):
+        yield "CONTRIBUTING.md: not ten steps"
+    for _, file, name in steps:
+        if not (ROOT / file).is_file() or name not in functions_in(ROOT / file):
+            yield f"CONTRIBUTING.md: {file} has no {name}"
+    page = (ROOT / "docs" / "how-it-works.md").read_text(encoding="utf-8")
+    for file in re.findall(r"`([\w/]+\.py)`", page):
+        if not any((ROOT / place / file).is_file() for place in (".", "vrt_lite")):
+            yield f"how-it-works.md: no {file}"
+    source = "\n".join(path.read_text(encoding="utf-8") for path in modules("vrt_lite"))
+    for name in re.findall(r"`(?:[a-z_]+\.)?([A-Z]\w*[a-z]\w*)(?:[.(][^`]*)?`", page):
+        if not re.search(rf"\b{name}\b", source):
+            yield f"how-it-works.md: no {name}"
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    for file, line in (("CITATION.cff", f"version: {version}"), ("vrt_lite/__init__.py", f'__version__ = "{version}"')):
+        if line not in (ROOT / file).read_text(encoding="utf-8").splitlines():
+            yield f"{file}: the version is not {version}"
+
+
+def list_faults() -> Iterator[str]:
+    paths = [path for tree in TREES for path in modules(tree)]
+    own = modules("vrt_lite")
+    for rule, places in (
+        (upward_imports, own),
+        (misplaced_packages, own),
+        (misplaced_threads, own),
+        (strange_imports, paths),
+        (too_long, paths),
+    ):
+        yield from (f"{relative(path)}: {fault}" for path in places for fault in rule(path))
+    for package in (path.parent for path in paths if path.name == "__init__.py"):
+        if cycle := import_cycle(package):
+            yield f"{relative(package)}: an import cycle: {' <- '.join(cycle)}"
+    yield from repeated_names(paths)
+    yield from missing_names()
+
+
+if __name__ == "__main__":
+    faults = sorted(list_faults())
+    print(*faults, sep="\n", end="\n" if faults else "")
+    sys.exit(bool(faults))
