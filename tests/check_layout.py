@@ -34,7 +34,7 @@ LAYERS: tuple[set[str], ...] = (
     {"settings", "pair_frames", "embeddings", "conversion"},
     {"measures", "stored_settings"},
     {"records", "pulling"},
-    {"schema"},
+    {"schema", "decoder"},
     {"fitting"},
     {"backends"},
     {"tuning"},
@@ -58,7 +58,7 @@ LAYERS: tuple[set[str], ...] = (
 """The top-level modules and packages of vrt_lite, low to high. Each may import itself and lower layers."""
 THIRD_PARTY: dict[str, set[str]] = {
     "av": {"video"},
-    "click": {"cli"},
+    "click": {"cli", "stored_settings.py"},
     "filelock": {"disk.py"},
     "gguf": {"conversion"},
     "httpx": {"backends/http"},
@@ -81,6 +81,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "numpy": {
         "backends/llamacpp",
         "conversion",
+        "decoder.py",
         "diagnosis/judge_checks.py",
         "embeddings.py",
         "evaluation/metrics.py",
@@ -93,7 +94,7 @@ THIRD_PARTY: dict[str, set[str]] = {
         "video",
         "viewer",
     },
-    "PIL": {"backends/http", "measures", "show/sheet.py", "video", "viewer"},
+    "PIL": {"backends/http", "decoder.py", "measures", "show/sheet.py", "video"},
     "psutil": {"backends/llamacpp", "judge_worker.py", "machine.py", "models", "runs", "tuning"},
     "platformdirs": {"disk.py"},
     "pyarrow": {"evaluation"},

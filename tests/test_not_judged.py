@@ -32,7 +32,7 @@ VALUE = re.compile(r"(?:\bTA\b|\balignment)[^\w–-]{0,6}(?:\bTA\b[^\w–-]{0,6}
 """A value of alignment in a text, as any of these places would write one."""
 QUOTED: Final = ("text", "snapshot", "thought")
 """Fields of a record that quote the judge word for word."""
-WORDING: Final = ("settings", "dimensions", "TA")
+WORDING: Final = (("settings", "dimensions", "TA"), ("Settings", "dimensions", "TA"))
 """What the judge was told that alignment is."""
 
 
@@ -196,7 +196,7 @@ def find_values(
     """
     if isinstance(data, dict):
         for name, value in data.items():
-            if name.startswith("TA") and (*path, name)[-3:] != WORDING:
+            if name.startswith("TA") and (*path, name)[-3:] not in WORDING:
                 yield (*path, name), value
             yield from find_values(value, (*path, name), quoted=quoted)
     elif isinstance(data, list):

@@ -22,6 +22,7 @@ from pages.example_records import clip_pair, judge_pair, judged
 from reports import Reader, Report
 
 from vrt_lite.cli import run as vrt_lite
+from vrt_lite.decoder import Decoder
 from vrt_lite.errors import UsageError
 from vrt_lite.measures import compare_values
 from vrt_lite.records.joining import exchange_clips, join_judgements
@@ -189,8 +190,9 @@ def test_the_same_file_twice(tmp_path: Path) -> None:
 def test_the_album_ends_when_no_bytes_are_left(tmp_path: Path) -> None:
     clips = clip_pair(tmp_path)
     first, second = judge_pair(clips).inputs
-    album = FrameAlbum(12_000, largest=5_000)
-    made = list(album.embed(first, range(48), [clips[0]]))
+    with Decoder() as decoder:
+        album = FrameAlbum(decoder, 12_000, largest=5_000)
+        made = list(album.embed(first, range(48), [clips[0]]))
     assert 1 < len(made) < 48
     assert album.full
     assert sum(len(uri) for _, uri in made) <= 12_000 + 48 * len("data:image/jpeg;base64,")
@@ -202,9 +204,10 @@ def test_the_album_ends_when_no_bytes_are_left(tmp_path: Path) -> None:
 def test_a_picture_is_made_once(tmp_path: Path) -> None:
     clips = clip_pair(tmp_path)
     first, _ = judge_pair(clips).inputs
-    album = FrameAlbum(100_000)
-    assert [name for name, _ in album.embed(first, [0], [clips[0]])] == ["f0"]
-    assert [name for name, _ in album.embed(first, [0, 1], [clips[0]])] == ["f1"]
+    with Decoder() as decoder:
+        album = FrameAlbum(decoder, 100_000)
+        assert [name for name, _ in album.embed(first, [0], [clips[0]])] == ["f0"]
+        assert [name for name, _ in album.embed(first, [0, 1], [clips[0]])] == ["f1"]
 
 
 def test_both_orders_of_a_store_are_one_pair(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from vrt_lite.decoder import Decoder
 from vrt_lite.errors import UsageError
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.viewer.clip_copies import ClipCopies
@@ -51,12 +52,13 @@ def write_report(
     written.
     """
     check_name(path)
-    if isinstance(source, Judgement):
-        _write_pair(source, path, beside, copies)
-    elif isinstance(source, Mapping):
-        _write_pair(Judgement.from_json(source), path, beside, copies)
-    else:
-        _write_run(source, path, beside, copies)
+    with Decoder() as decoder:
+        if isinstance(source, Judgement):
+            _write_pair(source, path, beside, copies, decoder)
+        elif isinstance(source, Mapping):
+            _write_pair(Judgement.from_json(source), path, beside, copies, decoder)
+        else:
+            _write_run(source, path, beside, copies, decoder)
 
 
 def check_name(path: Path) -> None:
@@ -65,10 +67,12 @@ def check_name(path: Path) -> None:
         raise UsageError(f"The report {path} cannot be written: a report is HTML. Give a name that ends in .html.")
 
 
-def _write_pair(judgement: Judgement, path: Path, beside: Path | None, copies: ClipCopies | None) -> None:
+def _write_pair(
+    judgement: Judgement, path: Path, beside: Path | None, copies: ClipCopies | None, decoder: Decoder
+) -> None:
     shown = list_shown([judgement])
     frames = sum(len(of.first | of.called) for of in shown.values())
-    album = FrameAlbum(_PAIR_BYTES, largest=_PAIR_BYTES // max(frames, 1))
+    album = FrameAlbum(decoder, _PAIR_BYTES, largest=_PAIR_BYTES // max(frames, 1))
     names = " and ".join(clip.name for clip in judgement.inputs)
     title = f"{write_title(judgement)}: {names}"
     with write_page(path, title, make_pair_table(judgement), embedded=copies is not None) as file:
@@ -80,7 +84,7 @@ def _write_pair(judgement: Judgement, path: Path, beside: Path | None, copies: C
         write_json(file, "record", {"kind": "pair", "title": title, "media": media, **prepare_pair(judgement)})
 
 
-def _write_run(run: Run, path: Path, beside: Path | None, copies: ClipCopies | None) -> None:
+def _write_run(run: Run, path: Path, beside: Path | None, copies: ClipCopies | None, decoder: Decoder) -> None:
     """Write the report of a run: its overview first, pictures while there are bytes left, and the pairs packed."""
     from vrt_lite.viewer.overview import prepare_overview  # noqa: PLC0415 - numpy only for a run
     from vrt_lite.viewer.run_view import RunView  # noqa: PLC0415
@@ -89,7 +93,7 @@ def _write_run(run: Run, path: Path, beside: Path | None, copies: ClipCopies | N
     overview = prepare_overview(view)
     table = make_table(*overview.pop("table"))
     beside = beside or view.folder
-    album = FrameAlbum(_RUN_BYTES, largest=_LARGEST_OF_RUN)
+    album = FrameAlbum(decoder, _RUN_BYTES, largest=_LARGEST_OF_RUN)
     places = {
         sha256: find_places(of.clip, beside, known=view.known.get(sha256, "")) for sha256, of in view.shown.items()
     }
@@ -122,7 +126,7 @@ def _place_clip(
     missing = album.absent.get(clip.sha256, "")
     address, note = make_address(places[0], page) if places and not missing else "", missing
     if copies:
-        if uri := copies.embed(clip, places):
+        if uri := copies.embed(clip, places, album.decoder):
             write_data(file, copies.ids[clip.sha256], uri)
         address, note = f"#{copies.ids[clip.sha256]}" if uri else "", copies.notes.get(clip.sha256, "")
     frames = album.frames.get(clip.sha256, {})
