@@ -51,9 +51,12 @@ _REPEATING: Final = 0.25
 _PLAIN: Final = 0.6
 _WRONG, _WRONG_PLAIN = (1.0, 0.065), (0.07, 0.05)
 """Of held-back pairs with a fault, so many may be wrong at most: (different scenes, one scene), all and plain ones."""
-_ALIKE_SHARE: Final = 0.35
-"""The share of pairs without a fault in what the odds of one scene are fitted to: users compare many such versions."""
-_ALIKE_NAMED: Final = (0.36, 0.14)
+_ALIKE_SHARES: Final = (0.25, 0.37)
+"""The shares of pairs without a fault in what the odds are fitted to: (different scenes, one scene).
+
+Users compare many versions of one scene that are alike.
+"""
+_ALIKE_NAMED: Final = (0.38, 0.14)
 """Of held-back pairs without a fault, so many may have a winner."""
 _NAMED_RIGHT: Final = 0.9
 
@@ -170,8 +173,9 @@ def _calibrate(path: Path, held: Sequence[Specimen], names: tuple[str, ...]) -> 
     hard = np.array([bool(held[p.two].fault) and FAULTS[held[p.two].fault].hard for p in pairs])
     weights = np.minimum([pair.weight for pair in pairs], 1)
     weights[hard] /= 2  # they are made twice as often
-    alike = same & np.array([not held[p.one].fault and not held[p.two].fault for p in pairs])
-    weights[alike] *= _ALIKE_SHARE / (1 - _ALIKE_SHARE) * weights[same & ~alike].sum() / weights[alike].sum()
+    alike = np.array([not held[p.one].fault and not held[p.two].fault for p in pairs])
+    for here, share in zip((~same, same), _ALIKE_SHARES, strict=True):
+        weights[here & alike] *= share / (1 - share) * weights[here & ~alike].sum() / weights[here & alike].sum()
     fault = np.array([0.0 if held[p.one].fault else held[p.two].strength for p in pairs])
     fitted = {"weights": np.ones((len(MEASURED_KEYS), 2, 4)), "bounds": np.ones((len(MEASURED_KEYS), 2))}
     one, two = vectors.sides(pairs)
