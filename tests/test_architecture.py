@@ -42,12 +42,13 @@ COMMANDS = (
     "tune",
     "eval",
     "runs",
+    "history",
     "show",
     "export",
     "report",
     "serve",
 )
-MOST_MODULES_OF_COMPARE = 69
+MOST_MODULES_OF_COMPARE = 80
 
 
 def test_the_layout_has_no_fault() -> None:

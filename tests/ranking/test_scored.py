@@ -159,8 +159,8 @@ def test_alignment_alone_depends_on_the_prompt(tmp_path: Path, scorer: Path) -> 
 
 def test_a_watched_folder_takes_a_run_for_each_new_clip(tmp_path: Path, clips: Path, scorer: Path) -> None:
     from vrt_lite.ranking.watch import watch_folders
-    from vrt_lite.show.progress import LineScreen
-    from vrt_lite.show.watching import FolderView
+    from vrt_lite.show.progress import Screen
+    from vrt_lite.show.run_views import FolderView
 
     backend = BrightnessScore()
 
@@ -173,7 +173,7 @@ def test_a_watched_folder_takes_a_run_for_each_new_clip(tmp_path: Path, clips: P
                 raise KeyboardInterrupt
 
     with Store(tmp_path / "runs.sqlite") as store, Judge(scorer, backend=backend, measures=False) as judge:
-        screen = LineScreen(io.StringIO(), quiet=True)
+        screen = Screen(io.StringIO(), quiet=True)
         ranking = watch_folders(
             FolderWatch([str(clips)]), prompt=PROMPT, store=store, judge=judge, watcher=Late(screen), poll_seconds=0.05
         )
@@ -186,7 +186,8 @@ def test_an_evaluation_judges_each_clip_once(tmp_path: Path, clips: Path, scorer
     from vrt_lite.evaluation.evaluate import EvalJudge, PairSelection, begin_run, evaluate
     from vrt_lite.evaluation.fetching import find_set
     from vrt_lite.evaluation.sets import choose_pairs, read_set
-    from vrt_lite.show.progress import EvaluationView, LineScreen
+    from vrt_lite.show.progress import Screen
+    from vrt_lite.show.run_views import EvaluationView
 
     pairs = list(combinations(range(1, 13), 2))[:30]
     lines = [f"take {a}.mp4,take {b}.mp4,{PROMPT},{'A' if GREYS[a - 1] > GREYS[b - 1] else 'B'}" for a, b in pairs]
@@ -197,7 +198,7 @@ def test_an_evaluation_judges_each_clip_once(tmp_path: Path, clips: Path, scorer
         selection = PairSelection("both")
         eval_judge = EvalJudge(judge, judge.key(), "heads")
         run = begin_run("e", found, selection, judge=eval_judge, store=store)
-        view = EvaluationView(LineScreen(io.StringIO(), quiet=True), total=60)
+        view = EvaluationView(Screen(io.StringIO(), quiet=True), total=60)
         figures = evaluate(
             found, choose_pairs(found.pairs), selection, run=run, store=store, judge=eval_judge, watcher=view
         )

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace as replace_in
 from pathlib import Path
 
-import pytest
 from judgements import TWO, call, judgement, sure
 from made import JUDGED, question
 from msgspec.structs import replace
 
 from vrt_lite.errors import NoVerdictError, VideoError
 from vrt_lite.records.conditions import conditions_of
-from vrt_lite.records.pairs import failure_of, result_of
+from vrt_lite.records.pairs import failure_of, join_results, result_of
 from vrt_lite.runs.store import Store
 
 
@@ -67,9 +66,21 @@ def test_a_failure_has_no_winners() -> None:
     assert failure_of(question(), VideoError("a.mp4", "is empty")).failure == "broken_clip"
 
 
-def test_both_orders_answer_no_single_question() -> None:
-    with pytest.raises(ValueError, match="both orders"):
-        result_of(question(), judgement([sure()], [sure()]))
+def test_both_orders_judged_at_once_count_alone() -> None:
+    both = result_of(question(), judgement([sure()], [sure()]))
+    assert both.disagreements == ("VQ", "MQ", "OA")
+    alone = result_of(question(), judgement([sure()]))
+    assert alone.disagreements is None
+    turned = replace(alone, first=alone.second, second=alone.first)
+    [pair] = join_results([turned, both])
+    assert pair.overall == both.preferences["OA"].mirrored()
+    assert pair.disagreements == both.disagreements
+    [pair] = join_results([alone, turned])
+    assert (pair.of_both, pair.disagreements, pair.overall and pair.overall.undecided) == (
+        None,
+        ("VQ", "MQ", "OA"),
+        True,
+    )
 
 
 def test_warnings_and_what_was_chosen_for_memory_travel_with_the_result(tmp_path: Path) -> None:

@@ -18,9 +18,10 @@ from vrt_lite.conversion.pair_files import describe_pair
 from vrt_lite.conversion.type_names import CONVERTER_TYPES, PROJECTOR_TYPES, TEXT_TYPES
 from vrt_lite.errors import ModelError
 from vrt_lite.fitting.memory_estimate import ModelShape, shape_of
+from vrt_lite.models.gguf import normalise_quant, quant_of
 from vrt_lite.models.hub import Listing, list_repository
 from vrt_lite.models.library import recipes
-from vrt_lite.models.quants import SHARE_OF_MEMORY, TextFile, best_quant, normalise_quant, quant_of
+from vrt_lite.models.quants import SHARE_OF_MEMORY, TextFile, best_quant
 from vrt_lite.profile import PROFILE_NAME, Profile, default_profile, load_profile, parse_profile
 from vrt_lite.pulling.checkpoint_pull import CHOICES, PROJECTOR_TYPE, check_type, find_shards, read_config
 from vrt_lite.pulling.gguf_files import SelectedFiles, select_files
@@ -118,7 +119,7 @@ def _read_checkpoint(source: PullSource, listed: Listing, quant: str, projector_
     with TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)
         fetch_small_files(listed, folder, ("config.json", INDEX, PROFILE_NAME))
-        config, shards = read_config(listed, folder), find_shards(source, listed, folder)
+        config, shards = read_config(folder), find_shards(source, listed, folder)
         own = folder / PROFILE_NAME
         profile = load_profile(own) if own.is_file() else default_profile()
     sizes = [shard.size for shard in shards.values()]
@@ -188,4 +189,4 @@ def _config_of(listed: Listing) -> Mapping[str, Any]:
     holder = listed if "config.json" in names else list_repository(listed.base_model)
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         fetch_small_files(holder, Path(folder), ("config.json",))
-        return read_config(holder, Path(folder))
+        return read_config(Path(folder))

@@ -1,4 +1,4 @@
-"""Reads a GGUF's header: its metadata and the place of each tensor. No weight is read.
+"""Reads a GGUF's name, which says its quant, and its header: metadata and the place of each tensor, but no weight.
 
 A GGUF may be split into parts, each a file: it is read as one.
 
@@ -19,7 +19,7 @@ from vrt_lite.disk import open_to_read
 from vrt_lite.errors import ModelError
 
 _MOST_ENTRIES, _MOST_ITEMS, _LONGEST_TEXT = 2**16, 2**20, 2**26
-"""The most keys or tensors of a file, items of an array, and bytes of a text or an array."""
+"""The most keys or tensors of a file, items of an array, and bytes of a text."""
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _FLOAT, _STRING, _ARRAY = 6, 8, 9
 HEAD: Final = "vrt_lite.head.weight"
@@ -29,6 +29,11 @@ Value = str | int | float | bool
 Header = dict[str, Value]
 _PART = re.compile(r"(.+)-(\d{5})-of-(\d{5})(\.gguf)?", re.ASCII)
 _MOST_PARTS: Final = 999
+_QUANT = re.compile(
+    r"(?:^|[-._])((?:UD-)?I?Q\d(?:_[0-9A-Z]+)*|BF16|FP?16|FP?32|MXFP4(?:_MOE)?)(?=[-._]|$)", re.IGNORECASE
+)
+_PROJECTORS = ("F16", "Q8_0", "BF16", "F32", "Q6_K", "Q5_K", "Q4_K")
+"""The types of a projector, the one that is taken first; from the fifth on they make a measurable difference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,33 @@ def whole_name(name: str) -> str:
     return found[1] + (found[4] or "") if found else name
 
 
+def normalise_quant(quant: str) -> str:
+    """A quant's name in capitals, F16 for FP16."""
+    return quant.upper().replace("FP", "F")
+
+
+def quant_of(name: str) -> str:
+    """The quant at the end of a GGUF's file name, in capitals; "" if there is none."""
+    quants = _QUANT.findall(whole_name(name).removesuffix(".gguf"))
+    return normalise_quant(quants[-1]) if quants else ""
+
+
+def without_quant(name: str) -> str:
+    """A GGUF's file name without its quant: files of one model in several types have it in common."""
+    return _QUANT.sub("", whole_name(name)).lower()
+
+
+def projector_rank(name: str) -> int:
+    """The place of a projector among those of its model in other types, by its name: the first is taken."""
+    quant = quant_of(name)
+    return _PROJECTORS.index(quant) if quant in _PROJECTORS else len(_PROJECTORS)
+
+
+def loses_detail(projector: Path) -> bool:
+    """Whether a projector's type, by its name, makes a measurable difference to what the judge sees."""
+    return quant_of(projector.name) in _PROJECTORS[4:]
+
+
 def parts_of(path: Path) -> tuple[Path, ...]:
     """The files of a GGUF in order, whether they exist or not: all parts if this is one of them, else the path."""
     names = part_names(path.name)
@@ -118,7 +150,7 @@ def _read_file(path: Path, parts: Sequence[Path]) -> Gguf:
     """The header of one file; ModelError if it is not whole, or not the part that its name says."""
     try:
         with open_to_read(path) as file:
-            found = _Reader(file, path).read()
+            found = _Reader(file, path.stat().st_size).read()
     except OSError as error:
         advice = f" The model is split into {len(parts)} files, and all are needed." if len(parts) > 1 else ""
         raise ModelError(f"{path} cannot be read: {error.strerror}.{advice}") from error
@@ -136,9 +168,8 @@ def _read_file(path: Path, parts: Sequence[Path]) -> Gguf:
 class _Reader:
     """A reader that refuses counts and lengths beyond the file's size."""
 
-    def __init__(self, file: BinaryIO, path: Path) -> None:
-        self._file = file
-        self._size = path.stat().st_size
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self._file, self._size = file, size
 
     def read(self) -> Gguf:
         if (magic := self._bytes(4)) != b"GGUF":
@@ -157,16 +188,12 @@ class _Reader:
             else:
                 values[key] = self._value(kind)
         listed = [self._tensor() for _ in range(count)]
-        alignment = values.get("general.alignment", _ALIGNMENT)
-        if not isinstance(alignment, int) or alignment <= 0 or alignment % _ALIGNMENT:
-            raise ValueError(f"general.alignment is {alignment!r}; it must be a multiple of {_ALIGNMENT}")
-        start = -(-self._file.tell() // alignment) * alignment
-        furthest = max((offset for *_, offset in listed), default=0)
-        if listed and start + furthest >= self._size:
-            raise ValueError(f"it ends at byte {self._size}, before its last tensor begins at {start + furthest}")
+        start = -(-self._file.tell() // _ALIGNMENT) * _ALIGNMENT
         # A tensor ends where the next begins: no table of types is needed.
         ends = sorted({offset for *_, offset in listed} | {self._size - start})
         after = dict(itertools.pairwise(ends))
+        if any(offset not in after for *_, offset in listed):
+            raise ValueError(f"it ends at byte {self._size}, before its last tensor begins")
         tensors = (Tensor(name, shape, kind, after[offset] - offset) for name, shape, kind, offset in listed)
         return Gguf(values, lengths, tuple(tensors), head)
 
@@ -178,20 +205,19 @@ class _Reader:
         return name, shape, self._scalar("I"), self._scalar("Q")
 
     def _value(self, kind: int) -> Value:
-        if kind not in (_STRING, *_SCALARS):
+        if kind == _STRING:
+            return self._text()
+        if kind not in _SCALARS:
             raise ValueError(f"a metadata value has the unknown type {kind}")
-        return self._text() if kind == _STRING else self._scalar(_SCALARS[kind])
+        return self._scalar(_SCALARS[kind])
 
     def _read_array(self) -> tuple[int, tuple[float, ...]]:
         """Pass over the items of an array; returns how many there are, and those of type float32."""
         item, count = self._scalar("I"), self._count(_MOST_ITEMS)
         if item == _FLOAT:
             return count, struct.unpack(f"<{count}f", self._bytes(4 * count))
-        if item in _SCALARS:
-            self._bytes(count * struct.calcsize(_SCALARS[item]))
-        else:
-            for _ in range(count):
-                self._value(item)
+        for _ in range(count):
+            self._value(item)
         return count, ()
 
     def _count(self, most: int) -> int:
@@ -206,6 +232,7 @@ class _Reader:
         return struct.unpack(f"<{code}", self._bytes(struct.calcsize(f"<{code}")))[0]
 
     def _bytes(self, count: int) -> bytes:
-        if count > min(_LONGEST_TEXT, self._size - self._file.tell()):
+        data = self._file.read(min(count, _LONGEST_TEXT))
+        if len(data) < count:
             raise ValueError(f"it ends at byte {self._size}, inside its header")
-        return self._file.read(count)
+        return data

@@ -1,37 +1,20 @@
-"""The quants of GGUF files: which one a file has, and which of several files of one model is the best here."""
+"""Which of several quants of one model is the best here."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from vrt_lite.models.gguf import Header, gguf_bytes, read_header, whole_name
+from vrt_lite.models.gguf import gguf_bytes, quant_of
 
 CONTEXT_BYTES: Final = 2**30
 """Assumed size of context and compute buffers, where the model's own numbers are not known."""
 SHARE_OF_MEMORY: Final = 0.7
 """The share of a machine's memory that a judge may take."""
-_QUANT = re.compile(
-    r"(?:^|[-._])((?:UD-)?I?Q\d(?:_[0-9A-Z]+)*|BF16|FP?16|FP?32|MXFP4(?:_MOE)?)(?=[-._]|$)", re.IGNORECASE
-)
 _GOOD = ("Q8_0", "Q6_K", "Q5_K_M", "Q5_K_S", "Q5_1", "Q5_0", "Q4_K_M")
 _NOT_QUANTISED = ("F16", "BF16", "F32")
-_BY_FILE_TYPE = {
-    0: "F32",
-    1: "F16",
-    7: "Q8_0",
-    8: "Q5_0",
-    9: "Q5_1",
-    15: "Q4_K_M",
-    16: "Q5_K_S",
-    17: "Q5_K_M",
-    18: "Q6_K",
-    32: "BF16",
-}
-"""llama.cpp's numbers (general.file_type) of the quants that `best_quant` names; any other is a small one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,23 +24,6 @@ class TextFile:
     path: str
     quant: str
     size: int
-
-
-def normalise_quant(quant: str) -> str:
-    """A quant's name in capitals, F16 for FP16."""
-    return quant.upper().replace("FP", "F")
-
-
-def quant_of(name: str) -> str:
-    """The quant at the end of a GGUF's file name, in capitals; "" if there is none."""
-    quants = _QUANT.findall(whole_name(name).removesuffix(".gguf"))
-    return normalise_quant(quants[-1]) if quants else ""
-
-
-def quant_in(header: Header, name: str) -> str:
-    """The quant of a file from its header, else from its name; "" if neither has it."""
-    kind = header.get("general.file_type")
-    return _BY_FILE_TYPE.get(kind, f"file type {kind}") if isinstance(kind, int) else quant_of(name)
 
 
 def total_memory() -> int:
@@ -84,8 +50,7 @@ def best_text(texts: Sequence[Path], projector: Path, *, memory_bytes: int | Non
 
     If none fits, the smallest.
     """
-    quants = {path: quant_in(read_header(path), path.name) for path in texts}
-    candidates = {TextFile(str(path), quant, gguf_bytes(path)): path for path, quant in quants.items()}
+    candidates = {TextFile(str(path), quant_of(path.name), gguf_bytes(path)): path for path in texts}
     memory_bytes = total_memory() if memory_bytes is None else memory_bytes
     usable_bytes = int(memory_bytes * SHARE_OF_MEMORY) - projector.stat().st_size
     return candidates[best_quant(candidates, usable_bytes) or min(candidates, key=lambda file: file.size)]

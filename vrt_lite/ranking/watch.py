@@ -151,7 +151,7 @@ class _WatchedRun:
         """Look at the folders, if it is time, and take what changed."""
         if time.monotonic() < self._due:
             return
-        state, before = self._watch.look(), self._state
+        state, before = self._watch.look(self._judge.look_at), self._state
         self._due = time.monotonic() + self._poll_seconds
         if before == state:
             return

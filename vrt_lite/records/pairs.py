@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from vrt_lite.errors import VrtError, Warned
 from vrt_lite.protocol.answer_form import ClipScore, compare_scores
-from vrt_lite.protocol.messages import KEYS, OVERALL, Odds
+from vrt_lite.protocol.messages import KEYS, OVERALL, Key, Odds
 from vrt_lite.protocol.verdict import BothOrders, Preference, Verdict, join_orders
 from vrt_lite.records.judgement import Judgement
 
@@ -54,7 +54,8 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     Without a `verdict` there is an `error`, the line that says why, and `failure`, the kind of that error. `calls`
     counts granted calls for frames. `tokens` counts all tokens read and written in all rounds, also those that a cache
     had. `max_pixels` (of a frame), `tool_max_pixels` (of a requested frame) and `kv_type` were chosen for the memory;
-    they are None and "" where that is not known.
+    they are None and "" where that is not known. `disagreements` are the keys on which both orders choose differently,
+    if both were judged at once; None for one order.
 
     `scores` are those of a clip that was judged by itself, without a verdict; of a pair that is derived from two such
     clips they are both, and its `key` is both keys with + between them.
@@ -75,6 +76,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     max_pixels: int | None = None
     tool_max_pixels: int | None = None
     kv_type: str = ""
+    disagreements: tuple[Key, ...] | None = None
     scores: tuple[dict[str, ClipScore], ...] = ()
 
     @property
@@ -104,12 +106,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def result_of(question: Question, judgement: Judgement) -> Result:
-    """Return the light columns of a judgement of one order; ValueError if both orders are in it.
-
-    The clips as given are the clips as shown: `Judge.compare(first, second)` without both orders.
-    """
-    if len(judgement.orders) > 1 or any(order.first != 1 for order in judgement.orders):
-        raise ValueError("a judgement of both orders answers no single question")
+    """Return the light columns of a judgement of one order, the clips as given, or of both."""
     rounds = [r for order in judgement.orders for r in order.rounds]
     settings = judgement.settings
     warnings = zip(judgement.warning_kinds, judgement.warnings, strict=True)
@@ -127,6 +124,7 @@ def result_of(question: Question, judgement: Judgement) -> Result:
         max_pixels=settings.max_pixels,
         tool_max_pixels=settings.tool_max_pixels,
         kv_type=settings.engine.kv_type if settings.engine else "",
+        disagreements=None if {order.first for order in judgement.orders} <= {1} else judgement.disagreements,
         scores=(judgement.scores or ())[: 1 + bool(question.second)],
     )
 
@@ -182,10 +180,19 @@ class JudgedPair(msgspec.Struct, frozen=True, dict=True):
         mirrored = self.swapped.verdict.mirrored() if self.swapped and self.swapped.verdict else None
         return self.given.verdict if self.given else None, mirrored
 
+    @property
+    def of_both(self) -> Result | None:
+        """The judgement in which both orders were judged at once, if there is one: it counts alone."""
+        return next((result for result in self.results if result.disagreements is not None), None)
+
     @cached_property
     def joined(self) -> BothOrders | None:
         """Both orders joined; None without any verdict."""
-        return join_orders(*self.verdicts)
+        given, swapped = self.verdicts
+        if both := self.of_both:
+            verdict = swapped if both is self.swapped else given
+            return BothOrders(verdict, both.disagreements or ()) if verdict else None
+        return join_orders(given, swapped)
 
     @property
     def preferences(self) -> Mapping[str, Preference]:

@@ -108,31 +108,37 @@ class Run:
                 connection.execute(_LINK, (number, judgement))
         return self._result(light)
 
-    def add(self, question: Question, judgement: Judgement) -> Result:
+    def add(self, question: Question, judgement: Judgement, *, anew: bool = False) -> Result:
         """Keep the judgement of a question; it is on the disk on return.
 
-        If another process was first, its result stays. Returns what is kept. Our claim of the question ends.
+        If another process was first, its result stays, or with `anew` gives way. Returns what is kept. Our claim of
+        the question ends.
         """
         body = zlib.compress(json.dumps(judgement.to_json(), separators=(",", ":")).encode())
-        return self._add(question, result_of(question, judgement), body)
+        return self._add(question, result_of(question, judgement), body, anew=anew)
 
     def add_failure(self, question: Question, error: VrtError) -> Result:
         """Keep that a question got no verdict, and why; all else is as in `add`."""
         return self._add(question, failure_of(question, error), None)
 
-    def _add(self, question: Question, result: Result, body: bytes | None) -> Result:
+    def _add(self, question: Question, result: Result, body: bytes | None, *, anew: bool = False) -> Result:
         light = json.dumps(msgspec.to_builtins(result))  # msgspec's own JSON has no lone surrogates
         with self._write() as (connection, number):
+            if anew:
+                values = (result.error, light, time.time(), result.key)
+                connection.execute("UPDATE judgements SET error = ?, light = ?, made = ? WHERE key = ?", values)
+                of_key = "judgement IN (SELECT id FROM judgements WHERE key = ?)"
+                connection.execute(f"DELETE FROM bodies WHERE {of_key}", (result.key,))
             inserted = connection.execute(
                 "INSERT OR IGNORE INTO judgements (key, error, light, made) VALUES (?, ?, ?, ?)",
                 (result.key, result.error, light, time.time()),
             )
             [kept] = connection.execute("SELECT id FROM judgements WHERE key = ?", (result.key,)).fetchone()
-            if inserted.rowcount and body is not None:
+            if (inserted.rowcount or anew) and body is not None:
                 connection.execute("INSERT INTO bodies VALUES (?, ?)", (kept, body))
             connection.execute(_LINK, (number, kept))
             connection.execute("DELETE FROM claims WHERE key = ? AND owner = ?", (result.key, self._owner.token))
-        return result if inserted.rowcount else self.result(question) or result
+        return result if inserted.rowcount or anew else self.result(question) or result
 
     def claim(self, question: Question, *, take_over: bool = True) -> bool:
         """Claim a question for this open store; False while another living process has it, or if it is judged.
@@ -214,6 +220,9 @@ class Run:
 
     def read_pair(self, pair: JudgedPair) -> Judgement | None:
         """Read the judgements of a pair and join them, its clips in the pair's order; None if there is no verdict."""
+        if pair.of_both:
+            given = self.judgement(pair.of_both.key)
+            return exchange_clips(given) if given and pair.of_both is pair.swapped else given
         given = self.judgement(pair.given.key) if pair.given else None
         swapped = self.judgement(pair.swapped.key) if pair.swapped else None
         exchanged = exchange_clips(swapped) if swapped else None

@@ -10,15 +10,16 @@ import contextlib
 import difflib
 import os
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from sqlite3 import Connection
 from types import TracebackType
 from typing import Any, Literal
 
 from vrt_lite.clip_files import digest_clip, stamp_clip
 from vrt_lite.disk import data_home
-from vrt_lite.errors import MissingClipError, UsageError, VideoError
+from vrt_lite.errors import MissingClipError, StoreError, UsageError, VideoError
 from vrt_lite.records.pairs import escape_surrogates
 from vrt_lite.runs.database import Database, new_owner
 from vrt_lite.runs.identity import Identity
@@ -142,6 +143,31 @@ class Store:
         )
         return [RunInfo(*row[:-1], about=parse_object(self._database, row[-1])) for row in rows]
 
+    def times(self, kind: Kind) -> dict[str, float]:
+        """Return when each judgement of the runs of a kind was made, in Unix seconds, by its key."""
+        listed = "judgements AS j JOIN links AS l ON j.id = l.judgement JOIN runs AS r ON r.id = l.run"
+        return dict(self._database.read(f"SELECT DISTINCT key, made FROM {listed} WHERE kind = ?", kind))
+
+    def remove_judgements(self, kind: Kind, keys: Sequence[str]) -> int:
+        """Delete judgements from all runs of a kind, and those that no other run has; return how many of these."""
+        of_kind = "run IN (SELECT id FROM runs WHERE kind = ?)"
+        with self._database.write() as connection:
+            for key in keys:
+                unlink = f"DELETE FROM links WHERE {of_kind} AND judgement = (SELECT id FROM judgements WHERE key = ?)"
+                connection.execute(unlink, (kind, key))
+            deleted = self._delete_unlinked(connection)
+            empty = "NOT IN (SELECT run FROM links)"
+            connection.execute(f"DELETE FROM items WHERE {of_kind} AND run {empty}", (kind,))
+            connection.execute(f"DELETE FROM runs WHERE kind = ? AND id {empty}", (kind,))
+        self._database.shrink()
+        return deleted
+
+    @staticmethod
+    def _delete_unlinked(connection: Connection) -> int:
+        alone = "NOT IN (SELECT judgement FROM links)"
+        connection.execute(f"DELETE FROM bodies WHERE judgement {alone}")
+        return connection.execute(f"DELETE FROM judgements WHERE id {alone}").rowcount
+
     def remove(self, name: str) -> int:
         """Delete a run, named as for `run`, and the judgements that no other run has; return how many."""
         run = self.run(name)
@@ -149,9 +175,7 @@ class Store:
             for table in ("links", "items"):
                 connection.execute(f"DELETE FROM {table} WHERE run = ?", (run.number,))
             connection.execute("DELETE FROM runs WHERE id = ?", (run.number,))
-            alone = "NOT IN (SELECT judgement FROM links)"
-            connection.execute(f"DELETE FROM bodies WHERE judgement {alone}")
-            deleted = connection.execute(f"DELETE FROM judgements WHERE id {alone}").rowcount
+            deleted = self._delete_unlinked(connection)
         self._database.shrink()
         return deleted
 
@@ -179,15 +203,18 @@ class Store:
         if (known := self._digests.get(absolute)) and known[0] == stamp:
             return known[1]
         place = os.fsencode(absolute)
-        if rows := self._database.read("SELECT sha256 FROM digests WHERE path = ? AND stamp = ?", place, stamp):
-            found = rows[0][0]
+        rows: list[tuple[str]] = []
+        with contextlib.suppress(StoreError):  # what the store cannot remember is computed
+            rows = self._database.read("SELECT sha256 FROM digests WHERE path = ? AND stamp = ?", place, stamp)
+        if rows:
+            [(found,)] = rows
         else:
             with _video_errors(path):
                 found = digest_clip(path)
             after, changed = _stamp(path)
             if after != stamp or time.time() - changed < _UNSAFE_SECONDS:
                 return found
-            with self._database.write(lasting=False) as connection:
+            with contextlib.suppress(StoreError), self._database.write(lasting=False) as connection:
                 connection.execute("INSERT OR REPLACE INTO digests VALUES (?, ?, ?)", (place, stamp, found))
         self._digests[absolute] = (stamp, found)
         return found

@@ -11,12 +11,12 @@ from typing import Any
 from vrt_lite.records.joining import add_warning, warn_of_one_order
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.records.pairs import Result, join_results
-from vrt_lite.runs.identity import Identity
+from vrt_lite.runs.history import begin_daily_run
 from vrt_lite.runs.judging import Task, judge_all
 from vrt_lite.runs.run import Run
 from vrt_lite.settings import Source
 from vrt_lite.show import list_verdict
-from vrt_lite.web.job_context import JobContext, name_daily_run
+from vrt_lite.web.job_context import JobContext
 from vrt_lite.web.pair_watcher import PairWatcher
 from vrt_lite.web.refusals import RefusedRequestError
 from vrt_lite.web.request_bodies import CompareBody, read_body
@@ -51,8 +51,7 @@ def compare_clips(job: ServedJob, context: JobContext) -> dict[str, Any]:
             if now:
                 context.end_judgement(result.seconds)
 
-        identity = Identity(judge.key(), judge.describe())
-        run = store.begin(name_daily_run(judge), kind="compare", about={"model": identity.model}, identity=identity)
+        run = begin_daily_run(store, judge)
         judge_all(list_tasks(), run, store=store, judge=judge, done=keep, observe=watcher.observe)
         in_order = [result for _, result in sorted(results.items())]
         judgement = read_judgement(run, in_order, clips, both_orders=body.both_orders)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from vrt_lite.errors import ModelError
 from vrt_lite.interfaces import Observe, Stop, TimeRange
 from vrt_lite.models import bundled_names
 from vrt_lite.models.library import find_stored
-from vrt_lite.pair_frames import Workspace
+from vrt_lite.pair_frames import ClipLook
 from vrt_lite.records.judgement import Judgement
 from vrt_lite.runs.store import Store
 from vrt_lite.settings import Remote, Settings
@@ -72,7 +71,7 @@ class JobJudge:
         """As `Judge.predict`."""
         return self._judge.predict(clip)
 
-    def look_at(self, clip: Path) -> tuple[float, Workspace]:
+    def look_at(self, clip: Path) -> ClipLook:
         """As `Judge.look_at`."""
         self._job.check_cancelled()
         return self._judge.look_at(clip)
@@ -205,8 +204,3 @@ class JobContext:
         )
         self._opened = (wanted, judge)
         return judge
-
-
-def name_daily_run(judge: JobJudge) -> str:
-    """Name the run that keeps what this judge was asked for one by one today."""
-    return f"comparisons {time.strftime('%Y-%m-%d')} {judge.key()[:6]}"

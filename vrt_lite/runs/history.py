@@ -1,0 +1,105 @@
+"""The comparisons of two clips: kept in a run a day and judge, found again by content, listed as a history."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from vrt_lite.errors import StoreError, UsageError, VideoError, Warned
+from vrt_lite.records.joining import add_warning
+from vrt_lite.records.judgement import Judgement
+from vrt_lite.records.pairs import JudgedPair, Question
+from vrt_lite.runs.identity import Identity
+from vrt_lite.runs.judging import PairJudge
+from vrt_lite.runs.store import Run, Store
+from vrt_lite.settings import BothOrders
+
+LEAST_CHARACTERS = 4
+"""Of the beginning of a comparison's id."""
+
+
+def begin_daily_run(store: Store, judge: PairJudge) -> Run:
+    """Return the run that keeps what this judge was asked for one by one today."""
+    name = f"comparisons {time.strftime('%Y-%m-%d')} {judge.key()[:6]}"
+    identity = Identity(judge.key(), judge.describe())
+    return store.begin(name, kind="compare", about={"model": identity.model}, identity=identity)
+
+
+def ask_pair(judge: PairJudge, store: Store, clips: tuple[Path, Path], prompt: str, *, orders: str = "") -> Question:
+    """Return the question that a comparison asks; `orders` says which, "" for one as in a ranking."""
+    one, two = map(store.digest, clips)
+    return Question(one, two, prompt, f"{judge.key_here()} {orders}".strip())
+
+
+def describe_orders(both_orders: BothOrders, confidence: float) -> str:
+    """Name the orders for a question: an answer about one order is none about both."""
+    return f"auto {confidence:g}" if both_orders == "auto" else "both" if both_orders else ""
+
+
+def compare_once(
+    compare: Callable[[], Judgement],
+    judge: PairJudge,
+    clips: tuple[Path, Path],
+    prompt: str,
+    *,
+    store: Store,
+    orders: str,
+    again: bool,
+) -> tuple[Judgement, float | None]:
+    """Return the judgement of a comparison, and when it was made if it was found in the store.
+
+    Else, or `again`, `compare` makes it. Where it cannot be kept it has a warning of that.
+    """
+    try:
+        run, question = begin_daily_run(store, judge), ask_pair(judge, store, clips, prompt, orders=orders)
+        found = None if again else run.result(question)
+        if found and found.verdict and (kept := run.judgement(found.key)):
+            return _name_clips(kept, clips), store.times("compare").get(found.key, time.time())
+    except StoreError as error:
+        return _add_not_kept(compare(), error), None
+    except VideoError:  # judging says what is wrong with it
+        return compare(), None
+    judgement = compare()
+    if tuple(clip.sha256 for clip in judgement.inputs) == (question.first, question.second):
+        try:
+            run.add(question, judgement, anew=True)
+        except (StoreError, UsageError) as error:
+            judgement = _add_not_kept(judgement, error)
+    return judgement, None
+
+
+def _add_not_kept(judgement: Judgement, error: Exception) -> Judgement:
+    return add_warning(judgement, Warned("not_kept", f"This comparison is not kept. {error}"))
+
+
+def _name_clips(judgement: Judgement, clips: tuple[Path, Path]) -> Judgement:
+    """The same judgement, of files with this content that may have had other names."""
+    one, two = (replace(clip, path=str(path)) for clip, path in zip(judgement.inputs, clips, strict=True))
+    return replace(judgement, inputs=(one, two))
+
+
+def list_history(store: Store) -> list[tuple[Run, JudgedPair, float]]:
+    """List what was compared with the run that keeps it and when it was made, the newest first."""
+    made = store.times("compare")
+    found: dict[str, tuple[Run, JudgedPair, float]] = {}
+    for run in (store.run(info.name) for info in store.runs() if info.kind == "compare"):
+        for pair in run.pairs():
+            found.setdefault(id_of(pair), (run, pair, max(made.get(result.key, 0.0) for result in pair.results)))
+    return sorted(found.values(), key=lambda entry: -entry[2])
+
+
+def id_of(pair: JudgedPair) -> str:
+    """Return what a comparison is named by: the key of its first judgement."""
+    return pair.results[0].key
+
+
+def find_compared(store: Store, id: str) -> tuple[Run, JudgedPair, float]:  # noqa: A002
+    """Return the comparison that the beginning of an id stands for. UsageError if that is none, or several."""
+    found = [entry for entry in list_history(store) if id_of(entry[1]).startswith(id)]
+    if len(id) < LEAST_CHARACTERS or not found:
+        raise UsageError(f"There is no comparison {id!r}: give the first characters of an ID. See: vrt-lite history")
+    if len(found) > 1:
+        raise UsageError(f"{id!r} is the beginning of {len(found)} comparisons: give more of the ID.")
+    return found[0]
