@@ -56,6 +56,12 @@ _ALIKE_SHARES: Final = (0.25, 0.37)
 
 Users compare many versions of one scene that are alike.
 """
+_MOST_LEAD: Final = (None, 2.0)
+"""The most that the difference in faults counts: (different scenes, one scene).
+
+A clip of a kind that is new to the heads is often rated wrongly by itself. Beside another version of it that matters
+less.
+"""
 _ALIKE_NAMED: Final = (0.38, 0.14)
 """Of held-back pairs without a fault, so many may have a winner."""
 _NAMED_RIGHT: Final = 0.9
@@ -183,7 +189,7 @@ def _calibrate(path: Path, held: Sequence[Specimen], names: tuple[str, ...]) -> 
         terms = heads.terms(one[here], two[here], same_scene=bool(scene))
         for number in range(len(MEASURED_KEYS)):
             right = better[here, number]
-            found, odds = _fit_odds(terms[:, number], right, weights[here])
+            found, odds = _fit_odds(terms[:, number], right, weights[here], _MOST_LEAD[scene])
             fitted["weights"][number, scene] = found
             fitted["bounds"][number, scene] = _fit_bound(odds, right, fault[here], weights[here], scene)
     chosen = [n for n, p in enumerate(pairs) if p.worse and p.same_scene and not held[p.one].fault]
@@ -197,7 +203,7 @@ def _calibrate(path: Path, held: Sequence[Specimen], names: tuple[str, ...]) -> 
 
 
 def _fit_odds(
-    terms: NDArray[np.float64], better: NDArray[Any], weights: NDArray[np.float64]
+    terms: NDArray[np.float64], better: NDArray[Any], weights: NDArray[np.float64], most_lead: float | None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the weights of the terms with which the right answers are likeliest, and their odds (pairs, 3).
 
@@ -210,8 +216,8 @@ def _fit_odds(
         missing = weights[:, None] * (odds - right)
         return -float(weights @ np.log((odds * right).sum(1))), np.einsum("na,nap->p", missing, terms)
 
-    least = [(0, None), (0, None), (None, None), (0, None)]
-    place = minimize(lose, np.array((0.5, 0.5, 0, 1)), jac=True, method="L-BFGS-B", bounds=least).x
+    limits = [(0, None), (0, None), (None, None), (0, most_lead)]
+    place = minimize(lose, np.array((0.5, 0.5, 0, 1)), jac=True, method="L-BFGS-B", bounds=limits).x
     return place, softmax(terms @ place)
 
 
