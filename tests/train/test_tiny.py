@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 
 pytest.importorskip("lightgbm")
 
+from train.tiny import fit_networks as networks_module
 from train.tiny import heads as heads_module
-from train.tiny import networks as networks_module
 from train.tiny.drawn_pairs import Vectors, draw_pairs, labels
 from train.tiny.encoders import BAD, GOOD, decode, encode
 from train.tiny.fault_kinds import FAULTS, WITHHELD
 from train.tiny.filming import Filmed, Spec, _part_of
+from train.tiny.fit_networks import fit_clips, fit_pairs
 from train.tiny.footage.survey import SurveyedClip
 from train.tiny.heads import fit
 from train.tiny.making import Specimen
-from train.tiny.networks import fit_clips, fit_pairs
 from train.tiny.specimens import HARMLESS, Plan, make, plan
 from train.tiny.spoiled_pictures import Frames
 from vrt_lite.measures.clip_measures import ClipMeasures

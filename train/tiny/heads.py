@@ -15,8 +15,8 @@ from scipy.optimize import minimize
 
 from train.tiny.drawn_pairs import DrawnPair, Vectors, draw_pairs, keys_of, labels
 from train.tiny.fault_kinds import FAULTS
+from train.tiny.fit_networks import fit_clips, fit_pairs
 from train.tiny.making import Specimen
-from train.tiny.networks import fit_clips, fit_pairs
 from vrt_lite.disk import write_file
 from vrt_lite.measures.preference import describe_pairs, load_heads
 from vrt_lite.measures.trees import softmax
