@@ -89,3 +89,14 @@ def test_the_pieces_of_a_reply_change_nothing(text: str, data: st.DataObject) ->
             arriving.feed(event(text[start:end]))
     whole, pieces = first_round(Reply(text)), first_round(Reply(arriving.text))
     assert (pieces.reply.text, pieces.parsed, pieces.outcome) == (whole.reply.text, whole.parsed, whole.outcome)
+
+
+@pytest.mark.parametrize("step", range(1, 25))
+def test_a_secret_is_hidden_wherever_the_text_is_cut(step: int) -> None:
+    secret = "sk-secret-0123456789"
+    whole = f"Your key is {secret}, {secret}{secret}."
+    reply, taken = StreamedReply(100), ""
+    for end in range(step, len(whole) + step, step):
+        reply.text, reply.done = whole[:end], end >= len(whole)
+        taken += reply.take(secret)
+    assert taken == whole.replace(secret, "*" * len(secret))

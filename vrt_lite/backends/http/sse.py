@@ -112,7 +112,8 @@ class StreamedReply:
     def take(self, secret: str) -> str:
         """The text that is new since the last call, without the secret, which may have arrived in part."""
         end = len(self.text) - (0 if self.complete or not secret else len(secret) - 1)
-        new = hide(secret, self.text[self.shown :])[: max(end - self.shown, 0)]
+        begin = max(self.shown - len(secret), 0)  # where the end of what was taken may lie within a secret
+        new = hide(secret, self.text[begin:])[self.shown - begin : max(end, self.shown) - begin]
         self.shown += len(new)
         return new
 
