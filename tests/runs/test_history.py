@@ -151,7 +151,7 @@ def test_the_command_line_lists_shows_and_deletes(
     assert "b.mp4" in shown
     assert not {"\x1b", "\x07", "\u202e"} & set(shown)
     [entry] = listed(capfd)
-    assert (entry["clips"], entry["judge"], entry["orders"]) == ([hostile, str(made[1])], "vrt-tiny-2", 1)
+    assert (entry["first"], entry["judge"], entry["orders"], entry["error"]) == (name, "vrt-tiny-2", 1, "")
     whole = listed(capfd, entry["id"][:8])
     assert Judgement.from_json(whole).to_json() == whole
     assert run(["history", entry["id"][:8]]) == 0

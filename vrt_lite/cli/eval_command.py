@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
 import sys
 import tempfile
@@ -25,7 +26,7 @@ from vrt_lite.errors import ClipsError, NoVerdictError, UsageError, WorkerEndedE
 if TYPE_CHECKING:
     from vrt_lite.api import Judge
     from vrt_lite.cli.report_writing import WantedReport
-    from vrt_lite.evaluation.evaluate import EvalJudge, PairSelection
+    from vrt_lite.evaluation.evaluate import Evaluation, PairSelection
     from vrt_lite.evaluation.figures import Figures
     from vrt_lite.evaluation.sets import LabelledSet, Place
     from vrt_lite.runs.store import Store
@@ -102,7 +103,7 @@ def evaluate(
     """  # noqa: D301 - \b is click's mark for "do not wrap"
     jobs, check = choose_jobs(jobs, model, projector, backend), options.pop("self_check")
     _check_plots(plots)
-    from vrt_lite.evaluation.evaluate import EvalJudge, PairSelection  # noqa: PLC0415
+    from vrt_lite.evaluation.evaluate import PairSelection, name_run  # noqa: PLC0415
     from vrt_lite.evaluation.sets import read_set  # noqa: PLC0415
     from vrt_lite.runs.store import Store  # noqa: PLC0415
 
@@ -114,10 +115,10 @@ def evaluate(
         open_run_judge(model, projector, backend, settings, store, log=verbose > 1, quiet=quiet, jobs=jobs) as judge,
     ):
         _connect(judge, found, quiet=quiet, check=check)
-        eval_judge = EvalJudge(judge, judge.key(), judge.describe()["--model"], jobs)
-        name, figures = _judge_pairs(found, selection, eval_judge, store, name, quiet=quiet, live=verbose < 2)
-    _print_figures(figures, settings.effort, judge=eval_judge.model, run=name, as_json=as_json, plots=plots)
-    _finish(figures, report, name, file, quiet=quiet)
+        asking = functools.partial(_judge_pairs, found, selection, judge, store, quiet=quiet, live=verbose < 2)
+        made = asking(name or name_run(found, selection, judge.key()), jobs)
+    _print_figures(made.figures, settings.effort, judge=made.judge, run=made.run, as_json=as_json, plots=plots)
+    _finish(made.figures, report, made.run, file, quiet=quiet)
 
 
 def _connect(judge: Judge, found: LabelledSet, *, quiet: bool, check: bool) -> None:
@@ -173,27 +174,25 @@ def _find_set(labelled: str, split: str | None, folder: Path | None, *, pull: bo
 def _judge_pairs(
     found: LabelledSet,
     selection: PairSelection,
-    judge: EvalJudge,
+    judge: Judge,
     store: Store,
-    name: str | None,
+    name: str,
+    jobs: int,
     *,
     quiet: bool,
     live: bool,
-) -> tuple[str, Figures]:
-    """Judge the chosen pairs in their run, with progress on stderr; return the run's name and the figures."""
-    from vrt_lite.evaluation import evaluate as driver  # noqa: PLC0415
+) -> Evaluation:
+    """Judge the chosen pairs in their run, with progress on stderr."""
+    from vrt_lite.evaluation.evaluate import evaluate as evaluate_judge  # noqa: PLC0415
     from vrt_lite.evaluation.sets import choose_pairs  # noqa: PLC0415
     from vrt_lite.show.progress import EvaluationView, open_screen  # noqa: PLC0415
 
     pairs = choose_pairs(found.pairs, limit=selection.limit, sample=selection.sample, seed=selection.seed)
-    name = name or driver.name_run(found, selection, judge.key)
-    run = driver.begin_run(name, found, selection, judge=judge, store=store)
     if not quiet:
-        print_text(f"run {run.name}: {len(pairs)} pairs of {found.place.layout.full_name}", err=True)
+        print_text(f"run {name}: {len(pairs)} pairs of {found.place.layout.full_name}", err=True)
     total = len(pairs) * (2 if selection.order == "both" else 1)
     with EvaluationView(open_screen(quiet=quiet, live=live), total=total) as progress:
-        figures = driver.evaluate(found, pairs, selection, run=run, store=store, judge=judge, watcher=progress)
-    return run.name, figures
+        return evaluate_judge(found, selection, store=store, judge=judge, watcher=progress, name=name, jobs=jobs)
 
 
 def _print_figures(

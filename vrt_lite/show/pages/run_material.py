@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from vrt_lite.evaluation.cases import EvalCase, read_cases
 from vrt_lite.protocol.verdict import MIRROR
 from vrt_lite.records.judgement import JudgedClip
+from vrt_lite.records.labelled import EvalCase
 from vrt_lite.records.pairs import JudgedPair
 from vrt_lite.show.pages.pair_page import PairLabel
 
@@ -58,7 +58,7 @@ def read_shown_clips(run: Run, pairs: list[JudgedPair]) -> dict[str, ShownClip]:
 
 def read_labels(run: Run) -> dict[str, EvalCase]:
     """Read the cases of an evaluation, by the key of their judgement; other runs have none."""
-    return {case.key: case for case in read_cases(run) if case.key}
+    return {case.key: case for case in run.cases() if case.key}
 
 
 def find_label(pair: JudgedPair, labels: Mapping[str, EvalCase]) -> PairLabel | None:

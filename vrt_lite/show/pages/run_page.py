@@ -34,8 +34,8 @@ from vrt_lite.show.pages.run_material import RunMaterial, find_label, read_label
 from vrt_lite.show.words import DIMENSION_NAMES, capitalize_first, count_of, describe_warnings, shown_odds
 
 if TYPE_CHECKING:
-    from vrt_lite.evaluation.cases import EvalCase
     from vrt_lite.records.judgement import JudgedClip
+    from vrt_lite.records.labelled import EvalCase
     from vrt_lite.runs.run import Run
 
 PICTURE_BYTES = 20 * 2**20
