@@ -16,7 +16,7 @@ from bench.measurements import Figure, Report
 from bench.side import STAGES
 from vrt_lite.api import Judge
 from vrt_lite.backends import open_backend
-from vrt_lite.comparing import Comparer
+from vrt_lite.comparing import Comparer, PairToCompare
 from vrt_lite.interfaces import ignore
 from vrt_lite.machine import EngineSettings
 from vrt_lite.models import find
@@ -76,7 +76,7 @@ def _listing(judge: Judge) -> str:
     profile = cProfile.Profile()
     one, two = map(Path, EXAMPLE_PAIR)
     comparer = Comparer(judge.mode, judge.settings, measures=True)
-    profile.runcall(run_alone, comparer._compare((one, two), EXAMPLE_PROMPT, None, ignore, None))
+    profile.runcall(run_alone, comparer._compare(PairToCompare((one, two), EXAMPLE_PROMPT), ignore))
     out = io.StringIO()
     pstats.Stats(profile, stream=out).strip_dirs().sort_stats("cumulative").print_stats(_FUNCTIONS)
     return out.getvalue().strip()

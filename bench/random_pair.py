@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 from bench.random_checkpoint import CheckpointShape, tensors, write_documents
 from vrt_lite.conversion.checkpoint import Checkpoint, read_json
 from vrt_lite.conversion.engine_rows import quantize_rows
-from vrt_lite.conversion.gguf_writer import FILE_TYPES, Target
+from vrt_lite.conversion.gguf_writer import Target
 from vrt_lite.conversion.pair_files import PairTypes, describe_files
-from vrt_lite.conversion.pair_plan import make_plan
 from vrt_lite.conversion.shards import canonical
+from vrt_lite.conversion.type_names import CONVERTER_TYPES
 from vrt_lite.disk import draft_of
 
-TEXT_TYPES = ("q4_k_m", *FILE_TYPES)
+TEXT_TYPES = ("q4_k_m", *CONVERTER_TYPES)
 # A prime number of blocks, so that no tensor's rows repeat as the noise does.
 _NOISE_BLOCKS = 29_989
 Bytes = NDArray[np.uint8]
@@ -48,22 +48,20 @@ def write_pair(
     with tempfile.TemporaryDirectory() as temporary:
         checkpoint = _described(Path(temporary), name, shape)
         text, projector = describe_files(checkpoint, PairTypes(text_type, projector_type))
-    plan = make_plan(
-        (
-            replace(text, name=f"{name}-{text_type.upper()}.gguf"),
-            replace(projector, name=f"mmproj-{name}-{projector_type.upper()}.gguf"),
-        ),
+    files = (
+        replace(text, name=f"{name}-{text_type.upper()}.gguf"),
+        replace(projector, name=f"mmproj-{name}-{projector_type.upper()}.gguf"),
     )
     noise = Noise()
-    for file in plan.files:
+    for file in files:
         with draft_of(folder / file.name) as draft, draft.open("wb") as out:
             out.write(file.header)
-            for offset, target in file.tensors:
+            for offset, target in file.placed:
                 out.seek(offset)
                 out.write(noise.tensor(target).data)
                 advance(target.size)
             out.truncate(file.size)
-    return [folder / file.name for file in plan.files]
+    return [folder / file.name for file in files]
 
 
 def _described(folder: Path, name: str, shape: CheckpointShape) -> Checkpoint:

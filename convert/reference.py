@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from convert.reference_frames import MERGE, ReferenceFrames
+from convert.reference_frames import ReferenceFrames, ShownFrames
 from convert.stage_outputs import FRAME, StageOutputs
 from vrt_lite.backends.llamacpp import NEVER_WRITTEN
 from vrt_lite.backends.llamacpp.decoding import Sampler, loops, odds
@@ -82,6 +82,8 @@ class Reference:
         self.frames = ReferenceFrames(_read_json(folder / "preprocessor_config.json"), profile)
         values = _read_json(folder / "config.json")
         self._stamps = values.get("model_type") == "qwen3_vl"
+        if self._stamps and clock and clock.rule != "text":
+            raise UsageError(f'The profile\'s clock is {clock.rule}, but Qwen3-VL reads times: it needs rule = "text".')
         family = "Qwen3VL" if self._stamps else "Qwen2_5_VL"
         config = getattr(transformers, f"{family}Config")(**self._config(values))
         kind = getattr(transformers, f"{family}ForConditionalGeneration")
@@ -208,9 +210,8 @@ class Reference:
     def _prepare(self, conversation: Conversation, frames: FrameStore) -> _Prepared:
         torch = self._torch
         ids: list[int] = []
-        patches: dict[type, list[NDArray[np.float32]]] = {Image: [], Video: []}
-        grids: dict[type, list[tuple[int, int, int]]] = {Image: [], Video: []}
         seconds: list[float] = []
+        everything = ShownFrames()
         for piece in _template(conversation, stamps=self._stamps):
             if isinstance(piece, str):
                 ids += self._tokenizer.encode(piece, add_special_tokens=False)
@@ -218,25 +219,15 @@ class Reference:
                 ids += piece
             else:
                 shown = piece.frames if isinstance(piece, Video) else (piece.frame,)
-                cells, grid = self.frames.patches(frames.pixels(shown), called=shown[0].called)
-                patches[type(piece)].append(cells)
-                grids[type(piece)].append(grid)
+                tokens = everything.add(piece, *self.frames.patches(frames.pixels(shown), called=shown[0].called))
                 pad = self._video_id if isinstance(piece, Video) else self._image_id
-                tokens = int(np.prod(grid)) // MERGE**2
                 # With times each patch is a span of its own; what opens the first and closes the last is around.
                 between = _between(piece) if self._stamps and isinstance(piece, Video) else [""]
                 for text in between:
                     ids += [pad] * (tokens // len(between))
                     ids += self._tokenizer.encode(text, add_special_tokens=False)
                 seconds += [self._clock_seconds(piece.seconds_per_patch)] if isinstance(piece, Video) else []
-        inputs: dict[str, Any] = {"input_ids": torch.tensor([ids])}
-        for kind, pixels, grid in (
-            (Image, "pixel_values", "image_grid_thw"),
-            (Video, "pixel_values_videos", "video_grid_thw"),
-        ):
-            if patches[kind]:
-                inputs[pixels] = torch.from_numpy(np.concatenate(patches[kind]))
-                inputs[grid] = torch.tensor(grids[kind])
+        inputs = {"input_ids": torch.tensor([ids]), **everything.inputs(torch)}
         return _Prepared(inputs, self._positions(inputs, seconds))
 
     def _clock_seconds(self, seconds: float) -> float:

@@ -10,9 +10,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vrt_lite.profile import Profile
+from vrt_lite.protocol.messages import Image, Video
 
 MERGE = 2
 Pixels = NDArray[np.uint8]
+Grid = tuple[int, int, int]
+"""Of a video or an image: temporal patches, rows, columns."""
+
+
+class ShownFrames:
+    """What a conversation shows, images and videos apart, as the reference's model takes it."""
+
+    def __init__(self) -> None:
+        self._patches: dict[type, list[NDArray[np.float32]]] = {Image: [], Video: []}
+        self._grids: dict[type, list[Grid]] = {Image: [], Video: []}
+
+    def add(self, part: Image | Video, patches: NDArray[np.float32], grid: Grid) -> int:
+        """Add what `ReferenceFrames.patches` made of a part; returns how many tokens it has."""
+        self._patches[type(part)].append(patches)
+        self._grids[type(part)].append(grid)
+        return int(np.prod(grid)) // MERGE**2
+
+    def inputs(self, torch: Any) -> dict[str, Any]:
+        """Return the arguments of the model."""
+        found: dict[str, Any] = {}
+        for kind, pixels, grid in (
+            (Image, "pixel_values", "image_grid_thw"),
+            (Video, "pixel_values_videos", "video_grid_thw"),
+        ):
+            if self._patches[kind]:
+                found[pixels] = torch.from_numpy(np.concatenate(self._patches[kind]))
+                found[grid] = torch.tensor(self._grids[kind])
+        return found
 
 
 class ReferenceFrames:
@@ -39,9 +68,7 @@ class ReferenceFrames:
         pixels = cells.transpose(0, 2, 5, 1, 3, 6, 4).reshape(rows * side, columns * side, 3)
         return pixels.astype(np.uint8)
 
-    def patches(
-        self, frames: Sequence[Pixels], *, called: bool, **steps: bool
-    ) -> tuple[NDArray[np.float32], tuple[int, int, int]]:
+    def patches(self, frames: Sequence[Pixels], *, called: bool, **steps: bool) -> tuple[NDArray[np.float32], Grid]:
         """Return flat patches of one video, or of one image, and the grid (time, rows, columns).
 
         The processor gets every frame as an image, which it shows twice; of every two frames the halves are joined.

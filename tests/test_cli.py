@@ -343,30 +343,12 @@ def test_a_bad_clip_is_status_3_in_either_place(tmp_path: Path, capfd: pytest.Ca
         refused(capfd, 3, expected, A, path)
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs here")
-def test_a_fifo_does_not_hang(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    os.mkfifo(tmp_path / "pipe.mp4")
-    refused(capfd, 3, "pipe.mp4", str(tmp_path / "pipe.mp4"), B)
-
-
 def test_a_short_clip_repeats_its_last_frame_and_says_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     one = clips.write_clip(tmp_path / "one.mp4", frames=1)
     status, out, _ = compare(capfd, A, str(one), *PROMPT, "--json")
     assert status in (0, 6)
     if status == 0:
         assert "Video 2 has 1 frame(s): the last was repeated." in json.loads(out)["warnings"]
-
-
-@pytest.mark.parametrize(("a", "b", "first"), [(A, B, 1), (B, A, 2)])
-def test_one_order_without_a_verdict_leaves_the_other(a: str, b: str, first: int) -> None:
-    final = "<final answer>TA=1, VQ=2, MQ=0, OA=1</final answer>"
-    replies = [final, "", ""] if first == 1 else ["", "", final]
-    with Judge(settings=Settings(both_orders=True), backend=ScriptedBackend(replies)) as judge:
-        judgement = judge.compare(a, b, prompt="A red star moves up.")
-    jsonschema.validate(judgement.to_json(), SCHEMA)
-    assert [order.first for order in judgement.orders] == [first]
-    assert judgement.winner == first
-    assert any(f"With video {3 - first} shown first there was no verdict" in w for w in judgement.warnings)
 
 
 def test_a_broken_model_is_status_4(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -383,13 +365,6 @@ def test_a_context_too_large_for_the_machine_is_status_5(capfd: pytest.CaptureFi
 
 def test_a_context_too_small_is_status_6_with_advice(capfd: pytest.CaptureFixture[str]) -> None:
     refused(capfd, 6, "Raise --ctx", A, B, "--ctx", "256")
-
-
-def test_footage_that_the_small_judge_does_not_understand(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    pair = [str(clips.write_clip(tmp_path / f"{seed}.mp4", frames=40 + seed, fps=24)) for seed in (1, 2)]
-    status, _, err = compare(capfd, *pair, "--prompt", "A violinist in the rain.", "-q")
-    assert status in (0, 6)
-    assert status == 0 or "full model" in err
 
 
 def child(arguments: Sequence[str], code: str = "", **options: Any) -> subprocess.CompletedProcess[str]:
@@ -437,7 +412,9 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are sent otherwise there")
-@pytest.mark.parametrize("seconds", [0.3, 0.45, 0.55, 0.65])
+@pytest.mark.parametrize(
+    "seconds", [0.3, 0.6, *(pytest.param(s, marks=pytest.mark.nightly) for s in (0.45, 0.55, 0.65))]
+)
 def test_an_interrupt_is_status_130(seconds: float, tmp_path: Path) -> None:
     # With many retries it goes on for long, whatever the judge writes.
     patient = shutil.copytree(find("vrt-tiny-2").text.parent, tmp_path / "patient")
@@ -449,20 +426,6 @@ def test_an_interrupt_is_status_130(seconds: float, tmp_path: Path) -> None:
     assert done.returncode == 130
     # On a busy machine it says first that it stops.
     assert done.stderr.strip().removeprefix("vrt-lite: Stopping ...").strip() == "vrt-lite: Interrupted."
-
-
-def test_an_interrupt_during_the_first_imports_is_status_130() -> None:
-    code = (
-        "import sys\n"
-        "class Interrupt:\n"
-        "    def find_spec(self, name, path, target=None):\n"
-        "        if name == 'click': raise KeyboardInterrupt\n"
-        "sys.meta_path.insert(0, Interrupt())\n"
-        "from vrt_lite.__main__ import main\n"
-        "main()"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr.strip()) == (130, "vrt-lite: Interrupted.")
 
 
 def test_help_names_every_option_and_status(capfd: pytest.CaptureFixture[str]) -> None:
@@ -489,10 +452,6 @@ def test_the_library_example_runs() -> None:
         os.chdir(here)
     assert results.attempted >= 4
     assert results.failed == 0
-
-
-def test_the_example_model_is_the_default() -> None:
-    assert find().name == "vrt-tiny-2"
 
 
 FINAL = "<final answer>TA=1, VQ=2, MQ=0, OA=1</final answer>"
@@ -544,13 +503,6 @@ def test_row_5_variable_rate_goes_by_time_and_each_clip_by_its_own(tmp_path: Pat
     assert [f.seconds for f in first if f.video == 1][-1] == pytest.approx(47 / RATE)
 
 
-def test_row_6_a_turned_clip_gives_the_same_frames_and_size(tmp_path: Path) -> None:
-    for rotation in (90, 180, 270):
-        turned = clips.write_clip(tmp_path / f"{rotation}.mp4", rotation=rotation)
-        clip = shown(A, turned).inputs[1]
-        assert (clip.width, clip.height) == (252, 140)
-
-
 def test_row_7_a_mixed_pair_is_flagged(tmp_path: Path) -> None:
     hdr = clips.write_clip(
         tmp_path / "hdr.mp4",
@@ -562,19 +514,6 @@ def test_row_7_a_mixed_pair_is_flagged(tmp_path: Path) -> None:
     judgement = shown(A, hdr)
     assert any("differ in dynamic range (SDR and PQ)" in warning for warning in judgement.warnings)
     assert any("tone-mapped" in warning for warning in judgement.warnings)
-
-
-def test_row_8_a_picture_too_large_is_refused_before_decoding(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    large = tmp_path / "large.avi"
-    code = (
-        "import sys, av, clips\n"
-        "frame = [av.VideoFrame(8192, 8192, 'yuvj420p')]\n"
-        "clips.write_clip(sys.argv[1], codec='mjpeg', pix_fmt='yuvj420p', size=(8192, 8192), pictures=frame)"
-    )  # in another process: this one may allocate no such frame any more
-    subprocess.run([sys.executable, "-c", code, str(large)], cwd=Path(clips.__file__).parent, check=True)
-    refused(capfd, 3, "8192x8192", A, str(large))
 
 
 @pytest.mark.parametrize(

@@ -67,11 +67,9 @@ def memory_for(megabytes: float) -> int:
         ({"x-F16.gguf": (F16, 8), "x-F32.gguf": (F32, 16)}, 15, "x-F16.gguf"),
         # Nothing fits: the plan says what follows.
         ({"x-BF16.gguf": (BF16, 16), "x-Q8_0.gguf": (Q8_0, 9), "x-Q4_K_M.gguf": (Q4_K_M, 6)}, 1, "x-Q4_K_M.gguf"),
-        # Names may say nothing, or something else.
-        ({"a.gguf": (Q4_K_M, 6), "b.gguf": (BF16, 16)}, 99, "a.gguf"),
-        ({"x-Q4_K_M.gguf": (BF16, 16), "x-BF16.gguf": (Q4_K_M, 6)}, 99, "x-BF16.gguf"),
-        # A publisher's mixtures of types have the number of the type that they are mostly of.
-        ({"x-Q4_K_M.gguf": (Q4_K_M, 6), "x-UD-Q4_K_XL.gguf": (Q4_K_M, 7)}, 99, "x-UD-Q4_K_XL.gguf"),
+        # Of names that say nothing the largest that fits is taken.
+        ({"a.gguf": (Q4_K_M, 6), "b.gguf": (BF16, 16)}, 99, "b.gguf"),
+        ({"a.gguf": (Q4_K_M, 6), "b.gguf": (BF16, 16)}, 9, "a.gguf"),
     ],
 )
 def test_the_largest_good_quant_that_fits_is_taken(kinds: Kinds, megabytes: float, taken: str, tmp_path: Path) -> None:

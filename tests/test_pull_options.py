@@ -349,7 +349,7 @@ def test_a_repository_that_cannot_be_told_says_why(hub: Hub, config: bytes, capf
     for content, reason in (
         (b"[" * 100_000, "cannot be read as JSON"),
         (b"[]", "holds a JSON list"),
-        (config.replace(b'"qwen2_5_vl"', b'"llava"'), "is of architecture 'llava'; a judge needs 'qwen2_vl' or"),
+        (config.replace(b'"qwen2_5_vl"', b'"llava"'), "model_type is 'llava', needs 'qwen2_vl' or"),
         (config.replace(b'"num_hidden_layers": 9', b'"num_hidden_layers": 99999999'), "num_hidden_layers"),
     ):
         hub.files["config.json"] = content

@@ -213,7 +213,7 @@ def test_a_hostile_pickle_is_refused_and_leaves_nothing(
     path, mark = tmp_path / "model.pth", tmp_path / "it was run"
     for pickled, says in (
         (pickle.dumps(Hostile(mark), protocol=2), "exec'?, which no table of weights needs"),
-        (archive.pickle_of([("x", archive.number(7))]), "a int where a tensor"),
+        (archive.pickle_of([("x", archive.number(7))]), "Expected `array`, got `int`"),
         (archive.pickle_of([("x", archive.piece("0", (5, 5), "F32"))]), "does not hold"),
     ):
         archive.write_archive(path, pickled, {"0": bytes(48)})
@@ -235,7 +235,7 @@ def test_neither_listing_is_trusted(hub: Hub, home: Path, capfd: pytest.CaptureF
     base.commit = BASE_COMMIT
     config = json.loads(base.files["config.json"])
     base.files["config.json"] = json.dumps(config | {"model_type": "llama"}).encode()
-    refused(capfd, "is of architecture 'llama'; a judge needs")
+    refused(capfd, "model_type is 'llama', needs 'qwen2_vl' or")
     base.files["config.json"] = json.dumps(config).encode()
     hub.small = {*hub.small, RECIPE.state}
     refused(capfd, "nothing of it was kept: The hub gives no sha256")

@@ -268,7 +268,8 @@ def test_an_engine_that_ends_or_hangs_refuses_a_value_and_the_search_goes_on(
     def measure(tuning: Tuning) -> ModelSpeed:
         settings = tuning.apply_to(EngineSettings(sequences=tuning.jobs))
         fails = what if tuning.repack else ""
-        return worker.call(fail_or_measure, fails, JUDGE.text, JUDGE.projector, settings, seconds=30.0)
+        seconds = 1.0 if fails == "hang" else 30.0
+        return worker.call(fail_or_measure, fails, JUDGE.text, JUDGE.projector, settings, seconds=seconds)
 
     if what == "hang":
         worker.call(time.sleep, 0)  # it is started

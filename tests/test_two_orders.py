@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import clips
+import jsonschema
 import pytest
 from chat_server import ChatRequest, says, serving
 from judgements import FINAL
@@ -33,6 +34,7 @@ from vrt_lite.interfaces import (
 )
 from vrt_lite.protocol.messages import Conversation, Reply, Usage
 from vrt_lite.protocol.verdict import Verdict
+from vrt_lite.schema import make_schema
 from vrt_lite.settings import Remote, Settings
 from vrt_lite.show import OrderSorter
 
@@ -181,8 +183,11 @@ def test_a_given_back_end_gets_one_order_after_the_other() -> None:
 def test_an_order_without_a_verdict_leaves_the_other(failing: int) -> None:
     replies = ["", "", FINAL] if failing == 0 else [FINAL, "", ""]
     with Judge(settings=BOTH, backend=ScriptedBackend(replies), measures=False) as judge:
-        [order] = judge.compare(EXAMPLES / "star.mp4", EXAMPLES / "circle.mp4").orders
-    assert order.first == 2 - failing
+        judgement = judge.compare(EXAMPLES / "star.mp4", EXAMPLES / "circle.mp4")
+    [order] = judgement.orders
+    assert (order.first, judgement.winner) == (2 - failing, 1 + failing)
+    assert any(f"With video {1 + failing} shown first there was no verdict" in w for w in judgement.warnings)
+    jsonschema.validate(judgement.to_json(), make_schema())
     with (
         Judge(settings=BOTH, backend=ScriptedBackend([""] * 4), measures=False) as judge,
         pytest.raises(NoVerdictError),

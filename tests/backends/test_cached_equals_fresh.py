@@ -31,7 +31,7 @@ from vrt_lite.protocol.messages import (
 )
 
 FILES = find("vrt-tiny-0")
-SEEDS = pytest.mark.parametrize("seeds", [range(40), pytest.param(range(40, 200), marks=pytest.mark.nightly)], ids=str)
+SEEDS = pytest.mark.parametrize("seeds", [range(12), pytest.param(range(12, 200), marks=pytest.mark.nightly)], ids=str)
 SIZES = ((56, 84), (84, 56), (112, 56))
 
 

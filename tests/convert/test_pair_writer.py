@@ -162,10 +162,6 @@ def test_a_full_disk(tmp_path: Path, small_disk: Path) -> None:
     types = {"text_type": "q8_0", "projector_type": "f16"}
     whole = convert_folder(tmp_path / "c", tmp_path / "whole", **types)
     other, out = small_disk / "of another program", small_disk / "out"
-    other.write_bytes(bytes(20 << 20))
-    with pytest.raises(UsageError, match=r"are still to come and .* has 62\.9 MB free"):
-        convert_folder(tmp_path / "c", out, **types)
-    other.unlink()
 
     def fill(done: int, total: int) -> None:
         if not other.exists():

@@ -52,13 +52,17 @@ WRONG = {
     "a class of torch": (b"ctorch.nn\nLinear\n)R.", GOOD, "torch.nn.Linear"),
     "an old name": (b"c__builtin__\neval\n(X\x01\x00\x00\x001tR.", GOOD, "eval"),
     "no table": (pickle.dumps([1, 2], protocol=2), GOOD, "not a state dict"),
-    "a number for a tensor": (archive.pickle_of([("x", archive.number(7))]), GOOD, "a int where a tensor"),
+    "a number for a tensor": (archive.pickle_of([("x", archive.number(7))]), GOOD, "Expected `array`, got `int`"),
     "a storage that is too small": (
         archive.pickle_of([("x", archive.piece("0", (5, 5), "F32"))]),
         GOOD,
         "does not hold",
     ),
-    "a negative offset": (archive.pickle_of([("x", archive.piece("0", (2,), "F32", offset=-2))]), GOOD, "shape"),
+    "a negative offset": (
+        archive.pickle_of([("x", archive.piece("0", (2,), "F32", offset=-2))]),
+        GOOD,
+        "Expected `int` >= 0",
+    ),
     "no storage": (archive.pickle_of([("x", archive.piece("1", (2,), "F32"))]), GOOD, "cannot be read"),
     "cut": (archive.pickle_of([("x", archive.piece("0", (2,), "F32"))])[:-9], GOOD, "cannot be read"),
     "rows in another order": (

@@ -8,7 +8,6 @@ A block after `<!-- file: NAME -->` is a file that the reader writes.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shlex
 import shutil
@@ -26,12 +25,13 @@ import click
 import psutil
 import pytest
 import sharded_checkpoint
+from pull_commands import isolate_client
 
 from bench.__main__ import cli as bench
 from bench.loopback_hub import serve_folder
 from convert.__main__ import convert
 from train.__main__ import train
-from vrt_lite.cli import cli
+from vrt_lite.cli import cli, run
 from vrt_lite.errors import ModelError
 
 ROOT = Path(__file__).parents[2]
@@ -145,10 +145,9 @@ def write_pictures(clip: Path, folder: Path, animation: Path) -> None:
 
 @dataclass
 class Reader:
-    """Someone who follows a page in `folder`."""
+    """Someone who follows a page in `folder`, which is the current one. What ends by itself runs in this process."""
 
     folder: Path
-    environment: dict[str, str]
 
     def follow(self, command: str) -> None:
         program, *words = shlex.split(command)
@@ -161,6 +160,8 @@ class Reader:
                 self.done(command, self.start(program, words))
         elif "serve" in words or "--watch" in words:
             self.interrupt(command, self.start(program, words), "serves at" if "serve" in words else "1 of ")
+        elif program == "vrt-lite":
+            assert run(words) == 0, command
         else:
             self.done(command, self.start(program, words))
 
@@ -173,7 +174,7 @@ class Reader:
             if sys.platform == "win32"
             else {"start_new_session": True}
         )
-        return subprocess.Popen([*begin, *words], cwd=self.folder, env=self.environment, **pipes, **own)
+        return subprocess.Popen([*begin, *words], **pipes, **own)
 
     def done(self, command: str, process: subprocess.Popen[str]) -> None:
         with ended(process):
@@ -222,13 +223,15 @@ def iter_until(stream: IO[str], sign: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def reader(furnished: Path, tmp_path: Path, own_home: Path) -> Iterator[Reader]:
+def reader(furnished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
     """A reader of one page, whose hub is a folder on loopback."""
     folder = shutil.copytree(furnished, tmp_path / "here")
+    monkeypatch.chdir(folder)
+    isolate_client(tmp_path / "hf", monkeypatch)
     with serve_folder(furnished / "my-checkpoint", HUB_NAME) as hub:
-        extra = {"HF_ENDPOINT": hub, "HF_HUB_OFFLINE": "0", "NO_PROXY": "127.0.0.1", "HF_HOME": str(tmp_path / "hf")}
-        extra |= {"BROWSER": "true", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "VRT_LITE_HOME": str(own_home)}
-        yield Reader(folder, os.environ | extra)
+        for name, value in {"HF_ENDPOINT": hub, "BROWSER": "true", "PYTHONPATH": str(ROOT)}.items():
+            monkeypatch.setenv(name, value)
+        yield Reader(folder)
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -9,6 +9,7 @@ output is not tied, and its rows of control tokens are zero, so that no turn end
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -178,16 +179,20 @@ class Displayed:
         return [draw(frame, self.sizes[frame.clip]) for frame in frames]
 
 
+@functools.lru_cache(maxsize=64)
 def draw(frame: FrameRef, size: tuple[int, int]) -> NDArray[np.uint8]:
     """One frame, (height, width, 3), in integers only: the same on every machine."""
     width, height = size
-    y, x = np.mgrid[:height, :width]
+    y, x = np.ogrid[:height, :width]
     shift = 7 * frame.index + 31 * frame.clip
-    picture = np.stack([x * 255 // width, y * 255 // height, (x + y + shift) * 5 % 256], axis=-1)
+    picture = np.empty((height, width, 3), np.uint8)
+    picture[..., 0], picture[..., 1] = x * 255 // width, y * 255 // height
+    picture[..., 2] = (x + y + shift) * 5 % 256
     picture[(x // 9 + y // 13 + frame.index) % 5 == 0] = (240, 230, 20 + shift % 200)
     centre = (width * ((frame.index * 3) % 10 + 1) // 11, height // 2)
     picture[(x - centre[0]) ** 2 + (y - centre[1]) ** 2 < (min(size) // 4) ** 2] = (220, 30 + 90 * frame.clip, 60)
-    return picture.astype(np.uint8)
+    picture.flags.writeable = False
+    return picture
 
 
 def _video(clip: int, count: int, seconds: float) -> Video:

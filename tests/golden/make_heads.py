@@ -27,8 +27,8 @@ sys.path[:0] = [str(HERE.parents[1]), str(HERE)]
 import head_cases  # noqa: E402
 import synthetic_families as families  # noqa: E402
 
-from convert.reference_frames import ReferenceFrames  # noqa: E402
-from vrt_lite.protocol.messages import FrameRef, Image, Message, Text, Video  # noqa: E402
+from convert.reference_frames import ReferenceFrames, ShownFrames  # noqa: E402
+from vrt_lite.protocol.messages import FrameRef, Message, Text, Video  # noqa: E402
 
 
 class RewardModel(transformers.Qwen2VLForConditionalGeneration):
@@ -135,8 +135,7 @@ class Reference:
     def scores(self, cases: Sequence[head_cases.Case]) -> list[dict[str, float]]:
         """The raw scores of clips in one batch, padded at the right."""
         rows: list[list[int]] = []
-        patches: dict[type, list[Any]] = {Image: [], Video: []}
-        grids: dict[type, list[Any]] = {Image: [], Video: []}
+        everything = ShownFrames()
         for case in cases:
             row: list[int] = []
             for piece in self.ids(case.conversation):
@@ -144,25 +143,17 @@ class Reference:
                     row.append(piece)
                     continue
                 shown: tuple[FrameRef, ...] = piece.frames if isinstance(piece, Video) else (piece.frame,)
-                cells, grid = self.frames.patches(case.pixels(shown), called=False)
-                patches[type(piece)].append(cells)
-                grids[type(piece)].append(grid)
+                tokens = everything.add(piece, *self.frames.patches(case.pixels(shown), called=False))
                 pad = self.config.video_token_id if isinstance(piece, Video) else self.config.image_token_id
-                row += [pad] * (int(np.prod(grid)) // 4)
+                row += [pad] * tokens
             rows.append(row)
         length = max(map(len, rows))
         padding = families.FIRST_ADDED
         inputs: dict[str, Any] = {
             "input_ids": torch.tensor([row + [padding] * (length - len(row)) for row in rows]),
             "attention_mask": torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in rows]),
+            **everything.inputs(torch),
         }
-        for kind, pixels, grid in (
-            (Image, "pixel_values", "image_grid_thw"),
-            (Video, "pixel_values_videos", "video_grid_thw"),
-        ):
-            if patches[kind]:
-                inputs[pixels] = torch.from_numpy(np.concatenate(patches[kind]))
-                inputs[grid] = torch.tensor(grids[kind])
         rewards = [families.FIRST_ADDED + self.special.index(word) for word in families.REWARDS]
         with torch.no_grad():
             found = self.model.score(inputs, rewards).tolist()

@@ -19,8 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "convert"))
 
 import synthetic_checkpoint as synthetic
 
-from vrt_lite.conversion import text_tensors, vision_tensors
 from vrt_lite.conversion.checkpoint import Section
+from vrt_lite.conversion.families import placements, read_halves
 from vrt_lite.conversion.gguf_writer import Placement
 
 CONTROL, USER_DEFINED = 3, 4
@@ -33,12 +33,14 @@ def make(folder: Path, pair: tuple[Path, Path]) -> None:
     texts, shown = _text_config(words), _vision_config(tower)
     tied = "output.weight" not in {tensor.name for tensor in words.tensors}
     texts["tie_word_embeddings"] = tied
-    weights = _weights(words, text_tensors.placements(Section("text GGUF", texts)))
-    weights |= _weights(tower, vision_tensors.placements(Section("projector GGUF", shown)))
     outer: dict[str, Any] = {"architectures": ["Qwen2_5_VLForConditionalGeneration"], "model_type": "qwen2_5_vl"}
     outer["tie_word_embeddings"] = tied
+    config = outer | {"text_config": texts, "vision_config": shown}
+    weights: dict[str, NDArray[np.float32]] = {}
+    for half, reader in zip(read_halves(Section("GGUF", config)), (words, tower), strict=True):
+        weights |= _weights(reader, placements(half))
     synthetic.write_safetensors(folder / "model.safetensors", weights, "F32")
-    synthetic.write_json(folder / "config.json", outer | {"text_config": texts, "vision_config": shown})
+    synthetic.write_json(folder / "config.json", config)
     synthetic.write_json(folder / "tokenizer.json", _tokenizer(words))
     colours = {key: _value(tower, f"clip.vision.{key}") for key in ("image_mean", "image_std")}
     synthetic.write_json(folder / "preprocessor_config.json", colours)

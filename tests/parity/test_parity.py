@@ -26,6 +26,7 @@ import bundled_checkpoint  # noqa: E402
 import fidelity_cases as golden  # noqa: E402
 import make_fidelity  # noqa: E402
 import make_reference_gguf  # noqa: E402
+import qwen3_cases  # noqa: E402
 
 from convert.clip_pairs import EXAMPLE  # noqa: E402
 from convert.reference import Reference  # noqa: E402
@@ -145,6 +146,19 @@ def test_a_file_of_torch_save_is_read_as_torch_reads_it(tmp_path: Path, kind: st
             assert np.array_equal(found[key].rows(0, len(values)), values.float().numpy())
 
 
+def test_the_golden_file_of_qwen3_is_what_the_reference_gives(tmp_path: Path) -> None:
+    """Greedy tokens but for the last digits of a logit: one that is near another may end the equality."""
+    done = subprocess.run([sys.executable, GOLDEN / "make_qwen3.py", tmp_path], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    with np.load(tmp_path / "qwen3.npz") as made_now, np.load(GOLDEN / "qwen3.npz") as stored:
+        assert set(made_now.files) == set(stored.files)
+        for name in stored.files:
+            if stored[name].dtype.kind == "f":
+                assert np.allclose(made_now[name], stored[name], rtol=1e-4, atol=1e-4), name
+            else:
+                assert np.array_equal(made_now[name], stored[name]), name
+
+
 def test_golden_gguf_hashes_are_those_of_llama_cpps_own_converter(tmp_path: Path) -> None:
     """LLAMA_CPP_SOURCE may name the source distribution, or llama.cpp's source itself; else pip fetches the first."""
     given = os.environ.get("LLAMA_CPP_SOURCE")
@@ -200,6 +214,18 @@ def test_verify_writes_a_table(checkpoint: Path, pair: Path, tmp_path: Path) -> 
     assert float(exact[6]) <= 1e-3
     assert float(exact[8]) <= 1e-6 < float(small[8])
     assert exact[10] == "4 of 4"
+
+
+def test_verify_measures_a_qwen3_vl_folder(tmp_path: Path) -> None:
+    qwen3_cases.make_checkpoint(tmp_path / "c")
+    export_pair(tmp_path / "c", tmp_path / "out", text_type="f32", projector_type="f32")
+    bounds = "".join(f"{name} = {cells * 32**2}\n" for name, cells in (("min_pixels", 4), ("max_pixels", 24)))
+    profile = f"max_new_tokens = 8\nrounds = 1\n{bounds}tool_{bounds.replace('max', 'tool_max')}"
+    for clock, status in (("text", 0), ("exact", 2)):
+        (tmp_path / "out" / "profile.toml").write_text(f'{profile}[clock]\nrule = "{clock}"\n', "utf-8")
+        done = verify(tmp_path / "c", tmp_path / "out", "--tokens", "4")
+        assert done.returncode == status, done.stderr
+    assert 'it needs rule = "text"' in done.stderr
 
 
 def test_verify_takes_a_repository_and_a_list_of_pairs(checkpoint: Path, pair: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import subprocess
 import sys
@@ -11,10 +12,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import av
 import httpx
 import pytest
+
+from vrt_lite.cli import run
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -53,6 +57,17 @@ def start(home: Path, *arguments: str | Path) -> Served:
     assert "serves at" in line, line
     url = line.split()[3]
     return Served(process, url, httpx.Client(base_url=url.partition("?")[0], timeout=60), home)
+
+
+def say(served: Served, *arguments: str) -> str:
+    """What the command line, in this process, prints about the same store."""
+    told = io.BytesIO()
+    stream = io.TextIOWrapper(told, encoding="utf-8", write_through=True)
+    home = patch.dict(os.environ, VRT_LITE_HOME=str(served.home))
+    with home, contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
+        status = run(arguments)
+    assert status == 0, told.getvalue()
+    return told.getvalue().decode()
 
 
 def end(served: Served) -> None:

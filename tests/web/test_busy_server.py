@@ -33,32 +33,31 @@ from vrt_lite.web.server_state import ServerState
 from vrt_lite.web.upload_folder import UploadFolder
 
 
-def write_large_clip(path: Path) -> Path:
-    """Write a clip whose playable copy takes seconds."""
+@pytest.fixture(scope="module")
+def large_clip(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clip by itself in a folder, whose playable copy takes seconds."""
+    path = tmp_path_factory.mktemp("large") / "large.avi"
     noise = np.random.default_rng(0).integers(0, 255, (720, 1280, 3), dtype=np.uint8)
     with av.open(str(path), "w") as file:
         stream = file.add_stream("mjpeg", rate=24)
         stream.width, stream.height, stream.pix_fmt = 1280, 720, "yuvj420p"
-        for number in range(240):
+        for number in range(120):
             frame = av.VideoFrame.from_ndarray(np.roll(noise, number, axis=1), format="rgb24")
             file.mux(stream.encode(frame))
         file.mux(stream.encode())
     return path
 
 
-def test_sixty_requests_for_a_copy_leave_the_server_to_others(servers: Callable[..., Served], tmp_path: Path) -> None:
-    allowed = tmp_path / "allowed"
-    allowed.mkdir()
-    clip = write_large_clip(allowed / "large.avi")
-    served = servers("--allow", allowed)
-    body = {"a": str(clip), "b": str(clip), "wait": False}
+def test_sixty_requests_for_a_copy_leave_the_server_to_others(servers: Callable[..., Served], large_clip: Path) -> None:
+    served = servers("--allow", large_clip.parent)
+    body = {"a": str(large_clip), "b": str(large_clip), "wait": False}
     job = served.client.post("/v1/compare", json=body).json()["id"]
     page = served.client.get(f"/jobs/{job}").text
     address = page[page.index("/clips/") :].partition('"')[0]
     served.client.delete(f"/v1/jobs/{job}")
     with httpx.Client(base_url=served.url, timeout=120) as other, ThreadPoolExecutor(60) as pool:
         copies = [pool.submit(other.get, address) for _ in range(60)]
-        time.sleep(1)
+        time.sleep(0.3)
         for path in ("/v1/runs", "/v1/folders", "/", "/judges"):
             assert served.client.get(path).status_code == 200
         assert not wait(copies, timeout=0).done, "the others were answered while the copy was made"
@@ -226,12 +225,12 @@ def test_a_job_that_waits_for_a_judge_can_be_cancelled_while_one_is_opened(tmp_p
         context.close()
 
 
-def test_a_file_that_ends_the_decoder_ends_no_server(tmp_path: Path) -> None:
+def test_a_file_that_ends_the_decoder_ends_no_server(large_clip: Path) -> None:
     with contextlib.closing(Decoder()) as decoder:
         decoder.check(Path(STAR))
         [process] = [child for child in psutil.Process().children() if "serve_calls" in " ".join(child.cmdline())]
         with ThreadPoolExecutor(1) as pool:
-            copying = pool.submit(decoder.copy, write_large_clip(tmp_path / "large.avi"))
+            copying = pool.submit(decoder.copy, large_clip)
             time.sleep(0.3)
             process.kill()
             assert isinstance(copying.exception(timeout=20), VideoError)

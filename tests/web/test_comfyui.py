@@ -36,8 +36,8 @@ def read_images(path: str | io.BytesIO) -> Any:
         return np.stack([frame.to_ndarray(format="rgb24") for frame in file.decode(video=0)]).astype(np.float32) / 255
 
 
-def write_eight(folder: Path) -> list[Path]:
-    return [write_clip(folder / f"{n}.mp4", frames=8 + n, size=(56, 56)) for n in range(8)]
+def write_five(folder: Path) -> list[Path]:
+    return [write_clip(folder / f"{n}.mp4", frames=8 + n, size=(56, 56)) for n in range(5)]
 
 
 def test_the_nodes_are_as_comfyui_asks_for_them(pack: Pack) -> None:
@@ -66,8 +66,8 @@ def test_the_better_video_comes_out(pack: Pack, served: Served) -> None:
     assert 0 <= frames.min() < frames.max() <= 1
 
 
-def test_eight_videos_become_the_best_two(pack: Pack, served: Served, tmp_path: Path) -> None:
-    paths = write_eight(tmp_path)
+def test_five_videos_become_the_best_two(pack: Pack, served: Served, tmp_path: Path) -> None:
+    paths = write_five(tmp_path)
     videos = [pack.file(path) for path in paths]
     told: list[tuple[int, int]] = []
     pack.progress.PROGRESS_BAR_HOOK = lambda value, total: told.append((value, total))
@@ -78,7 +78,7 @@ def test_eight_videos_become_the_best_two(pack: Pack, served: Served, tmp_path: 
     assert best is ranked[0]
     assert strengths == sorted(strengths, reverse=True)
     assert board.startswith(f"1. video {videos.index(best) + 1}  {strengths[0]:+.2f}\n")
-    assert told[-1] == (28, 28), "28 pairs of eight"
+    assert told[-1] == (10, 10), "10 pairs of five"
     in_order, scores, _ = pack.run("VrtLiteScore", videos=videos, prompt=PROMPT, both_orders=False, server=served.url)
     assert [in_order[videos.index(video)] for video in ranked] == strengths
     assert scores.startswith(f"video 1  {in_order[0]:+.2f}\n")
@@ -89,7 +89,7 @@ def test_eight_videos_become_the_best_two(pack: Pack, served: Served, tmp_path: 
 
 
 def test_an_interrupt_cancels_the_servers_job(pack: Pack, served: Served, tmp_path: Path) -> None:
-    videos = [pack.file(path) for path in write_eight(tmp_path)]
+    videos = [pack.file(path) for path in write_five(tmp_path)]
 
     def press(value: int, total: int) -> None:
         if 0 < value < total:
@@ -104,7 +104,7 @@ def test_an_interrupt_cancels_the_servers_job(pack: Pack, served: Served, tmp_pa
 
 def test_a_server_that_dies_meanwhile_is_one_line(pack: Pack, servers: Callable[..., Served], tmp_path: Path) -> None:
     served = servers()
-    videos = [pack.file(path) for path in write_eight(tmp_path)]
+    videos = [pack.file(path) for path in write_five(tmp_path)]
 
     def kill(value: int, total: int) -> None:
         if value:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from web.conftest import CIRCLE, EXAMPLES, PROMPT, ROOT, STAR, Served, end, start
+from web.conftest import CIRCLE, EXAMPLES, PROMPT, STAR, Served, end, say, start
 
 from vrt_lite import compare
 from vrt_lite.records.judgement import Judgement
@@ -30,13 +27,6 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     served = start(tmp_path_factory.mktemp("four"), "--allow", EXAMPLES, "--jobs", "4")
     yield served
     end(served)
-
-
-def say(served: Served, *arguments: str) -> str:
-    """What the command line prints about the same store."""
-    command = [sys.executable, "-m", "vrt_lite", *arguments]
-    environment = os.environ | {"VRT_LITE_HOME": str(served.home)}
-    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=environment).stdout
 
 
 def test_the_comparisons_of_a_day_are_a_list(served: Served) -> None:

@@ -99,8 +99,15 @@ def test_a_long_answer_is_not_cut_and_the_next_request_has_its_time(port: int) -
             assert answer.count(b"\r\nx\r\n") == 5
 
 
-def test_a_server_keeps_an_idle_connection_longer_than_its_clients_do(served: Served) -> None:
+def test_a_server_keeps_an_idle_connection_longer_than_its_clients_do() -> None:
     """Otherwise a client may send a request at the moment at which the server closes the connection."""
+    kept = httpx.Limits().keepalive_expiry
+    assert kept
+    assert kept < round(TimedProtocol.HEAD_SECONDS)
+
+
+@pytest.mark.nightly
+def test_an_idle_connection_is_used_again_after_as_long_as_a_client_keeps_it(served: Served) -> None:
     kept = httpx.Limits().keepalive_expiry
     assert kept
     address = served.client.base_url

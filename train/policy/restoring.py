@@ -17,8 +17,8 @@ from gguf.quants import dequantize
 from train.policy.model import create_folder, new_model, save, write_documents
 from train.policy.policy_tokenizer import TOKENIZER_FILE, PolicyTokenizer, write_tokenizer
 from train.recipe import TrainingRecipe
-from vrt_lite.conversion import text_tensors, vision_tensors
 from vrt_lite.conversion.checkpoint import Section
+from vrt_lite.conversion.families import placements, read_halves
 from vrt_lite.conversion.gguf_writer import Placement
 from vrt_lite.conversion.shards import canonical
 from vrt_lite.errors import ModelError
@@ -48,11 +48,9 @@ def _write(recipe: TrainingRecipe, text: Path, projector: Path, folder: Path) ->
     }
     config = Section("config.json", json.loads(model.config.to_json_string()))
     pieces: dict[str, list[Placement]] = {}
-    for piece in (
-        *text_tensors.placements(text_tensors.config(config)),
-        *vision_tensors.placements(vision_tensors.config(config)),
-    ):
-        pieces.setdefault(piece.source, []).append(piece)
+    for half in read_halves(config):
+        for piece in placements(half):
+            pieces.setdefault(piece.source, []).append(piece)
     with torch.no_grad():
         for name, weight in model.named_parameters():
             for piece in pieces[canonical(name)]:

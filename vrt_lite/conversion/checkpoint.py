@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
-from vrt_lite.conversion.shards import canonical
+from vrt_lite.conversion.shards import Correction, canonical
 from vrt_lite.disk import open_to_read
 from vrt_lite.errors import ModelError
 
@@ -70,13 +70,17 @@ class Section:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A folder whose JSON files have been read, and no shard. `tensors` has the shard of each, by published name."""
+    """A folder whose JSON files have been read, and no shard. `tensors` has the shard of each, by published name.
+
+    `corrections` are what an adapter adds to some of them.
+    """
 
     folder: Path
     name: str
     config: Section
     preprocessor: Section
     tensors: Mapping[str, str]
+    corrections: Mapping[str, Correction] = field(default_factory=dict[str, Correction])
 
 
 def read_checkpoint(
@@ -104,10 +108,14 @@ def check_tensors(checkpoint: Checkpoint, needed: Collection[str]) -> Checkpoint
         raise ModelError(
             f"{checkpoint.config.where}: {len(missing)} tensors are missing, first {missing[0]}: download again"
         )
-    if odd := [stored for stored in tensors if stored not in needed and stored not in BESIDE]:
-        where = checkpoint.folder / tensors[odd[0]]
-        raise ModelError(f"{where}: tensor {odd[0]:.80} is none that config.json describes")
+    refuse_others(checkpoint.folder, tensors, needed)
     return replace(checkpoint, tensors=tensors)
+
+
+def refuse_others(where: Path, tensors: Collection[str], needed: Collection[str]) -> None:
+    """Raise ModelError for a tensor that would be left out."""
+    if odd := sorted({*tensors} - {*needed, *BESIDE}):
+        raise ModelError(f"{where}: tensor {odd[0]:.80} is none that config.json describes")
 
 
 def read_preprocessor(folder: Path) -> Section:
@@ -129,22 +137,14 @@ def list_shards(index: Path) -> dict[str, str]:
 def read_json(path: Path) -> Section:
     """Read a JSON object of bounded size. Raises ModelError."""
     try:
-        value = json.loads(read_text(path))
-    except (ValueError, RecursionError) as error:
+        if (size := path.stat().st_size) > MAX_TEXT_BYTES:
+            raise ModelError(f"{path} has {size} bytes, at most {MAX_TEXT_BYTES} are read")
+        with open_to_read(path) as file:
+            value = json.loads(file.read(size))  # a larger number would be allocated as a whole
+    except FileNotFoundError:
+        raise ModelError(f"{path} is missing: download the whole checkpoint folder") from None
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path} cannot be read as JSON: {error}") from error
     if not isinstance(value, dict):
         raise ModelError(f"{path} holds a JSON {type(value).__name__}, an object is needed")
     return Section(f"{path}", cast("dict[str, Any]", value))
-
-
-def read_text(path: Path) -> str:
-    """Read a UTF-8 file of bounded size. Raises ModelError."""
-    try:
-        if (size := path.stat().st_size) > MAX_TEXT_BYTES:
-            raise ModelError(f"{path} has {size} bytes, at most {MAX_TEXT_BYTES} are read")
-        with open_to_read(path) as file:
-            return file.read(size).decode()  # a larger number would be allocated as a whole
-    except FileNotFoundError:
-        raise ModelError(f"{path} is missing: download the whole checkpoint folder") from None
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path} cannot be read: {error}") from error

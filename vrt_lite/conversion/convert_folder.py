@@ -13,9 +13,8 @@ from typing import Any, Final
 from vrt_lite.conversion.pair_plan import PairPlan, plan_pair
 from vrt_lite.conversion.pair_writer import FinishedFile, begin, describe, write_shard
 from vrt_lite.conversion.reward_state import STATE
-from vrt_lite.disk import allocated_bytes, locked, write_file
+from vrt_lite.disk import locked, write_file
 from vrt_lite.errors import ModelError, UsageError
-from vrt_lite.machine import explain_full_disk
 from vrt_lite.profile import PROFILE_NAME
 
 UNFINISHED: Final = ".vrt-unfinished"
@@ -63,7 +62,6 @@ def write_planned(
     with _disk_errors(out), locked(f"convert-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]}"):
         if plan.profile and profile.is_file() and profile.read_bytes() != plan.profile:
             raise UsageError(f"{profile} is another profile than the checkpoint's: give another folder")
-        _check_space(out, plan.size - sum(allocated_bytes(folder / file.name) for file in plan.files))
         missing, total = begin(plan, folder), plan.weight_bytes(plan.shards)
         done = total - plan.weight_bytes(missing)
 
@@ -84,12 +82,6 @@ def write_planned(
             write_file(profile, plan.profile)
             paths.append(profile)
         return [describe(path) for path in paths]
-
-
-def _check_space(folder: Path, needed: int) -> None:
-    existing = next(path for path in (folder.resolve(), *folder.resolve().parents) if path.exists())
-    if reason := explain_full_disk(existing, needed):
-        raise UsageError(f"{reason} Free some, or name a folder on another disk.")
 
 
 @contextmanager

@@ -5,24 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from gguf import GGUFReader, GGUFValueType, ReaderField
+from gguf import GGUFReader, GGUFValue, GGUFValueType, ReaderField
 
-from vrt_lite.conversion.gguf_writer import (
-    FILE_TYPES,
-    PLAIN,
-    GgufField,
-    GgufFile,
-    Placement,
-    Target,
-    storage_type,
-    type_field,
-)
+from vrt_lite.conversion.gguf_writer import LARGEST, GgufFile, Placement, Target, Type, file_type, storage_type
 from vrt_lite.conversion.shards import StoredTensor
 from vrt_lite.errors import ModelError
 from vrt_lite.models.gguf import parts_of, read_header
 
 # What the writer adds, what says that a file is a part, and where tensors begin, which here is llama.cpp's default.
-_NOT_COPIED = ("GGUF.", "general.architecture", "split.", "general.alignment")
+_NOT_COPIED = ("GGUF.", "split.", "general.alignment")
 
 
 def read_source(path: Path, plain: str) -> GgufFile:
@@ -30,25 +21,24 @@ def read_source(path: Path, plain: str) -> GgufFile:
 
     Raises ModelError for one that is broken or quantised already.
     """
-    architecture = str(read_header(path).get("general.architecture"))
-    fields = [
-        type_field(plain) if key == "general.file_type" else _copy(key, field)
-        for key, field in _open(parts_of(path)[0]).fields.items()
-        if not key.startswith(_NOT_COPIED)
-    ]
+    read_header(path)  # all parts are there, and whole
+    first, *_ = parts = parts_of(path)
+    found = {key: _copy(field) for key, field in _open(first).fields.items() if not key.startswith(_NOT_COPIED)}
+    if "general.file_type" in found:
+        found["general.file_type"] = GGUFValue(file_type(plain), GGUFValueType.UINT32)
     targets: list[Target] = []
-    for part in parts_of(path):
+    for part in parts:
         for name, stored in read_gguf_table(part).items():
-            kind = storage_type(name, stored.shape, FILE_TYPES[plain][0])
+            kind = storage_type(name, stored.shape, Type[plain.upper()])
             targets.append(Target(Placement(name, stored.shape, name), part.name, stored.shape, kind))
-    return GgufFile("", architecture, fields, targets)
+    return GgufFile("", found, targets)
 
 
 def read_gguf_table(path: Path) -> dict[str, StoredTensor]:
     """Return where a file has its weights. Raises ModelError for a file that is broken or quantised."""
     table: dict[str, StoredTensor] = {}
     for tensor in _open(path).tensors:
-        if tensor.tensor_type not in PLAIN:
+        if tensor.tensor_type not in LARGEST:
             raise ModelError(f"{path}: {tensor.name:.80} is {tensor.tensor_type.name} already: start from f16 or more")
         shape = tuple(int(n) for n in reversed(tensor.shape))
         table[tensor.name] = StoredTensor(path, tensor.tensor_type.name, shape, tensor.data_offset)
@@ -83,6 +73,5 @@ def _open(path: Path) -> GGUFReader:
         raise ModelError(f"{path} is not a whole GGUF file: {error}. Convert or copy it again") from error
 
 
-def _copy(key: str, field: ReaderField) -> GgufField:
-    item = field.types[-1] if field.types[0] == GGUFValueType.ARRAY else None
-    return GgufField(key, field.contents(), field.types[0], item)
+def _copy(field: ReaderField) -> GGUFValue:
+    return GGUFValue(field.contents(), field.types[0], field.types[-1] if len(field.types) > 1 else None)

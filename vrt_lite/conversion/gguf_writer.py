@@ -10,67 +10,34 @@ import os
 import struct
 import tempfile
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from gguf import (
-    GGML_QUANT_VERSION,
-    GGUF_DEFAULT_ALIGNMENT,
-    GGMLQuantizationType,
-    GGUFValueType,
-    GGUFWriter,
-    LlamaFileType,
-)
+from gguf import GGUF_DEFAULT_ALIGNMENT, GGMLQuantizationType, GGUFValue, GGUFWriter, LlamaFileType
 from gguf.quants import quant_shape_to_byte_shape, quantize
 
 from vrt_lite.conversion.engine_rows import quantize_rows
-from vrt_lite.conversion.shards import StoredTensor
+from vrt_lite.conversion.shards import Correction, StoredTensor
 from vrt_lite.errors import ModelError
 
 Type = GGMLQuantizationType
-FILE_TYPES = {
-    "f32": (Type.F32, LlamaFileType.ALL_F32),
-    "f16": (Type.F16, LlamaFileType.MOSTLY_F16),
-    "bf16": (Type.BF16, LlamaFileType.MOSTLY_BF16),
-    "q8_0": (Type.Q8_0, LlamaFileType.MOSTLY_Q8_0),
-}
-PLAIN = (Type.F32, Type.F16, Type.BF16)
-# The largest magnitude each type holds: past it, infinity would be written without a word. The other types are blocks
-# with scales in F16.
-LARGEST = {Type.F32: 3.4028e38, Type.F16: 65504.0, Type.BF16: 3.3895e38, Type.Q8_0: 127 * 65504.0}
+# The largest magnitude that each type holds: past it, infinity would be written without a word.
+LARGEST = {Type.F32: 3.4028e38, Type.F16: 65504.0, Type.BF16: 3.3895e38}
+_LARGEST_IN_BLOCKS = 127 * 65504.0  # Q8_0's; the engine refuses what another one cannot hold
 MOST_THREADS = 8
 SLICE_ELEMENTS = 1 << 18  # 1 MiB in float32, so that a slice and its temporaries stay small
 
 
-@dataclass(frozen=True)
-class GgufField:
-    """One metadata entry; an array's element type follows from its first element unless `item` names it."""
-
-    key: str
-    value: Any
-    kind: GGUFValueType
-    item: GGUFValueType | None = None
-
-
-def type_field(file_type: str) -> GgufField:
-    """Return the field with the number of a type in FILE_TYPES."""
-    return GgufField("general.file_type", FILE_TYPES[file_type][1], GGUFValueType.UINT32)
-
-
-VERSION = GgufField("general.quantization_version", GGML_QUANT_VERSION, GGUFValueType.UINT32)
-
-
-def fields_of(write: Callable[[GGUFWriter], object]) -> list[GgufField]:
-    """Return the fields that a function of the package gguf adds to a writer."""
-    writer = GGUFWriter(None, "")
-    write(writer)
-    own = [entry for entry in writer.kv_data[0].items() if entry[0] != "general.architecture"]
-    return [GgufField(key, entry.value, entry.type, entry.sub_type) for key, entry in own]
+def file_type(name: str) -> LlamaFileType:
+    """Return llama.cpp's number for a file in a type, the text model's or the projector's."""
+    whole = {"f32": "ALL_F32", "q4_k": "MOSTLY_Q4_K_S", "q5_k": "MOSTLY_Q5_K_S"}
+    return LlamaFileType[whole.get(name, f"MOSTLY_{name.upper()}")]
 
 
 @dataclass(frozen=True)
@@ -81,19 +48,6 @@ class Placement:
     shape: tuple[int, ...]
     name: str
     part: tuple[slice | int, ...] = ()
-
-
-@dataclass(frozen=True)
-class Correction:
-    """What an adapter adds to a tensor: scale · B A."""
-
-    a: StoredTensor
-    b: StoredTensor
-    scale: float
-
-    def rows(self, start: int, stop: int) -> np.ndarray:
-        """Compute some rows."""
-        return np.float32(self.scale) * (self.b.rows(start, stop) @ self.a.rows(0, self.a.shape[0]))
 
 
 @dataclass(frozen=True)
@@ -132,18 +86,62 @@ class GgufFile:
     """All of one GGUF file except the weights."""
 
     name: str
-    architecture: str
-    fields: Sequence[GgufField]
+    fields: Mapping[str, GGUFValue]
     targets: Sequence[Target]
 
+    @property
+    def architecture(self) -> str:
+        """GGUF's word for it."""
+        return str(self.fields["general.architecture"].value)
 
-def resolve(placements: Iterable[Placement], listed: Mapping[str, str], file_type: str) -> list[Target]:
-    """Return the tensors of a file in a type of FILE_TYPES. `listed` has the shard of each source, and their order."""
+    @cached_property
+    def header(self) -> bytes:
+        """All that precedes the weights. Raises ModelError for a value that GGUF cannot hold."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "header.gguf"
+            with closing(GGUFWriter(path, self.architecture)) as writer:
+                for t in self.targets:
+                    writer.add_tensor_info(t.name, t.byte_shape, np.dtype(np.uint8), t.size, raw_dtype=t.type)
+                writer.kv_data = [dict(self.fields)]
+                writer.write_header_to_file()
+                try:
+                    writer.write_kv_data_to_file()
+                except (AttributeError, TypeError, ValueError, struct.error) as error:
+                    # The author of a model card may write any type: `version: 1.0` is a number.
+                    raise ModelError(f"README.md or a JSON file has a value of the wrong type: {error}") from error
+                writer.write_ti_data_to_file()
+            header = path.read_bytes()
+        return header + bytes(aligned(len(header)) - len(header))
+
+    @property
+    def placed(self) -> list[tuple[int, Target]]:
+        """Each tensor with the byte at which it begins."""
+        ends = accumulate((aligned(target.size) for target in self.targets), initial=len(self.header))
+        return list(zip(ends, self.targets, strict=False))
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return len(self.header) + sum(aligned(target.size) for target in self.targets)
+
+
+def aligned(size: int) -> int:
+    """Return where the next tensor can begin."""
+    return -(-size // GGUF_DEFAULT_ALIGNMENT) * GGUF_DEFAULT_ALIGNMENT
+
+
+def resolve(
+    placements: Iterable[Placement],
+    listed: Mapping[str, str],
+    plain: str,
+    corrections: Mapping[str, Correction],
+) -> list[Target]:
+    """Return the tensors of a file in a type of CONVERTER_TYPES. `listed` has each source's shard, and their order."""
     places: dict[str, list[Placement]] = defaultdict(list)
     for place in placements:
         places[place.source].append(place)
     return [
-        Target(place, shard, shape, storage_type(place.name, shape, FILE_TYPES[file_type][0]))
+        Target(place, shard, shape, storage_type(place.name, shape, Type[plain.upper()]), corrections.get(source))
         for source, shard in listed.items()
         for place in places[source]
         for shape in [np.broadcast_to(np.False_, place.shape)[place.part].shape]
@@ -152,35 +150,13 @@ def resolve(placements: Iterable[Placement], listed: Mapping[str, str], file_typ
 
 def storage_type(name: str, shape: tuple[int, ...], requested: GGMLQuantizationType) -> GGMLQuantizationType:
     """Return a tensor's type by the rules of llama.cpp's converter (conversion/base.py)."""
-    if len(shape) == 1:
+    if len(shape) == 1 or ".position_embd." in name:
         return Type.F32  # norms and biases
-    if ".position_embd." in name:
-        return Type.F32
     if ".patch_embd.weight" in name:
         return Type.F16 if requested is Type.F16 else Type.F32  # the convolution kernels know only these
     if requested is Type.Q8_0 and shape[-1] % 32:
         return Type.F16  # a row must be whole blocks, as 3420 in the 7B's vision tower is not
     return requested
-
-
-def header_bytes(file: GgufFile) -> bytes:
-    """Return all that precedes the weights. Raises ModelError for a value that GGUF cannot hold."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "header.gguf"
-        with closing(GGUFWriter(path, file.architecture)) as writer:
-            for t in file.targets:
-                writer.add_tensor_info(t.name, t.byte_shape, np.dtype(np.uint8), t.size, raw_dtype=t.type)
-            for entry in file.fields:
-                writer.add_key_value(entry.key, entry.value, entry.kind, entry.item)
-            writer.write_header_to_file()
-            try:
-                writer.write_kv_data_to_file()
-            except (AttributeError, TypeError, ValueError, struct.error) as error:
-                # The author of a model card may write any type: `version: 1.0` is a number.
-                raise ModelError(f"README.md or a JSON file has a value of the wrong type: {error}") from error
-            writer.write_ti_data_to_file()
-        header = path.read_bytes()
-    return header + bytes(-len(header) % GGUF_DEFAULT_ALIGNMENT)
 
 
 def encoded_blocks(target: Target, stored: StoredTensor) -> Iterator[np.ndarray]:
@@ -213,14 +189,13 @@ def _encode(target: Target, stored: StoredTensor, start: int, stop: int) -> np.n
         values = values + target.correction.rows(*there)
     shape = (stop - start, *target.shape[1:])
     if values.shape != shape:
-        inner, values = values, np.zeros(shape, np.float32)
-        values[tuple(map(slice, inner.shape))] = inner
-    largest, most = float(np.abs(values).max()), LARGEST.get(target.type, LARGEST[Type.F16])
+        values = np.pad(values, [(0, wanted - found) for wanted, found in zip(shape, values.shape, strict=True)])
+    largest, most = float(np.abs(values).max()), LARGEST.get(target.type, _LARGEST_IN_BLOCKS)
     if not largest <= most:  # written so that NaN fails too
         raise ModelError(
             f"{stored.path}: a value of {target.name} is {largest}, {target.type.name} holds up to {most:.6g}: "
             "choose another type"
         )
-    if target.type in PLAIN:
+    if target.type in LARGEST:
         return np.ascontiguousarray(quantize(values, target.type)).view(np.uint8)
     return quantize_rows(values, target.type, importance=target.importance)

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from vrt_lite.conversion.checkpoint import Section, read_json
-from vrt_lite.conversion.gguf_writer import Correction
-from vrt_lite.conversion.shards import StoredTensor, canonical, read_shard
+from vrt_lite.conversion.shards import Correction, StoredTensor, canonical, read_shard
 from vrt_lite.errors import ModelError
 
 CONFIG, WEIGHTS, PREFIX = "adapter_config.json", "adapter_model.safetensors", "base_model.model."

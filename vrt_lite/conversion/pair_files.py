@@ -14,32 +14,31 @@ write: same tensors, order, shapes, types and data, and the same metadata, save 
 - Refused here and written there: infinite and NaN weights or such as overflow the type, rope scaling
   (yarn and so on), a vision tower that differs in what llama.cpp has built in.
 - Accepted here only: vision tensors under `model.visual.`, as newer trainers save them.
-- A projector of QUANTIZED_PROJECTOR_TYPES is padded to whole blocks (`projector`).
+- A projector of QUANTIZED_PROJECTOR_TYPES is padded to whole blocks (`quantization`).
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 import numpy as np
-from gguf import GGUF_DEFAULT_ALIGNMENT, GGUFValueType, GGUFWriter, Metadata, size_label
+from gguf import GGML_QUANT_VERSION, GGUFValueType, GGUFWriter, Metadata, size_label
 
-from vrt_lite.conversion import text_tensors, tokenizer_fields
 from vrt_lite.conversion.checkpoint import ONLY_SHARD, Checkpoint, Section
-from vrt_lite.conversion.families import expected_shapes, family_of
-from vrt_lite.conversion.gguf_writer import VERSION, GgufField, GgufFile, Target, fields_of, resolve, type_field
-from vrt_lite.conversion.projector import quantize_projector
-from vrt_lite.conversion.quantization_types import quantize_file
-from vrt_lite.conversion.reward_state import REWARD_TOKENS, find_head, head_fields
-from vrt_lite.conversion.tower_parts import ARCHITECTURE
+from vrt_lite.conversion.families import Half, add_fields, expected_shapes, placements, read_halves
+from vrt_lite.conversion.gguf_writer import GgufFile, aligned, file_type, resolve
+from vrt_lite.conversion.quantization import quantize_projector, quantize_text
+from vrt_lite.conversion.reward_state import REWARD_TOKENS, find_head
+from vrt_lite.conversion.tokenizer_fields import add_tokenizer
 from vrt_lite.conversion.type_names import PLAIN_TYPES
 from vrt_lite.errors import ModelError
-from vrt_lite.models.gguf import Gguf, Tensor
+from vrt_lite.models.gguf import HEAD, Gguf, Tensor
 
 _BYTE_TOKENS = 256
 
@@ -65,20 +64,8 @@ def describe_files(
     importance: Mapping[str, np.ndarray] | None = None,
 ) -> list[GgufFile]:
     """Describe the text model's file and the projector's. `given` is metadata that wins over the model card."""
-    logging.getLogger("gguf").setLevel(logging.CRITICAL)  # it logs its guesses; what matters here is raised
-    head = find_head(checkpoint)
-
-    def add_documents(kind: str, file: GgufFile, section: Section) -> GgufFile:
-        fields = [*_authorship(checkpoint, kind, file.targets, given or {}), *file.fields]
-        if kind == "model":
-            # A head's token is in the run of text that has the caption, where control tokens are not recognised.
-            plain = REWARD_TOKENS if head else ()
-            fields += tokenizer_fields.fields(checkpoint.folder, section, plain=plain)
-            fields += (*text_tensors.vrt_lite_fields(checkpoint), *head_fields(head))
-        return replace(file, fields=fields)
-
-    files = _describe(checkpoint.config, checkpoint.tensors, types, checkpoint.preprocessor)
-    return [_quantize(add_documents(*described), types, importance) for described in files]
+    halves, listed = read_halves(checkpoint.config), checkpoint.tensors
+    return [_describe(half, types, listed, importance, checkpoint=checkpoint, given=given or {}) for half in halves]
 
 
 def describe_pair(
@@ -91,56 +78,56 @@ def describe_pair(
     that the vocabulary allows. Raises ModelError for a config that cannot be exported.
     """
     whole, types = Section("config.json", config), PairTypes(text_type, projector_type)
-    files = _describe(whole, dict.fromkeys(expected_shapes(whole), ONLY_SHARD), types, None)
-    text, projector = (_quantize(file, types, {} if with_importance else None) for _, file, _ in files)
-    rows = text_tensors.vocabulary_size(family_of(whole).text.config(whole))
-    vocabulary = {
-        "tokenizer.ggml.tokens": rows,
-        "tokenizer.ggml.token_type": rows,
-        "tokenizer.ggml.merges": max(rows - _BYTE_TOKENS, 0),
-    }
-    return _header(text, vocabulary), _header(projector, {})
+    listed, halves = dict.fromkeys(expected_shapes(whole), ONLY_SHARD), read_halves(whole)
+    text, projector = (_describe(half, types, listed, {} if with_importance else None) for half in halves)
+    rows = halves[0].size("vocab_size")
+    lengths = {"tokens": rows, "token_type": rows, "merges": max(rows - _BYTE_TOKENS, 0)}
+    return _header(text, {f"tokenizer.ggml.{key}": n for key, n in lengths.items()}), _header(projector, {})
 
 
 def _describe(
-    whole: Section, listed: Mapping[str, str], types: PairTypes, preprocessor: Section | None
-) -> Iterator[tuple[str, GgufFile, Section]]:
-    """Yield the kind of each file, the file in the type before a quantiser's, and its keys of config.json."""
-    family = family_of(whole)
-    for kind, half, wanted in (("model", family.text, types.text), ("mmproj", family.vision, types.projector)):
-        section, plain = half.config(whole), types.plain(wanted)
-        targets = resolve(half.placements(section), listed, plain)
-        fields = [*half.fields(section, preprocessor), type_field(plain), *half.late_fields(section), VERSION]
-        if kind == "mmproj":  # whose type comes first
-            fields.sort(key=lambda field: field.key != "general.file_type")
-        yield kind, GgufFile("", half.architecture, fields, targets), section
-
-
-def _quantize(file: GgufFile, types: PairTypes, importance: Mapping[str, np.ndarray] | None) -> GgufFile:
-    """Describe the file in the type that is wanted."""
-    is_projector = file.architecture == ARCHITECTURE
-    wanted = types.projector if is_projector else types.text
-    if types.plain(wanted) == wanted:
+    half: Half,
+    types: PairTypes,
+    listed: Mapping[str, str],
+    importance: Mapping[str, np.ndarray] | None,
+    *,
+    checkpoint: Checkpoint | None = None,
+    given: Mapping[str, Any] = MappingProxyType({}),
+) -> GgufFile:
+    """Describe one file; without a checkpoint, what follows from config.json."""
+    is_tower = bool(half.table.projector)
+    wanted = types.projector if is_tower else types.text
+    plain, writer = types.plain(wanted), GGUFWriter(None, half.table.architecture)
+    targets = resolve(placements(half), listed, plain, checkpoint.corrections if checkpoint else {})
+    if checkpoint:
+        writer.add_type("mmproj" if is_tower else "model")
+        _read_authorship(checkpoint, sum(math.prod(t.shape) for t in targets), given).set_gguf_meta_model(writer)
+    add_fields(half, writer, file_type(plain), checkpoint.preprocessor if checkpoint else None)
+    writer.add_quantization_version(GGML_QUANT_VERSION)
+    if checkpoint and not is_tower:
+        head = find_head(checkpoint)
+        # A head's token is in the run of text that has the caption, where control tokens are not recognised.
+        add_tokenizer(writer, checkpoint.folder, half.size("vocab_size"), plain=REWARD_TOKENS if head else ())
+        _add_own_fields(writer, checkpoint)
+        if head:  # the engine knows no such tensor
+            writer.add_array(HEAD, head.rows(0, head.shape[0]).ravel().tolist())
+    file = GgufFile("", writer.kv_data[0], targets)
+    if plain == wanted:
         return file
-    return quantize_projector(file, wanted) if is_projector else quantize_file(file, wanted, importance=importance)
+    return quantize_projector(file, wanted) if is_tower else quantize_text(file, wanted, importance=importance)
 
 
 def _header(file: GgufFile, lengths: dict[str, int]) -> Gguf:
-    values = {field.key: field.value for field in file.fields if isinstance(field.value, str | int | float)}
-    arrays = {field.key: len(field.value) for field in file.fields if field.kind is GGUFValueType.ARRAY}
-    step = GGUF_DEFAULT_ALIGNMENT
-    return Gguf(
-        {"general.architecture": file.architecture, **values},
-        arrays | lengths,
-        tuple(Tensor(t.name, t.shape[::-1], int(t.type), -(-t.size // step) * step) for t in file.targets),
-    )
+    values = {key: f.value for key, f in file.fields.items() if isinstance(f.value, str | int | float)}
+    arrays = {key: len(f.value) for key, f in file.fields.items() if f.type is GGUFValueType.ARRAY}
+    tensors = (Tensor(t.name, t.shape[::-1], int(t.type), aligned(t.size)) for t in file.targets)
+    return Gguf(values, arrays | lengths, tuple(tensors))
 
 
-def _authorship(
-    checkpoint: Checkpoint, kind: str, targets: Sequence[Target], given: Mapping[str, Any]
-) -> list[GgufField]:
+def _read_authorship(checkpoint: Checkpoint, count: int, given: Mapping[str, Any]) -> Metadata:
     """Read name, licence, authors and so on from the model card with the package gguf, like llama.cpp."""
-    count, folder = sum(math.prod(target.shape) for target in targets), checkpoint.folder
+    logging.getLogger("gguf").setLevel(logging.CRITICAL)  # it logs its guesses; what matters here is raised
+    folder = checkpoint.folder
     try:
         sampling = {k: v for k, v in vars(Metadata.load(None, folder)).items() if k.startswith("sampling_")}
         card, config = Metadata.load_model_card(folder), Metadata.load_hf_parameters(folder)
@@ -150,10 +137,16 @@ def _authorship(
         raise ModelError(f"{folder}: README.md's header or generation_config.json: {error}") from error
     metadata.name = metadata.name or checkpoint.name
     metadata.size_label = metadata.size_label or size_label(count, count, 0, 0)
-    metadata = replace(metadata, **sampling, **given)
+    return replace(metadata, **sampling, **given)
 
-    def write(writer: GGUFWriter) -> None:
-        writer.add_type(kind)
-        metadata.set_gguf_meta_model(writer)
 
-    return fields_of(write)
+def _add_own_fields(writer: GGUFWriter, checkpoint: Checkpoint) -> None:
+    """Add what a profile needs and GGUF does not define. mtmd does not show the projector's metadata."""
+    vision, pixels = checkpoint.config.section("vision_config"), checkpoint.preprocessor
+    if "tokens_per_second" in vision.values:
+        writer.add_float32("vrt_lite.tokens_per_second", vision.real("tokens_per_second"))
+    # transformers 5 writes the bounds as edges of `size`, although they are still numbers of pixels.
+    for old, new in (("min_pixels", "shortest_edge"), ("max_pixels", "longest_edge")):
+        place, key = (pixels, old) if pixels.values.get(old) else (pixels.section("size"), new)
+        if key in place.values:
+            writer.add_uint32(f"vrt_lite.vision.{old}", place.integer(key))

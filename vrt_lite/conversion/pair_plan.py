@@ -6,18 +6,16 @@ A shard is a part of a checkpoint, which need not be there yet, or a GGUF file t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from gguf import GGUF_DEFAULT_ALIGNMENT
-
 from vrt_lite.conversion import lora
-from vrt_lite.conversion.checkpoint import BESIDE, read_checkpoint
+from vrt_lite.conversion.checkpoint import read_checkpoint, refuse_others
 from vrt_lite.conversion.families import expected_shapes
 from vrt_lite.conversion.gguf_source import read_gguf_table, read_importance
-from vrt_lite.conversion.gguf_writer import GgufFile, Target, header_bytes
+from vrt_lite.conversion.gguf_writer import GgufFile
 from vrt_lite.conversion.pair_files import PairTypes, describe_files
 from vrt_lite.conversion.reward_state import STATE, read_base_weights, read_reward_state
 from vrt_lite.conversion.shards import StoredTensor, canonical, read_shard
@@ -28,30 +26,21 @@ from vrt_lite.profile import PROFILE_NAME, read_portable
 
 
 @dataclass(frozen=True)
-class PlannedFile:
-    """One file: its name, its header, each tensor with the byte at which it begins, and its size."""
-
-    name: str
-    header: bytes
-    tensors: tuple[tuple[int, Target], ...]
-    size: int
-
-
-@dataclass(frozen=True)
 class PairPlan:
     """The files, and the shards that they are made of. `profile` is that of the checkpoint, b"" if it has none.
 
     `origin` tells apart sources that differ in their weights alone.
     """
 
-    files: tuple[PlannedFile, ...]
+    files: tuple[GgufFile, ...]
     profile: bytes = b""
     origin: str = ""
 
     @cached_property
     def digest(self) -> str:
         """A text that only plans which lead to the same bytes share."""
-        return hashlib.sha256(repr(self).encode()).hexdigest()
+        described = [(file.name, file.header, file.targets) for file in self.files]
+        return hashlib.sha256(repr((self.origin, described)).encode()).hexdigest()
 
     @property
     def size(self) -> int:
@@ -61,25 +50,23 @@ class PairPlan:
     @property
     def shards(self) -> list[str]:
         """The names of the files that have the weights."""
-        return sorted({target.shard for file in self.files for _, target in file.tensors})
+        return sorted({target.shard for file in self.files for target in file.targets})
 
     def weight_bytes(self, shards: Collection[str]) -> int:
         """Bytes of the tensors that are made of these shards; those of all are the end of a progress bar."""
-        return sum(target.size for file in self.files for _, target in file.tensors if target.shard in shards)
+        return sum(target.size for file in self.files for target in file.targets if target.shard in shards)
 
     def read_table(self, shard: Path) -> dict[str, StoredTensor]:
         """Read where a shard has its tensors. Raises ModelError if it is not the shard that was planned."""
         read = {".gguf": read_gguf_table, ".pth": read_base_weights}.get(shard.suffix, read_shard)
-        found = read(shard)
-        table = {canonical(name): stored for name, stored in found.items()}
-        places = [target.place for file in self.files for _, target in file.tensors if target.shard == shard.name]
-        for place in places:
-            if place.source not in table:
-                raise ModelError(f"{shard} has no tensor {place.source:.80}, which it should have: download again")
-            if (shape := table[place.source].shape) != place.shape:
-                raise ModelError(f"{shard}: {place.source} is {shape}, config.json says {place.shape}")
-        if odd := [name for name in table.keys() - {place.source for place in places} if name not in BESIDE]:
-            raise ModelError(f"{shard}: tensor {odd[0]:.80} is none that config.json describes")
+        table = {canonical(name): stored for name, stored in read(shard).items()}
+        wanted = {t.place.source: t.place.shape for file in self.files for t in file.targets if t.shard == shard.name}
+        for name, shape in wanted.items():
+            if name not in table:
+                raise ModelError(f"{shard} has no tensor {name:.80}, which it should have: download again")
+            if table[name].shape != shape:
+                raise ModelError(f"{shard}: {name} is {table[name].shape}, config.json says {shape}")
+        refuse_others(shard, table, wanted)
         return table
 
 
@@ -108,13 +95,15 @@ def plan_pair(
     if text_type not in (*TEXT_TYPES, *CONVERTER_TYPES) or projector_type not in ("f32", *PROJECTOR_TYPES):
         raise UsageError(f"types are {text_type!r} and {projector_type!r}, needs to be of {', '.join(TEXT_TYPES)}")
     folder = folder.resolve()
-    if (folder / STATE).is_file():
-        if adapter:
-            raise UsageError(f"{folder / STATE} has an adapter of its own: leave out --lora")
-        checkpoint, corrections = read_reward_state(folder, name=folder_name)
-    else:
+    if not (folder / STATE).is_file():
         checkpoint = read_checkpoint(folder, expected_shapes, name=folder_name)
-        corrections = lora.read_adapter(adapter, expected_shapes(checkpoint.config)) if adapter else {}
+    elif adapter:
+        raise UsageError(f"{folder / STATE} has an adapter of its own: leave out --lora")
+    else:
+        checkpoint = read_reward_state(folder, name=folder_name)
+    if adapter:
+        corrections = lora.read_adapter(adapter, expected_shapes(checkpoint.config))
+        checkpoint = replace(checkpoint, corrections=corrections)
     stem = name or (f"{checkpoint.name}-{adapter.resolve().name}" if adapter else checkpoint.name)
     if not stem or stem.startswith((".", "-")) or set(stem) & set('/\\:*?"<>|\n\r\t\0'):
         raise UsageError(f"name is {stem!r}, needs to be a plain file name: give another with --name")
@@ -122,30 +111,12 @@ def plan_pair(
     given = dict(authorship or {}) | ({"name": stem} if name or adapter else {})
     types = PairTypes(text_type, projector_type, exported)
     importance = read_importance(imatrix) if imatrix else None
-    text, projector = (
-        replace(file, targets=[replace(t, correction=corrections.get(t.place.source)) for t in file.targets])
-        for file in describe_files(checkpoint, types, given=given, importance=importance)
-    )
+    text, projector = describe_files(checkpoint, types, given=given, importance=importance)
     files = (
         replace(text, name=f"{stem}-{text_type.upper()}.gguf"),
         replace(projector, name=f"mmproj-{stem}-{projector_type.upper()}.gguf"),
     )
-    weights = [adapter / lora.WEIGHTS] if adapter else []
-    read = [file_sha256(path) for path in (*weights, *([imatrix] if imatrix else []))]
+    beside = [path for path in (adapter and adapter / lora.WEIGHTS, imatrix) if path]
     own = profile or folder / PROFILE_NAME
-    text = read_portable(own) if profile or own.is_file() else b""
-    return make_plan(files, profile=text, origin=repr((origin, read)))
-
-
-def make_plan(files: Iterable[GgufFile], *, profile: bytes = b"", origin: str = "") -> PairPlan:
-    """Place each tensor in its file."""
-    return PairPlan(tuple(map(_place, files)), profile, origin)
-
-
-def _place(file: GgufFile) -> PlannedFile:
-    header = header_bytes(file)
-    tensors, end = list[tuple[int, Target]](), len(header)
-    for target in file.targets:
-        tensors.append((end, target))
-        end += -(-target.size // GGUF_DEFAULT_ALIGNMENT) * GGUF_DEFAULT_ALIGNMENT
-    return PlannedFile(file.name, header, tuple(tensors), end)
+    text_of_profile = read_portable(own) if profile or own.is_file() else b""
+    return PairPlan(files, text_of_profile, repr((origin, [file_sha256(path) for path in beside])))

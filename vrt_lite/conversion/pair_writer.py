@@ -6,13 +6,12 @@ shards of which all is on disk, written once their bytes are synced. So a kill o
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-
-import msgspec
 
 from vrt_lite.conversion.gguf_writer import encoded_blocks
 from vrt_lite.conversion.pair_plan import PairPlan
@@ -35,24 +34,17 @@ def describe(path: Path) -> FinishedFile:
     return FinishedFile(path, path.stat().st_size, file_sha256(path))
 
 
-class _Journal(msgspec.Struct):
-    """What an unfinished folder holds."""
-
-    digest: str
-    converted: list[str] = []
-
-
 def begin(plan: PairPlan, folder: Path) -> list[str]:
     """Begin the files of a plan, or go on with them; returns the shards that are not converted yet."""
-    journal = _read(plan, folder)
-    if not journal.converted:
+    converted = _converted(plan, folder)
+    if not converted:
         folder.mkdir(parents=True, exist_ok=True)
-        write_file(folder / JOURNAL, msgspec.json.encode(journal))
+        _record(plan, folder, [])
         for planned in plan.files:
             with (folder / planned.name).open("wb") as file:
                 file.write(planned.header)
                 file.truncate(planned.size)
-    return [shard for shard in plan.shards if shard not in journal.converted]
+    return [shard for shard in plan.shards if shard not in converted]
 
 
 def write_shard(plan: PairPlan, folder: Path, shard: Path, advance: Callable[[int], None] = lambda size: None) -> None:
@@ -61,10 +53,10 @@ def write_shard(plan: PairPlan, folder: Path, shard: Path, advance: Callable[[in
     `advance` is called with the bytes of each block. Raises ModelError if the file is not the shard that was planned,
     or has a weight that cannot be stored.
     """
-    table, journal = plan.read_table(shard), _read(plan, folder)
+    table = plan.read_table(shard)
     for planned in plan.files:
         with (folder / planned.name).open("r+b") as file:
-            for offset, target in planned.tensors:
+            for offset, target in planned.placed:
                 if target.shard == shard.name:
                     file.seek(offset)
                     for block in encoded_blocks(target, table[target.place.source]):
@@ -72,16 +64,19 @@ def write_shard(plan: PairPlan, folder: Path, shard: Path, advance: Callable[[in
                         advance(block.nbytes)
             file.flush()
             os.fsync(file.fileno())
-    journal.converted.append(shard.name)
-    write_file(folder / JOURNAL, msgspec.json.encode(journal))
+    _record(plan, folder, [*_converted(plan, folder), shard.name])
 
 
-def _read(plan: PairPlan, folder: Path) -> _Journal:
-    """Return the journal; an empty one if it is of another plan, or a file is not there as it was."""
+def _record(plan: PairPlan, folder: Path, converted: list[str]) -> None:
+    write_file(folder / JOURNAL, json.dumps([plan.digest, *converted]).encode())
+
+
+def _converted(plan: PairPlan, folder: Path) -> list[str]:
+    """Return the shards of which all is on disk; none if that is of another plan, or a file is not there as it was."""
+    expected = plan.digest  # raises for what cannot be written, before there is a file
     try:
-        journal = msgspec.json.decode((folder / JOURNAL).read_bytes(), type=_Journal)
-        if journal.digest == plan.digest and all((folder / f.name).stat().st_size == f.size for f in plan.files):
-            return journal
-    except (OSError, msgspec.MsgspecError):
-        pass
-    return _Journal(plan.digest)
+        digest, *shards = json.loads((folder / JOURNAL).read_bytes())
+        as_it_was = digest == expected and all((folder / f.name).stat().st_size == f.size for f in plan.files)
+    except (OSError, ValueError, TypeError):
+        return []
+    return shards if as_it_was else []

@@ -8,11 +8,8 @@ tokens of the heads, which the trainer adds.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
-
-from gguf import GGUFValueType
 
 from vrt_lite.conversion import lora
 from vrt_lite.conversion.checkpoint import (
@@ -25,11 +22,9 @@ from vrt_lite.conversion.checkpoint import (
     read_preprocessor,
 )
 from vrt_lite.conversion.families import expected_shapes
-from vrt_lite.conversion.gguf_writer import Correction, GgufField
-from vrt_lite.conversion.shards import StoredTensor, canonical, read_shard
+from vrt_lite.conversion.shards import Correction, StoredTensor, canonical, read_shard
 from vrt_lite.conversion.torch_state import read_state
 from vrt_lite.errors import ModelError
-from vrt_lite.models.gguf import HEAD as HEAD_FIELD
 
 STATE: Final = "model.pth"
 _TRAINED: Final = "model_config.json"
@@ -39,21 +34,20 @@ _EMBEDDING: Final = "model.embed_tokens.weight"
 _HALF = re.compile(r"(.+\.lora_[AB])\.\w+(\.weight)")
 
 
-def read_reward_state(folder: Path, *, name: str | None = None) -> tuple[Checkpoint, dict[str, Correction]]:
-    """Read such a folder, and what LoRA adds to each tensor. Raises ModelError for one that is broken or incomplete."""
+def read_reward_state(folder: Path, *, name: str | None = None) -> Checkpoint:
+    """Read such a folder. Raises ModelError for one that is broken or incomplete."""
     path = folder / STATE
     weights, halves = _read(path)
     if (embedding := weights.get(_EMBEDDING)) is None or not embedding.shape:
         raise ModelError(f"{path} has no tensor {_EMBEDDING}: it is no language model")
     config = _with_rows(read_json(folder / "config.json"), embedding.shape[0])
-    shapes = expected_shapes(config)
-    listed = dict.fromkeys(weights, STATE)
-    checkpoint = Checkpoint(folder, name or folder.name, config, read_preprocessor(folder), listed)
-    corrections: dict[str, Correction] = {}
+    shapes, corrections = expected_shapes(config), dict[str, Correction]()
     if halves:
         scale, rank = lora.scale_and_rank(read_json(folder / _TRAINED).section("peft_lora_config"), "lora_r")
         corrections = lora.pair_halves(path, halves, shapes, scale=scale, rank=rank)
-    return check_tensors(checkpoint, shapes), corrections
+    tensors = dict.fromkeys(weights, STATE)
+    found = Checkpoint(folder, name or folder.name, config, read_preprocessor(folder), tensors, corrections)
+    return check_tensors(found, shapes)
 
 
 def read_base_weights(path: Path) -> dict[str, StoredTensor]:
@@ -90,9 +84,3 @@ def find_head(checkpoint: Checkpoint) -> StoredTensor | None:
     if stored and len(stored.shape) != 2:
         raise ModelError(f"{path}: {HEAD} is {stored.shape}, needs one row for each head")
     return stored
-
-
-def head_fields(head: StoredTensor | None) -> Iterator[GgufField]:
-    """Return the field with the heads' weights: the engine knows no such tensor."""
-    if head:
-        yield GgufField(HEAD_FIELD, head.rows(0, head.shape[0]).ravel().tolist(), GGUFValueType.ARRAY)

@@ -43,6 +43,19 @@ class StoredTensor:
         return words.astype(np.float32, copy=False).reshape(stop - start, *self.shape[1:])
 
 
+@dataclass(frozen=True)
+class Correction:
+    """What an adapter adds to a tensor: scale · B A."""
+
+    a: StoredTensor
+    b: StoredTensor
+    scale: float
+
+    def rows(self, start: int, stop: int) -> np.ndarray:
+        """Compute some rows."""
+        return np.float32(self.scale) * (self.b.rows(start, stop) @ self.a.rows(0, self.a.shape[0]))
+
+
 class _Entry(msgspec.Struct):
     """A tensor in a shard's header. `__metadata__`, an object of texts, has none of these keys."""
 

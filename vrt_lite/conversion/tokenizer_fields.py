@@ -11,11 +11,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from gguf import GGUFValueType, SpecialVocab, TokenType
+from gguf import GGUFWriter, SpecialVocab, TokenType
 
-from vrt_lite.conversion import text_tensors
 from vrt_lite.conversion.checkpoint import Section, read_json
-from vrt_lite.conversion.gguf_writer import GgufField, fields_of
 from vrt_lite.errors import ModelError
 
 # What llama.cpp's pre-tokenizer "qwen2" implements; compared with what the checkpoint asks for.
@@ -25,12 +23,12 @@ QWEN2_SPLIT = (
 )
 
 
-def fields(folder: Path, text: Section, *, plain: Sequence[str] = ()) -> Iterator[GgufField]:
-    """Return the tokenizer's fields. Raises ModelError for another kind of tokenizer or a broken one.
+def add_tokenizer(writer: GGUFWriter, folder: Path, rows: int, *, plain: Sequence[str] = ()) -> None:
+    """Add the fields of a tokenizer, for an embedding of so many rows. Raises ModelError for another kind, or none.
 
     The tokens `plain` are user-defined whatever tokenizer.json says of them; those that it lacks are added behind all.
     """
-    tokenizer, rows = read_json(folder / "tokenizer.json"), text_tensors.vocabulary_size(text)
+    tokenizer = read_json(folder / "tokenizer.json")
     model = tokenizer.section("model")
     model.require(type="BPE")
     # Alone or in a sequence.
@@ -47,11 +45,11 @@ def fields(folder: Path, text: Section, *, plain: Sequence[str] = ()) -> Iterato
         raise ModelError(f"{folder}: the eos_token is none of the {rows} tokens: generation would never end")
     if not special.merges:
         raise model.value_error("merges", "a list of pairs")
-    yield GgufField("tokenizer.ggml.model", "gpt2", GGUFValueType.STRING)
-    yield GgufField("tokenizer.ggml.pre", "qwen2", GGUFValueType.STRING)
-    yield GgufField("tokenizer.ggml.tokens", tokens, GGUFValueType.ARRAY)
-    yield GgufField("tokenizer.ggml.token_type", types, GGUFValueType.ARRAY)
-    yield from fields_of(lambda writer: special.add_to_gguf(writer, quiet=True))
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("qwen2")
+    writer.add_token_list(tokens)
+    writer.add_token_types(types)
+    special.add_to_gguf(writer, quiet=True)
 
 
 def _find(part: Any, key: str) -> list[Any]:

@@ -10,9 +10,12 @@ from __future__ import annotations
 import math
 import pickle
 import struct
+from collections import OrderedDict
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Annotated, Any, BinaryIO, Literal, cast
 from zipfile import ZIP_STORED, BadZipFile, ZipFile
+
+import msgspec
 
 from vrt_lite.conversion.shards import MAX_HEADER_BYTES, WORDS, StoredTensor
 from vrt_lite.disk import open_to_read
@@ -21,56 +24,42 @@ from vrt_lite.errors import ModelError
 _LOCAL_HEADER = struct.Struct("<4s22xHH")  # of a zip entry: its mark, and the lengths of two parts that follow
 
 
-class _Storage(NamedTuple):
-    dtype: str
-    key: str
+def _keep_place(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> Any:
+    return storage, offset, shape, strides
 
 
-class _Piece(NamedTuple):
+def _keep_tensor(tensor: Any, *_: Any) -> Any:
+    return tensor
+
+
+_KNOWN: dict[str, Any] = {
+    "collections.OrderedDict": OrderedDict,
+    "torch._utils._rebuild_tensor_v2": _keep_place,
+    "torch._utils._rebuild_parameter": _keep_tensor,
+    "torch.FloatStorage": "F32",
+    "torch.HalfStorage": "F16",
+    "torch.BFloat16Storage": "BF16",
+}
+
+
+class _Piece(msgspec.Struct, array_like=True):
     """A tensor in a storage. Offset and strides count values."""
 
-    storage: _Storage
-    offset: int
-    shape: tuple[int, ...]
+    storage: tuple[Literal["F32", "F16", "BF16"], str]
+    offset: Annotated[int, msgspec.Meta(ge=0)]
+    shape: tuple[Annotated[int, msgspec.Meta(gt=0, lt=2**40)], ...]
     strides: tuple[int, ...]
-
-
-class _Table(dict[str, Any]):
-    """A state dict; what torch sets on it besides is not read."""
-
-
-def _rebuild_tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> _Piece:
-    return _Piece(storage, offset, shape, strides)
-
-
-def _rebuild_parameter(piece: Any, *_: Any) -> Any:
-    return piece
-
-
-_ALLOWED: dict[tuple[str, str], Any] = {
-    ("collections", "OrderedDict"): _Table,
-    ("torch._utils", "_rebuild_tensor_v2"): _rebuild_tensor,
-    ("torch._utils", "_rebuild_parameter"): _rebuild_parameter,
-    ("torch", "FloatStorage"): "F32",
-    ("torch", "HalfStorage"): "F16",
-    ("torch", "BFloat16Storage"): "BF16",
-}
 
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _ALLOWED:
-            raise ModelError(
-                f"it names {f'{module}.{name}'!r:.60}, which no table of weights needs, and nothing was run"
-            )
-        return _ALLOWED[module, name]
+        if (full := f"{module}.{name}") not in _KNOWN:
+            raise ModelError(f"it names {full!r:.60}, which no table of weights needs, and nothing was run")
+        return _KNOWN[full]
 
-    def persistent_load(self, pid: Any) -> _Storage:
-        match pid:
-            case ("storage", str(dtype), str(key), _, int()) if dtype in WORDS:
-                return _Storage(dtype, key)
-            case _:
-                raise ModelError(f"a storage is {pid!r:.80}")
+    def persistent_load(self, pid: Any) -> Any:
+        """Return a storage: its type, and the name of its entry."""
+        return pid[1:3]
 
 
 def read_state(path: Path) -> dict[str, StoredTensor]:
@@ -95,23 +84,25 @@ def _read_table(path: Path, file: BinaryIO, archive: ZipFile) -> list[tuple[str,
         table: object = _Unpickler(cast("BinaryIO", described)).load()
     if not isinstance(table, dict):
         raise ModelError(f"it holds a {type(table).__name__}, not a state dict")
-    folder, pieces = name.removesuffix("data.pkl"), cast("dict[object, object]", table)
-    return [(str(key), _place(path, file, archive, folder, piece)) for key, piece in pieces.items()]
+    folder, tensors = name.removesuffix("data.pkl"), cast("dict[object, object]", table)
+    return [(str(key), _place(path, file, archive, folder, tensor)) for key, tensor in tensors.items()]
 
 
-def _place(path: Path, file: BinaryIO, archive: ZipFile, folder: str, piece: Any) -> StoredTensor:
+def _place(path: Path, file: BinaryIO, archive: ZipFile, folder: str, tensor: object) -> StoredTensor:
     """Return where a tensor's values are in the file."""
-    if not isinstance(piece, _Piece):
-        raise ModelError(f"it holds a {type(piece).__name__} where a tensor should be")
-    storage, offset, shape, strides = piece
-    dense = tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
-    if strides != dense or offset < 0 or not all(0 < n < 2**40 for n in shape):
-        raise ModelError(f"a tensor has the shape {shape!r:.80} and the strides {strides!r:.80}")
-    entry = archive.getinfo(f"{folder}data/{storage.key}")
+    piece = msgspec.convert(tensor, _Piece)
+    (dtype, key), shape = piece.storage, piece.shape
+    if piece.strides != tuple(math.prod(shape[i + 1 :]) for i in range(len(shape))):
+        raise ModelError(f"a tensor has the shape {shape!r:.80} and the strides {piece.strides!r:.80}")
+    entry = archive.getinfo(f"{folder}data/{key}")
     file.seek(entry.header_offset)
     mark, name_length, extra_length = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
     start = entry.header_offset + _LOCAL_HEADER.size + name_length + extra_length
-    size = WORDS[storage.dtype].itemsize
-    if mark != b"PK\3\4" or entry.compress_type != ZIP_STORED or (offset + math.prod(shape)) * size > entry.file_size:
+    size = WORDS[dtype].itemsize
+    if (
+        mark != b"PK\3\4"
+        or entry.compress_type != ZIP_STORED
+        or (piece.offset + math.prod(shape)) * size > entry.file_size
+    ):
         raise ModelError(f"the entry {entry.filename!r:.80} does not hold the {shape} values of a tensor")
-    return StoredTensor(path, storage.dtype, shape, start + offset * size)
+    return StoredTensor(path, dtype, shape, start + piece.offset * size)

@@ -118,7 +118,7 @@ def _copy(clip: Path, to: Path, change: Callable[[Frames], Frames]) -> Path:
 
 
 def _write(path: Path, frames: Frames, seconds: Fraction = Fraction(1, 12)) -> Path:
-    from vrt_lite.video.lossless import write_lossless  # noqa: PLC0415
+    from vrt_lite.video.encoding import write_lossless  # noqa: PLC0415
 
     path.write_bytes(write_lossless(frames, frame_seconds=seconds))
     return path

@@ -118,7 +118,7 @@ def _read_checkpoint(source: PullSource, listed: Listing, quant: str, projector_
     with TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)
         fetch_small_files(listed, folder, ("config.json", INDEX, PROFILE_NAME))
-        config, shards = read_config(listed, folder), find_shards(source, listed, folder)
+        config, shards = read_config(folder), find_shards(source, listed, folder)
         own = folder / PROFILE_NAME
         profile = load_profile(own) if own.is_file() else default_profile()
     sizes = [shard.size for shard in shards.values()]
@@ -188,4 +188,4 @@ def _config_of(listed: Listing) -> Mapping[str, Any]:
     holder = listed if "config.json" in names else list_repository(listed.base_model)
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         fetch_small_files(holder, Path(folder), ("config.json",))
-        return read_config(holder, Path(folder))
+        return read_config(Path(folder))

@@ -6,7 +6,6 @@ What the engine trusts in a file is not checked: a file that ends its process en
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from vrt_lite.errors import ModelError
 from vrt_lite.machine import SMALL_MODEL_BYTES
 from vrt_lite.models.gguf import Header, gguf_bytes, list_pair, parts_of, read_gguf, read_header, whole_name
 from vrt_lite.models.library import find_stored, recipes, stored_models
+from vrt_lite.models.quants import best_text, projector_rank, without_quant
 from vrt_lite.profile import CELLS, PROFILE_NAME, Clock, Profile, default_profile, load_profile, parse_profile
 
 BUNDLED: Final = "vrt-tiny-2"
@@ -25,8 +25,6 @@ PROJECTORS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The kinds of projectors that a text model of each architecture has."""
 _BUNDLE = Path(__file__).parents[1] / "bundled"
-_TYPES = ("f16", "q8_0", "bf16", "f32", "q6_k", "q5_k", "q4_k")
-_TYPE = re.compile(r"[-._](bf16|fp?16|fp?32|q8_0|q[456]_k)(?=[-._])")
 _NO_TEXT: Final = ("adapter", "imatrix", "mmproj")
 
 
@@ -93,8 +91,6 @@ def find(
         raise ModelError(f"Projector file {projector} does not exist.")
     text = texts[0]
     if len(texts) > 1:
-        from vrt_lite.models.quants import best_text  # noqa: PLC0415 - only where there is a choice
-
         text = best_text(texts, projector, memory_bytes=memory_bytes)
     header = _check(text, projector)
     own = text.parent / PROFILE_NAME
@@ -130,11 +126,6 @@ def profile_of(model: str | Path | None) -> Profile:
     return find(model).profile
 
 
-def loses_detail(projector: Path) -> bool:
-    """Whether a projector's type, by its name, makes a measurable difference to what the judge sees."""
-    return _type_rank(projector) >= _TYPES.index("q6_k")
-
-
 def _not_here(path: Path, *, given_as_file: bool) -> ModelError:
     """The error for an unknown model, with the ways to get it, or with the models that there are."""
     here = [model.manifest.name for model in stored_models()]
@@ -161,15 +152,10 @@ def _projectors_in(folder: Path) -> tuple[Path, ...]:
     Files are one projector in several types if their names differ only in the type.
     """
     _, projectors = list_pair(folder)
-    if len({_TYPE.sub("", p.name.lower()) for p in projectors}) != 1:
+    if len({without_quant(p.name) for p in projectors}) != 1:
         names = ", ".join(p.name for p in projectors) or "none"
         raise ModelError(f"Folder {folder} must hold one projector (*mmproj*.gguf); found {names}: give --projector.")
-    return tuple(sorted(projectors, key=_type_rank))
-
-
-def _type_rank(projector: Path) -> int:
-    kind = _TYPE.search(projector.name.lower())
-    return _TYPES.index(kind[1].replace("fp", "f")) if kind else 0
+    return tuple(sorted(projectors, key=lambda path: projector_rank(path.name)))
 
 
 def _texts_in(folder: Path) -> tuple[Path, ...]:

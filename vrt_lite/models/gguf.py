@@ -19,7 +19,7 @@ from vrt_lite.disk import open_to_read
 from vrt_lite.errors import ModelError
 
 _MOST_ENTRIES, _MOST_ITEMS, _LONGEST_TEXT = 2**16, 2**20, 2**26
-"""The most keys or tensors of a file, items of an array, and bytes of a text or an array."""
+"""The most keys or tensors of a file, items of an array, and bytes of a text."""
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _FLOAT, _STRING, _ARRAY = 6, 8, 9
 HEAD: Final = "vrt_lite.head.weight"
@@ -118,7 +118,7 @@ def _read_file(path: Path, parts: Sequence[Path]) -> Gguf:
     """The header of one file; ModelError if it is not whole, or not the part that its name says."""
     try:
         with open_to_read(path) as file:
-            found = _Reader(file, path).read()
+            found = _Reader(file, path.stat().st_size).read()
     except OSError as error:
         advice = f" The model is split into {len(parts)} files, and all are needed." if len(parts) > 1 else ""
         raise ModelError(f"{path} cannot be read: {error.strerror}.{advice}") from error
@@ -136,9 +136,8 @@ def _read_file(path: Path, parts: Sequence[Path]) -> Gguf:
 class _Reader:
     """A reader that refuses counts and lengths beyond the file's size."""
 
-    def __init__(self, file: BinaryIO, path: Path) -> None:
-        self._file = file
-        self._size = path.stat().st_size
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self._file, self._size = file, size
 
     def read(self) -> Gguf:
         if (magic := self._bytes(4)) != b"GGUF":
@@ -157,16 +156,12 @@ class _Reader:
             else:
                 values[key] = self._value(kind)
         listed = [self._tensor() for _ in range(count)]
-        alignment = values.get("general.alignment", _ALIGNMENT)
-        if not isinstance(alignment, int) or alignment <= 0 or alignment % _ALIGNMENT:
-            raise ValueError(f"general.alignment is {alignment!r}; it must be a multiple of {_ALIGNMENT}")
-        start = -(-self._file.tell() // alignment) * alignment
-        furthest = max((offset for *_, offset in listed), default=0)
-        if listed and start + furthest >= self._size:
-            raise ValueError(f"it ends at byte {self._size}, before its last tensor begins at {start + furthest}")
+        start = -(-self._file.tell() // _ALIGNMENT) * _ALIGNMENT
         # A tensor ends where the next begins: no table of types is needed.
         ends = sorted({offset for *_, offset in listed} | {self._size - start})
         after = dict(itertools.pairwise(ends))
+        if any(offset not in after for *_, offset in listed):
+            raise ValueError(f"it ends at byte {self._size}, before its last tensor begins")
         tensors = (Tensor(name, shape, kind, after[offset] - offset) for name, shape, kind, offset in listed)
         return Gguf(values, lengths, tuple(tensors), head)
 
@@ -178,20 +173,19 @@ class _Reader:
         return name, shape, self._scalar("I"), self._scalar("Q")
 
     def _value(self, kind: int) -> Value:
-        if kind not in (_STRING, *_SCALARS):
+        if kind == _STRING:
+            return self._text()
+        if kind not in _SCALARS:
             raise ValueError(f"a metadata value has the unknown type {kind}")
-        return self._text() if kind == _STRING else self._scalar(_SCALARS[kind])
+        return self._scalar(_SCALARS[kind])
 
     def _read_array(self) -> tuple[int, tuple[float, ...]]:
         """Pass over the items of an array; returns how many there are, and those of type float32."""
         item, count = self._scalar("I"), self._count(_MOST_ITEMS)
         if item == _FLOAT:
             return count, struct.unpack(f"<{count}f", self._bytes(4 * count))
-        if item in _SCALARS:
-            self._bytes(count * struct.calcsize(_SCALARS[item]))
-        else:
-            for _ in range(count):
-                self._value(item)
+        for _ in range(count):
+            self._value(item)
         return count, ()
 
     def _count(self, most: int) -> int:
@@ -206,6 +200,7 @@ class _Reader:
         return struct.unpack(f"<{code}", self._bytes(struct.calcsize(f"<{code}")))[0]
 
     def _bytes(self, count: int) -> bytes:
-        if count > min(_LONGEST_TEXT, self._size - self._file.tell()):
+        data = self._file.read(min(count, _LONGEST_TEXT))
+        if len(data) < count:
             raise ValueError(f"it ends at byte {self._size}, inside its header")
-        return self._file.read(count)
+        return data

@@ -227,18 +227,14 @@ def _explain(error: Exception, repository: str) -> ModelError:
             return UnreachableError(_OFFLINE)
         case errors.GatedRepoError():
             text = f"{repository} is gated: accept its licence at {hub}/{repository}, then `hf auth login` and pull it."
-        case errors.RevisionNotFoundError():
-            text = f"{repository} has no such revision any more. Pull what it has now: vrt-lite pull {repository}"
-        case errors.RepositoryNotFoundError():
+        case errors.RevisionNotFoundError() | errors.RepositoryNotFoundError() | errors.HFValidationError():
             text = f"{repository} is not at {hub}, or is private. Check the name; for a private one: hf auth login"
-        case errors.HFValidationError():
-            text = f"{repository!r} is no repository name; give owner/repo."
         case errors.HfHubHTTPError():
             status = error.response.status_code
-            text = f"{hub} answered {status} for {repository}."
             if status >= 500 or status in (408, 429):
+                text = f"{hub} answered {status} for {repository}."
                 return UnreachableError(f"{text} Pull again later; what has arrived whole is kept.")
-            text = f"{text} Check the name, or `hf auth login`."
+            text = f"{hub} answered {status} for {repository}. Check the name, or `hf auth login`."
         case OSError() if error.errno is not None:
             file = error.filename or "The download"
             text = f"{file} cannot be written: {error.strerror}. Free some space, then pull again."

@@ -27,6 +27,7 @@ import msgspec
 
 from vrt_lite.disk import allocated_bytes, home, is_plain_name, write_file
 from vrt_lite.errors import ModelError
+from vrt_lite.models.quants import quant_of
 
 MANIFEST_NAME: Final = "manifest.json"
 _FORMAT = 1
@@ -50,8 +51,7 @@ class Manifest:
     """What a pulled model is and where it is from. `verified`: its recipe says that its verdicts were checked.
 
     Files of one role are the parts of a split GGUF, in order. `revision` is `Listing.commits`. `converted_with` is the
-    engine with which the files were made here from the repository's checkpoint, and `projector_type` the type of the
-    projector; both are "" if the files are the repository's own.
+    engine with which the files were made here from the repository's checkpoint, "" if they are the repository's own.
     """
 
     name: str
@@ -62,8 +62,12 @@ class Manifest:
     verified: bool
     files: tuple[StoredFile, ...]
     converted_with: str = ""
-    projector_type: str = ""
     format: int = _FORMAT
+
+    @property
+    def projector_type(self) -> str:
+        """The type of the projector, by its name."""
+        return next(quant_of(file.name).lower() for file in self.files if file.role == "projector")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The quants of GGUF files: which one a file has, and which of several files of one model is the best here."""
+"""The quants of GGUF files by their names: which one a file has, and which of one model's is the best here."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from vrt_lite.models.gguf import Header, gguf_bytes, read_header, whole_name
+from vrt_lite.models.gguf import gguf_bytes, whole_name
 
 CONTEXT_BYTES: Final = 2**30
 """Assumed size of context and compute buffers, where the model's own numbers are not known."""
@@ -19,19 +19,8 @@ _QUANT = re.compile(
 )
 _GOOD = ("Q8_0", "Q6_K", "Q5_K_M", "Q5_K_S", "Q5_1", "Q5_0", "Q4_K_M")
 _NOT_QUANTISED = ("F16", "BF16", "F32")
-_BY_FILE_TYPE = {
-    0: "F32",
-    1: "F16",
-    7: "Q8_0",
-    8: "Q5_0",
-    9: "Q5_1",
-    15: "Q4_K_M",
-    16: "Q5_K_S",
-    17: "Q5_K_M",
-    18: "Q6_K",
-    32: "BF16",
-}
-"""llama.cpp's numbers (general.file_type) of the quants that `best_quant` names; any other is a small one."""
+_PROJECTORS = ("F16", "Q8_0", "BF16", "F32")
+"""The types of a projector that cost no accuracy, the one that is taken first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +43,20 @@ def quant_of(name: str) -> str:
     return normalise_quant(quants[-1]) if quants else ""
 
 
-def quant_in(header: Header, name: str) -> str:
-    """The quant of a file from its header, else from its name; "" if neither has it."""
-    kind = header.get("general.file_type")
-    return _BY_FILE_TYPE.get(kind, f"file type {kind}") if isinstance(kind, int) else quant_of(name)
+def without_quant(name: str) -> str:
+    """A GGUF's file name without its quant: files of one model in several types have it in common."""
+    return _QUANT.sub("", whole_name(name)).lower()
+
+
+def projector_rank(name: str) -> int:
+    """The place of a projector among those of its model in other types, by its name: the first is taken."""
+    quant = quant_of(name)
+    return _PROJECTORS.index(quant) if quant in _PROJECTORS else len(_PROJECTORS)
+
+
+def loses_detail(projector: Path) -> bool:
+    """Whether a projector's type, by its name, makes a measurable difference to what the judge sees."""
+    return quant_of(projector.name) not in ("", *_PROJECTORS)
 
 
 def total_memory() -> int:
@@ -84,8 +83,7 @@ def best_text(texts: Sequence[Path], projector: Path, *, memory_bytes: int | Non
 
     If none fits, the smallest.
     """
-    quants = {path: quant_in(read_header(path), path.name) for path in texts}
-    candidates = {TextFile(str(path), quant, gguf_bytes(path)): path for path, quant in quants.items()}
+    candidates = {TextFile(str(path), quant_of(path.name), gguf_bytes(path)): path for path in texts}
     memory_bytes = total_memory() if memory_bytes is None else memory_bytes
     usable_bytes = int(memory_bytes * SHARE_OF_MEMORY) - projector.stat().st_size
     return candidates[best_quant(candidates, usable_bytes) or min(candidates, key=lambda file: file.size)]

@@ -7,20 +7,21 @@ killed at any time: files arrive in a partial folder, which becomes the model wh
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
+from typing import Final
 
 from vrt_lite.disk import disk_errors, file_sha256, locked, write_file
-from vrt_lite.errors import ModelError, UsageError
-from vrt_lite.models import find, hub, library
+from vrt_lite.errors import ModelError
+from vrt_lite.models import find, library
 from vrt_lite.models.hub import Progress, UnreachableError, is_whole
 from vrt_lite.models.library import Manifest, StoredFile, StoredModel
 from vrt_lite.profile import PROFILE_NAME, read_portable
 from vrt_lite.pulling.gguf_files import pull_gguf, select_files
 from vrt_lite.pulling.pull_source import (
-    Pulled,
-    PullSource,
-    check_paths,
+    Pull,
     is_checkpoint,
     keep_nothing_refused,
     list_source,
@@ -28,6 +29,7 @@ from vrt_lite.pulling.pull_source import (
 )
 
 __all__ = ["parse_reference", "pull", "select_files"]
+_ENGINE: Final = "llama-cpp-python"
 
 
 def pull(
@@ -60,10 +62,9 @@ def pull(
                 raise UnreachableError(text) from error
             progress.say(f"{source.name} is here already; the hub was not asked for a newer one: {error}")
             return kept
-        check_paths(listed)
         progress.say(f"licence: {source.licence(listed)}{f' ({source.recipe.licence_url})' if source.recipe else ''}")
         if kept and kept.manifest.revision == listed.commits:
-            if _is_intact(kept):
+            if all(is_whole(kept.folder / file.name, file.size, file.sha256) for file in kept.manifest.files):
                 progress.say(f"{source.name} is here already, sha256 of every file checked")
                 if given:
                     progress.say(f"profile: {profile}")
@@ -71,28 +72,21 @@ def pull(
                     library.write_manifest(kept.folder, replace(kept.manifest, files=files))
                 return kept
             library.reopen_model(source.name)
-        if listed.base or is_checkpoint(listed):
+        begun = Pull(source, listed, here, memory_bytes, projector_type, progress)
+        if from_checkpoint := bool(listed.base) or is_checkpoint(listed):
             from vrt_lite.pulling.checkpoint_pull import pull_checkpoint  # noqa: PLC0415 - numpy
 
-            pulled = pull_checkpoint(source, listed, here, memory_bytes, progress, projector_type)
-        elif projector_type:
-            raise UsageError(
-                f"{listed.repository} publishes GGUF files, which are taken as they are. Leave out --projector-type."
-            )
+            quant, files = pull_checkpoint(begun)
         else:
-            pulled = pull_gguf(source, listed, here, memory_bytes, progress)
-        _install(source, listed, pulled, (given, str(profile)), progress)
-    model = library.find_stored(source.name)
-    if model is None:
+            quant, files = pull_gguf(begun)
+        made_with = f"{_ENGINE} {version(_ENGINE)}" if from_checkpoint else ""
+        _install(begun, quant, files, (given, str(profile)), made_with)
+    if (model := library.find_stored(source.name)) is None:
         raise ModelError(f"{source.name} was removed while it arrived. Pull it again.")
     return model
 
 
-def _is_intact(here: StoredModel) -> bool:
-    return all(is_whole(here.folder / file.name, file.size, file.sha256) for file in here.manifest.files)
-
-
-def _add_profile(folder: Path, files: tuple[StoredFile, ...], text: bytes) -> tuple[StoredFile, ...]:
+def _add_profile(folder: Path, files: Sequence[StoredFile], text: bytes) -> tuple[StoredFile, ...]:
     """Write a model's profile; returns its files with it."""
     path = folder / PROFILE_NAME
     write_file(path, text)
@@ -101,33 +95,32 @@ def _add_profile(folder: Path, files: tuple[StoredFile, ...], text: bytes) -> tu
 
 
 def _install(
-    source: PullSource, listed: hub.Listing, pulled: Pulled, given: tuple[bytes, str], progress: Progress
+    pull: Pull, quant: str, files: Sequence[StoredFile], given: tuple[bytes, str], converted_with: str
 ) -> None:
     """Add the profile, check the pair, and make the partial folder the model. `given` is a profile, and its name."""
-    folder, files = library.partial_folder(source.name), pulled.files
+    source, folder = pull.source, pull.folder
+    own = folder / PROFILE_NAME
     text, whose = given
     if not text and source.recipe and source.recipe.profile:
         text, whose = source.recipe.profile.encode(), f"vrt-lite's for {source.name}"
-    elif not text and pulled.profile.is_file():
-        text, whose = pulled.profile.read_bytes(), "the repository's own"
+    elif not text and own.is_file():
+        text, whose = own.read_bytes(), "the repository's own"
     elif not text:
-        whose = f"VR-Thinker's, as {listed.repository} has none"
-    if text:
-        files = _add_profile(folder, files, text)
-    progress.say(f"profile: {whose}")
+        whose = f"VR-Thinker's, as {pull.listed.repository} has none"
+    files = _add_profile(folder, files, text) if text else tuple(files)
+    pull.progress.say(f"profile: {whose}")
     paths = {file.role: folder / file.name for file in reversed(files)}
     with keep_nothing_refused(source.name):
         find(paths["text"], projector=paths["projector"])
     library.install_model(
         Manifest(
             name=source.name,
-            repository=listed.repository,
-            revision=listed.commits,
-            quant=pulled.quant,
-            licence=source.licence(listed),
+            repository=pull.listed.repository,
+            revision=pull.listed.commits,
+            quant=quant,
+            licence=source.licence(pull.listed),
             verified=bool(source.recipe and source.recipe.verified),
             files=files,
-            converted_with=pulled.converted_with,
-            projector_type=pulled.projector_type,
+            converted_with=converted_with,
         )
     )

@@ -8,17 +8,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from vrt_lite.errors import ModelError
+from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.machine import format_bytes
 from vrt_lite.models import PROJECTORS
 from vrt_lite.models.gguf import part_names
-from vrt_lite.models.hub import HubFile, Listing, Progress, check_free_space, download, is_whole
-from vrt_lite.models.library import StoredFile, StoredModel, keep_only, partial_folder
-from vrt_lite.models.quants import CONTEXT_BYTES, SHARE_OF_MEMORY, TextFile, best_quant, normalise_quant, quant_of
+from vrt_lite.models.hub import HubFile, Listing, check_free_space, download, is_whole
+from vrt_lite.models.library import StoredFile, keep_only
+from vrt_lite.models.quants import (
+    CONTEXT_BYTES,
+    SHARE_OF_MEMORY,
+    TextFile,
+    best_quant,
+    normalise_quant,
+    projector_rank,
+    quant_of,
+)
 from vrt_lite.profile import PROFILE_NAME
-from vrt_lite.pulling.pull_source import Pulled, PullSource, expected_sha256, fetch_small_files, join_paths
-
-_PROJECTORS = ("F16", "BF16", "Q8_0", "F32")
+from vrt_lite.pulling.pull_source import Pull, expected_sha256, fetch_small_files, join_paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,24 +49,28 @@ class SelectedFiles:
         return sum(file.size for file in (*self.texts, self.projector))
 
 
-def pull_gguf(
-    source: PullSource, listed: Listing, here: StoredModel | None, memory_bytes: int, progress: Progress
-) -> Pulled:
-    """Put text model and projector into the partial folder."""
+def pull_gguf(pull: Pull) -> tuple[str, list[StoredFile]]:
+    """Put text model and projector into the partial folder, and the profile if there is one. Returns their quant."""
+    listed, folder, progress = pull.listed, pull.folder, pull.progress
+    if pull.projector_type:
+        raise UsageError(
+            f"{listed.repository} publishes GGUF files, which are taken as they are. Leave out --projector-type."
+        )
     if listed.architecture not in ("", *PROJECTORS):
         known = " or ".join(map(repr, PROJECTORS))
         raise ModelError(f"{listed.repository} is of architecture {listed.architecture!r}; a judge needs {known}.")
     # A quant that is here stays: the same command must not replace the model when another amount of memory is given.
-    quant = source.quant or (here.manifest.quant if here else "")
-    selected = select_files(listed, quant=quant, memory_bytes=int(memory_bytes * SHARE_OF_MEMORY))
+    quant = pull.source.quant or (pull.here.manifest.quant if pull.here else "")
+    selected = select_files(listed, quant=quant, memory_bytes=int(pull.memory_bytes * SHARE_OF_MEMORY))
     quant, size = selected.quant or "an unnamed quant", format_bytes(selected.size_bytes)
-    progress.say(f"{source.name}: {listed.repository} at {listed.revision[:12]}, {quant}, {size}")
-    folder = partial_folder(source.name)
+    progress.say(f"{pull.source.name}: {listed.repository} at {listed.revision[:12]}, {quant}, {size}")
     wanted = {file.name: file for file in (selected.projector, *selected.texts)}
     if len(wanted) <= len(selected.texts):
         raise ModelError(f"{listed.repository} gives two of its files one name, {selected.text.name}.")
     files = [
-        StoredFile(name, "text" if file in selected.texts else "projector", file.size, expected_sha256(source, file))
+        StoredFile(
+            name, "text" if file in selected.texts else "projector", file.size, expected_sha256(pull.source, file)
+        )
         for name, file in wanted.items()
     ]
     folder.mkdir(parents=True, exist_ok=True)
@@ -71,10 +81,9 @@ def pull_gguf(
     progress.begin("fetching", to_fetch)
     fetch_small_files(listed, folder, (PROFILE_NAME,))
     for file in missing:
-        (folder / file.name).unlink(missing_ok=True)
         download(listed, wanted[file.name], folder / file.name, sha256=file.sha256, advance=progress.advance)
         progress.say(f"{file.name}: {format_bytes(file.size)}, sha256 checked")
-    return Pulled(selected.quant, tuple(files), folder / PROFILE_NAME)
+    return selected.quant, files
 
 
 def select_files(listed: Listing, *, quant: str, memory_bytes: int) -> SelectedFiles:
@@ -83,14 +92,10 @@ def select_files(listed: Listing, *, quant: str, memory_bytes: int) -> SelectedF
     ggufs = [f for f in listed.files if f.path.lower().endswith(".gguf") and "imatrix" not in f.path.lower()]
     projectors = [file for file in ggufs if "mmproj" in file.name.lower()]
     texts = {file.path: file for file in ggufs if file not in projectors}
-    if not texts:
-        raise ModelError(f"{repository} publishes no GGUF text model (it lists {join_paths(listed.files)}).")
-    if not projectors:
-        raise ModelError(
-            f"{repository} publishes no projector (a file named mmproj*.gguf), so its model cannot see. "
-            "Pull a repository that holds both."
-        )
-    projector = min(projectors, key=lambda file: (_rank(quant_of(file.name)), file.size))
+    for kind, found in (("GGUF text model", texts), ("projector (a file named mmproj*.gguf)", projectors)):
+        if not found:
+            raise ModelError(f"{repository} publishes no {kind} (it lists {join_paths(listed.files)}): pull another.")
+    projector = min(projectors, key=lambda file: (projector_rank(file.name), file.size))
     named = [file for file in texts.values() if quant in ("", quant_of(file.name))]
     if not named:
         quants = sorted({quant_of(file.name) or file.name for file in texts.values()})
@@ -105,25 +110,16 @@ def select_files(listed: Listing, *, quant: str, memory_bytes: int) -> SelectedF
             f"{repository} lists only some parts of {quant or 'its text models'} ({join_paths(named)}). "
             "Choose another quant, or another repository."
         )
-    chosen = _choose_named(repository, models) if quant else best_quant(models, memory_bytes - projector.size)
-    if chosen is None:
+    if quant:  # one that is not split is preferred
+        chosen, *others = sorted(models, key=lambda file: len(models[file]))
+        if others and len(models[others[0]]) == len(models[chosen]):
+            raise ModelError(
+                f"{repository} has several files of quant {quant} "
+                f"({join_paths(parts[0] for parts in models.values())}). Download one and use --model FILE."
+            )
+    elif not (chosen := best_quant(models, memory_bytes - projector.size)):
         raise does_not_fit(repository, min(models, key=lambda file: file.size), memory_bytes - projector.size)
     return SelectedFiles(tuple(models[chosen]), projector, chosen.quant)
-
-
-def _choose_named(repository: str, models: dict[TextFile, Sequence[HubFile]]) -> TextFile:
-    """Return the only file of a quant; one that is not split is preferred. ModelError if there are several."""
-    found = [file for file, parts in models.items() if len(parts) == 1] or list(models)
-    if len(found) > 1:
-        raise ModelError(
-            f"{repository} has {len(found)} files of quant {found[0].quant} "
-            f"({join_paths(models[file][0] for file in found)}). Download one and use --model FILE."
-        )
-    return found[0]
-
-
-def _rank(quant: str) -> int:
-    return _PROJECTORS.index(quant) if quant in _PROJECTORS else len(_PROJECTORS)
 
 
 def does_not_fit(repository: str, least: TextFile, memory_bytes: int) -> ModelError:

@@ -14,8 +14,8 @@ from vrt_lite.disk import is_plain_name
 from vrt_lite.errors import ModelError, UsageError
 from vrt_lite.machine import format_bytes
 from vrt_lite.models import bundled_names
-from vrt_lite.models.hub import HubFile, Listing, check_free_space, download, is_whole, list_repository
-from vrt_lite.models.library import Recipe, StoredFile, partial_folder, recipes, remove_folder
+from vrt_lite.models.hub import HubFile, Listing, Progress, download, is_whole, list_repository
+from vrt_lite.models.library import Recipe, StoredModel, partial_folder, recipes, remove_folder
 from vrt_lite.profile import PROFILE_NAME
 
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
@@ -46,17 +46,20 @@ class PullSource:
 
 
 @dataclass(frozen=True, slots=True)
-class Pulled:
-    """What a pull has put into the partial folder, and the repository's own profile, which may not be there.
+class Pull:
+    """A pull that has begun: what the hub lists, the model of that name that is here, and what the user asked for."""
 
-    `converted_with` and `projector_type` are as in `Manifest`.
-    """
+    source: PullSource
+    listed: Listing
+    here: StoredModel | None
+    memory_bytes: int
+    projector_type: str | None
+    progress: Progress
 
-    quant: str
-    files: tuple[StoredFile, ...]
-    profile: Path
-    converted_with: str = ""
-    projector_type: str = ""
+    @property
+    def folder(self) -> Path:
+        """Where the model is while it arrives."""
+        return partial_folder(self.source.name)
 
 
 def parse_reference(reference: str) -> PullSource:
@@ -76,10 +79,12 @@ def parse_reference(reference: str) -> PullSource:
 
 
 def list_source(source: PullSource) -> Listing:
-    """List the repository, and with it the base that the recipe names."""
+    """List the repository, and with it the base that the recipe names. ModelError if a path is not safe."""
     listed = list_repository(source.repository, source.revision)
-    base = source.recipe.base if source.recipe else ""
-    return replace(listed, base=list_repository(base)) if base else listed
+    if source.recipe and source.recipe.base:
+        listed = replace(listed, base=list_repository(source.recipe.base))
+    check_paths(listed)
+    return listed
 
 
 def check_paths(listed: Listing) -> None:
@@ -87,7 +92,7 @@ def check_paths(listed: Listing) -> None:
     if listed.base:
         check_paths(listed.base)
     for file in listed.files:
-        if not all(is_plain_name(part) for part in file.path.split("/")):
+        if not all(map(is_plain_name, file.path.split("/"))):
             raise ModelError(
                 f"{listed.repository} lists the unsafe file name {file.path!r}; nothing was fetched from it."
             )
@@ -107,13 +112,9 @@ def is_checkpoint(listed: Listing) -> bool:
 
 def fetch_small_files(listed: Listing, folder: Path, names: Collection[str] = SMALL_FILES) -> None:
     """Fetch those of these files that are listed and are not in the folder."""
-    missing = [
-        file for file in listed.files if file.path in names and not is_whole(folder / file.path, file.size, file.sha256)
-    ]
-    check_free_space(folder, sum(file.size for file in missing))
-    for file in missing:
-        (folder / file.path).unlink(missing_ok=True)
-        download(listed, file, folder / file.path, sha256=file.sha256, advance=lambda count: None)
+    for file in listed.files:
+        if file.path in names and not is_whole(folder / file.path, file.size, file.sha256):
+            download(listed, file, folder / file.path, sha256=file.sha256, advance=lambda count: None)
 
 
 @contextlib.contextmanager

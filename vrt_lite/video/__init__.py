@@ -111,11 +111,11 @@ def open_clip(path: Path | str) -> Clip:
 
 @contextlib.contextmanager
 def _video_errors(path: Path | str) -> Generator[None]:
-    """Turn what is wrong with a clip into a VideoError; a shortage of this machine is none."""
+    """Turn what is wrong with a clip into a VideoError, unless a shortage of this machine is behind it."""
     try:
         yield
     except (UnusableError, FFmpegError, OSError) as error:
-        if short := shortage_of(error):
+        if short := shortage_of(error.__cause__ or error):
             raise short from error
         reason = str(error) if isinstance(error, UnusableError) else f"cannot be read: {error.strerror}"
         raise VideoError(path, reason) from None
@@ -222,10 +222,11 @@ class Clip:
         """
         converter, transfer, size = VideoReformatter(), self._conversion.transfer, self._stored_size
         (wanted, shown_size), shown = self._kept_in_passing, dict[tuple[int, tuple[int, int]], NDArray[np.uint8]]()
-        with contextlib.closing(self._reader.again()) as reader, contextlib.suppress(UnusableError, FFmpegError):
+        unusable = contextlib.suppress(VideoError)
+        with unusable, _video_errors(self.info.path), contextlib.closing(self._reader.again()) as reader:
             for index, frame in (found for run in runs for found in reader.stream(run)):
                 if index in wanted:
-                    with contextlib.suppress(UnusableError, FFmpegError):  # `frames` will say it
+                    with unusable, _video_errors(self.info.path):  # `frames` will say it
                         shown[index, shown_size] = self._convert(frame, shown_size, converter)
                 yield index, read_planes(frame, size, transfer=transfer, converter=converter)
             if not reader.warnings:  # of a damaged clip `frames` chooses and warns
@@ -247,12 +248,10 @@ class Clip:
         try:
             stored = converter.reformat(frame, format=layout, interpolation=EXACT).to_ndarray()
         except FFmpegError as error:
-            if shortage_of(error):
-                raise
             raise UnusableError(
                 f"has a pixel format or colour matrix that cannot be converted ({frame.format.name}, "
                 f"matrix {frame.colorspace}); convert it first, e.g. ffmpeg -i IN -pix_fmt yuv420p OUT.mp4"
-            ) from None
+            ) from error
         pixels = self._conversion.convert(stored, size)
         pixels.setflags(write=False)
         return pixels

@@ -67,7 +67,6 @@ class Reader:
             # "file:" keeps a name from being read as a protocol, a device or an option.
             self._container = av.open(f"file:{self._file}", "r", options=_OPTIONS, **_TOLERANT)
         except FFmpegError as error:
-            _raise_shortage(error)
             raise UnusableError(
                 f"cannot be opened ({error.strerror}): it is no video of a known kind (mp4, mov, mkv, webm, avi, ts, "
                 "gif, webp), or is truncated, damaged or unfinished; copy it again, or convert it"

@@ -20,7 +20,7 @@ from vrt_lite.interfaces import FrameStore, Sampling
 from vrt_lite.profile import Clock, Profile
 from vrt_lite.protocol.messages import Conversation, FrameRef, Generated, Image, Text, Video
 from vrt_lite.settings import ServerKind
-from vrt_lite.video.lossless import write_lossless
+from vrt_lite.video.encoding import write_lossless
 
 LIKELIEST = {"logprobs": True, "top_logprobs": 20}
 """Alternatives requested for each token: the most that vLLM and OpenAI allow. The three digits are among them."""

@@ -16,7 +16,7 @@ from vrt_lite.advice import install
 from vrt_lite.backends.http.sse import read_as
 from vrt_lite.errors import BackendError, UsageError, Warned
 from vrt_lite.settings import FormName, Remote, ServerKind
-from vrt_lite.video.lossless import can_write_lossless
+from vrt_lite.video.encoding import can_write_lossless
 
 _NAMES_SHOWN = 8
 # The owner in the answer of /models, for vLLM, SGLang, llama-server and llama-cpp-python.
