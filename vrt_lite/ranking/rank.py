@@ -22,15 +22,13 @@ from vrt_lite.ranking.clip_groups import ClipGroup, collect_votes, find_members
 from vrt_lite.ranking.entries import Group
 from vrt_lite.ranking.judgements_left import JudgementsLeft
 from vrt_lite.ranking.ladder import Ladder, rate_group
-from vrt_lite.ranking.measured_clips import measure_clips
 from vrt_lite.ranking.pairing import is_order_certain, next_judgement
 from vrt_lite.ranking.participants import (
     ExcludedClip,
     Participants,
-    drop_broken,
     drop_flagged,
-    flag_clips,
     gather_clips,
+    look_at_clips,
 )
 from vrt_lite.ranking.rank_run import CONFIDENCE, Effort, RankAbout, describe_run, identify_run
 from vrt_lite.ranking.ratings import fit
@@ -167,11 +165,7 @@ def begin_ranking(
     participants = gather_clips(groups, digest=store.digest)
     identity = identify_run(participants.groups, judge)
     run = store.begin(name or _name_run(participants, identity.judge), kind="rank", identity=identity)
-    opened = dict(run.items("opened"))
-    participants = drop_broken(participants, open_clip=judge.look_at, known=opened, least=least)
-    for clip in (clip for group in participants.groups for clip in group.clips if clip.sha256 not in opened):
-        run.put("opened", clip.sha256, {})
-    participants = flag_clips(participants, measure_clips(participants.groups, run, judge, watcher.observe))
+    participants = look_at_clips(participants, run, judge, watcher.observe, least=least)
     participants = drop_flagged(participants, least=least) if effort.exclude_flagged else participants
     _update_about(run, describe_run(participants, identity, effort, judge.scope))
     run.list_only(find_members(participants.groups))

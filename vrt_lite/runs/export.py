@@ -127,11 +127,8 @@ def _pair_results(run: Run) -> dict[str, JudgedPair]:
 
     A judgement that does not count, as a later one of its order does, has none.
     """
-    found: dict[str, JudgedPair] = {}
-    for pair in run.pairs():
-        if pair.given and pair.swapped and all(pair.verdicts):
-            found |= {pair.given.key: pair, pair.swapped.key: pair.mirrored()}
-    return found
+    both = (pair for pair in run.pairs() if pair.of_both or all(pair.verdicts))
+    return {of.key: pair if of is pair.given else pair.mirrored() for pair in both for of in pair.results}
 
 
 def _judged(run: Run, *, whole: bool) -> Iterator[tuple[int, Result, tuple[str, str], Judgement | None]]:
