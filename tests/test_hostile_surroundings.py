@@ -181,12 +181,18 @@ def ranked(tmp_path: Path, own_home: Path, capfd: pytest.CaptureFixture[str]) ->
     return command
 
 
-@pytest.mark.parametrize("column", ["winners", "odds", "warnings", "about"])
+LIGHT = '{"key": "k", "first": "a", "second": "b", "prompt": "p", %s}'
+
+
+@pytest.mark.parametrize("column", ["light", "about"])
 def test_damaged_json_in_a_store_is_said_with_status_7(
     ranked: list[str], column: str, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     table = "runs" if column == "about" else "judgements"
-    for value in ("{", "[" * 50_000, "7", '{"TA": {"TA": []}}', "[1]", "null"):
+    lights = [
+        LIGHT % field for field in ('"verdict": {"source": 7}', '"warnings": [1]', '"scores": {}', '"rounds": "x"')
+    ]
+    for value in ("{", "[" * 50_000, "7", '{"TA": {"TA": []}}', "[1]", "null", *(lights if column == "light" else ())):
         with contextlib.closing(sqlite3.connect(users_store())) as store, store:
             store.execute(f"UPDATE {table} SET {column} = ?", (value,))
         for command in (["runs"], ["report", "stars", "-o", str(tmp_path / "a.html")], EXPORT):
